@@ -1,0 +1,179 @@
+"""Training state on disk: written whole or not at all, verified before it is trusted.
+
+    checkpoints/step-120/
+      model.safetensors       weights
+      optimizer.safetensors   AdamW's moments, by parameter name
+      state.json              step, best score, running sums, and the facts that exactness depends on
+      manifest.json           size and SHA-256 of the other three
+
+The newest good checkpoint is found by looking at all of them, never by a pointer that could be wrong.
+SHA-256 proves that a file is what was written, not who wrote it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+import torch
+from torch import Tensor, nn
+
+from encoder_cls.errors import EncoderClsError
+from encoder_cls.storage import naming, remove_leftovers, sha256, to_json, write_folder
+
+MODEL_FILE, OPTIMIZER_FILE, STATE_FILE, MANIFEST_FILE = (
+    "model.safetensors",
+    "optimizer.safetensors",
+    "state.json",
+    "manifest.json",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingState:
+    """The few numbers that, with weights and moments, decide how training goes on.
+
+    Attributes:
+        step: optimizer steps done.
+        validated_step: the step of the last validation.
+        best_score: the best validation score so far and what breaks a tie; none before the first.
+        best_step: when it was reached.
+        stale_validations: validations since then.
+        sums: running sums of the metrics that have not been logged yet.
+    """
+
+    step: int = 0
+    validated_step: int = 0
+    best_score: tuple[float, float] | None = None
+    best_step: int = 0
+    stale_validations: int = 0
+    sums: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checkpoint:
+    """One verified checkpoint, read into memory."""
+
+    state: TrainingState
+    facts: dict[str, Any]
+    model: dict[str, Tensor]
+    optimizer: dict[str, Tensor]
+
+    def restore(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        """Put weights and moments into a model and an optimizer of the same shape."""
+        model.load_state_dict(self.model)
+        parameters = dict(model.named_parameters())
+        for key, tensor in self.optimizer.items():
+            moment, _, name = key.partition("|")
+            optimizer.state[parameters[name]][moment] = tensor.to(parameters[name].device)
+
+
+def save_checkpoint(
+    folder: Path,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    state: TrainingState,
+    *,
+    facts: dict[str, Any],
+    keep: int,
+) -> None:
+    """Write `step-N` under `folder`, verify it, and then remove all but the `keep` newest.
+
+    Raises:
+        EncoderClsError: the disk refused; former checkpoints are still there.
+    """
+    names = {parameter: name for name, parameter in model.named_parameters()}
+    moments = {
+        f"{key}|{names[parameter]}": tensor.detach().cpu().contiguous()
+        for parameter, tensors in optimizer.state.items()
+        for key, tensor in tensors.items()
+    }
+    weights = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
+    files = {
+        MODEL_FILE: safetensors.torch.save(weights),
+        OPTIMIZER_FILE: safetensors.torch.save(moments),
+        STATE_FILE: to_json({"state": asdict(state), "facts": facts}),
+    }
+    manifest = {name: {"size": len(content), "sha256": sha256(content)} for name, content in files.items()}
+    newest = folder / f"step-{state.step}"
+    write_folder(newest, files | {MANIFEST_FILE: to_json({"files": manifest})})
+    _read_verified(newest)
+    for path in _by_age(folder)[keep:]:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def load_newest(folder: Path) -> tuple[Checkpoint | None, list[str]]:
+    """The newest checkpoint that is whole, and a warning for each damaged one that was passed over."""
+    remove_leftovers(folder)
+    warnings = []
+    for path in _by_age(folder):
+        try:
+            return _parse(_read_verified(path)), warnings
+        except (EncoderClsError, ValueError, KeyError, TypeError) as error:
+            warnings.append(f"{path}: passed over, damaged: {error}")
+    return None, warnings
+
+
+@contextmanager
+def locked(run_dir: Path) -> Iterator[None]:
+    """Hold the run folder for one training process; the kernel lets go of it however the process ends.
+
+    Raises:
+        EncoderClsError: another process trains in this folder.
+    """
+    path = run_dir / ".lock"
+    with naming(path):
+        run_dir.mkdir(parents=True, exist_ok=True)
+        lock = path.open("a+")
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            lock.seek(0)
+            raise EncoderClsError(f"{run_dir}: {lock.read().strip() or 'another process'} is training here") from None
+        lock.truncate(0)
+        lock.write(f"process {os.getpid()}")
+        lock.flush()
+        yield
+
+
+def _by_age(folder: Path) -> list[Path]:
+    """Checkpoint folders, the newest first; one that was being replaced comes after its successor."""
+    found = [(path, re.fullmatch(r"step-(\d+)(\.old)?", path.name)) for path in folder.glob("step-*")]
+    named = [(int(match[1]), match[2] is None, path) for path, match in found if match and path.is_dir()]
+    return [path for _, _, path in sorted(named, reverse=True)]
+
+
+def _read_verified(path: Path) -> dict[str, bytes]:
+    """The files of a checkpoint, each read once and checked against the manifest."""
+    try:
+        manifest = json.loads((path / MANIFEST_FILE).read_bytes())["files"]
+        files = {name: (path / name).read_bytes() for name in (MODEL_FILE, OPTIMIZER_FILE, STATE_FILE)}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise EncoderClsError(f"{path}: incomplete: {error}") from None
+    for name, content in files.items():
+        if manifest.get(name) != {"size": len(content), "sha256": sha256(content)}:
+            raise EncoderClsError(f"{path / name}: has changed since it was written")
+    return files
+
+
+def _parse(files: dict[str, bytes]) -> Checkpoint:
+    content = json.loads(files[STATE_FILE])
+    state = TrainingState(**content["state"])
+    if state.best_score is not None:
+        state = replace(state, best_score=(state.best_score[0], state.best_score[1]))  # JSON has no tuples
+    return Checkpoint(
+        state=state,
+        facts=content["facts"],
+        model=safetensors.torch.load(files[MODEL_FILE]),
+        optimizer=safetensors.torch.load(files[OPTIMIZER_FILE]),
+    )

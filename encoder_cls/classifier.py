@@ -1,0 +1,249 @@
+"""The portable classifier: one folder holds the architecture, the class names, the tokenizer and the weights.
+
+    config.json         architecture, class names, hash of the tokenizer
+    tokenizer.json      Hugging Face tokenizers format
+    model.safetensors   weights, with the hashes of the config and of themselves in the header
+    README.md           model card, written when training has finished
+
+A running training replaces only `model.safetensors`, in one atomic rename. So whoever loads the folder at
+any moment gets one complete classifier, and parts of two classifiers are refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import safetensors
+import safetensors.torch
+import torch
+from numpy.typing import NDArray
+from pydantic import ValidationError
+from tokenizers import Tokenizer
+
+from encoder_cls.batching import by_length, pad
+from encoder_cls.config import ModelConfig
+from encoder_cls.errors import ConfigError, EncoderClsError
+from encoder_cls.hardware import resolve_device
+from encoder_cls.model import EncoderClassifier
+from encoder_cls.storage import naming, sha256, to_json, write_file
+from encoder_cls.tokenizer import TokenizedTexts, parse_tokenizer, tokenize
+
+CONFIG_FILE, TOKENIZER_FILE, WEIGHTS_FILE, CARD_FILE = "config.json", "tokenizer.json", "model.safetensors", "README.md"
+FORMAT, FORMAT_VERSION = "encoder-cls", 1
+LARGEST_HEADER = 1 << 20  # bytes; the header of a real model of 1,000 layers is a tenth of that
+
+Logits = NDArray[np.float32]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prediction:
+    """What the classifier says of one text.
+
+    Attributes:
+        label: the most probable class.
+        probability: its probability.
+        probabilities: of all classes, by name.
+        truncated: the text was longer than the classifier reads.
+        unknown_words: how many of its tokens the classifier has never seen.
+    """
+
+    label: str
+    probability: float
+    probabilities: dict[str, float]
+    truncated: bool
+    unknown_words: int
+
+    def top(self, k: int) -> list[tuple[str, float]]:
+        """The `k` most probable classes with their probabilities, best first."""
+        return sorted(self.probabilities.items(), key=lambda item: -item[1])[:k]
+
+
+class Classifier:
+    """A trained encoder with its tokenizer and class names."""
+
+    def __init__(
+        self, model: EncoderClassifier, tokenizer: Tokenizer, config: ModelConfig, label_names: Sequence[str]
+    ) -> None:
+        self.model = model
+        self.tokenizer = tokenizer
+        self.config = config
+        self.label_names = tuple(label_names)
+
+    def predict(self, texts: Sequence[str], *, batch_tokens: int = 8192) -> list[Prediction]:
+        """Classify texts, any number and any length of them; the order is kept.
+
+        Args:
+            texts: the texts.
+            batch_tokens: the most tokens in a batch, padding counted: memory against speed.
+        """
+        tokenized = self.tokenize(texts)
+        logits = compute_logits(self.model, tokenized, batch_tokens=batch_tokens)
+        return [
+            Prediction(
+                label=self.label_names[row.argmax()],
+                probability=float(row.max()),
+                probabilities=dict(zip(self.label_names, row.tolist(), strict=True)),
+                truncated=bool(truncated),
+                unknown_words=int(unknown),
+            )
+            for row, truncated, unknown in zip(
+                softmax(logits), tokenized.truncated, tokenized.unknown, strict=True
+            )
+        ]
+
+    def tokenize(self, texts: Sequence[str]) -> TokenizedTexts:
+        """Token ids of texts, cut at the longest that the classifier reads."""
+        return tokenize(self.tokenizer, texts, max_seq_len=self.config.max_seq_len)
+
+    def save(self, folder: Path) -> None:
+        """Write the folder, or replace the weights of the same classifier in it.
+
+        Raises:
+            EncoderClsError: the disk refused; a classifier that was there is still whole.
+        """
+        tokenizer = self.tokenizer.to_str(pretty=True).encode()
+        config = to_json(
+            {
+                "format": FORMAT,
+                "format_version": FORMAT_VERSION,
+                "architecture": self.config.model_dump(),
+                "vocab_size": self.tokenizer.get_vocab_size(),
+                "id2label": dict(enumerate(self.label_names)),
+                "tokenizer_sha256": sha256(tokenizer),
+            }
+        )
+        for name, content in ((TOKENIZER_FILE, tokenizer), (CONFIG_FILE, config)):
+            path = folder / name
+            with naming(path):
+                unchanged = path.is_file() and path.read_bytes() == content
+            if not unchanged:
+                write_file(path, content)
+        weights = {name: tensor.detach().cpu().contiguous() for name, tensor in self.model.state_dict().items()}
+        header = {"format": "pt", "config_sha256": sha256(config), "weights_sha256": hash_tensors(weights)}
+        write_file(folder / WEIGHTS_FILE, safetensors.torch.save(weights, header))
+
+
+def load_classifier(path: str | Path, *, device: str = "auto") -> Classifier:
+    """Load a classifier from a run folder or a model folder, checking all its hashes.
+
+    Raises:
+        ConfigError: there is no classifier at this path.
+        EncoderClsError: the folder is damaged, or of another program.
+    """
+    folder = model_folder(Path(path))
+    try:
+        return _load(folder, resolve_device(device))
+    except (ValueError, KeyError, TypeError, RuntimeError, safetensors.SafetensorError) as error:
+        if isinstance(error, ValidationError):
+            error = ValueError(f"{CONFIG_FILE}: {error.errors()[0]['msg']}")
+        reason = str(error).splitlines()[0]
+        raise EncoderClsError(f"{folder}: damaged, or not a model folder of encoder-cls: {reason}") from None
+
+
+def model_folder(path: Path) -> Path:
+    """The model folder that a path to a run or to a model means.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    for folder in (path / "model", path):
+        if (folder / WEIGHTS_FILE).exists() and (folder / CONFIG_FILE).exists():
+            return folder
+    if not path.exists():
+        raise ConfigError(f"{path}: no such folder")
+    raise ConfigError(f"{path}: holds no model yet (a run has one after its first validation)")
+
+
+def compute_logits(
+    model: EncoderClassifier,
+    texts: TokenizedTexts,
+    *,
+    batch_tokens: int,
+    after_batch: Callable[[], None] | None = None,
+) -> Logits:
+    """Logits of all texts, (texts, classes), in float32 and without dropout.
+
+    Args:
+        model: the classifier; its training mode is put back afterwards.
+        texts: the token ids.
+        batch_tokens: the most tokens in a batch.
+        after_batch: called after each batch; what it raises ends the work.
+    """
+    device = next(model.parameters()).device
+    logits = np.zeros((len(texts), model.head.linear.out_features), dtype=np.float32)
+    was_training = model.training
+    model.eval()
+    try:
+        with torch.inference_mode():
+            for indices in by_length(texts.lengths, batch_tokens=batch_tokens):
+                input_ids, attention_mask = (tensor.to(device) for tensor in pad(texts, indices))
+                logits[indices] = model(input_ids, attention_mask).cpu().numpy()
+                if after_batch:
+                    after_batch()
+    finally:
+        model.train(was_training)
+    return logits
+
+
+def softmax(logits: Logits) -> NDArray[np.float64]:
+    """Probabilities of logits along the last axis."""
+    exponents = np.exp(logits.astype(np.float64) - logits.max(axis=-1, keepdims=True))
+    return cast("NDArray[np.float64]", exponents / exponents.sum(axis=-1, keepdims=True))
+
+
+def hash_tensors(tensors: dict[str, torch.Tensor]) -> str:
+    """A SHA-256 of names, types, shapes and values."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        digest.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy())
+    return digest.hexdigest()
+
+
+def _load(folder: Path, device: torch.device) -> Classifier:
+    """Read each file once, check it against what vouches for it, and only then build from it."""
+    config_bytes, tokenizer_bytes, weights_bytes = (
+        _read(folder / name) for name in (CONFIG_FILE, TOKENIZER_FILE, WEIGHTS_FILE)
+    )
+    config = json.loads(config_bytes)
+    if not isinstance(config, dict) or config.get("format") != FORMAT:
+        raise ValueError(f"{CONFIG_FILE} is of another program")
+    if config["format_version"] != FORMAT_VERSION:
+        raise ValueError(f"format version {config['format_version']}; this program reads {FORMAT_VERSION}")
+    if sha256(tokenizer_bytes) != config["tokenizer_sha256"]:
+        raise ValueError(f"{TOKENIZER_FILE} is not the one the model was trained with")
+    header = _weights_header(weights_bytes)
+    if header.get("config_sha256") != sha256(config_bytes):
+        raise ValueError(f"{WEIGHTS_FILE} and {CONFIG_FILE} do not belong together")
+    weights = safetensors.torch.load(weights_bytes)
+    if header.get("weights_sha256") != hash_tensors(weights):
+        raise ValueError(f"{WEIGHTS_FILE} has changed since it was written")
+    architecture = ModelConfig.model_validate(config["architecture"])
+    label_names = [config["id2label"][str(number)] for number in range(len(config["id2label"]))]
+    model = EncoderClassifier(architecture, vocab_size=config["vocab_size"], num_classes=len(label_names))
+    model.load_state_dict(weights)
+    tokenizer = parse_tokenizer(tokenizer_bytes.decode())
+    return Classifier(model.to(device).eval(), tokenizer, architecture, label_names)
+
+
+def _read(path: Path) -> bytes:
+    if path.is_symlink() or not path.is_file():
+        raise ValueError(f"{path.name} is not a plain file")
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ValueError(f"{path.name} cannot be read: {error.strerror}") from None
+
+
+def _weights_header(content: bytes) -> dict[str, Any]:
+    """The free-form part of a safetensors header: 8 bytes of length, then JSON."""
+    length = int.from_bytes(content[:8], "little")
+    if length > min(LARGEST_HEADER, len(content)):
+        raise ValueError(f"{WEIGHTS_FILE} has no sensible header")
+    return dict(json.loads(content[8 : 8 + length])["__metadata__"])

@@ -1,0 +1,308 @@
+"""The command line: parse, call one function, print.
+
+Results go to standard output, all else to standard error. Nothing heavy is imported before a command
+needs it, so that `--help` answers at once.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+from encoder_cls.errors import ConfigError, DataError, EncoderClsError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from encoder_cls.predict import Format, Input
+    from encoder_cls.train import Event, Preparation
+
+app = typer.Typer(
+    name="encoder-cls",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Train a Transformer-encoder text classifier from scratch on your own labelled text.",
+    epilog="Start with: encoder-cls train (bundled example data, about a minute on 2 cores)",
+)
+
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.", metavar="DEVICE")]
+RUNS = Path("runs")
+
+
+@app.callback()
+def _root(
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+) -> None:
+    global _debug  # noqa: PLW0603 - one switch of the process, read where it ends
+    _debug = debug
+
+
+_debug = False
+
+
+@app.command("train")
+def train_command(
+    config: Annotated[
+        Path | None, typer.Option(help="The config file. Default: the bundled example.", show_default=False)
+    ] = None,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Override one value: section.key=value. Repeatable.", show_default=False),
+    ] = None,
+    run_dir: Annotated[
+        Path | None, typer.Option(help="The run folder. Default: runs/<config name>.", show_default=False)
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the newest checkpoint.")] = False,
+    device: Device = "auto",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check config and data, show what would be trained, train nothing.")
+    ] = False,
+) -> None:
+    """Train a classifier, then report on its test split."""
+    from encoder_cls.config import load_config
+
+    if resume and config is None and run_dir is not None and (run_dir / "config.yaml").exists():
+        config = run_dir / "config.yaml"
+    settings = load_config(config, overrides or ())
+    folder = run_dir or RUNS / settings.name
+    _note(f"reading {settings.data.train}")
+
+    from encoder_cls.hardware import resolve_device
+    from encoder_cls.train import check_run_dir, is_finished, prepare, train
+
+    torch_device = resolve_device(device)
+    if not dry_run:
+        check_run_dir(folder, settings, resume=resume)
+        if is_finished(folder):
+            _note(f"{folder}: this run is finished; nothing to do")
+            return
+    preparation = prepare(settings)
+    for line in _described(preparation):
+        _note(line)
+    if dry_run:
+        typer.echo(settings.to_yaml(), nl=False)
+        return
+    with _stop_signals() as stop_signal:
+        _show_training(
+            train(preparation, folder, device=torch_device, resume=resume, stop_signal=stop_signal), folder
+        )
+
+
+@app.command("eval")
+def eval_command(
+    run: Annotated[Path, typer.Argument(help="A run or model folder.", show_default=False)],
+    data: Annotated[
+        str | None,
+        typer.Option(
+            help="Labelled file to score. Default: the run's test split, else its validation split.", show_default=False
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option(help="Write the report as JSON to this file.", show_default=False)
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    device: Device = "auto",
+) -> None:
+    """Score a trained classifier, per class and against a linear model."""
+    from encoder_cls.evaluate import evaluate_run, report_text
+    from encoder_cls.storage import to_json, write_file
+
+    report = evaluate_run(run, data=data, device=device, warn=_note)
+    if output:
+        write_file(output, to_json(report.to_dict()))
+    typer.echo(to_json(report.to_dict()).decode() if as_json else report_text(report))
+
+
+@app.command("predict")
+def predict_command(
+    texts: Annotated[list[str] | None, typer.Argument(help="Texts to classify.", show_default=False)] = None,
+    model: Annotated[
+        Path | None, typer.Option(help="A run or model folder. Default: the newest finished run.", show_default=False)
+    ] = None,
+    input_file: Annotated[
+        str | None,
+        typer.Option(
+            "--input",
+            help="A file of texts (.txt one a line; .csv, .tsv, .jsonl, .parquet by column), - for standard input.",
+            show_default=False,
+        ),
+    ] = None,
+    output: Annotated[Path | None, typer.Option(help="Write to this file.", show_default=False)] = None,
+    text_column: Annotated[str, typer.Option(help="The column with the texts.")] = "text",
+    output_format: Annotated[
+        str, typer.Option("--format", help="text, jsonl or tsv.", metavar="FORMAT")
+    ] = "text",
+    top_k: Annotated[int, typer.Option(min=1, help="How many classes to name.")] = 1,
+    threshold: Annotated[
+        float, typer.Option(min=0, max=1, help="Withhold the label where its probability is lower.")
+    ] = 0.0,
+    batch_tokens: Annotated[int, typer.Option(min=1, help="The most tokens in a batch.")] = 8192,
+    device: Device = "auto",
+) -> None:
+    """Classify texts: given here, in a file, or on standard input; one result a line."""
+    if output_format not in {"text", "jsonl", "tsv"}:
+        raise ConfigError(f"--format {output_format}: known formats are text, jsonl and tsv")
+    if texts and input_file:
+        raise ConfigError("give texts or --input, not both")
+    if not texts and not input_file:
+        if sys.stdin.isatty():
+            raise ConfigError('give texts, such as: encoder-cls predict "some text", or --input FILE')
+        input_file = "-"
+
+    from encoder_cls.classifier import load_classifier
+    from encoder_cls.predict import Input, predict_lines, read_inputs
+
+    classifier = load_classifier(model or _newest_finished_run(), device=device)
+    chunks: Iterator[list[Input]] = (
+        iter([[Input(text) for text in texts]])
+        if texts
+        else read_inputs(input_file or "-", text_columns=[text_column])
+    )
+    lines = predict_lines(
+        classifier,
+        chunks,
+        output_format=_as_format(output_format),
+        top_k=top_k,
+        threshold=threshold,
+        batch_tokens=batch_tokens,
+    )
+    _write_lines(lines, output)
+
+
+def main() -> NoReturn:
+    """Run the command line; every failure ends in one or two lines and its exit code."""
+    command = typer.main.get_command(app)
+    try:
+        code = command.main(standalone_mode=True)
+    except EncoderClsError as error:
+        if _debug:
+            raise
+        typer.echo(f"error: {error}", err=True)
+        code = error.exit_code
+    except BrokenPipeError:
+        # The reader has seen enough, as with `| head`. Nothing more may be written, not even at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 0
+    except KeyboardInterrupt:
+        code = 130
+    sys.exit(code)
+
+
+def _as_format(name: str) -> Format:
+    return name  # type: ignore[return-value] # checked before
+
+
+def _note(message: str) -> None:
+    typer.echo(message, err=True)
+
+
+def _newest_finished_run() -> Path:
+    cards = sorted(RUNS.glob("*/model/README.md"), key=lambda path: path.stat().st_mtime)
+    if not cards:
+        raise ConfigError(
+            f"no finished run in {RUNS.resolve()}; train one with: encoder-cls train, or name one with --model"
+        )
+    return cards[-1].parent.parent
+
+
+def _write_lines(chunks: Iterator[list[str]], output: Path | None) -> None:
+    """Print lines as they come, or replace a file with all of them at the end."""
+    if output is None:
+        for lines in chunks:
+            sys.stdout.write("".join(f"{line}\n" for line in lines))
+            sys.stdout.flush()
+        return
+    from encoder_cls.storage import write_file
+
+    write_file(output, "".join(f"{line}\n" for lines in chunks for line in lines).encode())
+
+
+@contextmanager
+def _stop_signals() -> Iterator[Callable[[], int | None]]:
+    """Turn the first SIGINT or SIGTERM into an answer for the training loop; a second one ends at once."""
+    received: list[int] = []
+
+    def receive(number: int, _frame: Any) -> None:
+        if received:
+            os._exit(128 + number)
+        received.append(number)
+        _note("\nstopping after this step; once more to stop at once")
+
+    former = {number: signal.signal(number, receive) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield lambda: received[0] if received else None
+    finally:
+        for number, handler in former.items():
+            signal.signal(number, handler)
+
+
+def _described(preparation: Preparation) -> Iterator[str]:
+    """What will be trained on what, in a few lines."""
+    dataset, config, facts = preparation.dataset, preparation.config, preparation.facts()
+    test = f", {len(dataset.test):,} test" if dataset.test else ""
+    yield (
+        f"data: {len(dataset.train):,} training, {len(dataset.validation):,} validation{test} texts, "
+        f"{len(dataset.label_names)} classes"
+    )
+    yield (
+        f"tokens: vocabulary {preparation.vocab_size:,}, unknown in validation {facts['unknown_fraction']:.1%}, "
+        f"texts cut at {config.model.max_seq_len} tokens {facts['truncated_fraction']:.1%}, padding "
+        f"{facts['padding_fraction']:.1%}"
+    )
+    parameters = sum(parameter.numel() for parameter in preparation.new_model().parameters())
+    shape = f"{config.model.num_layers} layers of width {config.model.d_model}"
+    yield f"model: {shape}, {parameters:,} parameters"
+    yield (
+        f"steps: {preparation.steps_per_epoch:,} an epoch, {preparation.total_steps:,} in {config.train.epochs} epochs"
+    )
+
+
+def _show_training(events: Iterator[Event], folder: Path) -> None:
+    """Follow a training: a progress bar on a terminal, a line now and then elsewhere."""
+    from tqdm import tqdm
+
+    from encoder_cls.evaluate import report_text
+    from encoder_cls.train import Finished, Started, Stepped, Validated
+
+    bar: tqdm[NoReturn] | None = None
+    try:
+        for event in events:
+            match event:
+                case Started():
+                    for note in event.notes:
+                        _note(f"warning: {note}")
+                    _note(f"training in {folder}" + (f", going on after step {event.step}" if event.step else ""))
+                    bar = tqdm(
+                        initial=event.step, total=event.total_steps, unit="step", disable=not sys.stderr.isatty()
+                    )
+                case Stepped() if bar is not None:
+                    bar.update()
+                    if event.values:
+                        bar.set_postfix_str(
+                            f"loss {event.values['loss']:.3f}, {event.values['tokens_per_s']:,.0f} tokens/s"
+                        )
+                case Validated():
+                    scores = event.metrics
+                    tqdm.write(
+                        f"epoch {event.epoch:5.1f}  step {event.step:6d}  validation loss {scores.loss:.4f}  "
+                        f"accuracy {scores.accuracy:.4f}  macro-F1 {scores.macro_f1:.4f}{'  best' * event.is_best}",
+                        file=sys.stderr,
+                    )
+                case Finished():
+                    if bar is not None:
+                        bar.close()
+                    typer.echo(report_text(event.report))
+                    _note(f"\ntrained in {event.seconds:.0f} s; best weights from step {event.best_step}")
+                    _note(f'next: encoder-cls predict --model {folder} "some text"')
+                    _note(f"      tensorboard --logdir {folder.parent}")
+    finally:
+        if bar is not None:
+            bar.close()

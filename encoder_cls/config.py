@@ -1,0 +1,316 @@
+"""One YAML file in, one frozen and validated `Config` out.
+
+The config holds only what a person chose. What is found in the data (classes, vocabulary size) is
+passed beside it and never written into it. `configs/example.yaml` lists every value with its default.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    NonNegativeFloat,
+    PositiveFloat,
+    PositiveInt,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+
+from encoder_cls.errors import ConfigError
+
+Fraction = Annotated[float, Field(ge=0, lt=1)]
+
+
+def _as_tuple(value: Any) -> Any:
+    return (value,) if isinstance(value, str) else value
+
+
+Names = Annotated[tuple[str, ...], BeforeValidator(_as_tuple), Field(min_length=1)]
+
+
+class Section(BaseModel):
+    """A part of the config: frozen, unknown keys refused, field docstrings kept as descriptions."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        use_attribute_docstrings=True,
+        allow_inf_nan=False,
+        coerce_numbers_to_str=True,
+        protected_namespaces=(),
+    )
+
+
+class DataConfig(Section):
+    """Where the labelled text is and how to read it."""
+
+    train: str
+    """A CSV, TSV, JSONL or Parquet file, a folder or glob of them, a folder of class folders with .txt
+    files, `hub:owner/name[?config=...&split=...&revision=...]`, or `example:train` (the bundled data).
+    Relative paths start at the current folder."""
+    validation: str | None = None
+    """The same for the validation split; none: a part of train is held out, stratified by class."""
+    test: str | None = None
+    """The same for the test split; none: the final report is on the validation split."""
+    validation_fraction: Annotated[float, Field(gt=0, le=0.5)] = 0.1
+    """The part of train that is held out where no validation data is named."""
+    text_column: Names = ("text",)
+    """The column with the text; of several columns the texts are joined with a space."""
+    label_column: str = "label"
+    """The column with the class: a name or an integer."""
+    label_names: tuple[str, ...] | None = None
+    """Names for integer labels: the first is the name of 0, and so on."""
+    empty_texts: Literal["error", "drop"] = "error"
+    """What to do with rows whose text is empty."""
+
+
+class TokenizerConfig(Section):
+    """How a text becomes tokens; trained on the training texts only."""
+
+    type: Literal["word_level", "word_piece", "bpe", "unigram"] = "word_level"
+    """Whole words, or one of three sub-word models."""
+    lowercase: bool = True
+    """Fold upper case to lower case."""
+    normalization: Literal["none", "nfc", "nfkc"] = "nfkc"
+    """The Unicode normalization form."""
+    strip_accents: bool = False
+    """Remove accents, so that "café" and "cafe" are one word."""
+    max_vocab_size: Annotated[int, Field(ge=16)] = 30_000
+    """The most tokens kept, special tokens counted."""
+    min_frequency: PositiveInt = 1
+    """A token seen less often than this in training becomes `[UNK]`."""
+
+
+class ModelConfig(Section):
+    """The shape of the encoder and its classifier head."""
+
+    d_model: PositiveInt = 128
+    """Width of the token vectors."""
+    num_layers: PositiveInt = 2
+    """Number of encoder layers."""
+    num_heads: PositiveInt = 4
+    """Attention heads a layer; divides d_model."""
+    d_ff: PositiveInt = 512
+    """Inner width of the feed-forward network."""
+    max_seq_len: Annotated[int, Field(ge=2)] = 256
+    """The most tokens of a text that are read, `[CLS]` counted; the rest is cut off and reported."""
+    norm: Literal["pre", "post"] = "pre"
+    """LayerNorm before each sublayer and once at the end, or after each residual sum."""
+    activation: Literal["relu", "gelu"] = "gelu"
+    """The non-linearity of the feed-forward network."""
+    positions: Literal["sinusoidal", "learned", "none"] = "sinusoidal"
+    """How a token's place is told to the model."""
+    dropout: Fraction = 0.1
+    """Dropout on the embeddings, on each sublayer's output and inside the feed-forward network."""
+    head_dropout: Fraction = 0.1
+    """Dropout on the pooled vector before the last linear map."""
+
+    @model_validator(mode="after")
+    def _heads_divide_width(self) -> ModelConfig:
+        if self.d_model % self.num_heads:
+            raise ValueError(f"d_model {self.d_model} is not divisible by num_heads {self.num_heads}")
+        if self.positions == "sinusoidal" and self.d_model % 2:
+            raise ValueError(f"sinusoidal positions need an even d_model, not {self.d_model}")
+        return self
+
+
+class TrainConfig(Section):
+    """How the weights are found."""
+
+    epochs: PositiveInt = 20
+    """Passes over the training texts, at most (see patience)."""
+    batch_size: PositiveInt = 64
+    """The most texts in a batch."""
+    batch_tokens: PositiveInt = 8192
+    """The most tokens in a batch, padding counted; a batch of long texts holds fewer of them."""
+    accumulation_steps: PositiveInt = 1
+    """Batches whose gradients are summed before one update."""
+    learning_rate: PositiveFloat = 1e-3
+    """The peak learning rate."""
+    warmup_fraction: Fraction = 0.1
+    """The part of all steps during which the learning rate rises to its peak; then it falls as a cosine."""
+    weight_decay: NonNegativeFloat = 0.01
+    """AdamW's weight decay on matrices; biases, norms and embeddings have none."""
+    max_grad_norm: PositiveFloat = 1.0
+    """Gradients longer than this are scaled down to it."""
+    label_smoothing: Fraction = 0.1
+    """The part of the target probability that is spread evenly over all classes."""
+    word_dropout: Fraction = 0.1
+    """The part of the words replaced by `[UNK]` in training, so that unknown words are known to be unknown."""
+    class_weights: Literal["none", "balanced"] | dict[str, PositiveFloat] = "none"
+    """Weights of the classes in the loss: none, inversely to their frequency, or by name (others 1)."""
+    monitor: Literal["accuracy", "macro_f1", "loss"] = "accuracy"
+    """The validation metric that tells which weights are best."""
+    patience: PositiveInt | None = 5
+    """Stop after this many validations without a better score; none: never."""
+    validate_every: PositiveInt | None = None
+    """Steps between validations; none: at the end of each epoch."""
+    checkpoint_every: PositiveInt | None = None
+    """Steps between checkpoints besides the one after each validation."""
+    keep_checkpoints: PositiveInt = 2
+    """How many of the newest checkpoints stay on disk."""
+    log_every: PositiveInt = 10
+    """Steps between rows of training metrics."""
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    """The type of matrix products in training; auto: bfloat16 where the hardware is fast at it."""
+
+
+class Config(Section):
+    """Everything a person chose for one run."""
+
+    name: Annotated[str, Field(pattern=r"^[\w][\w.\-]*$", max_length=100)]
+    """The run's name, and by default its folder under `runs/`; the config file's name where not given."""
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
+    """Seed of everything random."""
+    data: DataConfig
+    tokenizer: TokenizerConfig = TokenizerConfig()
+    model: ModelConfig = ModelConfig()
+    train: TrainConfig = TrainConfig()
+
+    @field_validator("data", "tokenizer", "model", "train", mode="before")
+    @classmethod
+    def _empty_section(cls, value: Any) -> Any:
+        return {} if value is None else value  # `model:` with nothing under it is YAML for null
+
+    def to_yaml(self) -> str:
+        """Every value as YAML text; `load_config` of it gives an equal config."""
+        return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True, width=100)
+
+
+EXAMPLE: dict[str, Any] = {
+    "name": "example",
+    "data": {"train": "example:train", "validation": "example:validation", "test": "example:test"},
+}
+
+
+def load_config(path: Path | None = None, overrides: Iterable[str] = ()) -> Config:
+    """Read a config file (none: the bundled example's config) and apply `section.key=value` overrides.
+
+    Raises:
+        ConfigError: the file cannot be read, is no YAML mapping, or a field is unknown or out of range;
+            the message names the file and each field.
+    """
+    source = str(path) if path else "bundled example"
+    values = parse_yaml(_read_text(path), source=source) if path else EXAMPLE
+    if not isinstance(values, dict):
+        raise ConfigError(f"{source}: expected sections such as `data:` and `model:`, found {type(values).__name__}")
+    values = {"name": path.stem if path else "example"} | values
+    for override in overrides:
+        values = _with_override(values, override)
+    try:
+        return Config.model_validate(values)
+    except ValidationError as error:
+        raise ConfigError("\n".join(_explain(error, source))) from None
+
+
+def parse_yaml(text: str, *, source: str) -> Any:
+    """Parse YAML as a person reads it: `1e-3` is a number, `no` is a word, a key given twice is an error.
+
+    Raises:
+        ConfigError: naming the source and the line.
+    """
+    try:
+        return yaml.load(text, Loader=_PlainLoader)  # noqa: S506 - a subclass of SafeLoader
+    except yaml.MarkedYAMLError as error:
+        line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
+        raise ConfigError(f"{source}{line}: not valid YAML: {error.problem}") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise ConfigError(f"{source}: not valid YAML: {error}") from None
+
+
+class _PlainLoader(yaml.SafeLoader):
+    """PyYAML's safe loader with the YAML 1.2 core schema in place of YAML 1.1's surprises."""
+
+    yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012 - PyYAML's own name
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """Build a mapping; two equal keys are a mistake, not the last one's victory."""
+        seen: set[Any] = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)
+            if not isinstance(key, str | int | float | bool | None):
+                raise yaml.constructor.ConstructorError(None, None, "a key must be a plain value", key_node.start_mark)
+            if key in seen:
+                raise yaml.constructor.ConstructorError(None, None, f"key {key!r} twice", key_node.start_mark)
+            seen.add(key)
+        return super().construct_mapping(node, deep)
+
+
+for _tag, _pattern, _first in (
+    ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
+    ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
+    ("int", r"[-+]?[0-9]+", "-+0123456789"),
+    ("float", r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?", "-+0123456789."),
+):
+    _PlainLoader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(rf"^(?:{_pattern})$"), list(_first))
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not UTF-8 text (byte {error.start})") from None
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot read the config: {error.strerror}") from None
+
+
+def _with_override(values: dict[str, Any], override: str) -> dict[str, Any]:
+    """A copy of nested values in which `section.key=value` holds."""
+    dotted, equals, text = override.partition("=")
+    keys = dotted.strip().split(".")
+    if not equals or not all(keys):
+        raise ConfigError(f"--set {override}: write it as section.key=value, such as train.epochs=5")
+    value = parse_yaml(text, source=f"--set {dotted}")
+    for key in reversed(keys[1:]):
+        value = {key: value}
+    return _merged(values, {keys[0]: value})
+
+
+def _merged(values: Any, changes: dict[str, Any]) -> dict[str, Any]:
+    merged = dict(values) if isinstance(values, dict) else {}
+    for key, change in changes.items():
+        nested = isinstance(change, dict) and isinstance(merged.get(key), dict)
+        merged[key] = _merged(merged[key], change) if nested else change
+    return merged
+
+
+def _explain(error: ValidationError, source: str) -> Iterator[str]:
+    """One line for each faulty field, naming the nearest right key where one was misspelt."""
+    explained: set[str] = set()
+    for fault in error.errors():
+        path = [str(part) for part in fault["loc"]]
+        # Each member of a union reports its own fault under its own name; the field is what the user wrote.
+        where = ".".join(path[:2]) if path[0] in Config.model_fields else path[0]
+        if where in explained:
+            continue
+        explained.add(where)
+        if fault["type"] == "extra_forbidden":
+            message = f"unknown key{_nearest(path)}"
+        elif fault["type"] == "missing":
+            message = "is required"
+        else:
+            message = fault["msg"].removeprefix("Value error, ")
+            if not isinstance(fault["input"], dict):
+                message += f" (found {str(fault['input'])[:60]!r})"
+        yield f"{source}: {where}: {message}"
+
+
+def _nearest(path: list[str]) -> str:
+    section: Any = Config
+    for part in path[:-1]:
+        section = section.model_fields[part].annotation
+    nearest = difflib.get_close_matches(path[-1], section.model_fields, n=1, cutoff=0.5)
+    if nearest:
+        return f"; did you mean {nearest[0]}?"
+    homes = [name for name, field in Config.model_fields.items() if path[-1] in getattr(field.annotation, "model_fields", {})]
+    return f"; did you mean {homes[0]}.{path[-1]}?" if homes else f"; known: {', '.join(section.model_fields)}"

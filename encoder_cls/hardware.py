@@ -1,0 +1,59 @@
+"""What this machine can do: which device, which precision, and the facts that exact resume depends on."""
+
+from __future__ import annotations
+
+import platform
+
+import torch
+
+from encoder_cls.errors import ConfigError
+
+
+def resolve_device(name: str) -> torch.device:
+    """The device that `auto`, `cpu`, `cuda` or `cuda:N` names on this machine.
+
+    Raises:
+        ConfigError: no such device here.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    kind, _, index = name.partition(":")
+    if kind not in {"cpu", "cuda"} or (index and (kind == "cpu" or not index.isdecimal())):
+        raise ConfigError(f"--device {name}: known devices are auto, cpu, cuda and cuda:N")
+    if kind == "cuda" and int(index or 0) >= torch.cuda.device_count():
+        raise ConfigError(
+            f"--device {name}: this machine has {torch.cuda.device_count()} CUDA devices that torch can use"
+        )
+    return torch.device(name)
+
+
+def resolve_precision(name: str, device: torch.device) -> torch.dtype:
+    """The type of matrix products in training.
+
+    `auto` is bfloat16 where the device has matrix units for it (CUDA since Ampere, CPUs with AMX) and
+    float32 elsewhere: without such units bfloat16 saves memory traffic but often loses time.
+    """
+    if name == "auto":
+        if device.type == "cuda":
+            fast = torch.cuda.get_device_capability(device) >= (8, 0)
+        else:
+            fast = _has_amx()
+        return torch.bfloat16 if fast else torch.float32
+    return torch.bfloat16 if name == "bfloat16" else torch.float32
+
+
+def environment(device: torch.device, precision: torch.dtype) -> dict[str, str | int]:
+    """The facts that change the last bits of a result from one machine to another."""
+    return {
+        "torch": torch.__version__,
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine(),
+        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+        "threads": torch.get_num_threads(),
+        "precision": str(precision).removeprefix("torch."),
+    }
+
+
+def _has_amx() -> bool:
+    # Private in torch, so absence in some version must mean no more than "not known".
+    probe = getattr(torch.cpu, "_is_amx_tile_supported", None)
+    return bool(probe and probe())

@@ -1,0 +1,116 @@
+"""Bytes on disk that survive a crash: write under a temporary name, flush, rename, flush the folder.
+
+A rename within one folder is atomic on POSIX file systems: a reader, or the next start after a power
+cut, finds the old content or the new one and never a part of either.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from encoder_cls.errors import EncoderClsError
+
+TEMPORARY_PREFIX = ".tmp-"
+FORMER_SUFFIX = ".old"
+
+
+def sha256(content: bytes) -> str:
+    """The SHA-256 of some bytes, in hexadecimal."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def to_json(value: Mapping[str, Any]) -> bytes:
+    """A mapping as readable JSON text; NaN and infinity are refused (`ValueError`)."""
+    return (json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
+
+
+def flush_folder(folder: Path) -> None:
+    """Make the folder's list of names (creations, renames, removals) durable."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """Replace a file's content durably and atomically.
+
+    Raises:
+        EncoderClsError: the disk refused; the file keeps its former content, nothing temporary stays.
+    """
+    temporary = path.with_name(f"{TEMPORARY_PREFIX}{os.getpid()}-{path.name}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _write_and_flush(temporary, content)
+        temporary.replace(path)
+        flush_folder(path.parent)
+    except OSError as error:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise _refused(path, error) from error
+
+
+def write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Create a folder with these files, durably and all at once.
+
+    A folder that already has the name is moved to `NAME.old` and removed only when the new one is in
+    place, so that a crash at any moment leaves a complete folder under one of the two names.
+
+    Raises:
+        EncoderClsError: the disk refused; nothing temporary stays.
+    """
+    temporary = folder.with_name(f"{TEMPORARY_PREFIX}{os.getpid()}-{folder.name}")
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir()
+        for name, content in files.items():
+            _write_and_flush(temporary / name, content)
+        flush_folder(temporary)
+        former = folder.with_name(f"{folder.name}{FORMER_SUFFIX}")
+        if folder.exists():
+            shutil.rmtree(former, ignore_errors=True)
+            folder.rename(former)
+        temporary.rename(folder)
+        flush_folder(folder.parent)
+        shutil.rmtree(former, ignore_errors=True)
+    except OSError as error:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise _refused(folder, error) from error
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove what a killed writer left under a temporary name."""
+    for leftover in folder.glob(f"{TEMPORARY_PREFIX}*"):
+        if leftover.is_dir() and not leftover.is_symlink():
+            shutil.rmtree(leftover, ignore_errors=True)
+        else:
+            leftover.unlink(missing_ok=True)
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Turn an `OSError` inside the block into one error for the user that names the path."""
+    try:
+        yield
+    except OSError as error:
+        raise _refused(path, error) from error
+
+
+def _write_and_flush(path: Path, content: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _refused(path: Path, error: OSError) -> EncoderClsError:
+    return EncoderClsError(f"{path}: cannot write: {error.strerror or error}")

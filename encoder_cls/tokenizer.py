@@ -1,0 +1,172 @@
+"""Texts in, tokens out: trains a tokenizer on the training texts and keeps token ids in flat arrays.
+
+Every sequence begins with `[CLS]`, so that none is empty. The special tokens have fixed ids; typed by a
+user they are ordinary characters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
+
+from encoder_cls.config import TokenizerConfig
+
+PAD_ID, UNK_ID, CLS_ID, MASK_ID = range(4)
+SPECIAL_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[MASK]"]
+
+# Scripts written without spaces between words: each character is a token of its own.
+UNSPACED = r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]"
+
+# Characters read for each token of the limit. Tokenizing time grows with the text, so what could not fit
+# anyway is cut off first: a 10 MB text costs no more than a page.
+CHARACTERS_PER_TOKEN = 64
+
+CHUNK = 4096  # texts tokenized at once
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenizedTexts:
+    """The tokens of many texts, one after the other.
+
+    Attributes:
+        input_ids: all token ids; text `i` has `input_ids[offsets[i]:offsets[i + 1]]`.
+        offsets: `len(texts) + 1` places in `input_ids`.
+        truncated: whether text `i` was cut at the maximum length.
+        unknown: how many tokens of text `i` are `[UNK]`.
+    """
+
+    input_ids: NDArray[np.int32]
+    offsets: NDArray[np.int64]
+    truncated: NDArray[np.bool_]
+    unknown: NDArray[np.int32]
+
+    def __len__(self) -> int:
+        return len(self.truncated)
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """Tokens of each text, `[CLS]` counted."""
+        return np.diff(self.offsets)
+
+    @property
+    def truncated_fraction(self) -> float:
+        """The part of the texts that was cut."""
+        return float(self.truncated.mean()) if len(self) else 0.0
+
+    @property
+    def unknown_fraction(self) -> float:
+        """The part of the tokens, `[CLS]` not counted, that is `[UNK]`."""
+        return float(self.unknown.sum() / max(1, len(self.input_ids) - len(self)))
+
+
+def train_tokenizer(texts: Sequence[str], config: TokenizerConfig) -> Tokenizer:
+    """Train a tokenizer; the same texts and config give the same bytes."""
+    tokenizer = Tokenizer(_MODELS[config.type]())
+    tokenizer.normalizer = _normalizer(config)
+    tokenizer.pre_tokenizer = _pre_tokenizer(config)
+    tokenizer.train_from_iterator(_chunks(texts), trainer=_trainer(config))
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A", pair="[CLS] $A $B", special_tokens=[("[CLS]", CLS_ID)]
+    )
+    return _guarded(tokenizer)
+
+
+def parse_tokenizer(content: str) -> Tokenizer:
+    """Read a tokenizer from the text of its JSON file.
+
+    Raises:
+        ValueError: the text is no tokenizer, or its special tokens are not where they should be.
+    """
+    try:
+        tokenizer = Tokenizer.from_str(content)
+    except Exception as error:  # noqa: BLE001 - the library raises plain Exception
+        raise ValueError(f"not a tokenizer: {error}") from None
+    if [tokenizer.id_to_token(i) for i in range(len(SPECIAL_TOKENS))] != SPECIAL_TOKENS:
+        raise ValueError("its first tokens are not " + ", ".join(SPECIAL_TOKENS))
+    return _guarded(tokenizer)
+
+
+def tokenize(tokenizer: Tokenizer, texts: Sequence[str], *, max_seq_len: int) -> TokenizedTexts:
+    """Turn texts into token ids, `[CLS]` first, each cut at `max_seq_len` tokens.
+
+    Half surrogate pairs, which no tokenizer can read, count as U+FFFD.
+    """
+    most_characters = CHARACTERS_PER_TOKEN * max_seq_len
+    ids: list[NDArray[np.int32]] = []
+    lengths: list[int] = []
+    truncated: list[bool] = []
+    for chunk in _chunks(texts):
+        readable = [_readable(text[:most_characters]) for text in chunk]
+        for text, encoding in zip(chunk, tokenizer.encode_batch_fast(readable), strict=True):
+            tokens = encoding.ids
+            truncated.append(len(tokens) > max_seq_len or len(text) > most_characters)
+            ids.append(np.array(tokens[:max_seq_len], dtype=np.int32))
+            lengths.append(min(len(tokens), max_seq_len))
+    input_ids = np.concatenate(ids) if ids else np.zeros(0, dtype=np.int32)
+    offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.int64)
+    unknown_before = np.concatenate([[0], np.cumsum(input_ids == UNK_ID, dtype=np.int32)])
+    return TokenizedTexts(
+        input_ids=input_ids,
+        offsets=offsets,
+        truncated=np.array(truncated, dtype=np.bool_),
+        unknown=np.diff(unknown_before[offsets]).astype(np.int32),
+    )
+
+
+def _chunks(texts: Sequence[str]) -> Iterator[Sequence[str]]:
+    for start in range(0, len(texts), CHUNK):
+        yield texts[start : start + CHUNK]
+
+
+def _readable(text: str) -> str:
+    if text.isascii():
+        return text
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _guarded(tokenizer: Tokenizer) -> Tokenizer:
+    # Without this a text that contains "[PAD]" would be given the padding id.
+    tokenizer.encode_special_tokens = True
+    return tokenizer
+
+
+def _normalizer(config: TokenizerConfig) -> normalizers.Normalizer:
+    steps: list[normalizers.Normalizer] = []
+    if config.strip_accents:
+        steps += [normalizers.NFD(), normalizers.StripAccents()]
+    if config.normalization != "none":
+        steps.append({"nfc": normalizers.NFC, "nfkc": normalizers.NFKC}[config.normalization]())
+    if config.lowercase:
+        steps.append(normalizers.Lowercase())
+    return normalizers.Sequence(steps)
+
+
+def _pre_tokenizer(config: TokenizerConfig) -> pre_tokenizers.PreTokenizer:
+    words = pre_tokenizers.Whitespace()  # runs of letters and digits, runs of punctuation
+    if config.type in {"bpe", "unigram"}:
+        return words  # these find the words of unspaced scripts themselves
+    return pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(UNSPACED), "isolated"), words])
+
+
+_MODELS = {
+    "word_level": lambda: models.WordLevel(unk_token="[UNK]"),  # noqa: S106 - a token of text
+    "word_piece": lambda: models.WordPiece(unk_token="[UNK]"),  # noqa: S106
+    "bpe": lambda: models.BPE(unk_token="[UNK]"),  # noqa: S106
+    "unigram": lambda: models.Unigram(),
+}
+
+
+def _trainer(config: TokenizerConfig) -> trainers.Trainer:
+    common = {"vocab_size": config.max_vocab_size, "special_tokens": SPECIAL_TOKENS, "show_progress": False}
+    if config.type == "unigram":
+        return trainers.UnigramTrainer(unk_token="[UNK]", **common)  # noqa: S106
+    kinds = {
+        "word_level": trainers.WordLevelTrainer,
+        "word_piece": trainers.WordPieceTrainer,
+        "bpe": trainers.BpeTrainer,
+    }
+    return kinds[config.type](min_frequency=config.min_frequency, **common)
