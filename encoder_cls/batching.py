@@ -102,4 +102,5 @@ def drop_words(input_ids: Tensor, *, fraction: float) -> Tensor:
 def _round_up(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
     """Lengths rounded up to the next of 1, 2, ..., 15, 16, 17, 18, ..., 32, 34, ..., each 1/16 apart."""
     step = np.maximum(1, 2 ** np.floor(np.log2(np.maximum(lengths * LENGTH_TOLERANCE, 1))).astype(np.int64))
-    return -(-lengths // step) * step
+    rounded: NDArray[np.int64] = -(-lengths // step) * step
+    return rounded

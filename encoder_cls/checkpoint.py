@@ -91,7 +91,7 @@ def save_checkpoint(
     Raises:
         EncoderClsError: the disk refused; former checkpoints are still there.
     """
-    names = {parameter: name for name, parameter in model.named_parameters()}
+    names: dict[Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
     moments = {
         f"{key}|{names[parameter]}": tensor.detach().cpu().contiguous()
         for parameter, tensors in optimizer.state.items()
@@ -114,7 +114,7 @@ def save_checkpoint(
 def load_newest(folder: Path) -> tuple[Checkpoint | None, list[str]]:
     """The newest checkpoint that is whole, and a warning for each damaged one that was passed over."""
     remove_leftovers(folder)
-    warnings = []
+    warnings: list[str] = []
     for path in _by_age(folder):
         try:
             return _parse(_read_verified(path)), warnings

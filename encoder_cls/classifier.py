@@ -92,9 +92,7 @@ class Classifier:
                 truncated=bool(truncated),
                 unknown_words=int(unknown),
             )
-            for row, truncated, unknown in zip(
-                softmax(logits), tokenized.truncated, tokenized.unknown, strict=True
-            )
+            for row, truncated, unknown in zip(softmax(logits), tokenized.truncated, tokenized.unknown, strict=True)
         ]
 
     def tokenize(self, texts: Sequence[str]) -> TokenizedTexts:
@@ -202,7 +200,7 @@ def hash_tensors(tensors: dict[str, torch.Tensor]) -> str:
     digest = hashlib.sha256()
     for name, tensor in sorted(tensors.items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-        digest.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy())
+        digest.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from encoder_cls.errors import ConfigError, DataError, EncoderClsError
+from encoder_cls.errors import ConfigError, EncoderClsError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -91,9 +91,7 @@ def train_command(
         typer.echo(settings.to_yaml(), nl=False)
         return
     with _stop_signals() as stop_signal:
-        _show_training(
-            train(preparation, folder, device=torch_device, resume=resume, stop_signal=stop_signal), folder
-        )
+        _show_training(train(preparation, folder, device=torch_device, resume=resume, stop_signal=stop_signal), folder)
 
 
 @app.command("eval")
@@ -137,9 +135,7 @@ def predict_command(
     ] = None,
     output: Annotated[Path | None, typer.Option(help="Write to this file.", show_default=False)] = None,
     text_column: Annotated[str, typer.Option(help="The column with the texts.")] = "text",
-    output_format: Annotated[
-        str, typer.Option("--format", help="text, jsonl or tsv.", metavar="FORMAT")
-    ] = "text",
+    output_format: Annotated[str, typer.Option("--format", help="text, jsonl or tsv.", metavar="FORMAT")] = "text",
     top_k: Annotated[int, typer.Option(min=1, help="How many classes to name.")] = 1,
     threshold: Annotated[
         float, typer.Option(min=0, max=1, help="Withhold the label where its probability is lower.")
@@ -162,9 +158,7 @@ def predict_command(
 
     classifier = load_classifier(model or _newest_finished_run(), device=device)
     chunks: Iterator[list[Input]] = (
-        iter([[Input(text) for text in texts]])
-        if texts
-        else read_inputs(input_file or "-", text_columns=[text_column])
+        iter([[Input(text) for text in texts]]) if texts else read_inputs(input_file or "-", text_columns=[text_column])
     )
     lines = predict_lines(
         classifier,

@@ -312,5 +312,7 @@ def _nearest(path: list[str]) -> str:
     nearest = difflib.get_close_matches(path[-1], section.model_fields, n=1, cutoff=0.5)
     if nearest:
         return f"; did you mean {nearest[0]}?"
-    homes = [name for name, field in Config.model_fields.items() if path[-1] in getattr(field.annotation, "model_fields", {})]
+    homes = [
+        name for name, field in Config.model_fields.items() if path[-1] in getattr(field.annotation, "model_fields", {})
+    ]
     return f"; did you mean {homes[0]}.{path[-1]}?" if homes else f"; known: {', '.join(section.model_fields)}"

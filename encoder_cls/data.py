@@ -13,7 +13,7 @@ import json
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs
@@ -425,10 +425,8 @@ def _hub_records(rest: str, role: str, columns: Sequence[str]) -> Iterator[Recor
         datasets.disable_progress_bars()
     split = options.get("split", role)
     try:
-        table = datasets.load_dataset(
-            name, options.get("config"), split=split, revision=options.get("revision")
-        )
-    except Exception as error:  # noqa: BLE001 - network, authorization, format: each library beneath raises its own
+        table = datasets.load_dataset(name, options.get("config"), split=split, revision=options.get("revision"))
+    except Exception as error:
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise DataError(
             f"hub:{name}: cannot load split {shown(split)}: {reason} "
@@ -436,9 +434,7 @@ def _hub_records(rest: str, role: str, columns: Sequence[str]) -> Iterator[Recor
         ) from None
     _check_columns(f"hub:{name}", table.column_names, columns)
     names = {
-        column: feature.names
-        for column, feature in table.features.items()
-        if isinstance(feature, datasets.ClassLabel)
+        column: feature.names for column, feature in table.features.items() if isinstance(feature, datasets.ClassLabel)
     }
     for number, record in enumerate(table):
         where = f"hub:{name}/{split}:{number}"

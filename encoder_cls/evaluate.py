@@ -318,7 +318,8 @@ def _report_lines(report: Report) -> Iterator[str]:
     confused = most_confused(report, limit=3)
     if confused:
         yield "\n  most confused: " + "; ".join(
-            f"{shown(label)[1:-1]} taken for {shown(prediction)[1:-1]} ({count})" for label, prediction, count in confused
+            f"{shown(label)[1:-1]} taken for {shown(prediction)[1:-1]} ({count})"
+            for label, prediction, count in confused
         )
     if report.worst_errors:
         yield "\n  most confident mistakes"

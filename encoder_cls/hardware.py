@@ -34,10 +34,7 @@ def resolve_precision(name: str, device: torch.device) -> torch.dtype:
     float32 elsewhere: without such units bfloat16 saves memory traffic but often loses time.
     """
     if name == "auto":
-        if device.type == "cuda":
-            fast = torch.cuda.get_device_capability(device) >= (8, 0)
-        else:
-            fast = _has_amx()
+        fast = torch.cuda.get_device_capability(device) >= (8, 0) if device.type == "cuda" else _cpu_has_bfloat16()
         return torch.bfloat16 if fast else torch.float32
     return torch.bfloat16 if name == "bfloat16" else torch.float32
 
@@ -53,7 +50,7 @@ def environment(device: torch.device, precision: torch.dtype) -> dict[str, str |
     }
 
 
-def _has_amx() -> bool:
+def _cpu_has_bfloat16() -> bool:
     # Private in torch, so absence in some version must mean no more than "not known".
-    probe = getattr(torch.cpu, "_is_amx_tile_supported", None)
-    return bool(probe and probe())
+    probes = [getattr(torch.cpu, name, None) for name in ("_is_amx_tile_supported", "_is_avx512_bf16_supported")]
+    return any(probe() for probe in probes if probe)

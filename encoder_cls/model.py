@@ -20,6 +20,8 @@ from torch.nn import functional
 
 from encoder_cls.config import ModelConfig
 
+INITIAL_STD = 0.02  # of all weights, as in BERT (Devlin et al., 2019), https://arxiv.org/abs/1810.04805
+
 
 class SequenceDropout(nn.Module):
     """Dropout with one mask for all tokens of a sequence: whole features are dropped, not single numbers.
@@ -43,21 +45,32 @@ class SequenceDropout(nn.Module):
 
 
 class PositionalEncoding(nn.Module):
-    """A vector for each place in the sequence, added to the token's vector."""
+    """A vector for each place in the sequence, added to the token's vector.
+
+    Sinusoids are multiplied by a learned scale (Li et al., "Neural Speech Synthesis with Transformer
+    Network", 2019, https://arxiv.org/abs/1809.08895) that starts small: at their full size they would drown
+    the tokens' own vectors, which start at `INITIAL_STD`. The scale 1 gives the encoding as first published.
+    """
+
+    table: Tensor
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        if config.positions == "learned":
-            self.weight = nn.Parameter(0.02 * torch.randn(config.max_seq_len, config.d_model))
-        else:
-            table = torch.zeros(config.max_seq_len, config.d_model)
-            if config.positions == "sinusoidal":
-                table = sinusoids(config.max_seq_len, config.d_model)
-            self.register_buffer("weight", table, persistent=False)
+        self.kind = config.positions
+        if self.kind == "learned":
+            self.weight = nn.Parameter(INITIAL_STD * torch.randn(config.max_seq_len, config.d_model))
+        elif self.kind == "sinusoidal":
+            self.scale = nn.Parameter(torch.tensor(INITIAL_STD))
+            self.register_buffer("table", sinusoids(config.max_seq_len, config.d_model), persistent=False)
 
-    def forward(self, num_tokens: int) -> Tensor:
-        """The encodings of the first `num_tokens` places, (T, D)."""
-        return self.weight[:num_tokens]
+    def forward(self, x_BTD: Tensor) -> Tensor:
+        """Add to the vectors of each token those of its place."""
+        tokens = x_BTD.shape[1]
+        if self.kind == "learned":
+            return x_BTD + self.weight[:tokens]
+        if self.kind == "sinusoidal":
+            return x_BTD + self.scale * self.table[:tokens]
+        return x_BTD
 
 
 def sinusoids(num_positions: int, d_model: int) -> Tensor:
@@ -82,8 +95,7 @@ class InputEmbedding(nn.Module):
 
     def forward(self, input_ids_BT: Tensor) -> Tensor:
         """(B, T) ids -> (B, T, D) vectors."""
-        x_BTD = self.tokens(input_ids_BT) + self.positions(input_ids_BT.shape[1])
-        return self.dropout(x_BTD)
+        return self.dropout(self.positions(self.tokens(input_ids_BT)))
 
 
 class MultiHeadSelfAttention(nn.Module):
@@ -253,8 +265,8 @@ class EncoderClassifier(nn.Module):
 
 
 def _initialize(module: nn.Module) -> None:
-    """Small normal weights and zero biases, as in BERT (Devlin et al., 2019), https://arxiv.org/abs/1810.04805."""
+    """Small normal weights and zero biases."""
     if isinstance(module, nn.Linear | nn.Embedding):
-        nn.init.normal_(module.weight, std=0.02)
+        nn.init.normal_(module.weight, std=INITIAL_STD)
     if isinstance(module, nn.Linear):
         nn.init.zeros_(module.bias)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,7 +66,7 @@ class TokenizedTexts:
 
 def train_tokenizer(texts: Sequence[str], config: TokenizerConfig) -> Tokenizer:
     """Train a tokenizer; the same texts and config give the same bytes."""
-    tokenizer = Tokenizer(_MODELS[config.type]())
+    tokenizer = Tokenizer(_model(config))
     tokenizer.normalizer = _normalizer(config)
     tokenizer.pre_tokenizer = _pre_tokenizer(config)
     tokenizer.train_from_iterator(_chunks(texts), trainer=_trainer(config))
@@ -83,7 +84,7 @@ def parse_tokenizer(content: str) -> Tokenizer:
     """
     try:
         tokenizer = Tokenizer.from_str(content)
-    except Exception as error:  # noqa: BLE001 - the library raises plain Exception
+    except Exception as error:
         raise ValueError(f"not a tokenizer: {error}") from None
     if [tokenizer.id_to_token(i) for i in range(len(SPECIAL_TOKENS))] != SPECIAL_TOKENS:
         raise ValueError("its first tokens are not " + ", ".join(SPECIAL_TOKENS))
@@ -152,21 +153,26 @@ def _pre_tokenizer(config: TokenizerConfig) -> pre_tokenizers.PreTokenizer:
     return pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(UNSPACED), "isolated"), words])
 
 
-_MODELS = {
-    "word_level": lambda: models.WordLevel(unk_token="[UNK]"),  # noqa: S106 - a token of text
-    "word_piece": lambda: models.WordPiece(unk_token="[UNK]"),  # noqa: S106
-    "bpe": lambda: models.BPE(unk_token="[UNK]"),  # noqa: S106
-    "unigram": lambda: models.Unigram(),
-}
+def _model(config: TokenizerConfig) -> models.Model:
+    if config.type == "unigram":
+        return models.Unigram()
+    kinds: dict[str, Any] = {"word_level": models.WordLevel, "word_piece": models.WordPiece, "bpe": models.BPE}
+    model: models.Model = kinds[config.type](unk_token=SPECIAL_TOKENS[UNK_ID])
+    return model
 
 
 def _trainer(config: TokenizerConfig) -> trainers.Trainer:
-    common = {"vocab_size": config.max_vocab_size, "special_tokens": SPECIAL_TOKENS, "show_progress": False}
-    if config.type == "unigram":
-        return trainers.UnigramTrainer(unk_token="[UNK]", **common)  # noqa: S106
-    kinds = {
+    kinds: dict[str, Any] = {
         "word_level": trainers.WordLevelTrainer,
         "word_piece": trainers.WordPieceTrainer,
         "bpe": trainers.BpeTrainer,
+        "unigram": trainers.UnigramTrainer,
     }
-    return kinds[config.type](min_frequency=config.min_frequency, **common)
+    # The unigram model has no counts to set a limit on, and must be told which token is unknown.
+    special = (
+        {"unk_token": SPECIAL_TOKENS[UNK_ID]} if config.type == "unigram" else {"min_frequency": config.min_frequency}
+    )
+    trainer: trainers.Trainer = kinds[config.type](
+        vocab_size=config.max_vocab_size, special_tokens=SPECIAL_TOKENS, show_progress=False, **special
+    )
+    return trainer

@@ -134,9 +134,10 @@ def prepare(config: Config) -> Preparation:
         ConfigError: class weights name a class that does not occur.
     """
     dataset = load_dataset(config.data, seed=config.seed)
-    unknown = config.train.class_weights.keys() - set(dataset.label_names) if _by_name(config) else set()
+    weights = config.train.class_weights
+    unknown = sorted(weights.keys() - set(dataset.label_names)) if isinstance(weights, dict) else []
     if unknown:
-        raise ConfigError(f"train.class_weights: no class is called {sorted(unknown)[0]!r}")
+        raise ConfigError(f"train.class_weights: no class is called {unknown[0]!r}")
     tokenizer = train_tokenizer(dataset.train.texts, config.tokenizer)
     train_texts, validation_texts = (
         tokenize(tokenizer, split.texts, max_seq_len=config.model.max_seq_len)
@@ -239,9 +240,7 @@ class _Training:
         self.started = time.monotonic()
         self.precision = resolve_precision(config.train.precision, device)
         self.model = preparation.new_model().to(device)
-        self.classifier = Classifier(
-            self.model, preparation.tokenizer, config.model, preparation.dataset.label_names
-        )
+        self.classifier = Classifier(self.model, preparation.tokenizer, config.model, preparation.dataset.label_names)
         self.optimizer = make_optimizer(self.model, config.train)
         self.class_weights = _class_weights(preparation).to(device)
         self.facts = environment(device, self.precision) | {
@@ -259,7 +258,9 @@ class _Training:
         self.dashboard = resources.enter_context(
             Dashboard(
                 run_dir,
-                resume_after={"train": self.state.step, "validation": self.state.validated_step} if checkpoint else None,
+                resume_after={"train": self.state.step, "validation": self.state.validated_step}
+                if checkpoint
+                else None,
                 config_text=config.to_yaml(),
             )
         )
@@ -340,9 +341,7 @@ class _Training:
         total_weight = sum(self.class_weights[batch_labels].sum() for batch_labels in labels_of)
         total_loss = 0.0
         for batch, batch_labels in zip(batches, labels_of, strict=True):
-            input_ids, attention_mask = (
-                tensor.to(self.device) for tensor in pad(self.preparation.train_texts, batch)
-            )
+            input_ids, attention_mask = (tensor.to(self.device) for tensor in pad(self.preparation.train_texts, batch))
             input_ids = drop_words(input_ids, fraction=self.config.word_dropout)
             with torch.autocast(self.device.type, self.precision, enabled=self.precision != torch.float32):
                 logits = self.model(input_ids, attention_mask)
@@ -381,7 +380,10 @@ class _Training:
         )
         metrics = compute_metrics(logits, dataset.validation.labels, dataset.label_names)
         # On small splits many validations have equal accuracy: the loss then tells which is better.
-        score = (-metrics.loss if self.config.monitor == "loss" else metrics.scalars()[self.config.monitor], -metrics.loss)
+        score = (
+            -metrics.loss if self.config.monitor == "loss" else metrics.scalars()[self.config.monitor],
+            -metrics.loss,
+        )
         is_best = self.state.best_score is None or score > self.state.best_score
         if is_best:
             self.classifier.save(self.run_dir / "model")
@@ -394,9 +396,6 @@ class _Training:
         )
         f1 = {f"f1/{name}": scores.f1 for name, scores in metrics.per_class.items()}
         self.dashboard.log(step, "validation", {**metrics.scalars(), "epoch": self._epoch(), **f1})
-        self.dashboard.picture(
-            "validation/confusion_matrix", confusion_picture(metrics.confusion_matrix, dataset.label_names), step
-        )
         return Validated(step=step, epoch=self._epoch(), metrics=metrics, is_best=is_best)
 
     def _finish(self) -> Finished:
@@ -415,12 +414,12 @@ class _Training:
         write_report(self.run_dir / "eval", report, split, logits)
         if dataset.test:
             self.dashboard.log(self.state.best_step, "test", report.metrics.scalars())
+        picture = confusion_picture(report.metrics.confusion_matrix, dataset.label_names)
+        self.dashboard.picture(f"{name}/confusion_matrix", picture, self.state.best_step)
         write_file(
             self.run_dir / "model" / CARD_FILE, _model_card(self.preparation, report, self.state.best_step).encode()
         )
-        return Finished(
-            report=report, best_step=self.state.best_step, seconds=time.monotonic() - self.started
-        )
+        return Finished(report=report, best_step=self.state.best_step, seconds=time.monotonic() - self.started)
 
     def _epoch(self) -> float:
         return self.state.step / self.preparation.steps_per_epoch
@@ -469,10 +468,6 @@ class _Training:
         )
 
 
-def _by_name(config: Config) -> bool:
-    return isinstance(config.train.class_weights, dict)
-
-
 def _class_weights(preparation: Preparation) -> Tensor:
     """The weight of each class in the loss, (classes,)."""
     choice, dataset = preparation.config.train.class_weights, preparation.dataset
@@ -516,9 +511,9 @@ def _model_card(preparation: Preparation, report: Report, best_step: int) -> str
 A Transformer-encoder text classifier, trained from scratch with encoder-cls.
 
 - Classes: {classes}
-- Trained on {len(dataset.train):,} texts of `{config.data.train}`, best of all validations at step {best_step}
-- {report.split.capitalize()} split: {metrics.num_examples:,} texts, accuracy {metrics.accuracy:.4f}{against}, macro-F1 \
-{metrics.macro_f1:.4f}, expected calibration error {metrics.ece:.4f}
+- Trained on {len(dataset.train):,} texts of `{config.data.train}`; validation was best at step {best_step}
+- {report.split.capitalize()} split: {metrics.num_examples:,} texts, accuracy {metrics.accuracy:.4f}{against}, \
+macro-F1 {metrics.macro_f1:.4f}, expected calibration error {metrics.ece:.4f}
 - Reads the first {config.model.max_seq_len} tokens of a text; {preparation.vocab_size:,} tokens known
 
 ```python
