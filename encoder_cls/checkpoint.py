@@ -12,13 +12,9 @@ SHA-256 proves that a file is what was written, not who wrote it.
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
 import re
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -28,7 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from encoder_cls.errors import EncoderClsError
-from encoder_cls.storage import naming, remove_leftovers, sha256, to_json, write_folder
+from encoder_cls.storage import remove_leftovers, sha256, to_json, write_folder
 
 MODEL_FILE, OPTIMIZER_FILE, STATE_FILE, MANIFEST_FILE = (
     "model.safetensors",
@@ -121,29 +117,6 @@ def load_newest(folder: Path) -> tuple[Checkpoint | None, list[str]]:
         except (EncoderClsError, ValueError, KeyError, TypeError) as error:
             warnings.append(f"{path}: passed over, damaged: {error}")
     return None, warnings
-
-
-@contextmanager
-def locked(run_dir: Path) -> Iterator[None]:
-    """Hold the run folder for one training process; the kernel lets go of it however the process ends.
-
-    Raises:
-        EncoderClsError: another process trains in this folder.
-    """
-    path = run_dir / ".lock"
-    with naming(path):
-        run_dir.mkdir(parents=True, exist_ok=True)
-        lock = path.open("a+")
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            lock.seek(0)
-            raise EncoderClsError(f"{run_dir}: {lock.read().strip() or 'another process'} is training here") from None
-        lock.truncate(0)
-        lock.write(f"process {os.getpid()}")
-        lock.flush()
-        yield
 
 
 def _by_age(folder: Path) -> list[Path]:

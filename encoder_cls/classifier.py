@@ -34,7 +34,7 @@ from encoder_cls.model import EncoderClassifier
 from encoder_cls.storage import naming, sha256, to_json, write_file
 from encoder_cls.tokenizer import TokenizedTexts, parse_tokenizer, tokenize
 
-CONFIG_FILE, TOKENIZER_FILE, WEIGHTS_FILE, CARD_FILE = "config.json", "tokenizer.json", "model.safetensors", "README.md"
+CONFIG_FILE, TOKENIZER_FILE, WEIGHTS_FILE = "config.json", "tokenizer.json", "model.safetensors"
 FORMAT, FORMAT_VERSION = "encoder-cls", 1
 LARGEST_HEADER = 1 << 20  # bytes; the header of a real model of 1,000 layers is a tenth of that
 

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from encoder_cls.predict import Format, Input
-    from encoder_cls.train import Event, Preparation
+    from encoder_cls.preparation import Preparation
+    from encoder_cls.train import Event
 
 app = typer.Typer(
     name="encoder-cls",
@@ -68,22 +69,24 @@ def train_command(
 ) -> None:
     """Train a classifier, then report on its test split."""
     from encoder_cls.config import load_config
+    from encoder_cls.run_folder import RunFolder
 
-    if resume and config is None and run_dir is not None and (run_dir / "config.yaml").exists():
-        config = run_dir / "config.yaml"
+    if resume and config is None and run_dir is not None and RunFolder(run_dir).is_run():
+        config = RunFolder(run_dir).config_file
     settings = load_config(config, overrides or ())
-    folder = run_dir or RUNS / settings.name
-    _note(f"reading {settings.data.train}")
+    run = RunFolder(run_dir or RUNS / settings.name)
+    if not dry_run:
+        run.check_trainable(settings, resume=resume)
+        if run.is_finished():
+            _note(f"{run.path}: this run is finished; nothing to do")
+            return
 
     from encoder_cls.hardware import resolve_device
-    from encoder_cls.train import check_run_dir, is_finished, prepare, train
+    from encoder_cls.preparation import prepare
+    from encoder_cls.train import train
 
     torch_device = resolve_device(device)
-    if not dry_run:
-        check_run_dir(folder, settings, resume=resume)
-        if is_finished(folder):
-            _note(f"{folder}: this run is finished; nothing to do")
-            return
+    _note(f"reading {settings.data.train}")
     preparation = prepare(settings)
     for line in _described(preparation):
         _note(line)
@@ -91,7 +94,8 @@ def train_command(
         typer.echo(settings.to_yaml(), nl=False)
         return
     with _stop_signals() as stop_signal:
-        _show_training(train(preparation, folder, device=torch_device, resume=resume, stop_signal=stop_signal), folder)
+        events = train(preparation, run, device=torch_device, resume=resume, stop_signal=stop_signal)
+        _show_training(events, run.path)
 
 
 @app.command("eval")
@@ -155,8 +159,9 @@ def predict_command(
 
     from encoder_cls.classifier import load_classifier
     from encoder_cls.predict import Input, predict_lines, read_inputs
+    from encoder_cls.run_folder import newest_finished
 
-    classifier = load_classifier(model or _newest_finished_run(), device=device)
+    classifier = load_classifier(model or newest_finished(RUNS).path, device=device)
     chunks: Iterator[list[Input]] = (
         iter([[Input(text) for text in texts]]) if texts else read_inputs(input_file or "-", text_columns=[text_column])
     )
@@ -181,10 +186,12 @@ def main() -> NoReturn:
             raise
         typer.echo(f"error: {error}", err=True)
         code = error.exit_code
-    except BrokenPipeError:
-        # The reader has seen enough, as with `| head`. Nothing more may be written, not even at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 0
+    except Exception as error:
+        if _debug:
+            raise
+        message = f"unexpected {type(error).__name__}: {error}"
+        typer.echo(f"error: {message} (encoder-cls --debug COMMAND shows where)", err=True)
+        code = 1
     except KeyboardInterrupt:
         code = 130
     sys.exit(code)
@@ -198,21 +205,16 @@ def _note(message: str) -> None:
     typer.echo(message, err=True)
 
 
-def _newest_finished_run() -> Path:
-    cards = sorted(RUNS.glob("*/model/README.md"), key=lambda path: path.stat().st_mtime)
-    if not cards:
-        raise ConfigError(
-            f"no finished run in {RUNS.resolve()}; train one with: encoder-cls train, or name one with --model"
-        )
-    return cards[-1].parent.parent
-
-
 def _write_lines(chunks: Iterator[list[str]], output: Path | None) -> None:
     """Print lines as they come, or replace a file with all of them at the end."""
     if output is None:
-        for lines in chunks:
-            sys.stdout.write("".join(f"{line}\n" for line in lines))
-            sys.stdout.flush()
+        try:
+            for lines in chunks:
+                sys.stdout.write("".join(f"{line}\n" for line in lines))
+                sys.stdout.flush()
+        except BrokenPipeError:
+            # The reader has seen enough, as with `| head`. Nothing more may be written, not even at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return
     from encoder_cls.storage import write_file
 

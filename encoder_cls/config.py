@@ -59,9 +59,9 @@ class DataConfig(Section):
     files, `hub:owner/name[?config=...&split=...&revision=...]`, or `example:train` (the bundled data).
     Relative paths start at the current folder."""
     validation: str | None = None
-    """The same for the validation split; none: a part of train is held out, stratified by class."""
+    """The same for the validation split; null: a part of train is held out, stratified by class."""
     test: str | None = None
-    """The same for the test split; none: the final report is on the validation split."""
+    """The same for the test split; null: the final report is on the validation split."""
     validation_fraction: Annotated[float, Field(gt=0, le=0.5)] = 0.1
     """The part of train that is held out where no validation data is named."""
     text_column: Names = ("text",)
@@ -71,18 +71,18 @@ class DataConfig(Section):
     label_names: tuple[str, ...] | None = None
     """Names for integer labels: the first is the name of 0, and so on."""
     empty_texts: Literal["error", "drop"] = "error"
-    """What to do with rows whose text is empty."""
+    """Rows whose text is empty: `error` refuses the file, `drop` leaves them out."""
 
 
 class TokenizerConfig(Section):
     """How a text becomes tokens; trained on the training texts only."""
 
     type: Literal["word_level", "word_piece", "bpe", "unigram"] = "word_level"
-    """Whole words, or one of three sub-word models."""
+    """`word_level`: whole words; or one of the sub-word models `word_piece`, `bpe` and `unigram`."""
     lowercase: bool = True
     """Fold upper case to lower case."""
     normalization: Literal["none", "nfc", "nfkc"] = "nfkc"
-    """The Unicode normalization form."""
+    """The Unicode normalization form: `none`, `nfc` or `nfkc`."""
     strip_accents: bool = False
     """Remove accents, so that "café" and "cafe" are one word."""
     max_vocab_size: Annotated[int, Field(ge=16)] = 30_000
@@ -105,11 +105,11 @@ class ModelConfig(Section):
     max_seq_len: Annotated[int, Field(ge=2)] = 256
     """The most tokens of a text that are read, `[CLS]` counted; the rest is cut off and reported."""
     norm: Literal["pre", "post"] = "pre"
-    """LayerNorm before each sublayer and once at the end, or after each residual sum."""
+    """`pre`: LayerNorm before each sublayer and once at the end; `post`: after each residual sum."""
     activation: Literal["relu", "gelu"] = "gelu"
-    """The non-linearity of the feed-forward network."""
+    """The non-linearity of the feed-forward network: `relu` or `gelu`."""
     positions: Literal["sinusoidal", "learned", "none"] = "sinusoidal"
-    """How a token's place is told to the model."""
+    """How the model is told a token's place: `sinusoidal`, `learned` or `none`."""
     dropout: Fraction = 0.1
     """Dropout on the embeddings, on each sublayer's output and inside the feed-forward network."""
     head_dropout: Fraction = 0.1
@@ -148,21 +148,21 @@ class TrainConfig(Section):
     word_dropout: Fraction = 0.1
     """The part of the words replaced by `[UNK]` in training, so that unknown words are known to be unknown."""
     class_weights: Literal["none", "balanced"] | dict[str, PositiveFloat] = "none"
-    """Weights of the classes in the loss: none, inversely to their frequency, or by name (others 1)."""
+    """Weights of the classes in the loss: `none`, `balanced` (the rarer the heavier), or by name: {spam: 2.0}."""
     monitor: Literal["accuracy", "macro_f1", "loss"] = "accuracy"
-    """The validation metric that tells which weights are best."""
+    """What tells in validation which weights are best: `accuracy`, `macro_f1` or `loss`."""
     patience: PositiveInt | None = 5
-    """Stop after this many validations without a better score; none: never."""
+    """Stop after this many validations without a better score; null: never."""
     validate_every: PositiveInt | None = None
-    """Steps between validations; none: at the end of each epoch."""
+    """Steps between validations; null: at the end of each epoch."""
     checkpoint_every: PositiveInt | None = None
-    """Steps between checkpoints besides the one after each validation."""
+    """Steps between further checkpoints, besides the one after each validation; null: no more."""
     keep_checkpoints: PositiveInt = 2
     """How many of the newest checkpoints stay on disk."""
     log_every: PositiveInt = 10
     """Steps between rows of training metrics."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    """The type of matrix products in training; auto: bfloat16 where the hardware is fast at it."""
+    """Matrix products in training: `float32`, `bfloat16`, or `auto`: bfloat16 where the hardware is fast at it."""
 
 
 class Config(Section):

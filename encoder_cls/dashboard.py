@@ -16,8 +16,6 @@ from torch.utils.tensorboard import SummaryWriter
 
 from encoder_cls.storage import naming, write_file
 
-METRICS_FILE = "metrics.jsonl"
-
 # Loss, accuracy and so on of all splits share one chart; these are of the training itself.
 LAYOUT = {
     "overview": {
@@ -31,24 +29,26 @@ class Dashboard:
     """Appends rows to `metrics.jsonl` and shows them in TensorBoard.
 
     Args:
-        run_dir: the run folder.
+        metrics_file: where the rows go.
+        tensorboard: the folder for TensorBoard's event files.
         resume_after: the steps after which training and validation go on; what was logged later is removed,
             so that a resumed run has neither gaps nor overlaps. None: a new run.
         config_text: the resolved config, shown as text.
     """
 
-    def __init__(self, run_dir: Path, *, resume_after: dict[str, int] | None, config_text: str) -> None:
-        path = run_dir / METRICS_FILE
+    def __init__(
+        self, *, metrics_file: Path, tensorboard: Path, resume_after: dict[str, int] | None, config_text: str
+    ) -> None:
         if resume_after is None:
-            path.unlink(missing_ok=True)
-            shutil.rmtree(run_dir / "tensorboard", ignore_errors=True)
+            metrics_file.unlink(missing_ok=True)
+            shutil.rmtree(tensorboard, ignore_errors=True)
         else:
-            _cut(path, resume_after)
-        with naming(path):
-            self._file = path.open("a", encoding="utf-8")
+            _cut(metrics_file, resume_after)
+        with naming(metrics_file):
+            self._file = metrics_file.open("a", encoding="utf-8")
             # purge_step makes TensorBoard forget what a killed run logged after its last checkpoint.
             purge_step = None if resume_after is None else min(resume_after.values()) + 1
-            self._writer = SummaryWriter(str(run_dir / "tensorboard"), purge_step=purge_step)
+            self._writer = SummaryWriter(str(tensorboard), purge_step=purge_step)
         if resume_after is None:
             self._writer.add_custom_scalars(LAYOUT)
             self._writer.add_text("config", f"```yaml\n{config_text}```")
@@ -84,11 +84,10 @@ class Dashboard:
         self._writer.close()
 
 
-def read_metrics(run_dir: Path) -> list[dict[str, Any]]:
-    """All rows of a run's `metrics.jsonl`; a last line that a crash cut short is left out."""
+def read_metrics(metrics_file: Path) -> list[dict[str, Any]]:
+    """All rows of a `metrics.jsonl`; a last line that a crash cut short is left out."""
     rows = []
-    path = run_dir / METRICS_FILE
-    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
+    for line in metrics_file.read_text(encoding="utf-8").splitlines() if metrics_file.exists() else []:
         try:
             rows.append(json.loads(line))
         except ValueError:
@@ -96,7 +95,7 @@ def read_metrics(run_dir: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def _cut(path: Path, resume_after: dict[str, int]) -> None:
+def _cut(metrics_file: Path, resume_after: dict[str, int]) -> None:
     """Keep only the rows up to a split's step, so that each is logged once however often training restarts."""
-    kept = [row for row in read_metrics(path.parent) if row["step"] <= resume_after.get(row["split"], -1)]
-    write_file(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in kept).encode())
+    kept = [row for row in read_metrics(metrics_file) if row["step"] <= resume_after.get(row["split"], -1)]
+    write_file(metrics_file, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in kept).encode())

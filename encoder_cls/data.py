@@ -290,7 +290,7 @@ def _check_columns(path: Path | str, found: Sequence[str], wanted: Sequence[str]
     if missing:
         raise DataError(
             f"{path}: no column {shown(missing[0])}; it has {', '.join(shown(name) for name in found[:20])} "
-            "(set data.text_column and data.label_column)"
+            "(name the right one: data.text_column and data.label_column in the config, --text-column in predict)"
         )
 
 

@@ -17,9 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encoder_cls.classifier import Classifier, Logits, compute_logits, load_classifier, softmax
-from encoder_cls.config import DataConfig, load_config
+from encoder_cls.config import DataConfig
 from encoder_cls.data import Dataset, Split, load_dataset, load_split, shown
 from encoder_cls.errors import ConfigError, DataError
+from encoder_cls.run_folder import RunFolder
 from encoder_cls.storage import to_json, write_file
 
 CALIBRATION_BINS = 15  # as in Guo et al. (2017)
@@ -209,7 +210,7 @@ def evaluate(
 
 
 def evaluate_run(path: Path, *, data: str | None, device: str, warn: Callable[[str], None]) -> Report:
-    """Score the classifier of a run (or model) folder; for a run, write its `eval` folder.
+    """Score the classifier of a run (or model) folder; scored on its own data, a run's `eval` folder is written.
 
     Args:
         path: the folder.
@@ -222,27 +223,27 @@ def evaluate_run(path: Path, *, data: str | None, device: str, warn: Callable[[s
         DataError: the data is missing or malformed.
     """
     classifier = load_classifier(path, device=device)
-    run_dir = path if (path / "config.yaml").exists() else path.parent
-    if not (run_dir / "config.yaml").exists():
+    run = RunFolder(path if RunFolder(path).is_run() else path.parent)
+    if not run.is_run():
         if data is None:
             raise ConfigError(f"{path}: a model folder without its run has no data of its own; name some with --data")
         config, dataset = DataConfig(train=data), None
     else:
-        config = load_config(run_dir / "config.yaml").data
-        dataset = _dataset_of_run(run_dir, needed=data is None, warn=warn)
+        config = run.load_config().data
+        dataset = _dataset_of_run(run, needed=data is None, warn=warn)
+    train = dataset.train if dataset else None
     if data is not None:
-        name, split = data, load_split(data, config, classifier.label_names)
-    else:
-        assert dataset is not None
-        name, split = ("test", dataset.test) if dataset.test else ("validation", dataset.validation)
-    report, logits = evaluate(classifier, split, name=name, train=dataset.train if dataset else None)
-    if (run_dir / "config.yaml").exists():
-        write_report(run_dir / "eval", report, split, logits)
+        split = load_split(data, config, classifier.label_names)
+        return evaluate(classifier, split, name=data, train=train)[0]
+    assert dataset is not None
+    name, split = ("test", dataset.test) if dataset.test else ("validation", dataset.validation)
+    report, logits = evaluate(classifier, split, name=name, train=train)
+    write_report(run.eval, report, split, logits)
     return report
 
 
-def _dataset_of_run(run_dir: Path, *, needed: bool, warn: Callable[[str], None]) -> Dataset | None:
-    config = load_config(run_dir / "config.yaml")
+def _dataset_of_run(run: RunFolder, *, needed: bool, warn: Callable[[str], None]) -> Dataset | None:
+    config = run.load_config()
     try:
         return load_dataset(config.data, seed=config.seed)
     except DataError as error:

@@ -10,32 +10,25 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from tokenizers import Tokenizer
 from torch import Tensor
 from torch.nn import functional
 
-from encoder_cls.batching import BatchSchedule, drop_words, pad
-from encoder_cls.checkpoint import TrainingState, load_newest, locked, save_checkpoint
-from encoder_cls.classifier import CARD_FILE, Classifier, compute_logits, load_classifier
-from encoder_cls.config import Config, load_config
+from encoder_cls.batching import drop_words, pad
+from encoder_cls.checkpoint import TrainingState, load_newest, save_checkpoint
+from encoder_cls.classifier import Classifier, compute_logits, load_classifier
 from encoder_cls.dashboard import Dashboard
-from encoder_cls.data import Dataset, load_dataset
 from encoder_cls.errors import ConfigError, DivergedError, EncoderClsError, StoppedError
 from encoder_cls.evaluate import Metrics, Report, compute_metrics, confusion_picture, evaluate, write_report
 from encoder_cls.hardware import environment, resolve_precision
-from encoder_cls.model import EncoderClassifier
 from encoder_cls.optimization import learning_rate, make_optimizer
+from encoder_cls.preparation import Preparation
+from encoder_cls.run_folder import RunFolder
 from encoder_cls.storage import write_file
-from encoder_cls.tokenizer import TokenizedTexts, tokenize, train_tokenizer
-
-CONFIG_FILE = "config.yaml"
 
 StopSignal = Callable[[], int | None]
 """Says which signal has asked to stop, if any."""
@@ -82,86 +75,9 @@ class Finished:
 Event = Started | Stepped | Validated | Finished
 
 
-@dataclass(frozen=True, kw_only=True)
-class Preparation:
-    """All that is known before the first step, and written nowhere yet."""
-
-    config: Config
-    dataset: Dataset
-    tokenizer: Tokenizer
-    train_texts: TokenizedTexts
-    validation_texts: TokenizedTexts
-    schedule: BatchSchedule
-
-    @property
-    def steps_per_epoch(self) -> int:
-        """Optimizer steps of one pass over the training texts."""
-        return math.ceil(self.schedule.batches_per_epoch / self.config.train.accumulation_steps)
-
-    @property
-    def total_steps(self) -> int:
-        """Optimizer steps of all epochs."""
-        return self.config.train.epochs * self.steps_per_epoch
-
-    @property
-    def vocab_size(self) -> int:
-        """Number of tokens."""
-        return self.tokenizer.get_vocab_size()
-
-    def new_model(self) -> EncoderClassifier:
-        """The model with its first weights, a function of the seed."""
-        torch.manual_seed(self.config.seed)
-        return EncoderClassifier(
-            self.config.model, vocab_size=self.vocab_size, num_classes=len(self.dataset.label_names)
-        )
-
-    def facts(self) -> dict[str, float]:
-        """What the data looks like to the model: fractions of texts cut, of tokens unknown, of padding."""
-        lengths, batches = self.train_texts.lengths, self.schedule.batches_per_epoch
-        padded = sum(lengths[(batch := self.schedule.indices(i))].max() * len(batch) for i in range(batches))
-        return {
-            "truncated_fraction": self.train_texts.truncated_fraction,
-            "unknown_fraction": self.validation_texts.unknown_fraction,
-            "padding_fraction": float(1 - lengths.sum() / padded),
-        }
-
-
-def prepare(config: Config) -> Preparation:
-    """Read the data, train the tokenizer and lay out the batches.
-
-    Raises:
-        DataError: the data is missing, malformed or not enough.
-        ConfigError: class weights name a class that does not occur.
-    """
-    dataset = load_dataset(config.data, seed=config.seed)
-    weights = config.train.class_weights
-    unknown = sorted(weights.keys() - set(dataset.label_names)) if isinstance(weights, dict) else []
-    if unknown:
-        raise ConfigError(f"train.class_weights: no class is called {unknown[0]!r}")
-    tokenizer = train_tokenizer(dataset.train.texts, config.tokenizer)
-    train_texts, validation_texts = (
-        tokenize(tokenizer, split.texts, max_seq_len=config.model.max_seq_len)
-        for split in (dataset.train, dataset.validation)
-    )
-    schedule = BatchSchedule(
-        train_texts.lengths,
-        batch_size=config.train.batch_size,
-        batch_tokens=config.train.batch_tokens,
-        seed=config.seed,
-    )
-    return Preparation(
-        config=config,
-        dataset=dataset,
-        tokenizer=tokenizer,
-        train_texts=train_texts,
-        validation_texts=validation_texts,
-        schedule=schedule,
-    )
-
-
 def train(
     preparation: Preparation,
-    run_dir: Path,
+    run: RunFolder,
     *,
     device: torch.device,
     resume: bool = False,
@@ -171,7 +87,7 @@ def train(
 
     Args:
         preparation: of the config and its data.
-        run_dir: the run folder; it must be new, unless resumed.
+        run: where to; it must be new, unless resumed.
         device: where to train.
         resume: go on from the newest checkpoint; a finished run ends at once, an empty folder starts anew.
         stop_signal: asked after each step and each batch of a validation.
@@ -182,41 +98,12 @@ def train(
         StoppedError: a signal asked to stop; a checkpoint has been written.
         EncoderClsError: another process trains in the folder, or the disk refuses.
     """
-    check_run_dir(run_dir, preparation.config, resume=resume)
-    with locked(run_dir):
-        check_run_dir(run_dir, preparation.config, resume=resume)  # another process may have been faster
-        if is_finished(run_dir):
+    with run.opened(preparation.config, resume=resume):
+        if run.is_finished():
             return
-        write_file(run_dir / CONFIG_FILE, preparation.config.to_yaml().encode())
-        with ExitStack() as resources:
-            training = _Training(preparation, run_dir, device=device, stop_signal=stop_signal, resources=resources)
-            yield from training.run()
-
-
-def check_run_dir(run_dir: Path, config: Config, *, resume: bool) -> None:
-    """Make sure that training into a folder would overwrite nothing.
-
-    Raises:
-        ConfigError: what is in the way, and what to do.
-    """
-    config_path = run_dir / CONFIG_FILE
-    if config_path.exists():
-        if not resume:
-            raise ConfigError(
-                f"{run_dir}: already holds a run; add --resume to go on with it, or choose another --run-dir"
-            )
-        changed = _differences(load_config(config_path).model_dump(), config.model_dump())
-        if changed:
-            raise ConfigError(f"{config_path}: the run was started with another {', '.join(changed)}")
-    elif run_dir.exists() and not run_dir.is_dir():
-        raise ConfigError(f"{run_dir}: is a file; choose another --run-dir")
-    elif run_dir.is_dir() and any(path.name != ".lock" for path in run_dir.iterdir()):
-        raise ConfigError(f"{run_dir}: holds other files; choose another --run-dir")
-
-
-def is_finished(run_dir: Path) -> bool:
-    """Whether a run has come to its end: its model card is the last thing written."""
-    return (run_dir / "model" / CARD_FILE).exists()
+        training = _Training(preparation, run, device=device, stop_signal=stop_signal)
+        with training.dashboard:
+            yield from training.events()
 
 
 class _Training:
@@ -225,16 +112,15 @@ class _Training:
     def __init__(
         self,
         preparation: Preparation,
-        run_dir: Path,
+        run: RunFolder,
         *,
         device: torch.device,
         stop_signal: StopSignal,
-        resources: ExitStack,
     ) -> None:
         config = preparation.config
         self.preparation = preparation
         self.config = config.train
-        self.run_dir = run_dir
+        self.run = run
         self.device = device
         self.stop_signal = stop_signal
         self.started = time.monotonic()
@@ -247,7 +133,7 @@ class _Training:
             "training_data": preparation.dataset.train.fingerprint(),
             "validation_data": preparation.dataset.validation.fingerprint(),
         }
-        checkpoint, self.notes = load_newest(run_dir / "checkpoints")
+        checkpoint, self.notes = load_newest(run.checkpoints)
         self.state = TrainingState()
         if checkpoint:
             self._check_facts(checkpoint.facts)
@@ -255,19 +141,16 @@ class _Training:
             self.state = checkpoint.state
         self.saved_state = self.state
         self.seconds = 0.0  # spent in steps since the last logged row
-        self.dashboard = resources.enter_context(
-            Dashboard(
-                run_dir,
-                resume_after={"train": self.state.step, "validation": self.state.validated_step}
-                if checkpoint
-                else None,
-                config_text=config.to_yaml(),
-            )
+        self.dashboard = Dashboard(
+            metrics_file=run.metrics_file,
+            tensorboard=run.tensorboard,
+            resume_after={"train": self.state.step, "validation": self.state.validated_step} if checkpoint else None,
+            config_text=config.to_yaml(),
         )
         if not checkpoint:
             self.dashboard.log(0, "train", preparation.facts())
 
-    def run(self) -> Iterator[Event]:
+    def events(self) -> Iterator[Event]:
         """Steps and validations until the last step, or until patience runs out; then the final report."""
         yield Started(step=self.state.step, total_steps=self.preparation.total_steps, notes=self.notes)
         while True:
@@ -386,7 +269,7 @@ class _Training:
         )
         is_best = self.state.best_score is None or score > self.state.best_score
         if is_best:
-            self.classifier.save(self.run_dir / "model")
+            self.classifier.save(self.run.model)
         self.state = replace(
             self.state,
             validated_step=step,
@@ -401,7 +284,7 @@ class _Training:
     def _finish(self) -> Finished:
         """Report on the best weights, and write the model card as the sign that the run is complete."""
         dataset = self.preparation.dataset
-        best = load_classifier(self.run_dir, device=str(self.device))
+        best = load_classifier(self.run.model, device=str(self.device))
         name, split = ("test", dataset.test) if dataset.test else ("validation", dataset.validation)
         report, logits = evaluate(
             best,
@@ -411,14 +294,12 @@ class _Training:
             batch_tokens=self.config.batch_tokens,
             after_batch=self._stop_if_asked,
         )
-        write_report(self.run_dir / "eval", report, split, logits)
+        write_report(self.run.eval, report, split, logits)
         if dataset.test:
             self.dashboard.log(self.state.best_step, "test", report.metrics.scalars())
         picture = confusion_picture(report.metrics.confusion_matrix, dataset.label_names)
         self.dashboard.picture(f"{name}/confusion_matrix", picture, self.state.best_step)
-        write_file(
-            self.run_dir / "model" / CARD_FILE, _model_card(self.preparation, report, self.state.best_step).encode()
-        )
+        write_file(self.run.model_card, _model_card(self.preparation, report, self.state.best_step).encode())
         return Finished(report=report, best_step=self.state.best_step, seconds=time.monotonic() - self.started)
 
     def _epoch(self) -> float:
@@ -429,7 +310,7 @@ class _Training:
             return
         self.dashboard.flush()
         save_checkpoint(
-            self.run_dir / "checkpoints",
+            self.run.checkpoints,
             self.model,
             self.optimizer,
             self.state,
@@ -451,7 +332,7 @@ class _Training:
     def _check_facts(self, facts: dict[str, Any]) -> None:
         changed = [name for name in facts if facts[name] != self.facts.get(name)]
         if "training_data" in changed:
-            raise ConfigError(f"{self.run_dir}: the training data has changed since the run began; start a new run")
+            raise ConfigError(f"{self.run.path}: the training data has changed since the run began; start a new run")
         if changed:
             self.notes.append(
                 f"{', '.join(changed)} changed since the run began: the result may differ in the last digits"
@@ -487,17 +368,6 @@ def _seed_step(seed: int, step: int) -> None:
     torch's CPU generator looks at 32 bits of its seed only, so both numbers are mixed into these.
     """
     torch.manual_seed(int(np.random.SeedSequence([seed, step]).generate_state(1)[0]))
-
-
-def _differences(left: dict[str, Any], right: dict[str, Any], prefix: str = "") -> list[str]:
-    """The dotted names of the values in which two configs differ."""
-    names = []
-    for key, value in left.items():
-        if isinstance(value, dict) and isinstance(right[key], dict):
-            names += _differences(value, right[key], f"{prefix}{key}.") if value.keys() == right[key].keys() else [key]
-        elif value != right[key]:
-            names.append(prefix + key)
-    return names
 
 
 def _model_card(preparation: Preparation, report: Report, best_step: int) -> str:

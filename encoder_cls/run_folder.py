@@ -1,0 +1,151 @@
+"""The folder of one run: what is where in it, whether it may be trained into, whether it is finished.
+
+config.yaml     the resolved config
+model/          the portable classifier with the best validation score
+checkpoints/    training state to resume from
+metrics.jsonl   every logged number
+eval/           report, predictions, picture
+tensorboard/    the dashboards
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from encoder_cls.config import Config, load_config
+from encoder_cls.errors import ConfigError, EncoderClsError
+from encoder_cls.storage import naming, write_file
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """A run folder, which need not exist yet."""
+
+    path: Path
+
+    @property
+    def config_file(self) -> Path:
+        """The resolved config; a folder with this file is a run."""
+        return self.path / "config.yaml"
+
+    @property
+    def model(self) -> Path:
+        """The portable classifier."""
+        return self.path / "model"
+
+    @property
+    def model_card(self) -> Path:
+        """The last file that training writes, and so the sign that a run is complete."""
+        return self.model / "README.md"
+
+    @property
+    def checkpoints(self) -> Path:
+        """Training state."""
+        return self.path / "checkpoints"
+
+    @property
+    def metrics_file(self) -> Path:
+        """Every logged number, one JSON object a line."""
+        return self.path / "metrics.jsonl"
+
+    @property
+    def eval(self) -> Path:
+        """Reports."""
+        return self.path / "eval"
+
+    @property
+    def tensorboard(self) -> Path:
+        """Event files."""
+        return self.path / "tensorboard"
+
+    def is_run(self) -> bool:
+        """Whether a run has begun here."""
+        return self.config_file.is_file()
+
+    def is_finished(self) -> bool:
+        """Whether the run has come to its end."""
+        return self.model_card.is_file()
+
+    def load_config(self) -> Config:
+        """The config that the run was started with.
+
+        Raises:
+            ConfigError: it cannot be read.
+        """
+        return load_config(self.config_file)
+
+    def check_trainable(self, config: Config, *, resume: bool) -> None:
+        """Make sure that training here would overwrite nothing.
+
+        Raises:
+            ConfigError: what is in the way, and what to do.
+        """
+        if self.is_run():
+            if not resume:
+                raise ConfigError(
+                    f"{self.path}: already holds a run; add --resume to go on with it, or choose another --run-dir"
+                )
+            changed = _differences(self.load_config().model_dump(), config.model_dump())
+            if changed:
+                raise ConfigError(f"{self.config_file}: the run was started with another {', '.join(changed)}")
+        elif self.path.exists() and not self.path.is_dir():
+            raise ConfigError(f"{self.path}: is a file; choose another --run-dir")
+        elif self.path.is_dir() and any(path.name != ".lock" for path in self.path.iterdir()):
+            raise ConfigError(f"{self.path}: holds other files; choose another --run-dir")
+
+    @contextmanager
+    def opened(self, config: Config, *, resume: bool) -> Iterator[None]:
+        """Hold the folder for one training process; the kernel lets go of it however the process ends.
+
+        Raises:
+            ConfigError: as `check_trainable`.
+            EncoderClsError: another process trains here, or the disk refuses.
+        """
+        self.check_trainable(config, resume=resume)
+        with naming(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
+            lock = (self.path / ".lock").open("a+")
+        with lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                lock.seek(0)
+                holder = lock.read().strip() or "another process"
+                raise EncoderClsError(f"{self.path}: {holder} is training here") from None
+            lock.truncate(0)
+            lock.write(f"process {os.getpid()}")
+            lock.flush()
+            self.check_trainable(config, resume=resume)  # another process may have been here in between
+            if not self.is_run():
+                write_file(self.config_file, config.to_yaml().encode())
+            yield
+
+
+def newest_finished(runs: Path) -> RunFolder:
+    """The run under a folder of runs that finished last.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    finished = [run for path in runs.glob("*") if (run := RunFolder(path)).is_finished()]
+    if not finished:
+        raise ConfigError(f"no finished run in {runs.resolve()}; train one, or name a model with --model")
+    return max(finished, key=lambda run: run.model_card.stat().st_mtime_ns)
+
+
+def _differences(left: dict[str, Any], right: dict[str, Any], prefix: str = "") -> list[str]:
+    """The dotted names of the values in which two dumped configs differ."""
+    names = []
+    for key in left.keys() | right.keys():
+        one, other = left.get(key), right.get(key)
+        if isinstance(one, dict) and isinstance(other, dict):
+            names += _differences(one, other, f"{prefix}{key}.")
+        elif one != other:
+            names.append(prefix + key)
+    return sorted(names)
