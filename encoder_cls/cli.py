@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -36,6 +37,7 @@ app = typer.Typer(
 
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.", metavar="DEVICE")]
 RUNS = Path("runs")
+SECONDS_BETWEEN_LINES = 30
 
 
 @app.callback()
@@ -261,44 +263,44 @@ def _described(preparation: Preparation) -> Iterator[str]:
     )
 
 
-def _show_training(events: Iterator[Event], folder: Path) -> None:
-    """Follow a training: a progress bar on a terminal, a line now and then elsewhere."""
+def _show_training(events: Iterator[Event], run: Path) -> None:
+    """Follow a training: a progress bar on a terminal, a plain line now and then elsewhere."""
     from tqdm import tqdm
 
     from encoder_cls.evaluate import report_text
     from encoder_cls.train import Finished, Started, Stepped, Validated
 
-    bar: tqdm[NoReturn] | None = None
-    try:
+    on_terminal = sys.stderr.isatty()
+    total_steps, last_line = 0, time.monotonic()
+    with tqdm(unit="step", disable=not on_terminal, dynamic_ncols=True) as bar:
         for event in events:
             match event:
                 case Started():
+                    total_steps = event.total_steps
                     for note in event.notes:
                         _note(f"warning: {note}")
-                    _note(f"training in {folder}" + (f", going on after step {event.step}" if event.step else ""))
-                    bar = tqdm(
-                        initial=event.step, total=event.total_steps, unit="step", disable=not sys.stderr.isatty()
-                    )
-                case Stepped() if bar is not None:
+                    _note(f"training in {run}" + (f", going on after step {event.step}" if event.step else ""))
+                    bar.reset(total_steps)
+                    bar.update(event.step)
+                case Stepped():
                     bar.update()
                     if event.values:
-                        bar.set_postfix_str(
-                            f"loss {event.values['loss']:.3f}, {event.values['tokens_per_s']:,.0f} tokens/s"
-                        )
+                        numbers = f"loss {event.values['loss']:.3f}, {event.values['tokens_per_s']:,.0f} tokens/s"
+                        bar.set_postfix_str(numbers)
+                        if not on_terminal and time.monotonic() - last_line > SECONDS_BETWEEN_LINES:
+                            _note(f"epoch {event.epoch:5.1f}  step {event.step:6d} of {total_steps}: {numbers}")
+                            last_line = time.monotonic()
                 case Validated():
                     scores = event.metrics
-                    tqdm.write(
+                    bar.write(
                         f"epoch {event.epoch:5.1f}  step {event.step:6d}  validation loss {scores.loss:.4f}  "
                         f"accuracy {scores.accuracy:.4f}  macro-F1 {scores.macro_f1:.4f}{'  best' * event.is_best}",
                         file=sys.stderr,
                     )
+                    last_line = time.monotonic()
                 case Finished():
-                    if bar is not None:
-                        bar.close()
+                    bar.close()
                     typer.echo(report_text(event.report))
                     _note(f"\ntrained in {event.seconds:.0f} s; best weights from step {event.best_step}")
-                    _note(f'next: encoder-cls predict --model {folder} "some text"')
-                    _note(f"      tensorboard --logdir {folder.parent}")
-    finally:
-        if bar is not None:
-            bar.close()
+                    _note(f'next: encoder-cls predict --model {run} "some text"')
+                    _note(f"      tensorboard --logdir {run.parent}")

@@ -6,12 +6,12 @@ import io
 import json
 import os
 import shutil
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-import numpy as np
 from torch.utils.tensorboard import SummaryWriter
 
 from encoder_cls.storage import naming, write_file
@@ -28,51 +28,56 @@ LAYOUT = {
 class Dashboard:
     """Appends rows to `metrics.jsonl` and shows them in TensorBoard.
 
+    TensorBoard's files are made anew from `metrics.jsonl` whenever training goes on, so that its curves
+    have neither gaps nor overlaps, however often and wherever a run was interrupted.
+
     Args:
         metrics_file: where the rows go.
         tensorboard: the folder for TensorBoard's event files.
-        resume_after: the steps after which training and validation go on; what was logged later is removed,
-            so that a resumed run has neither gaps nor overlaps. None: a new run.
+        resume_after: for each split the step after which it goes on; what was logged later is removed.
+            None: a new run.
         config_text: the resolved config, shown as text.
     """
 
     def __init__(
         self, *, metrics_file: Path, tensorboard: Path, resume_after: dict[str, int] | None, config_text: str
     ) -> None:
-        if resume_after is None:
-            metrics_file.unlink(missing_ok=True)
-            shutil.rmtree(tensorboard, ignore_errors=True)
-        else:
-            _cut(metrics_file, resume_after)
+        kept = [row for row in read_metrics(metrics_file) if row["step"] <= (resume_after or {}).get(row["split"], -1)]
+        write_file(metrics_file, "".join(_line(row) for row in kept).encode())
+        shutil.rmtree(tensorboard, ignore_errors=True)
         with naming(metrics_file):
             self._file = metrics_file.open("a", encoding="utf-8")
-            # purge_step makes TensorBoard forget what a killed run logged after its last checkpoint.
-            purge_step = None if resume_after is None else min(resume_after.values()) + 1
-            self._writer = SummaryWriter(str(tensorboard), purge_step=purge_step)
-        if resume_after is None:
-            self._writer.add_custom_scalars(LAYOUT)
-            self._writer.add_text("config", f"```yaml\n{config_text}```")
+        with naming(tensorboard):
+            # purge_step makes a TensorBoard that is already looking forget what it saw of the former files.
+            self._writer = SummaryWriter(str(tensorboard), purge_step=0)
+        self._writer.add_custom_scalars(LAYOUT)
+        self._writer.add_text("config", f"```yaml\n{config_text}```")
+        for row in kept:
+            self._show(row)
 
     def log(self, step: int, split: str, values: Mapping[str, Any]) -> None:
         """Log numbers of a split at a step; what is no number goes to `metrics.jsonl` alone."""
-        row = {"step": step, "split": split, **values}
+        row = {"step": step, "split": split, "time": round(time.time(), 3), **values}
         with naming(Path(self._file.name)):
-            self._file.write(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n")
+            self._file.write(_line(row))
             self._file.flush()
-        for name, value in values.items():
-            if isinstance(value, int | float):
-                self._writer.add_scalar(f"{split}/{name}", value, step)
+        self._show(row)
 
     def picture(self, name: str, png: bytes, step: int) -> None:
         """Show a PNG at a step."""
-        from PIL import Image
+        from matplotlib.image import imread
 
-        self._writer.add_image(name, np.array(Image.open(io.BytesIO(png)).convert("RGB")), step, dataformats="HWC")
+        self._writer.add_image(name, imread(io.BytesIO(png), format="png")[:, :, :3], step, dataformats="HWC")
 
     def flush(self) -> None:
         """Make all rows so far durable."""
         os.fsync(self._file.fileno())
         self._writer.flush()
+
+    def _show(self, row: Mapping[str, Any]) -> None:
+        for name, value in row.items():
+            if name not in {"step", "split", "time"} and isinstance(value, int | float):
+                self._writer.add_scalar(f"{row['split']}/{name}", value, row["step"], walltime=row["time"])
 
     def __enter__(self) -> Self:
         return self
@@ -95,7 +100,5 @@ def read_metrics(metrics_file: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def _cut(metrics_file: Path, resume_after: dict[str, int]) -> None:
-    """Keep only the rows up to a split's step, so that each is logged once however often training restarts."""
-    kept = [row for row in read_metrics(metrics_file) if row["step"] <= resume_after.get(row["split"], -1)]
-    write_file(metrics_file, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in kept).encode())
+def _line(row: Mapping[str, Any]) -> str:
+    return json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n"

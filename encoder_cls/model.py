@@ -57,6 +57,7 @@ class PositionalEncoding(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.kind = config.positions
+        self.max_seq_len = config.max_seq_len
         if self.kind == "learned":
             self.weight = nn.Parameter(INITIAL_STD * torch.randn(config.max_seq_len, config.d_model))
         elif self.kind == "sinusoidal":
@@ -64,8 +65,14 @@ class PositionalEncoding(nn.Module):
             self.register_buffer("table", sinusoids(config.max_seq_len, config.d_model), persistent=False)
 
     def forward(self, x_BTD: Tensor) -> Tensor:
-        """Add to the vectors of each token those of its place."""
+        """Add to the vectors of each token those of its place.
+
+        Raises:
+            ValueError: the sequence is longer than `max_seq_len`.
+        """
         tokens = x_BTD.shape[1]
+        if tokens > self.max_seq_len:
+            raise ValueError(f"a sequence of {tokens} tokens, where max_seq_len is {self.max_seq_len}")
         if self.kind == "learned":
             return x_BTD + self.weight[:tokens]
         if self.kind == "sinusoidal":
@@ -208,7 +215,10 @@ class Encoder(nn.Module):
         return self._run(input_ids, attention_mask, None)
 
     def attention_maps(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        """Which token looks at which, (layers, B, H, T, T): [layer, text, head, looking, looked at]."""
+        """Which token looks at which, (layers, B, H, T, T): [layer, text, head, looking, looked at].
+
+        As with any call, `eval()` and `torch.inference_mode()` are the caller's to choose.
+        """
         maps: list[Tensor] = []
         self._run(input_ids, attention_mask, maps)
         return torch.stack(maps)

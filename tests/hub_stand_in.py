@@ -66,7 +66,7 @@ def _handler(hub: HubStandIn) -> type[BaseHTTPRequestHandler]:
 
         def _hub_path(self, path: str, query: dict[str, list[str]]) -> None:
             """Find the repository and the revision that every path names, then the route."""
-            hub.requests.append(f"{self.command} {self.path} {dict(self.headers)} {query}")
+            hub.requests.append(f"{self.command} {self.path} {self.headers.get('Range')} {query}")
             route = re.fullmatch(
                 r"(?:/api)?/datasets/([^/]+/[^/]+)(?:/(resolve|revision|tree|paths-info)/([^/]+)/?(.*))?", path
             )
@@ -93,7 +93,12 @@ def _handler(hub: HubStandIn) -> type[BaseHTTPRequestHandler]:
             self._send(200, content, {"ETag": f'"{_digest(content)}"', "X-Repo-Commit": commit})
 
         def _tree(self, files, folder):
-            raise NotImplementedError
+            """List."""
+            prefix = f"{folder}/" if folder else ""
+            below = {prefix + name[len(prefix) :].split("/")[0] for name in files if name.startswith(prefix)}
+            if not below:
+                return self._refuse("EntryNotFound")
+            self._send_json([_entry(files, path) for path in sorted(below)])
 
         def _send_json(self, value: Any) -> None:
             self._send(200, json.dumps(value).encode(), {"Content-Type": "application/json"})

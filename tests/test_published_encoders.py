@@ -1,4 +1,4 @@
-"""Five published encoders, each written out here in plain tensors, and `Encoder` with their weights: one output.
+"""`Encoder` gives what each of five published encoders gives, which are written out here in plain tensors.
 
 A reference (`encode_a` ...) takes weights in the form in which its authors keep them; a fold (`fold_a` ...)
 turns them into the state dict of `Encoder`. Where the five differ, and where the difference goes:
@@ -27,9 +27,9 @@ from encoder_cls.model import Encoder, EncoderClassifier
 
 B, T, D, H, L = 5, 11, 32, 4, 3  # batch, tokens, d_model, heads, layers
 K = D // H  # width of a head
-F, F_E = 48, 4 * D  # width inside the feed-forward network; E fixes it, the others leave it open
+F = 4 * D  # width inside the feed-forward network; E fixes it, the others leave it open
 VOCAB_SIZE, NUM_CLASSES = 50, 7
-STD = 0.3  # of all weights: large enough that attention is far from uniform
+STD = 0.3  # of the linear maps' weights: large enough that attention is far from uniform
 TOLERANCE = 1e-5  # absolute, in float32
 
 Weights = dict[str, Any]  # name -> tensor or Pair; "layers" -> a list of such dicts
@@ -59,15 +59,18 @@ class Draw:
     def separate(self) -> Weights:
         return {name: self.linear(D, D) for name in ("q", "k", "v", "out")}
 
-    def model(self, attention: Callable[[], Weights], *, inner: int = F, norm_size: int = D) -> Weights:
+    def model(self, attention: Callable[[], Weights], *, norm_size: int = D) -> Weights:
         """An embedding and layers, each with its own draw of `attention`."""
         layers = [
             attention()
-            | {"up": self.linear(D, inner), "down": self.linear(inner, D)}
+            | {"up": self.linear(D, F), "down": self.linear(F, D)}
             | {"attention_norm": self.norm(norm_size), "feed_forward_norm": self.norm(norm_size)}
             for _ in range(L)
         ]
-        return {"embedding": self.tensor(VOCAB_SIZE, D), "layers": layers}
+        # Standard deviation 1, as of a new nn.Embedding. In vectors much smaller than that, where a norm adds
+        # its epsilon is no longer lost in the tolerance.
+        embedding = torch.randn(VOCAB_SIZE, D, generator=self.generator)
+        return {"embedding": embedding, "layers": layers}
 
     def texts(self) -> tuple[Tensor, Tensor]:
         """(B, T) ids, on padding too, and a mask: row 0 is full, the others have 1 to T - 1 real tokens."""
@@ -121,7 +124,7 @@ def mix(maps: Tensor, v: Tensor) -> Tensor:
     return torch.cat((maps @ v).unbind(1), dim=-1)
 
 
-# --- A: pre-norm with one gain for all features ------------------------------------------------------
+# --- A: pre-norm with one gain for all features -----------------------------------------------------
 
 
 def draw_a(draw: Draw) -> Weights:
@@ -157,7 +160,7 @@ def fold_a(weights: Weights) -> dict[str, Tensor]:
     return state | named("final_norm", norm(weights["final_norm"]))
 
 
-# --- B: the encoder of "Attention Is All You Need", post-norm ----------------------------------------
+# --- B: the encoder of "Attention Is All You Need", post-norm ---------------------------------------
 
 
 def draw_b(draw: Draw) -> Weights:
@@ -180,7 +183,7 @@ def fold_b(weights: Weights) -> dict[str, Tensor]:
     return state_dict(weights["embedding"], [side_by_side(layer) for layer in weights["layers"]])
 
 
-# --- C: B with a classifier head ---------------------------------------------------------------------
+# --- C: B with a classifier head --------------------------------------------------------------------
 
 
 def draw_c(draw: Draw) -> Weights:
@@ -200,7 +203,7 @@ def fold_c(weights: Weights) -> dict[str, Tensor]:
     return encoder | named("head.linear", weights["head"])
 
 
-# --- D: q, k and v fused, head by head ---------------------------------------------------------------
+# --- D: q, k and v fused, head by head --------------------------------------------------------------
 
 
 def draw_d(draw: Draw) -> Weights:
@@ -228,19 +231,19 @@ def encode_d(weights: Weights, ids: Tensor, mask: Tensor) -> tuple[Tensor, list[
 
 
 def fold_d(weights: Weights) -> dict[str, Tensor]:
-    def heads_last(qkv: Tensor) -> Tensor:
+    def q_k_v_first(qkv: Tensor) -> Tensor:
         """Rows by head, then q, k, v -> rows by q, k, v, then head."""
         return qkv.unflatten(0, (H, 3, K)).transpose(0, 1).flatten(0, 2)
 
-    layers = [layer | {"qkv": tuple(map(heads_last, layer["qkv"]))} for layer in weights["layers"]]
+    layers = [layer | {"qkv": tuple(map(q_k_v_first, layer["qkv"]))} for layer in weights["layers"]]
     return state_dict(math.sqrt(D) * weights["embedding"], layers)
 
 
-# --- E: no bias in attention, scores over sqrt(d_model), GELU ----------------------------------------
+# --- E: no bias in attention, scores over sqrt(d_model), GELU ---------------------------------------
 
 
 def draw_e(draw: Draw) -> Weights:
-    return draw.model(lambda: {name: draw.tensor(D, D) for name in ("q", "k", "v", "out")}, inner=F_E)
+    return draw.model(lambda: {name: draw.tensor(D, D) for name in ("q", "k", "v", "out")})
 
 
 def encode_e(weights: Weights, ids: Tensor, mask: Tensor) -> Tensor:
@@ -266,7 +269,7 @@ def fold_e(weights: Weights) -> dict[str, Tensor]:
     return state_dict(weights["embedding"], [side_by_side(with_bias(layer)) for layer in weights["layers"]])
 
 
-# --- The names of Encoder ----------------------------------------------------------------------------
+# --- What the folds share ---------------------------------------------------------------------------
 
 PATHS = {
     "qkv": "attention.qkv_proj",
@@ -299,12 +302,12 @@ def state_dict(embedding: Tensor, layers: list[Weights]) -> dict[str, Tensor]:
     return state
 
 
-# --- The tests ---------------------------------------------------------------------------------------
+# --- The tests --------------------------------------------------------------------------------------
 
 
 def config(**choices: Any) -> ModelConfig:
     # Longer texts are allowed than these are, as in use.
-    return ModelConfig(d_model=D, num_heads=H, num_layers=L, max_seq_len=2 * T, **choices)
+    return ModelConfig(d_model=D, num_heads=H, num_layers=L, d_ff=F, max_seq_len=2 * T, **choices)
 
 
 def encoder_with(state: dict[str, Tensor], **choices: Any) -> Encoder:
@@ -317,13 +320,18 @@ def assert_same(ours: Tensor, reference: Tensor) -> None:
     torch.testing.assert_close(ours, reference, rtol=0, atol=TOLERANCE)
 
 
+def looking(maps: Tensor, mask: Tensor) -> Tensor:
+    """Of (L, B, H, T, T) the rows of the N real tokens, (L, N, H, T): what padding looks at means nothing."""
+    return maps.transpose(2, 3)[:, mask]
+
+
 @every_seed
 @torch.no_grad()
 def test_encoder_equals_a(seed: int) -> None:
     """A, pre-norm with a final norm, gives the same vectors and the same attention maps."""
     draw = Draw(seed)
     weights, (ids, mask) = draw_a(draw), draw.texts()
-    encoder = encoder_with(fold_a(weights), norm="pre", activation="relu", d_ff=F)
+    encoder = encoder_with(fold_a(weights), norm="pre", activation="relu")
     vectors, maps = encode_a(weights, ids, mask)
     assert_same(encoder(ids, mask)[mask], vectors[mask])
     assert_same(looking(encoder.attention_maps(ids, mask), mask), looking(torch.stack(maps), mask))
@@ -335,7 +343,7 @@ def test_encoder_equals_b(seed: int) -> None:
     """B, post-norm, gives the same vectors."""
     draw = Draw(seed)
     weights, (ids, mask) = draw_b(draw), draw.texts()
-    encoder = encoder_with(fold_b(weights), norm="post", activation="relu", d_ff=F)
+    encoder = encoder_with(fold_b(weights), norm="post", activation="relu")
     assert_same(encoder(ids, mask)[mask], encode_b(weights, ids, mask)[mask])
 
 
@@ -345,7 +353,7 @@ def test_classifier_equals_c(seed: int) -> None:
     """C, post-norm with a head, gives the same vectors and the same log-probabilities."""
     draw = Draw(seed)
     weights, (ids, mask) = draw_c(draw), draw.texts()
-    shape = config(norm="post", activation="relu", d_ff=F)
+    shape = config(norm="post", activation="relu")
     classifier = EncoderClassifier(shape, vocab_size=VOCAB_SIZE, num_classes=NUM_CLASSES)
     classifier.load_state_dict(fold_c(weights), strict=True)
     classifier.eval()
@@ -359,7 +367,7 @@ def test_encoder_equals_d(seed: int) -> None:
     """D, post-norm with fused projections, gives the same vectors and the same attention maps."""
     draw = Draw(seed)
     weights, (ids, mask) = draw_d(draw), draw.texts()
-    encoder = encoder_with(fold_d(weights), norm="post", activation="relu", d_ff=F)
+    encoder = encoder_with(fold_d(weights), norm="post", activation="relu")
     vectors, maps = encode_d(weights, ids, mask)
     assert_same(encoder(ids, mask)[mask], vectors[mask])
     assert_same(looking(encoder.attention_maps(ids, mask), mask), looking(torch.stack(maps), mask))
@@ -371,10 +379,5 @@ def test_encoder_equals_e(seed: int) -> None:
     """E, post-norm with GELU and attention without bias, gives the same vectors."""
     draw = Draw(seed)
     weights, (ids, mask) = draw_e(draw), draw.texts()
-    encoder = encoder_with(fold_e(weights), norm="post", activation="gelu", d_ff=F_E)
+    encoder = encoder_with(fold_e(weights), norm="post", activation="gelu")
     assert_same(encoder(ids, mask)[mask], encode_e(weights, ids, mask)[mask])
-
-
-def looking(maps: Tensor, mask: Tensor) -> Tensor:
-    """Of (L, B, H, T, T) the rows of the N real tokens, (L, N, H, T): what padding looks at means nothing."""
-    return maps.transpose(2, 3)[:, mask]

@@ -1,0 +1,76 @@
+"""What is logged: `metrics.jsonl` and TensorBoard say the same, once a step."""
+
+from __future__ import annotations
+
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from encoder_cls.dashboard import Dashboard, read_metrics
+
+
+def open_dashboard(folder, resume_after=None):
+    return Dashboard(
+        metrics_file=folder / "metrics.jsonl",
+        tensorboard=folder / "tensorboard",
+        resume_after=resume_after,
+        config_text="seed: 0\n",
+    )
+
+
+def scalars(folder, tag):
+    events = EventAccumulator(str(folder / "tensorboard")).Reload()
+    return [(event.step, pytest.approx(event.value)) for event in events.Scalars(tag)]
+
+
+def test_rows_and_dashboards_agree(tmp_path):
+    """Each number is in both, under `split/name`; texts are in the file alone."""
+    with open_dashboard(tmp_path) as dashboard:
+        for step in (2, 4):
+            dashboard.log(step, "train", {"loss": 1 / step, "note": "text"})
+    rows = read_metrics(tmp_path / "metrics.jsonl")
+    assert all(row.pop("time") for row in rows)
+    assert rows == [
+        {"step": 2, "split": "train", "loss": 0.5, "note": "text"},
+        {"step": 4, "split": "train", "loss": 0.25, "note": "text"},
+    ]
+    assert scalars(tmp_path, "train/loss") == [(2, 0.5), (4, 0.25)]
+    tags = EventAccumulator(str(tmp_path / "tensorboard")).Reload().Tags()
+    assert tags["scalars"] == ["train/loss"]
+    assert "config/text_summary" in tags["tensors"]
+
+
+def test_a_resumed_run_has_neither_gaps_nor_overlaps(tmp_path):
+    """What was logged after the checkpoint is forgotten, in the file and in TensorBoard."""
+    with open_dashboard(tmp_path) as dashboard:
+        for step in range(1, 7):
+            dashboard.log(step, "train", {"loss": float(step)})
+        dashboard.log(4, "validation", {"loss": 4.0})
+        dashboard.log(6, "validation", {"loss": 6.0})
+    with open_dashboard(tmp_path, {"train": 4, "validation": 2}) as dashboard:
+        dashboard.log(4, "validation", {"loss": 40.0})
+        dashboard.log(5, "train", {"loss": 50.0})
+    rows = [(row["split"], row["step"], row["loss"]) for row in read_metrics(tmp_path / "metrics.jsonl")]
+    assert rows == [
+        *(("train", step, float(step)) for step in range(1, 5)), ("validation", 4, 40.0), ("train", 5, 50.0)
+    ]  # fmt: skip
+    assert scalars(tmp_path, "validation/loss") == [(4, 40.0)]
+    assert [step for step, _ in scalars(tmp_path, "train/loss")] == [1, 2, 3, 4, 5]
+
+
+def test_a_new_run_forgets_an_aborted_one(tmp_path):
+    """A run that ended before its first checkpoint leaves nothing in the next one's curves."""
+    with open_dashboard(tmp_path) as dashboard:
+        dashboard.log(1, "train", {"loss": 9.0})
+    with open_dashboard(tmp_path) as dashboard:
+        dashboard.log(1, "train", {"loss": 1.0})
+    assert scalars(tmp_path, "train/loss") == [(1, 1.0)]
+    assert len(read_metrics(tmp_path / "metrics.jsonl")) == 1
+
+
+def test_a_row_cut_short_by_a_crash_is_left_out(tmp_path):
+    """The half row of a killed process does not hinder the next."""
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"step": 1, "split": "train", "time": 1.5, "loss": 1.0}\n{"step": 2, "spl')
+    with open_dashboard(tmp_path, {"train": 1, "validation": 0}) as dashboard:
+        dashboard.log(2, "train", {"loss": 2.0})
+    assert [row["step"] for row in read_metrics(path)] == [1, 2]

@@ -1,0 +1,84 @@
+"""Durable files: the old content or the new, never a part, and nothing left behind."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from encoder_cls import storage
+from encoder_cls.errors import EncoderClsError
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("call", ["fsync", "replace", "open"])
+def test_a_failing_write_keeps_the_old_file_and_leaves_nothing(tmp_path, monkeypatch, call):
+    """Whichever call the disk refuses, the old content stays and the error names the path."""
+    path = tmp_path / "file.json"
+    storage.write_file(path, b"old")
+
+    def refuse(*args, **kwargs):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    owner = os if call == "fsync" else Path
+    monkeypatch.setattr(owner, call, refuse)
+    with pytest.raises(EncoderClsError, match=r"file\.json: cannot write: No space left"):
+        storage.write_file(path, b"new")
+    monkeypatch.undo()
+    assert contents(tmp_path) == {"file.json": b"old"}
+
+
+@pytest.mark.parametrize("failing_fsync", range(1, 6))
+def test_a_failing_folder_write_leaves_a_whole_folder(tmp_path, monkeypatch, failing_fsync):
+    """At each flush that fails, the old or the new folder is complete under one of its two names."""
+    folder = tmp_path / "step-1"
+    old, new = {"a": b"1", "b": b"2"}, {"a": b"3", "b": b"4"}
+    storage.write_folder(folder, old)
+    real, calls = os.fsync, []
+
+    def fsync(descriptor):
+        calls.append(descriptor)
+        if len(calls) == failing_fsync:
+            raise OSError(errno.EIO, "Input/output error")
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    if failing_fsync <= 4:  # two files, their folder, the parent
+        with pytest.raises(EncoderClsError, match="step-1: cannot write: Input/output error"):
+            storage.write_folder(folder, new)
+    else:
+        storage.write_folder(folder, new)
+    found = [contents(path) for path in (folder, folder.with_name("step-1.old")) if path.exists()]
+    assert found
+    assert all(content in (old, new) for content in found)
+    assert not list(tmp_path.glob(f"{storage.TEMPORARY_PREFIX}*"))
+
+
+def test_files_are_flushed_before_they_get_their_name(tmp_path, monkeypatch):
+    """The content is on disk before the rename, and the rename before the call returns."""
+    events = []
+    real_fsync, real_replace = os.fsync, Path.replace
+    monkeypatch.setattr(os, "fsync", lambda fd: (events.append("fsync"), real_fsync(fd)))
+    monkeypatch.setattr(Path, "replace", lambda a, b: (events.append("rename"), real_replace(a, b)))
+    storage.write_file(tmp_path / "x", b"content")
+    assert events == ["fsync", "rename", "fsync"]
+
+
+def test_leftovers_of_a_killed_writer_are_removed(tmp_path):
+    """Temporary files and folders go; others stay."""
+    (tmp_path / f"{storage.TEMPORARY_PREFIX}1-step-3").mkdir()
+    (tmp_path / f"{storage.TEMPORARY_PREFIX}1-file").write_bytes(b"half")
+    (tmp_path / "kept").write_bytes(b"whole")
+    storage.remove_leftovers(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["kept"]
+
+
+def test_json_refuses_nan():
+    """What is written is JSON that every reader takes."""
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        storage.to_json({"loss": float("nan")})
