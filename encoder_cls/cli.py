@@ -270,25 +270,25 @@ def _show_training(events: Iterator[Event], run: Path) -> None:
     from encoder_cls.evaluate import report_text
     from encoder_cls.train import Finished, Started, Stepped, Validated
 
-    on_terminal = sys.stderr.isatty()
-    total_steps, last_line = 0, time.monotonic()
-    with tqdm(unit="step", disable=not on_terminal, dynamic_ncols=True) as bar:
+    started = next(events, None)
+    if not isinstance(started, Started):
+        return  # another process has finished this run in the meantime
+    for note in started.notes:
+        _note(f"warning: {note}")
+    _note(f"training in {run}" + (f", going on after step {started.step}" if started.step else ""))
+    on_terminal, last_line = sys.stderr.isatty(), time.monotonic()
+    with tqdm(
+        total=started.total_steps, initial=started.step, unit="step", disable=not on_terminal, dynamic_ncols=True
+    ) as bar:
         for event in events:
             match event:
-                case Started():
-                    total_steps = event.total_steps
-                    for note in event.notes:
-                        _note(f"warning: {note}")
-                    _note(f"training in {run}" + (f", going on after step {event.step}" if event.step else ""))
-                    bar.reset(total_steps)
-                    bar.update(event.step)
                 case Stepped():
                     bar.update()
                     if event.values:
                         numbers = f"loss {event.values['loss']:.3f}, {event.values['tokens_per_s']:,.0f} tokens/s"
                         bar.set_postfix_str(numbers)
                         if not on_terminal and time.monotonic() - last_line > SECONDS_BETWEEN_LINES:
-                            _note(f"epoch {event.epoch:5.1f}  step {event.step:6d} of {total_steps}: {numbers}")
+                            _note(f"epoch {event.epoch:5.1f}  step {event.step:6d} of {started.total_steps}: {numbers}")
                             last_line = time.monotonic()
                 case Validated():
                     scores = event.metrics

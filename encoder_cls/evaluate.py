@@ -313,9 +313,10 @@ def _report_lines(report: Report) -> Iterator[str]:
             f"  {name:{width}}  {scores.precision:9.3f}  {scores.recall:6.3f}  {scores.f1:6.3f}  {scores.support:8d}"
         )
     if len(names) <= LARGEST_TABLE:
-        yield "\n  confusion matrix (rows: label, columns: prediction, in the order of the table above)"
-        for name, row in zip(names, metrics.confusion_matrix, strict=True):
-            yield f"  {name:{width}}  " + " ".join(f"{count or '.':>4}" for count in row)
+        yield "\n  confusion matrix (rows: label, columns: prediction)"
+        yield f"  {'':{width + 3}}  " + " ".join(f"{number:>4}" for number in range(1, len(names) + 1))
+        for number, (name, row) in enumerate(zip(names, metrics.confusion_matrix, strict=True), start=1):
+            yield f"  {number:2} {name:{width}}  " + " ".join(f"{count or '.':>4}" for count in row)
     confused = most_confused(report, limit=3)
     if confused:
         yield "\n  most confused: " + "; ".join(

@@ -1,0 +1,105 @@
+"""What several test files need: a tiny trained run, its classifier, and the command line inside the process."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+
+from encoder_cls.classifier import Classifier, load_classifier
+from encoder_cls.cli import main
+from encoder_cls.config import load_config
+from encoder_cls.preparation import prepare
+from encoder_cls.run_folder import RunFolder
+from encoder_cls.train import train
+
+os.environ["OMP_NUM_THREADS"] = "1"  # for the processes that tests start
+
+# Each class has words of its own, so that a tiny model learns them in a second.
+TOPICS = {
+    "küche": ["soup", "bread", "salt", "pan", "oven", "garlic"],
+    "sport": ["ball", "goal", "team", "coach", "race", "medal"],
+    "weather": ["rain", "snow", "cloud", "storm", "wind", "frost"],
+}
+FILLERS = ["the", "a", "of", "and", "with", "for", "today", "big"]
+
+CONFIG = """\
+name: tiny
+data: {{train: {folder}/train.csv, validation: {folder}/validation.csv, test: {folder}/test.csv}}
+model: {{d_model: 16, num_layers: 1, num_heads: 2, d_ff: 32, max_seq_len: 16}}
+train: {{epochs: 6, batch_size: 12, learning_rate: 0.01, precision: float32}}
+"""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a command ended and what it wrote."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture(autouse=True)
+def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One thread, and a folder of its own as the current one, for each test."""
+    torch.set_num_threads(1)
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def trained_run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    """A finished run; the data files and `tiny.yaml` are beside it. Not to be changed: see `run_copy`."""
+    torch.set_num_threads(1)
+    folder = tmp_path_factory.mktemp("trained")
+    for seed, (split, texts) in enumerate({"train": 24, "validation": 4, "test": 5}.items()):
+        _write_split(folder / f"{split}.csv", texts_per_class=texts, seed=seed)
+    config_file = folder / "tiny.yaml"
+    config_file.write_text(CONFIG.format(folder=folder), encoding="utf-8")
+    run = RunFolder(folder / "tiny")
+    for _ in train(prepare(load_config(config_file)), run, device=torch.device("cpu")):
+        pass
+    return run
+
+
+@pytest.fixture
+def run_copy(trained_run: RunFolder, tmp_path: Path) -> RunFolder:
+    """A copy of the trained run, in `runs/` of the test's own folder, to damage."""
+    return RunFolder(shutil.copytree(trained_run.path, tmp_path / "runs" / "tiny"))
+
+
+@pytest.fixture(scope="session")
+def classifier(trained_run: RunFolder) -> Classifier:
+    """The classifier of the trained run."""
+    return load_classifier(trained_run.path, device="cpu")
+
+
+@pytest.fixture
+def cli(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
+    """Runs `encoder-cls` with these arguments in this process."""
+
+    def run(*arguments: object) -> Outcome:
+        monkeypatch.setattr(sys, "argv", ["encoder-cls", *map(str, arguments)])
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return Outcome(int(ended.value.code or 0), *capfd.readouterr())
+
+    return run
+
+
+def _write_split(path: Path, *, texts_per_class: int, seed: int) -> None:
+    draw = random.Random(seed)
+    rows = [
+        f"{' '.join([*draw.sample(words, 3), *draw.sample(FILLERS, 2)])},{label}\n"
+        for _ in range(texts_per_class)
+        for label, words in TOPICS.items()
+    ]
+    path.write_text("text,label\n" + "".join(rows), encoding="utf-8")
