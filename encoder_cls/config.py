@@ -127,7 +127,7 @@ class ModelConfig(Section):
 class TrainConfig(Section):
     """How the weights are found."""
 
-    epochs: PositiveInt = 20
+    epochs: PositiveInt = 8
     """Passes over the training texts, at most (see patience)."""
     batch_size: PositiveInt = 64
     """The most texts in a batch."""
@@ -145,13 +145,13 @@ class TrainConfig(Section):
     """Gradients longer than this are scaled down to it."""
     label_smoothing: Fraction = 0.1
     """The part of the target probability that is spread evenly over all classes."""
-    word_dropout: Fraction = 0.1
+    word_dropout: Fraction = 0.25
     """The part of the words replaced by `[UNK]` in training, so that unknown words are known to be unknown."""
     class_weights: Literal["none", "balanced"] | dict[str, PositiveFloat] = "none"
     """Weights of the classes in the loss: `none`, `balanced` (the rarer the heavier), or by name: {spam: 2.0}."""
     monitor: Literal["accuracy", "macro_f1", "loss"] = "accuracy"
     """What tells in validation which weights are best: `accuracy`, `macro_f1` or `loss`."""
-    patience: PositiveInt | None = 5
+    patience: PositiveInt | None = 3
     """Stop after this many validations without a better score; null: never."""
     validate_every: PositiveInt | None = None
     """Steps between validations; null: at the end of each epoch."""
