@@ -123,8 +123,7 @@ class Classifier:
             if not unchanged:
                 write_file(path, content)
         weights = {name: tensor.detach().cpu().contiguous() for name, tensor in self.model.state_dict().items()}
-        header = {"format": "pt", "config_sha256": sha256(config), "weights_sha256": hash_tensors(weights)}
-        write_file(folder / WEIGHTS_FILE, safetensors.torch.save(weights, header))
+        write_file(folder / WEIGHTS_FILE, safetensors.torch.save(weights, _header(config, weights)))
 
 
 def load_classifier(path: str | Path, *, device: str = "auto") -> Classifier:
@@ -220,7 +219,7 @@ def _load(folder: Path, device: torch.device) -> Classifier:
     if header.get("config_sha256") != sha256(config_bytes):
         raise ValueError(f"{WEIGHTS_FILE} and {CONFIG_FILE} do not belong together")
     weights = safetensors.torch.load(weights_bytes)
-    if header.get("weights_sha256") != hash_tensors(weights):
+    if header != _header(config_bytes, weights):
         raise ValueError(f"{WEIGHTS_FILE} has changed since it was written")
     architecture = ModelConfig.model_validate(config["architecture"])
     label_names = [config["id2label"][str(number)] for number in range(len(config["id2label"]))]
@@ -237,6 +236,11 @@ def _read(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise ValueError(f"{path.name} cannot be read: {error.strerror}") from None
+
+
+def _header(config: bytes, weights: dict[str, torch.Tensor]) -> dict[str, str]:
+    """What a weights file says of itself."""
+    return {"format": "pt", "config_sha256": sha256(config), "weights_sha256": hash_tensors(weights)}
 
 
 def _weights_header(content: bytes) -> dict[str, Any]:

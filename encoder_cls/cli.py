@@ -10,8 +10,9 @@ import os
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -113,13 +114,12 @@ def eval_command(
         Path | None, typer.Option(help="Write the report as JSON to this file.", show_default=False)
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
-    device: Device = "auto",
 ) -> None:
     """Score a trained classifier, per class and against a linear model."""
     from encoder_cls.evaluate import evaluate_run, report_text
     from encoder_cls.storage import to_json, write_file
 
-    report = evaluate_run(run, data=data, device=device, warn=_note)
+    report = evaluate_run(run, data=data, warn=_note)
     if output:
         write_file(output, to_json(report.to_dict()))
     typer.echo(to_json(report.to_dict()).decode() if as_json else report_text(report))
@@ -180,23 +180,29 @@ def predict_command(
 
 def main() -> NoReturn:
     """Run the command line; every failure ends in one or two lines and its exit code."""
-    command = typer.main.get_command(app)
     try:
-        code = command.main(standalone_mode=True)
-    except EncoderClsError as error:
-        if _debug:
-            raise
-        typer.echo(f"error: {error}", err=True)
-        code = error.exit_code
+        code = typer.main.get_command(app).main(prog_name="encoder-cls", standalone_mode=False) or 0
+    except (KeyboardInterrupt, typer.Abort):
+        code = 130
     except Exception as error:
         if _debug:
-            raise
-        message = f"unexpected {type(error).__name__}: {error}"
-        typer.echo(f"error: {message} (encoder-cls --debug COMMAND shows where)", err=True)
-        code = 1
-    except KeyboardInterrupt:
-        code = 130
+            traceback.print_exc()
+        message, code = _explained(error)
+        if message:
+            _note(f"error: {message}")
     sys.exit(code)
+
+
+def _explained(error: Exception) -> tuple[str, int]:
+    """What to tell the user of an error, and the exit code."""
+    if isinstance(error, EncoderClsError):
+        return str(error), error.exit_code
+    usage: Any = error
+    if hasattr(usage, "format_message"):  # Typer's own errors have no class that all its versions share
+        message = usage.format_message()
+        path = usage.ctx.command_path if getattr(usage, "ctx", None) else "encoder-cls"
+        return message and f"{message} ({path} --help lists what there is)", usage.exit_code
+    return f"unexpected {type(error).__name__}: {error} (encoder-cls --debug COMMAND shows where)", 1
 
 
 def _as_format(name: str) -> Format:
@@ -232,7 +238,8 @@ def _stop_signals() -> Iterator[Callable[[], int | None]]:
         if received:
             os._exit(128 + number)
         received.append(number)
-        _note("\nstopping after this step; once more to stop at once")
+        with suppress(OSError):  # not through sys.stderr, which may be writing a line at this very moment
+            os.write(2, b"\nstopping after this step; once more to stop at once\n")
 
     former = {number: signal.signal(number, receive) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

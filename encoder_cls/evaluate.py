@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import json
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,9 +19,10 @@ from numpy.typing import NDArray
 
 from encoder_cls.classifier import Classifier, Logits, compute_logits, load_classifier, softmax
 from encoder_cls.config import DataConfig
-from encoder_cls.data import Dataset, Split, load_dataset, load_split, shown
-from encoder_cls.errors import ConfigError, DataError
+from encoder_cls.data import Dataset, Split, load_dataset, load_split
+from encoder_cls.errors import ConfigError, DataError, EncoderClsError
 from encoder_cls.run_folder import RunFolder
+from encoder_cls.sources import shown
 from encoder_cls.storage import to_json, write_file
 
 CALIBRATION_BINS = 15  # as in Guo et al. (2017)
@@ -209,20 +211,19 @@ def evaluate(
     return report, logits
 
 
-def evaluate_run(path: Path, *, data: str | None, device: str, warn: Callable[[str], None]) -> Report:
+def evaluate_run(path: Path, *, data: str | None, warn: Callable[[str], None]) -> Report:
     """Score the classifier of a run (or model) folder; scored on its own data, a run's `eval` folder is written.
 
     Args:
         path: the folder.
         data: a labelled source; none: the run's test split, else its validation split.
-        device: as on the command line.
         warn: told what could not be done.
 
     Raises:
         ConfigError: no classifier there, or no data to score.
         DataError: the data is missing or malformed.
     """
-    classifier = load_classifier(path, device=device)
+    classifier = load_classifier(path)
     run = RunFolder(path if RunFolder(path).is_run() else path.parent)
     if not run.is_run():
         if data is None:
@@ -238,7 +239,10 @@ def evaluate_run(path: Path, *, data: str | None, device: str, warn: Callable[[s
     assert dataset is not None
     name, split = ("test", dataset.test) if dataset.test else ("validation", dataset.validation)
     report, logits = evaluate(classifier, split, name=name, train=train)
-    write_report(run.eval, report, split, logits)
+    try:
+        write_report(run.eval, report, split, logits)
+    except EncoderClsError as error:
+        warn(f"warning: {error}")
     return report
 
 
@@ -281,7 +285,9 @@ def confusion_picture(matrix: Sequence[Sequence[int]], label_names: Sequence[str
             colour = "white" if fractions[row, column] > 0.5 else "black"
             axes.text(column, row, str(counts[row, column]), ha="center", va="center", color=colour, fontsize=8)
     content = io.BytesIO()
-    figure.savefig(content, format="png")
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")  # such a character is drawn as a box
+        figure.savefig(content, format="png")
     return content.getvalue()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import os
 import sys
@@ -11,8 +12,8 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from encoder_cls.classifier import Classifier, Prediction
-from encoder_cls.data import read_rows, shown
 from encoder_cls.errors import DataError
+from encoder_cls.sources import read_rows, shown
 
 Format = Literal["text", "jsonl", "tsv"]
 
@@ -40,7 +41,10 @@ def read_inputs(source: str, *, text_columns: Sequence[str]) -> Iterator[list[In
     elif Path(source).suffix == ".txt":
         try:
             with Path(source).open("rb") as file:
-                yield from _chunks(Input(_decode(line)) for line in file)
+                yield from _chunks(
+                    Input(_decode(line if number else line.removeprefix(codecs.BOM_UTF8)))
+                    for number, line in enumerate(file)
+                )
         except OSError as error:
             raise DataError(f"{source}: cannot be read: {error.strerror}") from None
     else:
@@ -135,7 +139,7 @@ def _tsv_header(top_k: int, *, with_id: bool) -> str:
 def _tsv_line(item: Input, prediction: Prediction, label: str | None, top_k: int, *, with_id: bool) -> str:
     others = [field for name, p in prediction.top(top_k)[1:] for field in (printable(name), f"{p:.6f}")]
     fields = [
-        *([printable(str(item.id))] if with_id else []),
+        *([printable("" if item.id is None else str(item.id))] if with_id else []),
         printable(label or ""),
         f"{prediction.probability:.6f}",
         *others,

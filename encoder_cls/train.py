@@ -139,7 +139,7 @@ class _Training:
             self._check_facts(checkpoint.facts)
             checkpoint.restore(self.model, self.optimizer)
             self.state = checkpoint.state
-        self.saved_state = self.state
+        self.saved_state = checkpoint.state if checkpoint else None
         self.seconds = 0.0  # spent in steps since the last logged row
         self.dashboard = Dashboard(
             metrics_file=run.metrics_file,
@@ -261,6 +261,11 @@ class _Training:
             batch_tokens=self.config.batch_tokens,
             after_batch=self._stop_if_asked,
         )
+        if not np.isfinite(logits).all():
+            raise DivergedError(
+                f"training diverged at step {step}: a validation text gets numbers that are not finite; "
+                "lower train.learning_rate"
+            )
         metrics = compute_metrics(logits, dataset.validation.labels, dataset.label_names)
         # On small splits many validations have equal accuracy: the loss then tells which is better.
         score = (

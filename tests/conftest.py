@@ -20,7 +20,9 @@ from encoder_cls.preparation import prepare
 from encoder_cls.run_folder import RunFolder
 from encoder_cls.train import train
 
-os.environ["OMP_NUM_THREADS"] = "1"  # for the processes that tests start
+# For the processes that tests start: one thread, and streams buffered as on a user's machine.
+os.environ["OMP_NUM_THREADS"] = "1"
+os.environ.pop("PYTHONUNBUFFERED", None)
 
 # Each class has words of its own, so that a tiny model learns them in a second.
 TOPICS = {

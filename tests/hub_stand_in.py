@@ -1,7 +1,7 @@
 """A loopback stand-in for the Hugging Face Hub: the few paths that `datasets.load_dataset` asks for.
 
-The answers were found by logging what datasets 5.2 with huggingface_hub 2.4 requests; whatever is asked beyond
-them gets status 404, and `HubStandIn.requests` shows it.
+The paths were found by logging the requests of datasets 5.2 with huggingface_hub 2.4; one that a later
+version adds is answered with status 404 and kept in `HubStandIn.unknown`.
 """
 
 from __future__ import annotations
@@ -13,24 +13,25 @@ from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import Any
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import unquote, urlsplit
 
-Files = Mapping[str, bytes]  # a path in the repository -> what is in that file
+Files = Mapping[str, bytes]  # a path in the repository -> the content of that file
+
+ROUTE = re.compile(r"(?:/api)?/datasets/([^/]+/[^/]+)(?:/(resolve|revision|tree)/([^/]+)/?(.*))?")
 
 
 class HubStandIn:
-    """A server on 127.0.0.1 for data set repositories in memory; use it in a `with` statement."""
+    """Serves data set repositories from memory on a free port of 127.0.0.1 while in a `with` statement."""
 
     def __init__(self, repositories: Mapping[str, Mapping[str, Files]]) -> None:
-        """Take the repositories: owner/name -> revision (such as main) -> path -> content."""
+        """Take the repositories: owner/name -> revision (`main` is the default one) -> path -> content."""
         self.repositories = repositories
-        self.requests: list[str] = []
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
-        self._server.daemon_threads = True
+        self.unknown: list[str] = []
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), type("_Handler", (_Handler,), {"hub": self}))
 
     @property
     def url(self) -> str:
-        """The address for the environment variable HF_ENDPOINT."""
+        """The address, for the environment variable HF_ENDPOINT."""
         return f"http://127.0.0.1:{self._server.server_port}"
 
     def __enter__(self) -> HubStandIn:
@@ -41,96 +42,94 @@ class HubStandIn:
         self._server.shutdown()
         self._server.server_close()
 
-    def files(self, name: str, revision: str) -> tuple[str, Files] | None:
-        """The commit and the files of a revision, which may be named by its commit too."""
-        for known, files in self.repositories[name].items():
-            commit = hashlib.sha1(f"{name}@{known}".encode()).hexdigest()
-            if revision in {known, commit}:
+    def revision(self, name: str, wanted: str) -> tuple[str, Files] | None:
+        """The commit and the files of a revision that is called by its name or by its commit."""
+        for revision, files in self.repositories[name].items():
+            commit = _sha1(f"{name}@{revision}".encode())
+            if wanted in {revision, commit}:
                 return commit, files
         return None
 
 
-def _handler(hub: HubStandIn) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            url = urlsplit(self.path)
-            self._hub_path(unquote(url.path), parse_qs(url.query))
+class _Handler(BaseHTTPRequestHandler):
+    """The routes; `_send` alone knows HEAD from GET."""
 
-        def do_HEAD(self) -> None:
-            self.do_GET()
+    hub: HubStandIn
 
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers.get("Content-Length", 0))).decode()
-            is_json = body.startswith("{")
-            self._hub_path(unquote(urlsplit(self.path).path), json.loads(body) if is_json else parse_qs(body))
+    def do_GET(self) -> None:
+        """Find the repository and the revision that every path names, then take its route."""
+        path = urlsplit(self.path).path
+        route = ROUTE.fullmatch(path)
+        if route is None:
+            self.hub.unknown.append(f"{self.command} {self.path}")
+            return self._refuse("EntryNotFound")
+        name, kind, revision, rest = (unquote(part or "") for part in route.groups())
+        if name not in self.hub.repositories:
+            return self._refuse("RepoNotFound")
+        found = self.hub.revision(name, revision or "main")
+        if found is None:
+            return self._refuse("RevisionNotFound")
+        commit, files = found
+        if kind == "resolve":
+            return self._file(commit, files, rest)
+        if kind == "tree":
+            return self._tree(files, rest)
+        return self._info(name, commit)
 
-        def _hub_path(self, path: str, query: dict[str, list[str]]) -> None:
-            """Find the repository and the revision that every path names, then the route."""
-            hub.requests.append(f"{self.command} {self.path} {self.headers.get('Range')} {query}")
-            route = re.fullmatch(
-                r"(?:/api)?/datasets/([^/]+/[^/]+)(?:/(resolve|revision|tree|paths-info)/([^/]+)/?(.*))?", path
-            )
-            if route is None or route[1] not in hub.repositories:
-                return self._refuse("RepoNotFound")
-            found = hub.files(route[1], route[3] or "main")
-            if found is None:
-                return self._refuse("RevisionNotFound")
-            commit, files = found
-            match route[2]:
-                case "resolve":
-                    self._file(commit, files, route[4])
-                case "tree":
-                    self._tree(files, route[4])
-                case "paths-info":
-                    self._send_json([_entry(files, path) for path in query["paths"] if _exists(files, path)])
-                case _:
-                    self._send_json({"id": route[1], "sha": commit, "siblings": [], "tags": [], "private": False})
+    def do_HEAD(self) -> None:
+        """As GET; only the headers are sent."""
+        self.do_GET()
 
-        def _file(self, commit, files, path):
-            content = files.get(path)
-            if content is None:
-                return self._refuse("EntryNotFound", commit)
-            self._send(200, content, {"ETag": f'"{_digest(content)}"', "X-Repo-Commit": commit})
+    def do_POST(self) -> None:
+        """Nothing that is needed is asked for by POST; keep what is."""
+        self.hub.unknown.append(f"{self.command} {self.path}")
+        self._refuse("EntryNotFound")
 
-        def _tree(self, files, folder):
-            """List."""
-            prefix = f"{folder}/" if folder else ""
-            below = {prefix + name[len(prefix) :].split("/")[0] for name in files if name.startswith(prefix)}
-            if not below:
-                return self._refuse("EntryNotFound")
-            self._send_json([_entry(files, path) for path in sorted(below)])
+    def _file(self, commit: str, files: Files, path: str) -> None:
+        """HEAD or GET /datasets/NAME/resolve/REVISION/PATH: a file, its version and its commit."""
+        if path not in files:
+            return self._refuse("EntryNotFound")
+        self._send(200, files[path], {"ETag": f'"{_sha1(files[path])}"', "X-Repo-Commit": commit})
 
-        def _send_json(self, value: Any) -> None:
-            self._send(200, json.dumps(value).encode(), {"Content-Type": "application/json"})
+    def _tree(self, files: Files, folder: str) -> None:
+        """GET /api/datasets/NAME/tree/REVISION/FOLDER: what lies in a folder, for the globs of the README."""
+        prefix = f"{folder}/" if folder else ""
+        below = [path.removeprefix(prefix) for path in files if path.startswith(prefix)]
+        if not below:
+            return self._refuse("EntryNotFound")
+        children = sorted({prefix + path.split("/")[0] for path in below})
+        self._send_json([_entry(files, child) for child in children])
 
-        def _refuse(self, code, commit=None):
-            self._send(404, b"", {"X-Error-Code": code} | ({"X-Repo-Commit": commit} if commit else {}))
+    def _info(self, name: str, commit: str) -> None:
+        """GET /api/datasets/NAME[/revision/REVISION]: whether that is there, and its commit."""
+        self._send_json({"id": name, "sha": commit})
 
-        def _send(self, status: int, body: bytes, headers: Mapping[str, str]) -> None:
-            hub.requests[-1] += f" -> {status}"
-            self.send_response(status)
-            for name, value in {**headers, "Content-Length": str(len(body))}.items():
-                self.send_header(name, value)
-            self.end_headers()
-            if self.command != "HEAD":
-                self.wfile.write(body)
+    def _refuse(self, code: str) -> None:
+        """Status 404 with the header by which the client tells what was not found."""
+        self._send(404, b"", {"X-Error-Code": code})
 
-        def log_message(self, *_: object) -> None:
-            """Stay silent."""
+    def _send_json(self, value: Any) -> None:
+        self._send(200, json.dumps(value).encode(), {"Content-Type": "application/json"})
 
-    return Handler
+    def _send(self, status: int, body: bytes, headers: Mapping[str, str]) -> None:
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
 
-
-def _digest(content: bytes) -> str:
-    return hashlib.sha1(content).hexdigest()
-
-
-def _exists(files: Files, path: str) -> bool:
-    return any(name == path or name.startswith(f"{path}/") for name in files)
+    def log_message(self, *_: object) -> None:
+        """Say nothing on standard error."""
 
 
 def _entry(files: Files, path: str) -> dict[str, Any]:
-    content = files.get(path)
-    if content is None:
-        return {"type": "directory", "path": path, "oid": _digest(path.encode())}
-    return {"type": "file", "path": path, "oid": _digest(content), "size": len(content)}
+    """A file or a folder as the tree route describes it."""
+    if path in files:
+        return {"type": "file", "path": path, "oid": _sha1(files[path]), "size": len(files[path])}
+    return {"type": "directory", "path": path, "oid": _sha1(path.encode())}
+
+
+def _sha1(content: bytes) -> str:
+    return hashlib.sha1(content).hexdigest()

@@ -1,0 +1,245 @@
+"""The portable model folder: what was saved is what is loaded, or nothing is."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from pathlib import Path
+
+import pytest
+import torch
+
+import encoder_cls
+from encoder_cls.classifier import Classifier, compute_logits, load_classifier, model_folder
+from encoder_cls.config import ModelConfig, TokenizerConfig
+from encoder_cls.errors import ConfigError, EncoderClsError
+from encoder_cls.model import EncoderClassifier
+from encoder_cls.storage import sha256
+from encoder_cls.tokenizer import train_tokenizer
+
+FILES = ["config.json", "tokenizer.json", "model.safetensors"]
+TEXTS = ["rain and snow today", "", "a big soup with zzz", "ball " * 40]
+EVERY_FILE = pytest.mark.parametrize("name", FILES)
+
+
+def logits(classifier):
+    return compute_logits(classifier.model, classifier.tokenize(TEXTS), batch_tokens=8192).tolist()
+
+
+def contents(classifier):
+    """All that a classifier consists of, to compare."""
+    weights = {name: tensor.tolist() for name, tensor in classifier.model.state_dict().items()}
+    return weights, classifier.tokenizer.to_str(), classifier.config, classifier.label_names
+
+
+def new_classifier(label_names, *, seed=0, texts=("some words to know",)) -> Classifier:
+    torch.manual_seed(seed)
+    config = ModelConfig(d_model=8, num_layers=1, num_heads=2, d_ff=16, max_seq_len=8)
+    tokenizer = train_tokenizer(texts, TokenizerConfig())
+    model = EncoderClassifier(config, vocab_size=tokenizer.get_vocab_size(), num_classes=len(label_names))
+    return Classifier(model, tokenizer, config, label_names)
+
+
+# ---------------------------------------------------------------- save and load
+
+
+def test_a_saved_classifier_loads_as_it_was(classifier, tmp_path):
+    """Saved and loaded again it gives the same logits, bit for bit."""
+    classifier.save(tmp_path)
+    loaded = load_classifier(tmp_path, device="cpu")
+    assert logits(loaded) == logits(classifier)
+    assert contents(loaded) == contents(classifier)
+
+
+def test_class_names_keep_their_order(tmp_path):
+    """Class number c has the name it was trained with, neither sorted as text nor as numbers."""
+    names = ["zebra", "ä", "a", *(str(number) for number in range(20, 5, -1))]
+    new_classifier(names).save(tmp_path)
+    loaded = load_classifier(tmp_path)
+    assert loaded.label_names == tuple(names)
+    assert list(loaded.predict(["some"])[0].probabilities) == names
+
+
+def test_the_run_and_its_model_folder_are_the_same_classifier(trained_run):
+    """The package itself loads either, named by a string or a path, and predicts what it was trained for."""
+    for path in (str(trained_run.path), trained_run.path, trained_run.model):
+        predictions = encoder_cls.load_classifier(path).predict(["rain and snow", "salt", "the race"])
+        assert [prediction.label for prediction in predictions] == ["weather", "küche", "sport"]
+
+
+def test_a_moved_model_folder_needs_nothing_else(trained_run, tmp_path):
+    """One folder is one classifier."""
+    moved = tmp_path / "elsewhere"
+    moved.mkdir()
+    for name in FILES:
+        (moved / name).write_bytes((trained_run.model / name).read_bytes())
+    assert contents(load_classifier(moved)) == contents(load_classifier(trained_run.path))
+
+
+def test_saving_again_replaces_the_weights_alone(tmp_path):
+    """While training goes on, whoever loads the folder gets one whole classifier: one rename changes it."""
+    new_classifier(["a", "b"]).save(tmp_path)
+    before = {name: (tmp_path / name).stat().st_ino for name in FILES}
+    new_classifier(["a", "b"], seed=1).save(tmp_path)
+    assert {name for name in FILES if (tmp_path / name).stat().st_ino != before[name]} == {"model.safetensors"}
+    assert logits(load_classifier(tmp_path)) == logits(new_classifier(["a", "b"], seed=1))
+
+
+# ---------------------------------------------------------------- predict
+
+
+def test_predictions_know_their_best_classes(classifier):
+    """`top` is sorted, begins with the label, and is as long as asked or as there are classes."""
+    prediction = classifier.predict(["rain and snow"])[0]
+    assert prediction.top(1) == [(prediction.label, prediction.probability)]
+    assert [len(prediction.top(k)) for k in (1, 2, 3, 99)] == [1, 2, 3, 3]
+    probabilities = [probability for _, probability in prediction.top(99)]
+    assert probabilities == sorted(prediction.probabilities.values(), reverse=True)
+    assert sum(probabilities) == pytest.approx(1)
+
+
+def test_no_texts_give_no_predictions(classifier):
+    """An empty list is no error."""
+    assert classifier.predict([]) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "truncated", "unknown_words"),
+    [
+        ("", False, 0),
+        ("rain " * 15, False, 0),
+        ("rain " * 16, True, 0),
+        ("zzz rain yyy", False, 2),
+        ("x" * 2000, True, 1),
+    ],
+)
+def test_what_is_not_read_is_flagged(classifier, text, truncated, unknown_words):
+    """A text of more tokens than the model reads, `[CLS]` counted, says so; and so do unknown words."""
+    prediction = classifier.predict([text])[0]
+    assert (prediction.truncated, prediction.unknown_words) == (truncated, unknown_words)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_predicting_in_training_has_no_dropout_and_leaves_the_mode(training):
+    """Two predictions agree, and a model in training stays in training."""
+    classifier = new_classifier(["a", "b"])
+    classifier.model.train(training)
+    assert logits(classifier) == logits(classifier)
+    assert classifier.model.training is training
+
+
+# ---------------------------------------------------------------- damage
+
+
+@EVERY_FILE
+def test_a_changed_byte_is_refused(run_copy, classifier, name):
+    """60 places a file: a change is refused with one clear error, or the content is provably the same."""
+    path, draw = run_copy.model / name, random.Random(name)
+    content = path.read_bytes()
+    header = 8 + int.from_bytes(content[:8], "little") if name == "model.safetensors" else len(content)
+    places = [draw.randrange(header) for _ in range(30)] + [draw.randrange(len(content)) for _ in range(30)]
+    refused = 0
+    for place in places:
+        damaged = bytearray(content)
+        damaged[place] ^= draw.randrange(1, 256)
+        path.write_bytes(damaged)
+        try:
+            loaded = load_classifier(run_copy.path, device="cpu")
+        except EncoderClsError as error:
+            assert "damaged" in str(error)
+            assert len(str(error).splitlines()) == 1
+            refused += 1
+        else:
+            assert contents(loaded) == contents(classifier), place
+    assert refused == 60 or (name == "model.safetensors" and refused >= 57)
+
+
+@EVERY_FILE
+@pytest.mark.parametrize("keep", [0, 1, 7, 9, 0.5, -1, None])
+def test_a_cut_or_extended_file_is_refused(run_copy, name, keep):
+    """A file that lost its end, or gained one, is no classifier's."""
+    path = run_copy.model / name
+    content = path.read_bytes()
+    end = int(len(content) * keep) if isinstance(keep, float) else keep
+    path.write_bytes(content + b" " if keep is None else content[:end])
+    with pytest.raises(EncoderClsError, match="damaged"):
+        load_classifier(run_copy.path)
+
+
+@EVERY_FILE
+def test_a_missing_file_is_refused(run_copy, name):
+    """Each of the three is needed, and the error says that it is not there."""
+    (run_copy.model / name).unlink()
+    with pytest.raises(EncoderClsError, match=r"holds no model|is not a plain file"):
+        load_classifier(run_copy.path)
+
+
+@EVERY_FILE
+@pytest.mark.parametrize("kind", ["link", "pipe"])
+def test_what_is_no_plain_file_is_refused(run_copy, tmp_path, name, kind):
+    """A link could lead anywhere, and a named pipe would wait for ever."""
+    path = run_copy.model / name
+    path.rename(tmp_path / name)
+    if kind == "link":
+        path.symlink_to(tmp_path / name)
+    else:
+        os.mkfifo(path)
+    with pytest.raises(EncoderClsError, match=f"{name} is not a plain file"):
+        load_classifier(run_copy.path)
+
+
+def rewrite_config(folder: Path, **values) -> None:
+    config = json.loads((folder / "config.json").read_bytes())
+    (folder / "config.json").write_text(json.dumps(config | values))
+
+
+@pytest.mark.parametrize(
+    ("values", "reason"),
+    [
+        ({"format": "other"}, "of another program"),
+        ({"format_version": 2}, "format version 2"),
+        ({"id2label": {"0": "sport", "1": "küche", "2": "weather"}}, "do not belong together"),
+        ({"architecture": {}}, "do not belong together"),
+    ],
+)
+def test_a_foreign_or_altered_config_is_refused(run_copy, values, reason):
+    """A config of another program, of a later version, or edited by hand is told apart."""
+    rewrite_config(run_copy.model, **values)
+    with pytest.raises(EncoderClsError, match=reason):
+        load_classifier(run_copy.path)
+
+
+@pytest.mark.parametrize("content", [b'{"model_type": "bert"}', b"[]", b"null", b"\xff", b"{" * 3000])
+def test_a_config_that_is_something_else_is_refused(run_copy, content):
+    """Whatever stands in the file, it is refused as such."""
+    (run_copy.model / "config.json").write_bytes(content)
+    with pytest.raises(EncoderClsError, match="damaged"):
+        load_classifier(run_copy.path)
+
+
+@pytest.mark.parametrize("hash_too", [False, True])
+def test_the_tokenizer_of_another_model_is_refused(run_copy, tmp_path, hash_too):
+    """Word numbers of another tokenizer would be silent nonsense, even with its hash put into the config."""
+    new_classifier(["a", "b"]).save(tmp_path / "other")
+    other = (tmp_path / "other" / "tokenizer.json").read_bytes()
+    (run_copy.model / "tokenizer.json").write_bytes(other)
+    if hash_too:
+        rewrite_config(run_copy.model, tokenizer_sha256=sha256(other))
+    with pytest.raises(EncoderClsError, match="belong together" if hash_too else "not the one the model was trained"):
+        load_classifier(run_copy.path)
+
+
+def test_the_weights_of_another_model_are_refused(run_copy, tmp_path):
+    """Weights fit one config only."""
+    new_classifier(["a", "b"]).save(tmp_path / "other")
+    (tmp_path / "other" / "model.safetensors").replace(run_copy.model / "model.safetensors")
+    with pytest.raises(EncoderClsError, match="do not belong together"):
+        load_classifier(run_copy.path)
+
+
+@pytest.mark.parametrize(("path", "reason"), [("nowhere", "no such folder"), (".", "holds no model yet")])
+def test_a_path_without_a_model_says_so(path, reason):
+    """The user learns whether the folder or the model is missing."""
+    with pytest.raises(ConfigError, match=reason):
+        model_folder(Path(path))

@@ -1,0 +1,297 @@
+"""Evaluation: every number against another way to compute it, and reports that people and programs read."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from PIL import Image
+from sklearn import metrics as reference
+
+from encoder_cls.classifier import softmax
+from encoder_cls.data import Split
+from encoder_cls.evaluate import (
+    ClassMetrics,
+    Metrics,
+    Report,
+    compute_metrics,
+    confusion_picture,
+    evaluate,
+    expected_calibration_error,
+    linear_reference,
+    most_confused,
+    report_text,
+)
+
+NAMES = ("a", "b", "c", "d", "e")
+TOP_LEVEL = {"accuracy", "macro_f1", "ece", "num_examples", "per_class", "confusion_matrix", "linear_reference"}
+
+
+def random_case(seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Logits and labels of 200 texts, often right; the last class never occurs and is never predicted."""
+    draw = np.random.default_rng(seed)
+    logits = draw.normal(size=(200, 5)).astype(np.float32)
+    logits[:, 4] = -20
+    return logits, (logits + draw.normal(scale=0.9, size=(200, 5))).argmax(axis=1)
+
+
+def report_of(matrix, *, names=NAMES, accuracy=0.5, reference=None) -> Report:
+    per_class = dict.fromkeys(names, ClassMetrics(precision=0.5, recall=0.5, f1=0.5, support=1))
+    numbers = {"num_examples": 2, "accuracy": accuracy, "macro_f1": 0.5, "loss": 1.0, "ece": 0.1}
+    return Report(
+        split="test",
+        label_names=tuple(names),
+        metrics=Metrics(**numbers, per_class=per_class, confusion_matrix=matrix),
+        linear_reference=reference,
+        worst_errors=[],
+        truncated_fraction=0.0,
+        unknown_fraction=0.0,
+    )
+
+
+# ---------------------------------------------------------------- numbers
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_metrics_agree_with_scikit_learn(seed):
+    """Each number is what scikit-learn finds by itself; a class that does not occur leaves macro-F1 alone."""
+    logits, labels = random_case(seed)
+    metrics, predictions = compute_metrics(logits, labels, NAMES), logits.argmax(axis=1)
+    assert metrics.num_examples == 200
+    assert metrics.accuracy == pytest.approx(reference.accuracy_score(labels, predictions))
+    assert metrics.macro_f1 == pytest.approx(reference.f1_score(labels, predictions, average="macro"))
+    assert metrics.loss == pytest.approx(reference.log_loss(labels, softmax(logits), labels=range(5)))
+    assert metrics.confusion_matrix == reference.confusion_matrix(labels, predictions, labels=range(5)).tolist()
+    assert list(metrics.per_class) == list(NAMES)
+    for number, scores in enumerate(metrics.per_class.values()):
+        truth, found = labels == number, predictions == number
+        assert scores.support == truth.sum()
+        for score, value in (("precision", scores.precision), ("recall", scores.recall), ("f1", scores.f1)):
+            assert value == pytest.approx(getattr(reference, f"{score}_score")(truth, found, zero_division=0))
+
+
+def test_rows_of_the_confusion_matrix_are_labels():
+    """Three texts of class a, one of them taken for b."""
+    logits = np.array([[1, 0], [1, 0], [0, 1]], dtype=np.float32)
+    assert compute_metrics(logits, np.array([0, 0, 0]), ("a", "b")).confusion_matrix == [[2, 1], [0, 0]]
+
+
+def test_the_loss_of_a_certain_mistake_is_finite():
+    """A probability that underflows to 0 costs much, not infinitely much."""
+    metrics = compute_metrics(np.array([[2000, 0]], dtype=np.float32), np.array([1]), ("a", "b"))
+    assert 500 < metrics.loss < np.inf
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_calibration_error_agrees_with_a_plain_loop(seed):
+    """Fifteen bins of equal width, each weighted by its size."""
+    logits, labels = random_case(seed)
+    probabilities = softmax(logits)
+    confidence, correct = probabilities.max(axis=1), probabilities.argmax(axis=1) == labels
+    expected = 0.0
+    for number in range(15):
+        members = [
+            i for i, c in enumerate(confidence) if number / 15 <= c < (number + 1) / 15 or (number == 14 and c == 1)
+        ]
+        if members:
+            gap = np.mean([correct[i] for i in members]) - np.mean([confidence[i] for i in members])
+            expected += len(members) / len(labels) * abs(gap)
+    assert compute_metrics(logits, labels, NAMES).ece == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("confidence", "correct", "expected"),
+    [
+        ([1, 1], [True, True], 0),
+        ([0.95, 0.95], [True, False], 0.45),
+        ([1, 1, 0.5], [True, True, False], 0.5 / 3),
+        ([0.9, 0.6], [False, True], 0.65),
+        ([1, 0.95], [False, True], 0.475),
+    ],
+)
+def test_the_calibration_error_of_known_cases(confidence, correct, expected):
+    """Certainty belongs to the last bin; gaps of opposite sign in different bins do not cancel."""
+    assert expected_calibration_error(np.array(confidence), np.array(correct)) == pytest.approx(expected)
+
+
+def test_the_linear_reference_learns_words():
+    """It is trained on the one split and scored on the other."""
+
+    def split(texts):
+        return Split(texts=texts, labels=np.array([0, 1] * 4), where=[""] * 8)
+
+    train = split(["good fine", "bad poor"] * 4)
+    assert linear_reference(train, split(["fine", "poor"] * 4)) == {"accuracy": 1.0, "macro_f1": 1.0}
+    assert linear_reference(train, split(["poor", "fine"] * 4)) == {"accuracy": 0.0, "macro_f1": 0.0}
+
+
+def test_the_worst_errors_come_first(classifier):
+    """Of 33 wrong labels, the 20 that the classifier was surest of, each with its place."""
+    texts = [f"{word}{' of' * i}" for i in range(11) for word in ("rain snow", "soup salt", "ball goal")]
+    wrong = np.array([0, 1, 2] * 11)  # küche, sport, weather: each is another's
+    split = Split(texts=texts, labels=wrong, where=[f"file:{i}" for i in range(33)])
+    report, _ = evaluate(classifier, split, name="wrong", train=None)
+    errors = report.worst_errors
+    assert report.metrics.accuracy == 0
+    assert [error.probability for error in errors] == sorted((error.probability for error in errors), reverse=True)
+    assert len(errors) == 20
+    everything = classifier.predict(texts)
+    assert errors[0].probability == pytest.approx(max(prediction.probability for prediction in everything))
+    for error in errors:
+        place = int(error.where.removeprefix("file:"))
+        assert error.text == texts[place]
+        assert (error.label, error.prediction) == (classifier.label_names[wrong[place]], everything[place].label)
+
+
+def test_the_most_confused_classes_are_found():
+    """Mistakes only, the most frequent first, no more than there are."""
+    report = report_of([[9, 2, 0], [7, 1, 0], [0, 3, 4]], names=("x", "y", "z"))
+    assert most_confused(report, limit=2) == [("y", "x", 7), ("z", "y", 3)]
+    assert most_confused(report, limit=9) == [("y", "x", 7), ("z", "y", 3), ("x", "y", 2)]
+    assert report.metrics.confusion_matrix[0][0] == 9
+
+
+# ---------------------------------------------------------------- reports
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "linear", "words"),
+    [
+        (0.5, 0.6, ["accuracy 0.6000", "the linear model is more accurate here"]),
+        (0.6, 0.6, ["accuracy 0.6000"]),
+        (0.5, None, ["linear reference: none"]),
+    ],
+)
+def test_the_report_says_when_the_linear_model_is_better(accuracy, linear, words):
+    """Whoever would do better without this program is told so, and nobody else."""
+    numbers = None if linear is None else {"accuracy": linear, "macro_f1": 0.5}
+    text = report_text(report_of(np.eye(5, dtype=int).tolist(), accuracy=accuracy, reference=numbers))
+    assert all(word in text for word in words)
+    assert ("more accurate" in text) == (linear is not None and linear > accuracy)
+
+
+@pytest.mark.parametrize(("classes", "table"), [(3, True), (100, False)])
+def test_the_report_fits_a_terminal(classes, table):
+    """A line for each class; the confusion matrix only where it fits; no control character of a class name."""
+    names = [f"{number}\x1b[2J\u202e" for number in range(classes)]
+    text = report_text(report_of(np.ones((classes, classes), dtype=int).tolist(), names=names))
+    assert ("confusion matrix" in text) == table
+    assert sum(line.endswith("       1") for line in text.splitlines()) >= classes
+    assert text.replace("\n", "").isprintable()
+
+
+def test_eval_prints_and_writes_json_as_contracted(cli, run_copy):
+    """The keys that programs read are at the top level, of valid JSON, the same on stdout and in the file."""
+    outcome = cli("eval", run_copy.path, "--json", "--output", "out/report.json")
+    assert outcome.code == 0
+
+    def no_constant(name):
+        raise AssertionError(f"{name} is not JSON")
+
+    report = json.loads(outcome.out, parse_constant=no_constant)
+    assert report.keys() >= TOP_LEVEL
+    assert json.loads(Path("out/report.json").read_bytes()) == report
+    assert (report["split"], report["num_examples"]) == ("test", 15)
+    assert report["per_class"].keys() == {"küche", "sport", "weather"}
+    assert all(scores.keys() == {"precision", "recall", "f1", "support"} for scores in report["per_class"].values())
+    assert np.sum(report["confusion_matrix"]) == 15
+    assert report["linear_reference"].keys() == {"accuracy", "macro_f1"}
+
+
+def test_eval_repeats_the_final_report_of_the_training(cli, run_copy):
+    """The same weights on the same texts: the same three files."""
+    names = ["confusion_matrix.png", "predictions.jsonl", "report.json"]
+    before = {path.name: path.read_bytes() for path in run_copy.eval.iterdir()}
+    assert sorted(before) == names
+    for name in names:
+        (run_copy.eval / name).unlink()
+    outcome = cli("eval", run_copy.path)
+    assert outcome.code == 0
+    assert outcome.out.startswith("test: 15 examples\n")
+    assert {path.name: path.read_bytes() for path in run_copy.eval.iterdir()} == before
+
+
+def test_predictions_are_written_for_each_text(trained_run):
+    """A line for each text of the split, in order, with its place, label and prediction."""
+    rows = [json.loads(line) for line in (trained_run.eval / "predictions.jsonl").read_text("utf-8").splitlines()]
+    assert len(rows) == 15
+    assert all(row.keys() == {"where", "text", "label", "prediction", "probability"} for row in rows)
+    assert rows[0]["where"].endswith("test.csv:2")
+    report = json.loads((trained_run.eval / "report.json").read_bytes())
+    assert np.mean([row["label"] == row["prediction"] for row in rows]) == report["accuracy"]
+
+
+def change_data(run, **values) -> None:
+    config = yaml.safe_load(run.config_file.read_text(encoding="utf-8"))
+    config["data"] |= values
+    run.config_file.write_text(yaml.safe_dump(config, allow_unicode=True), encoding="utf-8")
+
+
+def test_eval_without_a_test_split_scores_validation(cli, run_copy):
+    """The report says which split it is of."""
+    change_data(run_copy, test=None)
+    assert cli("eval", run_copy.path).out.startswith("validation: 12 examples\n")
+
+
+@pytest.mark.parametrize("training_texts_gone", [False, True])
+def test_eval_of_another_file_leaves_the_runs_own_report(cli, run_copy, training_texts_gone):
+    """The `eval` folder is of the run's own data; without training texts there is only no linear reference."""
+    Path("other.csv").write_text("text,label\nrain and snow,weather\nsoup,sport\n", encoding="utf-8")
+    if training_texts_gone:
+        change_data(run_copy, train="gone.csv")
+    before = {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in run_copy.eval.iterdir()}
+    outcome = cli("eval", run_copy.path, "--data", "other.csv", "--json")
+    report = json.loads(outcome.out)
+    assert (report["split"], report["num_examples"], report["accuracy"]) == ("other.csv", 2, 0.5)
+    assert (report["linear_reference"] is None) == training_texts_gone
+    assert ("no linear reference" in outcome.err) == training_texts_gone
+    assert {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in run_copy.eval.iterdir()} == before
+
+
+def test_eval_of_a_model_folder_needs_data(cli, run_copy):
+    """A model that was moved away from its run can still be scored."""
+    moved = run_copy.model.rename(Path("moved"))
+    refused = cli("eval", moved)
+    assert refused.code == 2
+    assert "--data" in refused.err
+    Path("other.csv").write_text("text,label\nrain and snow,weather\n", encoding="utf-8")
+    assert cli("eval", moved, "--data", "other.csv").out.startswith("other.csv: 1 examples\n")
+
+
+def test_eval_of_a_run_that_cannot_be_written_still_reports(cli, run_copy):
+    """A run on a read-only disk can be scored; that its folder stays as it was is a warning."""
+    for path in run_copy.eval.iterdir():
+        path.unlink()
+    run_copy.eval.rmdir()
+    run_copy.eval.write_text("a file, so that nothing can be written below")
+    outcome = cli("eval", run_copy.path)
+    assert outcome.code == 0
+    assert outcome.out.startswith("test: 15 examples\n")
+    assert "cannot write" in outcome.err
+
+
+# ---------------------------------------------------------------- picture
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["a", "b", "c"],
+        [f"class {number}" for number in range(100)],
+        ["$x^2$", "5$", "a$_{$c", "\\$ \\frac{", "_{^", ""],
+        ["küche", "Ελλάδα", "привет", "x" * 500, "a\x1b\nb"],
+        pytest.param(["天気", "😀"]),
+    ],
+    ids=["3", "100", "formulas", "not ASCII", "not in the font"],
+)
+def test_the_confusion_picture_is_a_readable_png(names):
+    """Any number of classes and any names, without a warning (which pytest makes an error)."""
+    picture = Image.open(io.BytesIO(confusion_picture(np.eye(len(names), dtype=int).tolist(), names)))
+    picture.load()
+    assert picture.format == "PNG"
+    assert 300 <= picture.width == picture.height <= 2000
+    assert len(picture.convert("RGB").getcolors(1 << 24)) > 10

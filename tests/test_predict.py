@@ -1,0 +1,302 @@
+"""Prediction: the formats of the contract, every source of texts, and hostile texts."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import math
+import re
+import select
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from encoder_cls.classifier import Classifier
+from encoder_cls.predict import CHUNK, Input, predict_lines, read_inputs
+
+TEXTS = ["rain and snow today", "a big soup with salt", "the team and the ball"]
+LABELS = ["weather", "küche", "sport"]
+EVERY_FORMAT = pytest.mark.parametrize("output_format", ["text", "jsonl", "tsv"])
+
+# What must not reach a terminal or break a line: C0 and C1 controls, line and paragraph ends, marks of direction.
+HOSTILE = "rain\x1b[2J\x07\x00\x85\x9b\u2028\u2029\u202e\u2066\u200f\ufeff\tsnow\r\n"
+
+
+def lines_of(classifier, texts, *, output_format="jsonl", top_k=1, threshold=0.0, batch_tokens=8192) -> list[str]:
+    inputs = [text if isinstance(text, Input) else Input(text) for text in texts]
+    options = {"top_k": top_k, "threshold": threshold, "batch_tokens": batch_tokens}
+    chunks = predict_lines(classifier, [inputs], output_format=output_format, **options)
+    return [line for chunk in chunks for line in chunk]
+
+
+def probabilities(classifier, texts, **options) -> np.ndarray:
+    predictions = classifier.predict(texts, **options)
+    return np.array([[prediction.probabilities[name] for name in LABELS] for prediction in predictions])
+
+
+# ---------------------------------------------------------------- formats
+
+
+def test_jsonl_has_the_keys_of_the_contract_in_order(classifier):
+    """Programs read these keys; all classes together have probability 1, the best first."""
+    records = [json.loads(line) for line in lines_of(classifier, TEXTS, top_k=99)]
+    for record, label in zip(records, LABELS, strict=True):
+        assert list(record) == ["label", "probability", "top", "truncated", "unknown_words"]
+        assert (record["label"], record["truncated"], record["unknown_words"]) == (label, False, 0)
+        assert [list(entry) for entry in record["top"]] == [["label", "probability"]] * 3
+        of_top = [entry["probability"] for entry in record["top"]]
+        assert record["top"][0] == {"label": label, "probability": record["probability"]}
+        assert of_top == sorted(of_top, reverse=True)
+        assert {entry["label"] for entry in record["top"]} == set(LABELS)
+        assert math.fsum(of_top) == pytest.approx(1, abs=1e-9)
+
+
+def test_tsv_has_a_header_and_one_field_a_column(classifier):
+    """The header names each column, however many classes are asked for."""
+    header, *rows = [line.split("\t") for line in lines_of(classifier, TEXTS, output_format="tsv", top_k=2)]
+    assert header == ["label", "probability", "label_2", "probability_2", "truncated", "unknown_words"]
+    for row, label in zip(rows, LABELS, strict=True):
+        assert (row[0], row[4:]) == (label, ["false", "0"])
+        assert 1 >= float(row[1]) > float(row[3]) >= 0
+        assert all(re.fullmatch(r"[01]\.\d{6}", field) for field in (row[1], row[3]))
+    assert lines_of(classifier, TEXTS, output_format="tsv", top_k=99)[0].count("\t") == 7
+
+
+def test_text_names_classes_probabilities_and_what_was_not_read(classifier):
+    """A person sees the label first, then the text, then whether words were cut or unknown."""
+    short, long = lines_of(classifier, [TEXTS[0], "rain " * 40 + "zzz"], output_format="text", top_k=2)
+    assert re.fullmatch(r"weather 0\.\d{3}  (sport|küche) 0\.\d{3}  'rain and snow today'", short)
+    assert long.endswith("(cut to the longest text the model reads)")
+    assert lines_of(classifier, ["zzz yyy rain"], output_format="text")[0].endswith("(2 unknown words)")
+
+
+@pytest.mark.parametrize(
+    ("output_format", "pattern"),
+    [("text", r"\? 0\.\d{3}  '.*"), ("jsonl", r'\{"label": null, "probability": 0\..*'), ("tsv", r"\t0\.\d{6}\t.*")],
+)
+def test_a_less_probable_label_is_withheld(classifier, output_format, pattern):
+    """Below the threshold no label is given, at it the label stays, and the probability is told in both cases."""
+    threshold = classifier.predict(TEXTS[:1])[0].probability
+    above, at = (
+        lines_of(classifier, TEXTS[:1], output_format=output_format, threshold=limit)[-1]
+        for limit in (threshold + 1e-9, threshold)
+    )
+    assert re.fullmatch(pattern, above)
+    assert "weather" not in above.split("top")[0]
+    assert "weather" in at.split("top")[0]
+
+
+@EVERY_FORMAT
+def test_hostile_texts_labels_and_ids_give_one_printable_line_each(classifier, output_format):
+    """Nothing from outside can move the cursor, reverse the direction or begin a line; JSON keeps it exactly."""
+    names = [f"{name}{HOSTILE}" for name in LABELS]
+    hostile = Classifier(classifier.model, classifier.tokenizer, classifier.config, names)
+    texts = [Input(text, id=HOSTILE) for text in (HOSTILE, "", "\ud800 rain", "[PAD] [CLS]")]
+    lines = lines_of(hostile, texts, output_format=output_format, top_k=3)
+    assert len(lines) == len(texts) + (output_format == "tsv")
+    for line in lines:
+        assert line.replace("\t", "").isprintable()
+        assert line.count("\t") == (8 if output_format == "tsv" else 0)
+        line.encode()
+    if output_format == "jsonl":
+        assert json.loads(lines[0])["id"] == HOSTILE
+        assert json.loads(lines[0])["label"] in names
+
+
+FUZZ = settings(max_examples=100, deadline=None, database=None, derandomize=True)
+
+
+@FUZZ
+@given(texts=st.lists(st.text(st.characters(exclude_categories=()), max_size=80), min_size=1, max_size=6))
+def test_any_text_gets_one_printable_line_with_sound_probabilities(classifier, texts):
+    """Whatever Unicode can hold, half surrogates too: finite probabilities that sum to 1, and no raw controls."""
+    for output_format in ("text", "tsv"):
+        lines = lines_of(classifier, texts, output_format=output_format)[output_format == "tsv" :]
+        assert len(lines) == len(texts)
+        assert all(line.replace("\t", "").isprintable() for line in lines)
+    lines = lines_of(classifier, texts, top_k=99)
+    assert len(lines) == len(texts)
+    for line in lines:
+        assert line.isprintable()
+        of_all = [entry["probability"] for entry in json.loads(line)["top"]]
+        assert all(0 <= p <= 1 for p in of_all)
+        assert math.fsum(of_all) == pytest.approx(1, abs=1e-9)
+
+
+@pytest.mark.parametrize("batch_tokens", [1, 40, 8192])
+def test_probabilities_do_not_depend_on_batch_mates_order_or_batch_size(classifier, batch_tokens):
+    """A text's answer is its own."""
+    texts = [*TEXTS, "", "snow", "zzz", "rain " * 30, "the big goal of today with a medal"] * 3
+    alone = np.concatenate([probabilities(classifier, [text]) for text in texts])
+    together = probabilities(classifier, texts, batch_tokens=batch_tokens)
+    backwards = probabilities(classifier, texts[::-1], batch_tokens=batch_tokens)[::-1]
+    np.testing.assert_allclose(together, alone, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(backwards, alone, rtol=0, atol=1e-5)
+
+
+# ---------------------------------------------------------------- sources
+
+
+def write_source(path: Path, texts: list[str], ids: list, column: str = "text") -> Path:
+    """The texts, and where the format has columns their ids, in the format that the name says."""
+    match path.suffix:
+        case ".txt":
+            path.write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
+        case ".csv" | ".tsv":
+            comma = {".csv": ",", ".tsv": "\t"}[path.suffix]
+            rows = [("id", column), *zip(map(str, ids), texts, strict=True)]
+            path.write_text("".join(comma.join(row) + "\n" for row in rows), encoding="utf-8")
+        case ".jsonl":
+            rows = [{"id": id_, column: text} for id_, text in zip(ids, texts, strict=True)]
+            path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+        case ".parquet":
+            pyarrow.parquet.write_table(pyarrow.table({column: texts, "id": ids}), path)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("suffix", "ids"),
+    [
+        (".txt", None),
+        (".csv", ["07", "8", ""]),
+        (".tsv", ["07", "8", ""]),
+        (".jsonl", [7, "08", "é"]),
+        (".parquet", [7, 8, 9]),
+    ],
+)
+def test_every_kind_of_file_is_read_and_keeps_order_and_ids(cli, trained_run, suffix, ids):
+    """Texts come from the named column, in order; an id is passed through as it stands."""
+    source = write_source(Path(f"texts{suffix}"), TEXTS, ids or [0, 0, 0], column="body")
+    column = [] if suffix == ".txt" else ["--text-column", "body"]
+    command = ["predict", "--model", trained_run.path, "--input", source, *column]
+    records = [json.loads(line) for line in cli(*command, "--format", "jsonl").out.splitlines()]
+    assert [record["label"] for record in records] == LABELS
+    assert [record.get("id") for record in records] == (ids or [None] * 3)
+    assert all((next(iter(record)) == "id") == (ids is not None) for record in records)
+    header, *rows = [line.split("\t") for line in cli(*command, "--format", "tsv").out.splitlines()]
+    assert header[0] == ("id" if ids else "label")
+    assert [row[0] for row in rows] == [str(expected) for expected in ids or LABELS]
+
+
+@pytest.mark.parametrize("value", [datetime.datetime(2024, 1, 2), b"\x01\x02"], ids=["time", "bytes"])
+def test_an_id_of_any_parquet_type_is_passed_on(cli, trained_run, value):
+    """A table's ids may be times or bytes; each row still gets its answer."""
+    source = write_source(Path("texts.parquet"), TEXTS, [value] * 3)
+    outcome = cli("predict", "--model", trained_run.path, "--input", source, "--format", "jsonl")
+    assert outcome.code == 0
+    assert [json.loads(line)["label"] for line in outcome.out.splitlines()] == LABELS
+
+
+def test_jsonl_output_is_strict_json(cli, trained_run):
+    """An id that is NaN, which Python reads but JSON does not know, is not passed on as such."""
+    Path("texts.jsonl").write_text('{"text": "rain", "id": NaN}\n')
+    out = cli("predict", "--model", trained_run.path, "--input", "texts.jsonl", "--format", "jsonl").out
+    json.loads(out or "{}", parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+
+
+def test_a_missing_id_is_an_empty_field(classifier):
+    """In a table with ids, a row without one has an empty field."""
+    rows = lines_of(classifier, [Input("rain", id="1"), Input("snow")], output_format="tsv")
+    assert rows[2].startswith("\t")
+
+
+def test_many_lines_keep_their_order(classifier):
+    """Texts are sorted by length within chunks, results are not; chunks have no seam."""
+    rows = [i % 3 for i in range(CHUNK + 50)]
+    path = write_source(Path("texts.txt"), [f"{TEXTS[row]}{' of' * (i % 7)}" for i, row in enumerate(rows)], [])
+    chunks = list(read_inputs(str(path), text_columns=["text"]))
+    assert [len(chunk) for chunk in chunks] == [CHUNK, 50]
+    labels = [json.loads(line)["label"] for chunk in chunks for line in lines_of(classifier, chunk)]
+    assert labels == [LABELS[row] for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("content", "labels"),
+    [
+        (b"snow and rain\n\nsoup", ["weather", None, "küche"]),
+        (b"snow \xff\xfe rain\nball \xed\xa0\x80 goal\n", ["weather", "sport"]),
+        (b"ball goal\r\nsoup\r\n", ["sport", "küche"]),
+        (b"", []),
+    ],
+    ids=["empty line", "invalid UTF-8", "DOS line ends", "empty file"],
+)
+@pytest.mark.parametrize("source", ["texts.txt", "-"])
+def test_every_line_gets_one_prediction(cli, trained_run, monkeypatch, source, content, labels):
+    """Empty lines, bytes that are no UTF-8, lines in several blocks: one answer a line, from a file and from a pipe."""
+    monkeypatch.setattr("encoder_cls.predict.READ_BYTES", 3)
+    Path("texts.txt").write_bytes(content)
+    with Path("texts.txt").open() as stdin:
+        monkeypatch.setattr("sys.stdin", stdin)
+        outcome = cli("predict", "--model", trained_run.path, "--input", source, "--format", "jsonl")
+    found = [json.loads(line) for line in outcome.out.splitlines()]
+    assert outcome.code == 0
+    assert len(found) == len(labels)
+    assert all(label in (None, record["label"]) for label, record in zip(labels, found, strict=True))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"rain\n\n snow",
+        b"rain\r\n\r\n snow\r\n",
+        b"\xef\xbb\xbfrain\n\n snow\n",
+    ],
+)
+def test_line_ends_and_a_byte_order_mark_are_not_part_of_a_text(content):
+    """What Windows programs put around texts is left out, and nothing else."""
+    Path("texts.txt").write_bytes(content)
+    assert list(read_inputs("texts.txt", text_columns=["text"])) == [[Input("rain"), Input(""), Input(" snow")]]
+
+
+def test_half_surrogates_in_jsonl_survive(cli, trained_run):
+    """A text and an id that no UTF-8 file can hold still get an answer, as JSON that reads back."""
+    Path("texts.jsonl").write_text('{"text": "\\ud800 rain snow", "id": "\\udfff"}\n')
+    outcome = cli("predict", "--model", trained_run.path, "--input", "texts.jsonl", "--format", "jsonl")
+    assert outcome.code == 0
+    assert json.loads(outcome.out)["id"] == "\udfff"
+    assert json.loads(outcome.out)["label"] == "weather"
+
+
+def test_standard_input_is_answered_line_by_line(trained_run):
+    """Each line's answer comes while the pipe is still open, so that another program can converse."""
+    command = [sys.executable, "-c", "from encoder_cls.cli import main; main()"]
+    arguments = ["predict", "--model", str(trained_run.path), "--format", "jsonl"]
+    with subprocess.Popen([*command, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            for text, label in zip(TEXTS, LABELS, strict=True):
+                process.stdin.write(f"{text}\n")
+                process.stdin.flush()
+                assert select.select([process.stdout], [], [], 30)[0], "no answer while the pipe is open"
+                assert json.loads(process.stdout.readline())["label"] == label
+            process.stdin.write("soup")
+            assert process.communicate(timeout=30)[0].count("\n") == 1
+        finally:
+            process.kill()
+    assert process.returncode == 0
+
+
+def test_output_goes_to_the_file_alone(cli, trained_run):
+    """--output writes what would have been printed, and prints nothing."""
+    command = ["predict", "--model", trained_run.path, *TEXTS, "--format", "tsv"]
+    printed = cli(*command).out
+    outcome = cli(*command, "--output", "results/of.tsv")
+    assert (outcome.code, outcome.out) == (0, "")
+    assert Path("results/of.tsv").read_text(encoding="utf-8") == printed
+
+
+def test_a_failure_leaves_the_former_output_whole(cli, trained_run):
+    """The file is replaced by all results or by none."""
+    Path("out.jsonl").write_text("former\n")
+    Path("texts.jsonl").write_text('{"text": "rain"}\n' * (CHUNK + 1) + "broken\n")
+    outcome = cli("predict", "--model", trained_run.path, "--input", "texts.jsonl", "--output", "out.jsonl")
+    assert outcome.code == 3
+    assert f"texts.jsonl:{CHUNK + 2}" in outcome.err
+    assert Path("out.jsonl").read_text() == "former\n"
+    assert sorted(path.name for path in Path().iterdir()) == ["out.jsonl", "texts.jsonl"]
