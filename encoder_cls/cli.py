@@ -180,6 +180,9 @@ def predict_command(
 
 def main() -> NoReturn:
     """Run the command line; every failure ends in one or two lines and its exit code."""
+    # OpenMP's threads wait for each other in a busy loop. Where another program wants a core too, that wastes most
+    # of the time of both; a shorter loop (the default is 300,000 turns) costs nothing on an idle machine.
+    os.environ.setdefault("GOMP_SPINCOUNT", "20000")
     try:
         code = typer.main.get_command(app).main(prog_name="encoder-cls", standalone_mode=False) or 0
     except (KeyboardInterrupt, typer.Abort):

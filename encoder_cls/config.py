@@ -73,6 +73,14 @@ class DataConfig(Section):
     empty_texts: Literal["error", "drop"] = "error"
     """Rows whose text is empty: `error` refuses the file, `drop` leaves them out."""
 
+    @field_validator("label_names", "text_column")
+    @classmethod
+    def _no_name_twice(cls, names: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        doubled = next((name for name in names or () if names and names.count(name) > 1), None)
+        if doubled is not None:
+            raise ValueError(f"{doubled!r} is there twice")
+        return names
+
 
 class TokenizerConfig(Section):
     """How a text becomes tokens; trained on the training texts only."""
@@ -184,7 +192,8 @@ class Config(Section):
 
     def to_yaml(self) -> str:
         """Every value as YAML text; `load_config` of it gives an equal config."""
-        return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True, width=100)
+        values = self.model_dump(mode="json")
+        return yaml.dump(values, Dumper=_PlainDumper, sort_keys=False, allow_unicode=True, width=100)
 
 
 EXAMPLE: dict[str, Any] = {
@@ -233,6 +242,22 @@ class _PlainLoader(yaml.SafeLoader):
 
     yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012 - PyYAML's own name
 
+    def fetch_tag(self) -> None:
+        """Refuse `!!int` and the like: PyYAML raises anything at all on a value that does not fit its tag."""
+        raise yaml.scanner.ScannerError(None, None, "a value cannot start with ! unless in quotes", self.get_mark())
+
+    def fetch_anchor(self) -> None:
+        """Refuse `&name`: aliases of aliases can name more values than fit in memory."""
+        raise yaml.scanner.ScannerError(None, None, "a value cannot start with & unless in quotes", self.get_mark())
+
+    def fetch_alias(self) -> None:
+        """Refuse `*name`, and so an unquoted glob."""
+        raise yaml.scanner.ScannerError(None, None, "a value cannot start with * unless in quotes", self.get_mark())
+
+    def construct_decimal(self, node: yaml.ScalarNode) -> int:
+        """`010` is ten; YAML 1.1 has it as octal."""
+        return int(self.construct_scalar(node))
+
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         """Build a mapping; two equal keys are a mistake, not the last one's victory."""
         seen: set[Any] = set()
@@ -246,13 +271,19 @@ class _PlainLoader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
+class _PlainDumper(yaml.SafeDumper):
+    """PyYAML's safe dumper, which also puts in quotes the words that `_PlainLoader` would read as numbers."""
+
+
+_PlainLoader.add_constructor("tag:yaml.org,2002:int", _PlainLoader.construct_decimal)
 for _tag, _pattern, _first in (
     ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
     ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
     ("int", r"[-+]?[0-9]+", "-+0123456789"),
     ("float", r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?", "-+0123456789."),
 ):
-    _PlainLoader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(rf"^(?:{_pattern})$"), list(_first))
+    for _yaml in (_PlainLoader, _PlainDumper):
+        _yaml.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(rf"^(?:{_pattern})$"), list(_first))
 
 
 def _read_text(path: Path) -> str:
@@ -288,7 +319,9 @@ def _explain(error: ValidationError, source: str) -> Iterator[str]:
     """One line for each faulty field, naming the nearest right key where one was misspelt."""
     explained: set[str] = set()
     for fault in error.errors():
-        path = [str(part) for part in fault["loc"]]
+        path = [str(part) for part in fault["loc"]] or ["a key"]  # one that is no Unicode has no place
+        if fault["type"] == "literal_error" and isinstance(fault["input"], dict):
+            continue  # class_weights by name: the fault is in the mapping, and follows
         # Each member of a union reports its own fault under its own name; the field is what the user wrote.
         where = ".".join(path[:2]) if path[0] in Config.model_fields else path[0]
         if where in explained:
@@ -302,17 +335,17 @@ def _explain(error: ValidationError, source: str) -> Iterator[str]:
             message = fault["msg"].removeprefix("Value error, ")
             if not isinstance(fault["input"], dict):
                 message += f" (found {str(fault['input'])[:60]!r})"
-        yield f"{source}: {where}: {message}"
+        yield f"{source}: {where if where.isprintable() else repr(where)}: {message}"
 
 
 def _nearest(path: list[str]) -> str:
     section: Any = Config
     for part in path[:-1]:
         section = section.model_fields[part].annotation
-    nearest = difflib.get_close_matches(path[-1], section.model_fields, n=1, cutoff=0.5)
-    if nearest:
-        return f"; did you mean {nearest[0]}?"
     homes = [
-        name for name, field in Config.model_fields.items() if path[-1] in getattr(field.annotation, "model_fields", {})
+        f"{name}.{path[-1]}"
+        for name, field in Config.model_fields.items()
+        if path[-1] in getattr(field.annotation, "model_fields", {})
     ]
-    return f"; did you mean {homes[0]}.{path[-1]}?" if homes else f"; known: {', '.join(section.model_fields)}"
+    nearest = homes or difflib.get_close_matches(path[-1], section.model_fields, n=1, cutoff=0.5)
+    return f"; did you mean {nearest[0]}?" if nearest else f"; known: {', '.join(section.model_fields)}"

@@ -40,8 +40,9 @@ class Split:
         """A SHA-256 of all texts and labels in order: equal data, equal fingerprint."""
         digest = hashlib.sha256(self.labels.tobytes())
         for text in self.texts:
-            digest.update(text.encode())
-            digest.update(b"\0")
+            content = text.encode()
+            digest.update(len(content).to_bytes(8, "little"))  # a text may hold any separator
+            digest.update(content)
         return digest.hexdigest()
 
 
@@ -136,7 +137,7 @@ def _named(row: Row, names: Sequence[str] | None) -> str:
     label = row.label
     if isinstance(label, bool) or not isinstance(label, str | int):
         raise DataError(f"{row.where}: the label is {kind(label)}; a name or an integer is expected")
-    if names is not None and (isinstance(label, int) or re.fullmatch(r"\d+", label)) and str(label) not in names:
+    if names is not None and (isinstance(label, int) or re.fullmatch(r"[0-9]{1,9}", label)) and str(label) not in names:
         if not 0 <= int(label) < len(names):
             raise DataError(f"{row.where}: label {label} has no name; data.label_names holds {len(names)} names")
         return names[int(label)]
@@ -157,8 +158,8 @@ def _class_names(rows: Sequence[Row], config: DataConfig) -> tuple[str, ...]:
         )
     if config.label_names is not None:
         return tuple(name for name in config.label_names if name in found)
-    if all(re.fullmatch(r"-?\d+", name) for name in found):
-        return tuple(sorted(found, key=int))
+    if all(re.fullmatch(r"-?[0-9]{1,19}", name) for name in found):
+        return tuple(sorted(found, key=lambda name: (int(name), name)))  # `1` and `01` are two classes
     return tuple(sorted(found))
 
 

@@ -73,24 +73,25 @@ def _records(source: str, role: str, columns: Sequence[str]) -> Iterator[Record]
         return
     if colon and scheme == "example":
         source = str(Path(__file__).parent / "example" / f"{rest}.csv")
-    path = Path(source)
-    class_folders = _class_folders(path)
-    if class_folders:
-        yield from _text_file_records(class_folders, columns)
-        return
-    for file in _data_files(source):
-        reader = {".csv": _csv_records, ".tsv": _tsv_records, ".jsonl": _jsonl_records, ".parquet": _parquet_records}
-        try:
-            yield from reader[file.suffix](file, columns)
-        except OSError as error:
-            raise DataError(f"{file}: cannot be read: {error.strerror or error}") from None
+    place: Path | str = source
+    reader = {".csv": _csv_records, ".tsv": _tsv_records, ".jsonl": _jsonl_records, ".parquet": _parquet_records}
+    try:
+        class_folders = _class_folders(Path(source))
+        if class_folders:
+            yield from _text_file_records(class_folders, columns)
+            return
+        for file in _data_files(source):
+            place = file
+            yield from reader[file.suffix.lower()](file, columns)
+    except OSError as error:
+        raise DataError(f"{error.filename or place}: cannot be read: {error.strerror or error}") from None
 
 
 def _data_files(source: str) -> list[Path]:
     path = Path(source)
     if path.is_dir():
-        files = sorted(file for file in path.iterdir() if file.suffix in SUFFIXES)
-        splits = {match[0] for file in files if (match := re.match("train|valid|dev|test", file.name))}
+        files = sorted(file for file in path.iterdir() if file.suffix.lower() in SUFFIXES)
+        splits = {match[0] for file in files if (match := re.match("train|val|dev|eval|test", file.name.lower()))}
         if len(splits) > 1:
             raise DataError(f"{source}: holds files of several splits ({', '.join(sorted(splits))}); name one of them")
         if not files:
@@ -102,7 +103,7 @@ def _data_files(source: str) -> list[Path]:
         if not files:
             raise DataError(f"{source}: no such file or folder (paths start at the current folder, {Path.cwd()})")
     for file in files:
-        if file.suffix not in SUFFIXES:
+        if file.suffix.lower() not in SUFFIXES:
             raise DataError(f"{file}: cannot tell the format from the name; known: {', '.join(SUFFIXES)}")
     return files
 
@@ -129,15 +130,19 @@ def _check_columns(path: Path | str, found: Sequence[str], wanted: Sequence[str]
         )
 
 
+def _check_undoubled(where: Path | str, found: Sequence[str], wanted: Sequence[str]) -> None:
+    doubled = next((name for name in wanted if found.count(name) > 1), None)
+    if doubled is not None:
+        raise DataError(f"{where}: two columns are called {shown(doubled)}")
+
+
 def _table_records(path: Path, rows: Iterator[tuple[int, list[str]]], columns: Sequence[str]) -> Iterator[Record]:
     """Rows of strings, the first being the header, as records; each must have as many fields."""
     _, header = next(rows, (1, []))
     if not header:
         raise DataError(f"{path}: the file is empty")
     _check_columns(path, header, columns)
-    doubled = next((name for name in columns if header.count(name) > 1), None)
-    if doubled is not None:
-        raise DataError(f"{path}:1: two columns are called {shown(doubled)}")
+    _check_undoubled(f"{path}:1", header, columns)
     for line, fields in rows:
         if not fields and len(header) > 1:
             continue  # an empty line
@@ -202,6 +207,7 @@ def _parquet_records(path: Path, columns: Sequence[str]) -> Iterator[Record]:
         with pyarrow.parquet.ParquetFile(path) as file:
             schema = file.schema_arrow
             _check_columns(path, schema.names, columns)
+            _check_undoubled(path, schema.names, columns)
             wanted = [*columns, *({"id"} & set(schema.names) - set(columns))]
             names = _class_label_names(schema.metadata)
             number = 0
@@ -210,16 +216,17 @@ def _parquet_records(path: Path, columns: Sequence[str]) -> Iterator[Record]:
                     number += 1
                     where = f"{path}:{number}"
                     yield where, _with_class_names(record, names, where)
-    except pyarrow.ArrowException as error:
-        raise DataError(f"{path}: not a readable Parquet file: {str(error).splitlines()[0]}") from None
+    except (pyarrow.ArrowException, ValueError, OverflowError) as error:  # the last two: values Python cannot hold
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise DataError(f"{path}: not a readable Parquet file: {reason}") from None
 
 
 def _class_label_names(metadata: dict[bytes, bytes] | None) -> dict[str, list[str]]:
     """The class names that the `datasets` library keeps in a Parquet file beside integer labels."""
     try:
         features = json.loads((metadata or {})[b"huggingface"])["info"]["features"]
-        return {column: feature["names"] for column, feature in features.items() if "names" in feature}
-    except (KeyError, TypeError, ValueError):
+        return {column: list(feature["names"]) for column, feature in features.items() if "names" in feature}
+    except (AttributeError, KeyError, TypeError, ValueError):
         return {}
 
 
@@ -241,6 +248,8 @@ def _class_folders(path: Path) -> list[Path]:
 
 def _text_file_records(folders: Sequence[Path], columns: Sequence[str]) -> Iterator[Record]:
     text_column, *label_column = columns
+    if len(label_column) > 1:
+        raise DataError(f"{folders[0].parent}: text files have no columns; name a single one in data.text_column")
     for folder in folders:
         for file in sorted(folder.glob("*.txt")):
             record: dict[str, Any] = {text_column: "".join(_text_lines(file)), "id": file.name}

@@ -6,6 +6,7 @@ user they are ordinary characters.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 
 from encoder_cls.config import TokenizerConfig
+from encoder_cls.errors import ConfigError
 
 PAD_ID, UNK_ID, CLS_ID, MASK_ID = range(4)
 SPECIAL_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[MASK]"]
@@ -65,15 +67,56 @@ class TokenizedTexts:
 
 
 def train_tokenizer(texts: Sequence[str], config: TokenizerConfig) -> Tokenizer:
-    """Train a tokenizer; the same texts and config give the same bytes."""
+    """Train a tokenizer; the same texts and config give the same bytes.
+
+    Raises:
+        ConfigError: max_vocab_size is less than the characters that a sub-word model begins with.
+    """
     tokenizer = Tokenizer(_model(config))
     tokenizer.normalizer = _normalizer(config)
     tokenizer.pre_tokenizer = _pre_tokenizer(config)
-    tokenizer.train_from_iterator(_chunks(texts), trainer=_trainer(config))
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A", pair="[CLS] $A $B", special_tokens=[("[CLS]", CLS_ID)]
-    )
+    first_tokens = SPECIAL_TOKENS
+    if config.type == "word_piece":
+        first_tokens = [*SPECIAL_TOKENS, *_continuations(tokenizer, texts)]
+    try:
+        tokenizer.train_from_iterator(_chunks(texts), trainer=_trainer(config, first_tokens))
+    except Exception as error:
+        raise ConfigError(f"tokenizer.max_vocab_size: {config.max_vocab_size}: {error}") from None
+    if tokenizer.get_vocab_size() > config.max_vocab_size:
+        raise ConfigError(
+            f"tokenizer.max_vocab_size: {config.max_vocab_size} is less than the {tokenizer.get_vocab_size()} single "
+            f"characters and special tokens that {config.type} needs for these texts"
+        )
+    if config.type in {"word_piece", "unigram"}:
+        tokenizer = _reproducible(tokenizer)
     return _guarded(tokenizer)
+
+
+def _continuations(tokenizer: Tokenizer, texts: Sequence[str]) -> list[str]:
+    """The characters inside words as `word_piece` writes them, sorted.
+
+    Left to itself its trainer numbers them in the order of a hash table, another one in each run, and pairs
+    that are equally frequent are merged in the order of these numbers.
+    """
+    found: set[str] = set()
+    for text in texts:
+        for word, _ in tokenizer.pre_tokenizer.pre_tokenize_str(tokenizer.normalizer.normalize_str(text)):
+            found.update(word[1:])
+    return [f"##{character}" for character in sorted(found)]
+
+
+def _reproducible(trained: Tokenizer) -> Tokenizer:
+    """The same tokenizer without what is left in it of the order of a hash table."""
+    vocabulary = json.loads(trained.to_str())["model"]["vocab"]
+    if isinstance(vocabulary, dict):  # word_piece: begin anew, so that `first_tokens` are no special tokens
+        tokenizer = Tokenizer(models.WordPiece(vocab=vocabulary, unk_token=SPECIAL_TOKENS[UNK_ID]))
+    else:  # unigram adds up scores in the order of a hash table: the last bits differ, and the order of equals
+        special, learned = vocabulary[: len(SPECIAL_TOKENS)], vocabulary[len(SPECIAL_TOKENS) :]
+        rounded = sorted(((piece, round(score or 0, 6)) for piece, score in learned), key=lambda it: (-it[1], it[0]))
+        tokenizer = Tokenizer(models.Unigram(vocab=[*map(tuple, special), *rounded], unk_id=UNK_ID))
+    tokenizer.normalizer, tokenizer.pre_tokenizer = trained.normalizer, trained.pre_tokenizer
+    tokenizer.add_special_tokens(SPECIAL_TOKENS)
+    return tokenizer
 
 
 def parse_tokenizer(content: str) -> Tokenizer:
@@ -130,6 +173,12 @@ def _readable(text: str) -> str:
 
 
 def _guarded(tokenizer: Tokenizer) -> Tokenizer:
+    # Whatever a file says, a text begins with [CLS], and only `tokenize` cuts.
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A", pair="[CLS] $A $B", special_tokens=[("[CLS]", CLS_ID)]
+    )
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
     # Without this a text that contains "[PAD]" would be given the padding id.
     tokenizer.encode_special_tokens = True
     return tokenizer
@@ -161,7 +210,7 @@ def _model(config: TokenizerConfig) -> models.Model:
     return model
 
 
-def _trainer(config: TokenizerConfig) -> trainers.Trainer:
+def _trainer(config: TokenizerConfig, first_tokens: Sequence[str]) -> trainers.Trainer:
     kinds: dict[str, Any] = {
         "word_level": trainers.WordLevelTrainer,
         "word_piece": trainers.WordPieceTrainer,
@@ -173,6 +222,6 @@ def _trainer(config: TokenizerConfig) -> trainers.Trainer:
         {"unk_token": SPECIAL_TOKENS[UNK_ID]} if config.type == "unigram" else {"min_frequency": config.min_frequency}
     )
     trainer: trainers.Trainer = kinds[config.type](
-        vocab_size=config.max_vocab_size, special_tokens=SPECIAL_TOKENS, show_progress=False, **special
+        vocab_size=config.max_vocab_size, special_tokens=first_tokens, show_progress=False, **special
     )
     return trainer

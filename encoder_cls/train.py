@@ -28,7 +28,7 @@ from encoder_cls.hardware import environment, resolve_precision
 from encoder_cls.optimization import learning_rate, make_optimizer
 from encoder_cls.preparation import Preparation
 from encoder_cls.run_folder import RunFolder
-from encoder_cls.storage import write_file
+from encoder_cls.storage import sha256, write_file
 
 StopSignal = Callable[[], int | None]
 """Says which signal has asked to stop, if any."""
@@ -130,6 +130,7 @@ class _Training:
         self.optimizer = make_optimizer(self.model, config.train)
         self.class_weights = _class_weights(preparation).to(device)
         self.facts = environment(device, self.precision) | {
+            "tokenizer": sha256(preparation.tokenizer.to_str().encode()),
             "training_data": preparation.dataset.train.fingerprint(),
             "validation_data": preparation.dataset.validation.fingerprint(),
         }
@@ -336,8 +337,9 @@ class _Training:
 
     def _check_facts(self, facts: dict[str, Any]) -> None:
         changed = [name for name in facts if facts[name] != self.facts.get(name)]
-        if "training_data" in changed:
-            raise ConfigError(f"{self.run.path}: the training data has changed since the run began; start a new run")
+        for name, meaning in (("training_data", "training data has"), ("tokenizer", "tokenizer's library has")):
+            if name in changed:
+                raise ConfigError(f"{self.run.path}: the {meaning} changed since the run began; start a new run")
         if changed:
             self.notes.append(
                 f"{', '.join(changed)} changed since the run began: the result may differ in the last digits"

@@ -1,0 +1,415 @@
+"""The config: YAML as a person reads it, every mistake named with its place, every value in the resolved file."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from encoder_cls.config import Config, DataConfig, ModelConfig, TokenizerConfig, TrainConfig, load_config, parse_yaml
+from encoder_cls.errors import ConfigError
+
+CONFIGS = Path(__file__).parents[1] / "configs"
+SECTIONS = {"data": DataConfig, "tokenizer": TokenizerConfig, "model": ModelConfig, "train": TrainConfig}
+FIELDS = [(section, field) for section, model in SECTIONS.items() for field in model.model_fields]
+DATA = "data: {train: a.csv}\n"
+
+
+def load(content: str | bytes, *overrides: str, name: str = "run.yaml") -> Config:
+    path = Path(name)
+    path.write_bytes(content if isinstance(content, bytes) else content.encode("utf-8", "surrogatepass"))
+    return load_config(path, overrides)
+
+
+def refusal(content: str | bytes | None, *overrides: str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        if content is None:
+            load_config(None, overrides)
+        else:
+            load(content, *overrides)
+    return str(caught.value)
+
+
+# ---------------------------------------------------------------- YAML
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1e-3", 0.001),
+        ("1E5", 100_000.0),
+        (".5", 0.5),
+        ("-7", -7),
+        ("no", "no"),
+        ("Off", "Off"),
+        ("12:30:45", "12:30:45"),
+        ("2024-01-01", "2024-01-01"),
+        ("0x10", "0x10"),
+        ("1_000", "1_000"),
+        (".inf", ".inf"),
+        ("true", True),
+        ("~", None),
+        ("", None),
+        pytest.param("010", 10),
+        pytest.param("08", 8),
+    ],
+)
+def test_yaml_means_what_a_person_reads(text, value):
+    """Only `true` is a truth value and only decimal numbers are numbers, `1e-3` among them."""
+    parsed = parse_yaml(f"key: {text}", source="here")["key"]
+    assert (parsed, type(parsed)) == (value, type(value))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (DATA + "seed: 1\nseed: 2\n", r"run\.yaml:3: .*'seed' twice"),
+        ("data:\n  train: a\n  train: b\n", r"run\.yaml:3: .*'train' twice"),
+        (DATA + "seed: [1\n", r"run\.yaml:\d: not valid YAML"),
+        (DATA + "? [a]\n: b\n", r"run\.yaml:2: .*plain value"),
+        (DATA + "seed: !!python/name:os.system\n", r"run\.yaml:2: not valid YAML"),
+        (DATA + "--- 2\n", r"run\.yaml:2: .*another document"),
+        (b"name: caf\xe9\n", r"run\.yaml: not UTF-8 text \(byte 9\)"),
+        ("name: a\0b", r"run\.yaml: not valid YAML"),
+        ("seed: " + "[" * 5000, r"run\.yaml: not valid YAML"),
+        ("", r"run\.yaml: expected sections"),
+        ("# only a comment\n", r"run\.yaml: expected sections"),
+        ("- data\n", r"run\.yaml: expected sections .* found list"),
+        ("data\n", r"run\.yaml: expected sections .* found str"),
+        ("data: [a.csv]\n", r"run\.yaml: data: "),
+        ("seed: 1\n", r"run\.yaml: data: is required"),
+        ("data:\n", r"run\.yaml: data\.train: is required"),
+        (DATA + "1: 2\n", r"run\.yaml: 1: "),
+    ],
+)
+def test_a_file_that_is_no_config_is_refused_with_its_place(content, message):
+    """Broken YAML is reported with file and line, a wrong shape with file and field."""
+    assert re.match(message, refusal(content))
+
+
+@pytest.mark.parametrize(
+    "value", ["!!int ''", "!!float ''", "!!bool maybe", "!!timestamp now", "!!map [a]", "!!set [a]"]
+)
+def test_a_value_that_does_not_fit_its_yaml_tag_is_refused(value):
+    """An explicit tag on a value that does not fit it is a mistake in the file, reported with its line."""
+    assert refusal(DATA + f"seed: {value}\n").startswith("run.yaml:2: not valid YAML")
+
+
+def test_a_missing_file_or_a_folder_is_refused(tmp_path):
+    """A path that cannot be read is named."""
+    for path in (Path("nowhere.yaml"), tmp_path):
+        with pytest.raises(ConfigError, match=rf"{path}: cannot read the config"):
+            load_config(path)
+
+
+def test_the_byte_order_mark_of_excel_and_notepad_is_no_part_of_a_key():
+    """A file with a BOM reads as one without."""
+    assert load(b"\xef\xbb\xbf" + DATA.encode()) == load(DATA)
+
+
+def test_a_section_with_nothing_under_it_has_the_defaults():
+    """`model:` alone, null for YAML, is an empty section."""
+    assert load(DATA + "model:\ntrain:\ntokenizer:\n") == load(DATA)
+
+
+@pytest.mark.parametrize("key", ['"\\e[31mred"', '"\\ud800"'])
+def test_an_unknown_key_of_strange_characters_is_reported_in_plain_ones(key):
+    """Nothing in a key can steer the terminal or break the report."""
+    message = refusal(DATA + f"{key}: 1\n")
+    assert message.replace("\n", "").isprintable()
+
+
+# ---------------------------------------------------------------- keys
+
+
+@pytest.mark.parametrize(("section", "field"), FIELDS)
+def test_a_misspelt_key_names_the_right_one(section, field):
+    """A letter left out, doubled or swapped, or a dash for an underscore: the error suggests the key that was meant."""
+    swapped = field[:-2] + field[-1] + field[-2]
+    for misspelt in {field[:1] + field[2:], field + field[-1], swapped, field.replace("_", "-")} - {field}:
+        message = refusal(None, f"{section}.{misspelt}=1")
+        assert message == f"bundled example: {section}.{misspelt}: unknown key; did you mean {field}?"
+
+
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [
+        ("sed", "seed"),
+        ("modle", "model"),
+        ("learning_rate", "train.learning_rate"),
+        ("model.batch_size", "train.batch_size"),
+        ("train.d_model", "model.d_model"),
+    ],
+)
+def test_a_key_in_the_wrong_place_names_the_right_one(key, meant):
+    """Sections are keys like others, and a key from another section is sent home."""
+    assert refusal(None, f"{key}=1") == f"bundled example: {key}: unknown key; did you mean {meant}?"
+
+
+def test_every_key_in_every_wrong_section_names_its_own():
+    """A key that exists elsewhere is meant, whatever it resembles here."""
+    misled = []
+    for section, field in FIELDS:
+        for elsewhere in ("", *(f"{other}." for other in SECTIONS if other != section)):
+            message = "" if elsewhere + field in SECTIONS else refusal(None, f"{elsewhere}{field}=1")
+            if message and not message.endswith(f"did you mean {section}.{field}?"):
+                misled.append(message)
+    assert misled == []
+
+
+def test_an_unknown_key_that_resembles_none_lists_those_known():
+    """Where nothing is near, all keys of the section are offered, and all mistakes come at once."""
+    message = refusal(DATA + "model: {qqq: 1}\ntrain: {epoch: 3}\n")
+    assert message.splitlines() == [
+        f"run.yaml: model.qqq: unknown key; known: {', '.join(ModelConfig.model_fields)}",
+        "run.yaml: train.epoch: unknown key; did you mean epochs?",
+    ]
+
+
+# ---------------------------------------------------------------- values
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "name=a/b",
+        "name=..",
+        "name=''",
+        "name=" + "x" * 101,
+        "seed=-1",
+        "seed=4294967296",
+        "seed=1.5",
+        "data.train=null",
+        "data.train=[a, b]",
+        "data.validation_fraction=0",
+        "data.validation_fraction=0.51",
+        "data.text_column=[]",
+        "data.empty_texts=skip",
+        "tokenizer.type=words",
+        "tokenizer.normalization=nfd",
+        "tokenizer.max_vocab_size=15",
+        "tokenizer.min_frequency=0",
+        "tokenizer.lowercase=maybe",
+        "model.d_model=0",
+        "model.max_seq_len=1",
+        "model.norm=none",
+        "model.dropout=1",
+        "model.dropout=-0.1",
+        "train.epochs=0",
+        "train.epochs=",
+        "train.learning_rate=0",
+        "train.learning_rate=inf",
+        "train.learning_rate=nan",
+        "train.learning_rate=1" + "0" * 400,
+        "train.warmup_fraction=1",
+        "train.weight_decay=-1e-9",
+        "train.class_weights=heavy",
+        "train.class_weights={spam: 0}",
+        "train.patience=0",
+        "train.precision=float16",
+    ],
+)
+def test_a_value_out_of_range_names_the_field(override):
+    """One line, which names the source, the field and what was found."""
+    message = refusal(None, override)
+    assert message.startswith(f"bundled example: {override.partition('=')[0]}: ")
+    assert "\n" not in message
+
+
+def test_a_class_weight_out_of_range_is_told_so():
+    """Weights by name are allowed; the error is about the number."""
+    assert "greater than 0" in refusal(None, "train.class_weights={spam: 0}")
+
+
+@pytest.mark.parametrize("override", ["data.label_names=[a, b, a]", "data.text_column=[title, title]"])
+def test_a_name_given_twice_is_refused(override):
+    """Class names and text columns are different from each other."""
+    assert refusal(None, override).startswith(f"bundled example: {override.partition('=')[0]}: ")
+
+
+@pytest.mark.parametrize(
+    ("override", "value"),
+    [
+        ("name=" + "x" * 100, "x" * 100),
+        ("seed=4294967295", 2**32 - 1),
+        ("data.validation_fraction=0.5", 0.5),
+        ("data.text_column=body", ("body",)),
+        ("tokenizer.max_vocab_size=16", 16),
+        ("model.max_seq_len=2", 2),
+        ("model.dropout=0", 0.0),
+        ("train.weight_decay=0", 0.0),
+        ("train.patience=null", None),
+        ("train.class_weights={0: 2, spam: 1e-3}", {"0": 2.0, "spam": 0.001}),
+    ],
+)
+def test_a_value_at_the_edge_of_its_range_is_accepted(override, value):
+    """The limits themselves are inside, and labels that are integers are names too."""
+    config = load_config(None, [override])
+    section, _, field = override.partition("=")[0].rpartition(".")
+    assert getattr(getattr(config, section) if section else config, field) == value
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (["model.num_heads=3"], "d_model 128 is not divisible by num_heads 3"),
+        (["model.d_model=126"], "d_model 126 is not divisible by num_heads 4"),
+        (["model.d_model=5", "model.num_heads=5"], "sinusoidal positions need an even d_model, not 5"),
+    ],
+)
+def test_heads_divide_the_width(changes, message):
+    """Widths that cannot be divided among the heads, or between sine and cosine, are refused as such."""
+    assert refusal(None, *changes) == f"bundled example: model: {message}"
+    assert load_config(None, ["model.d_model=5", "model.num_heads=5", "model.positions=learned"]).model.d_model == 5
+
+
+# ---------------------------------------------------------------- overrides
+
+
+def test_overrides_reach_into_sections_and_later_ones_win():
+    """Words, numbers, lists, mappings and single class weights, on top of the file, which keeps the rest."""
+    config = load(
+        DATA + "name: mine\ntrain: {epochs: 3, batch_size: 8, class_weights: {ham: 2}}\n",
+        "train.epochs=4",
+        "train.epochs=5",
+        " model.d_model = 64",
+        "data.text_column=[title, body]",
+        "data.train=hub:a/b?split=x=y",
+        "model={num_layers: 1}",
+        "train.class_weights.spam=3",
+        "seed=7",
+    )
+    assert (config.name, config.seed, config.data.train) == ("mine", 7, "hub:a/b?split=x=y")
+    assert (config.train.epochs, config.train.batch_size) == (5, 8)
+    assert (config.model.d_model, config.model.num_layers) == (64, 1)
+    assert config.data.text_column == ("title", "body")
+    assert config.train.class_weights == {"ham": 2.0, "spam": 3.0}
+
+
+@pytest.mark.parametrize("override", ["train.epochs", "=5", ".epochs=5", "train..epochs=5", "train.=5", ""])
+def test_a_malformed_override_shows_how_to_write_it(override):
+    """Without a key or an equals sign the error gives an example."""
+    assert refusal(DATA, override) == f"--set {override}: write it as section.key=value, such as train.epochs=5"
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("train.epoch=5", r"run\.yaml: train\.epoch: unknown key; did you mean epochs\?"),
+        ("trian.epochs=5", r"run\.yaml: trian: unknown key; did you mean train\?"),
+        ("data.train.x=5", r"run\.yaml: data\.train: "),
+        ("train=5", r"run\.yaml: train: "),
+        ("train.epochs=[", r"--set train\.epochs:1: not valid YAML"),
+        ("train={epochs: 1, epochs: 2}", r"--set train:1: .*'epochs' twice"),
+    ],
+)
+def test_an_override_of_something_unknown_is_refused(override, message):
+    """What an override breaks is named like what a file breaks."""
+    assert re.match(message, refusal(DATA, override))
+
+
+# ---------------------------------------------------------------- the resolved config
+
+
+def test_the_name_is_by_default_the_name_of_the_file():
+    """`configs/x.yaml` is the config of the run `x`; a name in the file goes before."""
+    assert load(DATA, name="ag_news.yaml").name == "ag_news"
+    assert load(DATA + "name: other\n", name="ag_news.yaml").name == "other"
+
+
+@pytest.mark.parametrize("section", ["", *SECTIONS])
+def test_a_config_cannot_be_changed(section):
+    """The config and each of its sections are frozen."""
+    config = load_config()
+    part = getattr(config, section) if section else config
+    field = next(iter(type(part).model_fields))
+    with pytest.raises(ValidationError, match="frozen"):
+        setattr(part, field, getattr(part, field))
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        [],
+        ["data.label_names=[no, '007', 'null', '12:30', '1.5', 'a: b', '- c', ' d', 'é😀', '']", "seed=4294967295"],
+        [
+            "train.learning_rate=1.2345678901234567e-300",
+            "train.class_weights={'1': 0.1, no: 3e10}",
+            "train.patience=null",
+        ],
+        *(
+            pytest.param(overrides)
+            for overrides in (["name='1e-3'"], ["data.label_column='08'"], ["data.label_names=['1e3', '2e3']"])
+        ),
+    ],
+)
+def test_the_resolved_file_gives_an_equal_config(overrides):
+    """What `to_yaml` writes is read back equal, and writes the same text again."""
+    config = load_config(None, overrides)
+    again = load(config.to_yaml())
+    assert again == config
+    assert again.to_yaml() == config.to_yaml()
+
+
+@pytest.mark.parametrize("path", sorted(CONFIGS.glob("*.yaml")), ids=lambda path: path.name)
+def test_every_config_that_comes_with_the_project_loads(path):
+    """No file in `configs/` has a mistake."""
+    config = load_config(path)
+    assert load(config.to_yaml()) == config
+
+
+def test_the_example_file_lists_every_value_with_its_default():
+    """`configs/example.yaml` names each field of each section, and gives what no file gives."""
+    written = yaml.safe_load((CONFIGS / "example.yaml").read_text(encoding="utf-8"))
+    assert list(written) == list(Config.model_fields)
+    for section, model in SECTIONS.items():
+        assert list(written[section]) == list(model.model_fields)
+    assert load_config(CONFIGS / "example.yaml") == load_config()
+
+
+# ---------------------------------------------------------------- anything at all
+
+WORDS = [f"{word}: " for word in ("name", "seed", *SECTIONS, *(field for _, field in FIELDS))]
+VALUES = ["1e-3", "-1", "08", "1" + "0" * 400, "null", "true", "no", "a.csv", "balanced", "'1e5'", '"\\ud800"', ".nan"]
+MARKS = [
+    "\n",
+    "\n  ",
+    "\n- ",
+    "{",
+    "}",
+    "[",
+    "]",
+    ", ",
+    ": ",
+    "'",
+    '"',
+    "&a ",
+    "*a",
+    "!!int ",
+    "!!bool ",
+    "? ",
+    "#",
+    "\t",
+]
+yaml_like = st.lists(st.sampled_from(WORDS + VALUES + MARKS) | st.text(max_size=3), max_size=12).map("".join)
+dotted = st.sampled_from([f"{section}.{field}" for section, field in FIELDS])
+override_like = st.builds("{}={}".format, dotted | st.text(max_size=8), yaml_like) | st.text(max_size=12)
+
+
+@settings(max_examples=120, deadline=None, derandomize=True)
+@given(content=yaml_like | yaml_like.map(DATA.__add__), overrides=st.lists(override_like, max_size=2))
+@example(content=DATA + "seed: !!bool maybe", overrides=[])
+@example(content=DATA, overrides=["\ud800=1"])
+@example(content=DATA, overrides=["name='1e5'"])
+def test_any_text_gives_a_config_or_a_config_error(content, overrides):
+    """Whatever the file and the overrides hold, the end is a config that can be written and read, or a ConfigError."""
+    try:
+        config = load(content, *overrides)
+    except ConfigError:
+        return
+    assert load(config.to_yaml()) == config

@@ -1,0 +1,569 @@
+"""Data: each text arrives as it stands in the file, or the error names file and line; and the bundled example."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
+from sklearn.pipeline import make_pipeline
+from sklearn.svm import LinearSVC
+
+from encoder_cls.config import DataConfig
+from encoder_cls.data import Dataset, Split, hold_out, load_dataset, load_split
+from encoder_cls.errors import DataError
+from encoder_cls.sources import read_rows, shown
+
+GOOD = "text,label\none,x\ntwo,y\n"
+
+
+def write(name: str, content: str | bytes) -> str:
+    path = Path(name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return name
+
+
+def load(source: str, **values: object) -> Dataset:
+    """The data set whose train and validation splits are the same source, so that nothing is held out."""
+    return load_dataset(DataConfig.model_validate({"train": source, "validation": source} | values), seed=0)
+
+
+def rows(source: str, **values: object) -> list[tuple[str, str]]:
+    """Texts and class names in the order of the file."""
+    dataset = load(source, **values)
+    names = [dataset.label_names[label] for label in dataset.train.labels]
+    return list(zip(dataset.train.texts, names, strict=True))
+
+
+def refusal(source: str, **values: object) -> str:
+    with pytest.raises(DataError) as caught:
+        load(source, **values)
+    return str(caught.value)
+
+
+def write_parquet(name: str, features: object = None, **columns: object) -> str:
+    metadata = {b"huggingface": json.dumps({"info": {"features": features}}).encode()} if features else None
+    pq.write_table(pa.table(columns).replace_schema_metadata(metadata), name)
+    return name
+
+
+# ---------------------------------------------------------------- formats
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "expected"),
+    [
+        ("a.csv", GOOD, [("one", "x"), ("two", "y")]),
+        ("a.csv", GOOD.replace("\n", "\r\n"), [("one", "x"), ("two", "y")]),
+        ("a.csv", b"\xef\xbb\xbf" + GOOD.encode(), [("one", "x"), ("two", "y")]),
+        ("a.csv", GOOD.rstrip("\n"), [("one", "x"), ("two", "y")]),
+        ("a.csv", GOOD + "\n\n", [("one", "x"), ("two", "y")]),
+        ("a.csv", "label,id,text\nx,1,one\ny,2,two\n", [("one", "x"), ("two", "y")]),
+        ("a.csv", 'text,label\n"a ""b"", c",x\n"l\n1\r\n\n2",y\n', [('a "b", c', "x"), ("l\n1\r\n\n2", "y")]),
+        ("a.csv", "text,label\nNA,null\nnan,None\n007,1e3\n", [("NA", "null"), ("nan", "None"), ("007", "1e3")]),
+        ("a.csv", "text,label\n  a\t ,x \n\u00a0é\u2028b\x85,y\n", [("  a\t ", "x "), ("\u00a0é\u2028b\x85", "y")]),
+        ("a.csv", "text,label\na\0\x0b\x1b,x\nb,y\n", [("a\0\x0b\x1b", "x"), ("b", "y")]),
+        ("a.csv", f"text,label\n{'w ' * 100_000},x\nb,y\n", [("w " * 100_000, "x"), ("b", "y")]),
+        ("a.tsv", 'text\tlabel\n"a\tx\nb" "c\ty\r\n"\tx\n', [('"a', "x"), ('b" "c', "y"), ('"', "x")]),
+        ("a.tsv", b"\xef\xbb\xbftext\tlabel\n a, b \tx\nNA\ty", [(" a, b ", "x"), ("NA", "y")]),
+        ("a.jsonl", '{"text": "a\\nb", "label": 1}\n\n{"label": 0, "text": "é"}', [("a\nb", "1"), ("é", "0")]),
+        (
+            "a.jsonl",
+            b'\xef\xbb\xbf{"text": " 007", "label": "x"}\r\n{"text": "b", "label": 1}',
+            [(" 007", "x"), ("b", "1")],
+        ),
+    ],
+)
+def test_a_text_file_is_read_exactly(name, content, expected):
+    """Quotes, line ends, marks and blanks are read by the rules of the format, and nothing is coerced."""
+    assert rows(write(name, content)) == expected
+
+
+@pytest.mark.parametrize(
+    ("columns", "features", "expected"),
+    [
+        ({"text": ["NA", " 007"], "label": ["x", "y"]}, None, [("NA", "x"), (" 007", "y")]),
+        ({"text": ["a", "b"], "label": [10, 9]}, None, [("a", "10"), ("b", "9")]),
+        (
+            {"text": pa.array(["a"] * 2, "large_string"), "label": pa.array([1, 0], "int8")},
+            None,
+            [("a", "1"), ("a", "0")],
+        ),
+        ({"text": ["a", "b"], "label": pa.array(["x", "y"]).dictionary_encode()}, None, [("a", "x"), ("b", "y")]),
+        (
+            {"text": ["a", "b"], "label": [1, 0]},
+            {"text": {"dtype": "string"}, "label": {"names": ["neg", "pos"], "_type": "ClassLabel"}},
+            [("a", "pos"), ("b", "neg")],
+        ),
+    ],
+)
+def test_a_parquet_file_is_read_exactly(columns, features, expected):
+    """Strings and integers of any width; integers with the names that `datasets` keeps in the metadata."""
+    assert rows(write_parquet("a.parquet", features, **columns)) == expected
+
+
+@pytest.mark.parametrize("features", [[1], {"label": {"names": 5}}])
+def test_parquet_metadata_of_an_unknown_shape_is_left_aside(features):
+    """What is not the metadata of `datasets` changes nothing."""
+    assert rows(write_parquet("a.parquet", features, text=["a", "b"], label=[1, 0])) == [("a", "1"), ("b", "0")]
+
+
+def test_a_folder_or_a_glob_is_all_its_files_in_the_order_of_their_names():
+    """Files of different formats together are one split, and other files are left alone."""
+    write("d/b.jsonl", '{"text": "2", "label": "y"}\n')
+    write("d/a.csv", "text,label\n1,x\n")
+    write("d/deep/c.tsv", "text\tlabel\n3\tx\n")
+    write("d/notes.md", "not data")
+    assert rows("d") == [("1", "x"), ("2", "y")]
+    assert rows("d/**/*.[cjt]s*") == [("1", "x"), ("2", "y"), ("3", "x")]
+
+
+def test_class_folders_of_text_files_are_classes():
+    """Each folder is a class and each .txt file one text, as it stands in the file."""
+    write("d/spam/2.txt", "win\r\nnow\n")
+    write("d/spam/10.txt", b"\xef\xbb\xbf a")
+    write("d/ham/1.txt", "hello")
+    write("d/ham/notes.md", "not data")
+    write("d/empty/readme.md", "not a class")
+    dataset = load("d")
+    assert rows("d") == [("hello", "ham"), (" a", "spam"), ("win\r\nnow\n", "spam")]
+    assert dataset.train.where == ["d/ham/1.txt", "d/spam/10.txt", "d/spam/2.txt"]
+
+
+def test_class_folders_have_no_second_text_column():
+    """Several text columns and folders of texts do not go together; above all, the label never gets into the text."""
+    write("d/spam/1.txt", "win")
+    write("d/ham/1.txt", "hello")
+    assert refusal("d", text_column=["title", "body"]).startswith("d")
+
+
+def test_several_text_columns_are_joined_with_a_space():
+    """In the order of the config, not of the file."""
+    source = write("a.csv", "label,body,title\nx,b1,t1\ny,,t2\n")
+    assert rows(source, text_column=["title", "body"]) == [("t1 b1", "x"), ("t2 ", "y")]
+
+
+def test_rows_know_their_line_and_their_id():
+    """A row names the line on which it begins, and carries its `id`; without a label column there is no label."""
+    source = write("a.csv", 'id,text\n7,"a\nb"\n8,c\n')
+    found = list(read_rows(source, role="test", text_columns=["text"], label_column=None))
+    assert found == [("a\nb", None, "7", "a.csv:2"), ("c", None, "8", "a.csv:4")]
+
+
+csv_texts = st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from('",\r\n \ufeff\0'), max_size=12)
+
+
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(
+    written=st.lists(st.tuples(csv_texts, csv_texts, csv_texts), max_size=5),
+    dialect=st.sampled_from(["excel", "unix"]),
+    bom=st.booleans(),
+)
+def test_what_csv_writer_writes_is_read_back(written, dialect, bom):
+    """Any characters, in any quoting, with or without a mark at the beginning."""
+    file = io.StringIO(newline="")
+    csv.writer(file, dialect).writerows([["text", "other", "label"], *written])
+    source = write("a.csv", b"\xef\xbb\xbf" * bom + file.getvalue().encode())
+    found = read_rows(source, role="train", text_columns=["text"], label_column="label")
+    assert [(row.text, row.label) for row in found] == [(text, label) for text, _, label in written]
+
+
+SAMPLES = {
+    "a.csv": 'text,label\n"a, ""b""\nc",x\r\nd,y\n é,x\n'.encode(),
+    "a.tsv": 'text\tlabel\na "b"\tx\r\nd\ty\n é\tx\n'.encode(),
+    "a.jsonl": '{"text": "a\\n", "label": "x"}\n{"text": "é", "label": 1}\n{"text": " ", "label": 2}\n'.encode(),
+}
+BYTES = [b"", b'"', b",", b"\n", b"\r", b"\t", b"\\", b"\0", b"\xff", b"\xef\xbb\xbf", b"{", b"]", b"9", b"\\ud800"]
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(changes=st.lists(st.tuples(st.integers(0, 99), st.integers(0, 3), st.sampled_from(BYTES)), max_size=3))
+def test_damaged_bytes_give_rows_or_a_data_error(name, changes):
+    """A file damaged anywhere is refused, or read as Python's own parser reads it."""
+    content = SAMPLES[name]
+    for place, length, new in changes:
+        content = content[:place] + new + content[place + length :]
+    try:
+        dataset = load(write(name, content), empty_texts="drop")
+    except DataError as error:
+        assert str(error).startswith(name)
+        return
+    texts = [row["text"] for row in parsed(name, content.decode("utf-8-sig"))]
+    assert list(dataset.train.texts) == [text for text in texts if text.strip()]
+
+
+def parsed(name: str, content: str) -> list[dict[str, str]]:
+    """What the standard library makes of a file."""
+    if name == "a.jsonl":
+        return [json.loads(line) for line in content.split("\n") if line.strip()]
+    if name == "a.csv":
+        lines = csv.reader(io.StringIO(content, newline=""))
+    else:
+        lines = (line.removesuffix("\r").split("\t") for line in content.split("\n"))
+    header, *rest = (line for line in lines if line not in ([], [""]))
+    return [dict(zip(header, line, strict=True)) for line in rest]
+
+
+# ---------------------------------------------------------------- what is refused, and where
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.csv", "text,label\none,x\na,b,c\n", r"a\.csv:3: 3 fields where the header has 2"),
+        ("a.csv", "text,label\none\n", r"a\.csv:2: 1 fields where the header has 2"),
+        ("a.csv", 'text,label\n"1\n2",x\none\n', r"a\.csv:4: 1 fields"),
+        ("a.tsv", "text\tlabel\none\tx\ty\n", r"a\.tsv:2: 3 fields"),
+        ("a.csv", b"text,label\none,x\ncaf\xe9,y\n", r"a\.csv:3: not UTF-8 text \(byte 3 of the line\)"),
+        ("a.csv", GOOD.encode("utf-16"), r"a\.csv:1: not UTF-8"),
+        ("a.tsv", b"text\tlabel\n\xff\tx\n", r"a\.tsv:2: not UTF-8"),
+        ("a.jsonl", b'{"text": "\xff", "label": 1}\n', r"a\.jsonl:1: not UTF-8"),
+        ("d/x/1.txt", b"a\n\xff", r"d/x/1\.txt:2: not UTF-8"),
+        ("a.csv", 'text,label\none,x\n"two,y\nthree,x\n', r"a\.csv:3: not valid CSV: .*quote"),
+        ("a.csv", 'text,label\n"one"1,x\n', r"a\.csv:2: not valid CSV"),
+        ("a.csv", "text,label\rone,x\r", r"a\.csv:1: not valid CSV"),
+        ("a.csv", "sentence,class\none,x\n", r"a\.csv: no column 'text'; it has 'sentence', 'class' .*text_column"),
+        ("a.csv", "text,class\none,x\n", r"a\.csv: no column 'label'; it has 'text', 'class' .*label_column"),
+        ("a.csv", "text;label\none;x\n", r"a\.csv: no column 'text'; it has 'text;label'"),
+        ("a.csv", "text,label,text\na,b,c\n", r"a\.csv:1: two columns are called 'text'"),
+        ("a.csv", "", r"a\.csv: the file is empty"),
+        ("a.csv", b"\xef\xbb\xbf", r"a\.csv: the file is empty"),
+        ("a.jsonl", "", r"a\.jsonl: no rows"),
+        ("a.csv", "text,label\n", r"a\.csv: no rows"),
+        ("a.csv", 'text,label\none,x\n" ",y\n\u3000,y\n', r"a\.csv:3: the text is empty \(and 1 .*empty_texts=drop"),
+        ("a.csv", "text,label\none,x\ntwo, \n", r"a\.csv:3: the label is empty"),
+        ("a.jsonl", '{"text": "a", "label": true}', r"a\.jsonl:1: the label is bool 'True'"),
+        ("a.jsonl", '{"text": "a", "label": 1}\n{"text": "a", "label": 2.0}', r"a\.jsonl:2: the label is float '2\.0'"),
+        ("a.jsonl", '{"text": "a", "label": NaN}', r"a\.jsonl:1: the label is float"),
+        ("a.jsonl", '{"text": "a", "label": null}', r"a\.jsonl:1: the label is nothing"),
+        ("a.jsonl", '{"text": "a", "label": ["x"]}', r"a\.jsonl:1: the label is list"),
+        ("a.jsonl", '{"text": 7, "label": "x"}', r"a\.jsonl:1: column 'text' holds int '7'"),
+        ("a.jsonl", '{"text": null, "label": "x"}', r"a\.jsonl:1: column 'text' holds nothing"),
+        ("a.jsonl", '{"text": "a", "label": 1}\n{"text": "a"\n', r"a\.jsonl:2: not valid JSON"),
+        ("a.jsonl", "[" * 100_000, r"a\.jsonl:1: not valid JSON"),
+        ("a.jsonl", '["a", 1]\n', r"a\.jsonl:1: a JSON object is expected, not list"),
+        ("a.jsonl", '{"text": "a", "label": 1, "text": "b"}', r"a\.jsonl:1: not valid JSON: a key occurs twice"),
+        ("a.jsonl", '{"text": "a", "class": 1}', r"a\.jsonl:1: no column 'label'; it has 'text', 'class'"),
+        ("a.jsonl", '{"text": "ab\\ud800", "label": 1}', r"a\.jsonl:1: the text holds half of a surrogate pair .*2"),
+        (
+            "a.jsonl",
+            '{"text": "a", "label": 1}\n{"text": "a", "label": "\\ud800"}',
+            r"a\.jsonl:2: the label holds half of a surrogate pair",
+        ),
+        ("a.csv", "text,label\none,x\ntwo,x\n", r"a\.csv: every row has the label 'x'; at least two classes"),
+        ("a.parquet", b"", r"a\.parquet: not a readable Parquet file"),
+        ("a.parquet", b"PAR1" + b"\0" * 50 + b"PAR1", r"a\.parquet: "),
+        ("a.xlsx", b"PK", r"a\.xlsx: cannot tell the format from the name; known: \.csv, \.tsv, \.jsonl, \.parquet"),
+        ("d/notes.md", "", r"d: no \.csv, \.tsv, \.jsonl, \.parquet file and no class folders"),
+    ],
+)
+def test_a_bad_source_is_refused_with_its_place(name, content, message):
+    """The error begins with file and line, and says what is wrong there."""
+    write(name, content)
+    assert re.match(message, refusal("d" if name.startswith("d/") else name))
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"text": ["a"], "class": ["x"]}, "no column 'label'; it has 'text', 'class'"),
+        ({"text": ["a", None], "label": ["x", "y"]}, "column 'text' holds nothing"),
+        ({"text": [b"a"], "label": ["x"]}, "column 'text' holds bytes"),
+        ({"text": ["a"], "label": [1.0]}, "the label is float"),
+        ({"text": ["a", "b"], "label": [1, None]}, "the label is nothing"),
+        ({"text": pa.array([], pa.string()), "label": pa.array([], pa.int64())}, "no rows"),
+        *(
+            pytest.param(columns, "")
+            for columns in (
+                {"text": pa.array([b"a\xff"]).view(pa.utf8()), "label": ["x"]},  # UnicodeDecodeError
+                {"text": ["a"], "label": pa.array([2**30], pa.date32())},  # OverflowError
+            )
+        ),
+    ],
+)
+def test_a_bad_parquet_column_is_refused(columns, message):
+    """Missing, empty and foreign values are not read as something else."""
+    assert re.match(rf"a\.parquet(:\d)?: .*{message}", refusal(write_parquet("a.parquet", **columns)))
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda content: content[: len(content) // 2], lambda content: content[:-9] + b"PAR1"]
+)
+def test_a_damaged_parquet_file_is_refused(damage):
+    """A file that was cut, or whose index is damaged, is named."""
+    source = Path(write_parquet("a.parquet", text=["a", "b"], label=[0, 1]))
+    source.write_bytes(damage(source.read_bytes()))
+    assert re.match(r"a\.parquet: ", refusal("a.parquet"))
+
+
+def test_a_doubled_parquet_column_is_refused():
+    """As in CSV, it cannot be known which of two columns of one name is meant."""
+    pq.write_table(pa.table([["a", "b"], ["c", "d"], [0, 1]], names=["text", "text", "label"]), "a.parquet")
+    assert "two columns are called 'text'" in refusal("a.parquet")
+
+
+def test_an_unlabelled_parquet_split_is_refused():
+    """`datasets` writes -1 where a label is not known, and -1 is no class."""
+    features = {"label": {"names": ["neg", "pos"], "_type": "ClassLabel"}}
+    source = write_parquet("a.parquet", features, text=["a", "b"], label=[1, -1])
+    assert re.match(r"a\.parquet:2: label -1 of column 'label' has no name", refusal(source))
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "nowhere.csv",
+        "nowhere/*.csv",
+        "example:nowhere",
+        pytest.param("x" * 5000),
+    ],
+)
+def test_a_missing_source_is_named(source):
+    """No such file is an error about the data, which names the path."""
+    assert re.match(r"(.*nowhere.*: no such file or folder)|x{5000}: ", refusal(source))
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("train.csv", "test.csv"),
+        ("train-0001.csv", "validation-0001.jsonl"),
+        ("train.csv", "dev.csv"),
+        *(
+            pytest.param(names)
+            for names in (("train.csv", "val.csv"), ("Train.csv", "Test.csv"), ("train.csv", "eval.csv"))
+        ),
+    ],
+)
+def test_a_folder_with_several_splits_is_refused(names):
+    """Training and test files that lie together are never read as one."""
+    for name in names:
+        write(f"d/{name}", GOOD)
+    assert re.match("d: holds files of several splits", refusal("d"))
+
+
+def test_a_suffix_in_capitals_is_the_same_suffix():
+    """As Windows programs write it."""
+    write("d/a.csv", "text,label\n1,x\n")
+    write("d/b.CSV", "text,label\n2,y\n")
+    assert rows("d") == [("1", "x"), ("2", "y")]
+
+
+def test_empty_texts_can_be_dropped():
+    """With `empty_texts: drop` the rows are left out, whatever their label; a file of nothing else is refused."""
+    source = write("a.csv", 'text,label\none,x\n" ",\n\ntwo,y\n')
+    assert rows(source, empty_texts="drop") == [("one", "x"), ("two", "y")]
+    assert "no rows with a text" in refusal(write("b.csv", "text,label\n ,x\n"), empty_texts="drop")
+
+
+# ---------------------------------------------------------------- classes
+
+
+@pytest.mark.parametrize(
+    ("labels", "names", "expected"),
+    [
+        ("b,a,B", None, ("B", "a", "b")),
+        ("10,9,-1", None, ("-1", "9", "10")),
+        ("10,9,x", None, ("10", "9", "x")),
+        ("0,2,2", ["low", "mid", "high"], ("low", "high")),
+        ("high,1", ["low", "mid", "high"], ("mid", "high")),
+        ("2,1", ["1", "2"], ("1", "2")),
+    ],
+)
+def test_the_order_of_classes(labels, names, expected):
+    """That of `label_names`, else of the numbers where all are integers, else of the alphabet."""
+    lines = "".join(f"text,{label}\n" for label in labels.split(","))
+    assert load(write("a.csv", f"text,label\n{lines}"), label_names=names).label_names == expected
+
+
+def test_the_order_of_equal_numbers_is_fixed():
+    """`1` and `01` are two classes, in the same order in each process."""
+    labels = [f"{'0' * zeros}1" for zeros in range(9)]
+    assert load(write("a.csv", "text,label\n" + "".join(f"a,{label}\n" for label in labels))).label_names == (
+        *sorted(labels),
+    )
+
+
+@pytest.mark.parametrize("names", [None, ["a", "b"]])
+def test_a_label_of_very_many_digits_is_a_name(names):
+    """What is too long for a number is a word, which `label_names` may not have."""
+    source = write("a.csv", f"text,label\na,{'9' * 5000}\nb,1\n")
+    if names:
+        assert re.match(r"a\.csv:2: label '999", refusal(source, label_names=names))
+    else:
+        assert len(load(source).label_names) == 2
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.jsonl"])
+def test_label_names_are_names_for_integers(name):
+    """The first is the name of 0, in every format; an integer that has none is refused."""
+
+    def source(*labels: int) -> str:
+        if name == "a.jsonl":
+            return write(name, "\n".join(json.dumps({"text": "a", "label": label}) for label in labels))
+        return write(name, "text,label\n" + "\n".join(f"a,{label}" for label in labels))
+
+    assert rows(source(1, 0), label_names=["neg", "pos"]) == [("a", "pos"), ("a", "neg")]
+    for unnamed in (2, -1):
+        message = refusal(source(1, unnamed), label_names=["neg", "pos"])
+        assert re.match(rf"a\.\w+:[23]: label '?{unnamed}'? (has no name|is not in data\.label_names)", message)
+
+
+def test_a_label_that_is_not_in_label_names_is_refused():
+    """A word has to be one of the names."""
+    assert re.match(
+        r"a\.csv:3: label 'y' is not in data\.label_names", refusal(write("a.csv", GOOD), label_names=["x"])
+    )
+
+
+@pytest.mark.parametrize("split", ["validation", "test"])
+def test_a_label_that_train_does_not_have_is_refused(split):
+    """No model can have learned it; the error names its line and the classes that are known."""
+    train, other = write("a.csv", GOOD), write("b.csv", GOOD + "three,z\n")
+    assert re.match(r"b\.csv:4: label 'z' never occurs in train \('x', 'y'\)", refusal(train, **{split: other}))
+    with pytest.raises(DataError, match=r"b\.csv:4: label 'z' never occurs in train"):
+        load_split(other, DataConfig(train=train), ("x", "y"))
+
+
+# ---------------------------------------------------------------- splits
+
+
+def numbered(counts: Sequence[int]) -> Split:
+    """So many examples of each class, mixed."""
+    labels = np.random.default_rng(7).permutation(np.repeat(np.arange(len(counts)), counts))
+    texts = [f"{label} {i}" for i, label in enumerate(labels)]
+    return Split(texts=texts, labels=labels, where=[f"a.csv:{i + 2}" for i in range(len(texts))])
+
+
+@pytest.mark.parametrize("fraction", [0.01, 0.1, 0.5])
+def test_the_held_out_part_is_stratified(fraction):
+    """Every class is on both sides, in its proportion, and each text on one of them, in the order of the file."""
+    split, counts = numbered([2, 3, 10, 200]), np.array([2, 3, 10, 200])
+    train, validation = hold_out(split, ["a", "b", "c", "d"], fraction=fraction, seed=0)
+    held_out = np.bincount(validation.labels, minlength=4)
+    assert np.all(held_out >= 1)
+    assert np.all(counts - held_out >= 1)
+    assert np.all(np.abs(held_out - fraction * counts) <= 1)
+    assert sorted([*train.texts, *validation.texts]) == sorted(split.texts)
+    for part in (train, validation):
+        assert [split.where[split.texts.index(text)] for text in part.texts] == part.where
+        assert [int(text.split()[0]) for text in part.texts] == part.labels.tolist()
+        assert part.where == sorted(part.where, key=split.where.index)
+
+
+def test_the_seed_decides_what_is_held_out():
+    """The same seed gives the same split, another seed another one, also through `load_dataset`."""
+    names = ["a", "b"]
+    first, again, other = (hold_out(numbered([50, 50]), names, fraction=0.2, seed=seed)[1].texts for seed in (0, 0, 1))
+    assert first == again
+    assert first != other
+    config = DataConfig(train=write("a.csv", "text,label\n" + "".join(f"t{i},{i % 2}\n" for i in range(40))))
+    dataset, same = (load_dataset(config, seed=3) for _ in range(2))
+    assert (len(dataset.train), len(dataset.validation)) == (36, 4)
+    assert dataset.validation.texts == same.validation.texts
+    assert dataset.test is None
+
+
+def test_a_class_of_one_example_cannot_be_divided():
+    """The error names the line of the only example, and the class."""
+    source = write("a.csv", "text,label\n1,x\n2,rare\n3,x\n")
+    assert re.match(r"a\.csv:3: class 'rare' has only this example", refusal(source, validation=None))
+
+
+def fingerprint(*texts: str, labels: Sequence[int] = (0, 0), where: str = "a") -> str:
+    return Split(texts=texts, labels=np.array(labels), where=[where] * len(texts)).fingerprint()
+
+
+def test_the_fingerprint_is_that_of_texts_and_labels():
+    """It changes with a text, a label, the order and the boundaries of texts, and with nothing else."""
+    others = [
+        fingerprint("some text", "Another"),
+        fingerprint("some text", "another "),
+        fingerprint("some text", "another", labels=[0, 1]),
+        fingerprint("another", "some text"),
+        fingerprint("some", " textanother"),
+    ]
+    assert fingerprint("some text", "another") == fingerprint("some text", "another", where="b")
+    assert len({fingerprint("some text", "another"), *others}) == 1 + len(others)
+
+
+def test_the_fingerprint_sees_the_boundaries_of_any_text():
+    """Also of texts that hold NUL."""
+    assert fingerprint("a", "b\0c") != fingerprint("a\0b", "c")
+
+
+# ---------------------------------------------------------------- messages
+
+
+@pytest.mark.parametrize("character", ["\x1b", "\x07", "\r", "\n", "\x9b", "\u202e", "\u2028", "\ud800", "\0"])
+def test_no_control_character_gets_into_a_message(character):
+    """Texts, labels and column names from outside cannot steer a terminal or break a line."""
+    assert shown(f"a{character}[31m").isprintable()
+    content = json.dumps({"text": "a", f"b{character}": "c", "label": 1})
+    assert refusal(write("a.jsonl", content), text_column="body").isprintable()
+    bad_label = json.dumps({"text": "a", "label": [f"{character}x"]})
+    assert refusal(write("a.jsonl", bad_label)).isprintable()
+
+
+def test_a_long_text_is_shown_in_part():
+    """A message stays readable whatever the text."""
+    assert len(shown("x" * 10_000)) < 100
+    assert shown("short") == "'short'"
+
+
+# ---------------------------------------------------------------- the bundled example
+
+
+@pytest.fixture(scope="module")
+def bundled() -> Dataset:
+    """The data that `encoder-cls train` takes where no config is given."""
+    config = DataConfig(train="example:train", validation="example:validation", test="example:test")
+    return load_dataset(config, seed=0)
+
+
+def test_the_bundled_example_is_large_enough_and_has_no_text_twice(bundled):
+    """At least 8 classes, each in each split, and 1,500 texts, all different in more than case and punctuation."""
+    splits = [bundled.train, bundled.validation, bundled.test]
+    assert len(bundled.label_names) >= 8
+    assert all(len(np.unique(split.labels)) == len(bundled.label_names) for split in splits)
+    texts = Counter(plain(text) for split in splits for text in split.texts)
+    assert texts.total() >= 1500
+    assert [text for text, count in texts.items() if count > 1] == []
+
+
+def test_no_text_of_the_bundled_test_split_is_nearly_in_the_others(bundled):
+    """The 4-grams of a test text are never for 60% those of a training or validation text (Jaccard index)."""
+    tested, others = bundled.test.texts, [*bundled.train.texts, *bundled.validation.texts]
+    vectorizer = CountVectorizer(analyzer="char", ngram_range=(4, 4), binary=True, lowercase=False)
+    grams = vectorizer.fit_transform([plain(text) for text in [*tested, *others]])
+    a, b = grams[: len(tested)], grams[len(tested) :]
+    common = (a @ b.T).tocoo()
+    sizes_a, sizes_b = (np.asarray(part.sum(axis=1)).ravel() for part in (a, b))
+    jaccard = common.data / (sizes_a[common.row] + sizes_b[common.col] - common.data)
+    near = [(tested[common.row[i]], others[common.col[i]]) for i in np.flatnonzero(jaccard >= 0.6)]
+    assert near == []
+
+
+def test_the_bundled_example_is_neither_trivial_nor_hopeless(bundled):
+    """A linear model learns most of it and not all."""
+    model = make_pipeline(TfidfVectorizer(), LinearSVC(random_state=0))
+    model.fit(bundled.train.texts, bundled.train.labels)
+    assert 0.6 < model.score(bundled.test.texts, bundled.test.labels) < 0.95
+
+
+def plain(text: str) -> str:
+    """The letters and digits of a text, in lower case."""
+    return re.sub(r"[\W_]+", "", text.lower())

@@ -1,0 +1,365 @@
+"""The tokenizer: the same data gives the same bytes, `[CLS]` comes first, and no text can do what it should not."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tokenizers import Tokenizer, models
+
+import encoder_cls
+from encoder_cls import tokenizer as tokenizer_module
+from encoder_cls.config import DataConfig, TokenizerConfig
+from encoder_cls.data import load_dataset
+from encoder_cls.errors import ConfigError
+from encoder_cls.tokenizer import (
+    CHARACTERS_PER_TOKEN,
+    CLS_ID,
+    MASK_ID,
+    PAD_ID,
+    SPECIAL_TOKENS,
+    UNK_ID,
+    parse_tokenizer,
+    tokenize,
+    train_tokenizer,
+)
+
+TYPES = ["word_level", "word_piece", "bpe", "unigram"]
+ODD_TEXTS = [
+    "",
+    " ",
+    "where is my order",
+    "[PAD]",
+    "\0",
+    "\ud800",
+    "é" * 99,
+    "I'd say: NO!!",
+    "日本語のテスト",
+    "🙂",
+    "zzz qqq",
+]
+every_type = pytest.mark.parametrize("kind", TYPES)
+
+
+@functools.cache
+def bundled_texts() -> list[str]:
+    return list(load_dataset(DataConfig(train="example:train"), seed=0).train.texts)
+
+
+@functools.cache
+def trained(kind: str) -> Tokenizer:
+    """A tokenizer of the bundled texts. Not to be changed."""
+    return train_tokenizer(bundled_texts(), TokenizerConfig(type=kind, max_vocab_size=600))
+
+
+def train_on(*texts: str, **values: object) -> Tokenizer:
+    return train_tokenizer(texts, TokenizerConfig.model_validate(values))
+
+
+def ids_of(tokenizer: Tokenizer, text: str, max_seq_len: int = 64) -> list[int]:
+    return tokenize(tokenizer, [text], max_seq_len=max_seq_len).input_ids.tolist()
+
+
+# ---------------------------------------------------------------- training
+
+
+@every_type
+def test_the_same_texts_give_the_same_bytes(kind):
+    """Trained again in the same process, the tokenizer is the same file."""
+    config = TokenizerConfig(type=kind, max_vocab_size=600)
+    assert len({train_tokenizer(bundled_texts(), config).to_str() for _ in range(3)}) == 1
+
+
+PROGRAM = """
+import hashlib, sys
+from encoder_cls.config import DataConfig, TokenizerConfig
+from encoder_cls.data import load_dataset
+from encoder_cls.tokenizer import train_tokenizer
+texts = load_dataset(DataConfig(train="example:train"), seed=0).train.texts
+tokenizer = train_tokenizer(texts, TokenizerConfig(type=sys.argv[1], max_vocab_size=600))
+print(hashlib.sha256(tokenizer.to_str().encode()).hexdigest())
+"""
+
+
+@every_type
+def test_the_same_texts_give_the_same_bytes_in_another_process(kind):
+    """Another hash seed changes nothing."""
+    package = str(Path(encoder_cls.__file__).parents[1])
+    environment = os.environ | {"PYTHONHASHSEED": "12345", "PYTHONPATH": package}
+    arguments = [sys.executable, "-c", PROGRAM, kind]
+    elsewhere = subprocess.run(arguments, env=environment, check=True, capture_output=True, text=True).stdout
+    assert elsewhere.strip() == hashlib.sha256(trained(kind).to_str().encode()).hexdigest()
+
+
+@every_type
+def test_the_special_tokens_have_fixed_ids(kind):
+    """`[PAD]` 0, `[UNK]` 1, `[CLS]` 2, `[MASK]` 3: model and batches rely on it."""
+    assert (PAD_ID, UNK_ID, CLS_ID, MASK_ID) == (0, 1, 2, 3)
+    assert [trained(kind).token_to_id(token) for token in ("[PAD]", "[UNK]", "[CLS]", "[MASK]")] == [0, 1, 2, 3]
+
+
+@every_type
+def test_the_vocabulary_has_no_gaps_and_is_not_too_large(kind):
+    """All ids from 0 to the size occur, and max_vocab_size counts the special tokens."""
+    vocabulary = trained(kind).get_vocab()
+    assert len(vocabulary) == 600 == trained(kind).get_vocab_size()
+    assert set(vocabulary.values()) == set(range(600))
+
+
+def test_the_most_frequent_words_are_kept():
+    """Of more words than max_vocab_size allows, the rare ones become `[UNK]`."""
+    words = [f"w{i}" for i in range(20)]
+    tokenizer = train_on(*(word for i, word in enumerate(words) for _ in range(30 - i)), max_vocab_size=16)
+    assert tokenizer.get_vocab().keys() == {*SPECIAL_TOKENS, *words[:12]}
+    assert ids_of(tokenizer, "w12 w19") == [CLS_ID, UNK_ID, UNK_ID]
+
+
+@pytest.mark.parametrize("kind", TYPES[1:])
+def test_a_vocabulary_too_small_for_the_characters_is_refused(kind):
+    """A sub-word model begins with all characters; a limit below that is a mistake in the config, which is named."""
+    with pytest.raises(ConfigError, match="max_vocab_size"):
+        train_tokenizer(bundled_texts(), TokenizerConfig(type=kind, max_vocab_size=16))
+
+
+@pytest.mark.parametrize("kind", ["word_level", "word_piece", "bpe"])
+def test_what_is_rarer_than_min_frequency_is_no_token(kind):
+    """Seen twice, a word is a token; seen once, it is unknown, or stays in pieces."""
+    texts = ["often often rare", "ftera"]  # all characters of `rare` at the beginning of a word and inside one
+    assert train_on(*texts, type=kind, min_frequency=1).token_to_id("rare") is not None
+    tokenizer = train_on(*texts, type=kind, min_frequency=2)
+    assert tokenizer.token_to_id("often") is not None
+    assert tokenizer.token_to_id("rare") is None
+    assert (UNK_ID in ids_of(tokenizer, "rare")) == (kind == "word_level")
+
+
+@pytest.mark.parametrize(
+    ("values", "one", "other", "equal"),
+    [
+        ({"lowercase": True}, "Straße ÉTÉ", "straße été", True),
+        ({"lowercase": False}, "Order", "order", False),
+        ({"normalization": "nfkc"}, "ﬁne １", "fine 1", True),
+        ({"normalization": "nfc"}, "ﬁne", "fine", False),
+        ({"normalization": "nfc"}, "caf\u00e9", "cafe\u0301", True),
+        ({"normalization": "none"}, "caf\u00e9", "cafe\u0301", False),
+        ({"strip_accents": True}, "café Ångström", "cafe angstrom", True),
+        ({"strip_accents": True, "normalization": "none"}, "caf\u00e9", "cafe\u0301", True),
+        ({"strip_accents": False}, "café", "cafe", False),
+    ],
+)
+def test_normalization_makes_one_word_of_two_or_does_not(values, one, other, equal):
+    """As the config says, and whichever of the two was in the training texts."""
+    for text, variant in ((one, other), (other, one)):
+        tokenizer = train_on(text, **values)
+        assert (ids_of(tokenizer, text) == ids_of(tokenizer, variant)) == equal
+        assert UNK_ID not in ids_of(tokenizer, text)
+
+
+@pytest.mark.parametrize("kind", ["word_level", "word_piece"])
+@pytest.mark.parametrize("text", ["我爱你", "すしカナ", "กขค", "ខគឃ", "ab我de", "我1爱"])
+def test_each_character_of_a_script_without_spaces_is_a_token(kind, text):
+    """Chinese, Japanese, Thai and Khmer, also beside other scripts: else a whole sentence is one unknown word."""
+    tokenizer = train_on(*text, text, "ab de", type=kind)
+    tokens = [tokenizer.id_to_token(token) for token in ids_of(tokenizer, text)[1:]]
+    assert tokens == (["ab", "我", "de"] if text.startswith("ab") else list(text))
+
+
+# ---------------------------------------------------------------- tokens
+
+
+@every_type
+@pytest.mark.parametrize("text", ODD_TEXTS, ids=ascii)
+def test_a_sequence_begins_with_cls_and_no_text_writes_a_special_token(kind, text):
+    """`[CLS]` is first and nowhere else, also for the empty text; `[PAD]` and `[MASK]` never occur."""
+    first, *others = ids_of(trained(kind), text)
+    assert first == CLS_ID
+    assert not {PAD_ID, CLS_ID, MASK_ID} & set(others)
+
+
+@every_type
+@pytest.mark.parametrize("lowercase", [True, False])
+def test_typed_special_tokens_are_ordinary_words(kind, lowercase):
+    """Even where training texts are full of them, and after reading the tokenizer from a file."""
+    text = "[PAD] x[CLS] [MASK][UNK] [pad]"
+    tokenizer = train_on(text, text, "a", *SPECIAL_TOKENS, type=kind, lowercase=lowercase)
+    for same in (tokenizer, parse_tokenizer(tokenizer.to_str())):
+        first, *others = ids_of(same, text)
+        assert first == CLS_ID
+        assert len(others) > 5
+        assert not set(range(4)) & set(others)
+
+
+def test_a_long_text_is_cut_and_flagged():
+    """At most max_seq_len tokens, `[CLS]` counted; a text that just fits is not flagged."""
+    result = tokenize(train_on("a b c d e"), ["a b c", "a b c d", "a b c d e", ""], max_seq_len=5)
+    assert result.lengths.tolist() == [4, 5, 5, 1]
+    assert result.truncated.tolist() == [False, False, True, False]
+    assert result.truncated_fraction == 0.25
+
+
+@every_type
+def test_a_text_cut_by_characters_is_flagged(kind):
+    """What lies beyond the characters that are read is reported, even where the tokens read are few."""
+    most = CHARACTERS_PER_TOKEN * 8
+    result = tokenize(trained(kind), ["a".ljust(most), "a".ljust(most + 1), " " * most + "a"], max_seq_len=8)
+    assert result.truncated.tolist() == [False, True, True]
+    assert result.lengths.tolist() == [2, 2, 1]
+
+
+@every_type
+@pytest.mark.parametrize(
+    "text", ["a" * 10_000_000, "a " * 5_000_000, "ﷺ" * 3_000_000], ids=["word", "words", "expanding"]
+)
+def test_ten_megabytes_cost_no_more_than_a_page(kind, text):
+    """One endless word or endless words take well under two seconds."""
+    start = time.perf_counter()
+    result = tokenize(trained(kind), [text], max_seq_len=256)
+    assert time.perf_counter() - start < 2
+    assert result.truncated.tolist() == [True]
+    assert result.lengths[0] <= 256
+
+
+@every_type
+def test_unknown_tokens_are_counted(kind):
+    """For each text, and as a fraction of all tokens but `[CLS]`."""
+    tokenizer = train_on("known words", "word", type=kind)
+    result = tokenize(tokenizer, ["known", "", "known ☃ words ☂", "☃"], max_seq_len=64)
+    assert result.unknown.tolist() == [0, 0, 2, 1]
+    assert result.unknown_fraction == pytest.approx(3 / (result.lengths.sum() - 4))
+
+
+def test_unknown_tokens_that_were_cut_off_do_not_count():
+    """Only what the model reads is counted."""
+    result = tokenize(train_on("a"), ["a a z", "z z z"], max_seq_len=3)
+    assert result.unknown.tolist() == [0, 2]
+
+
+@every_type
+def test_half_surrogates_count_as_the_replacement_character(kind):
+    """What no UTF-8 can hold does not stop a prediction; whole pairs of halves are characters."""
+    tokenizer = train_on("a \ufffd b", "🙂", type=kind)
+    assert ids_of(tokenizer, "a \ud800 b\udfff") == ids_of(tokenizer, "a \ufffd b\ufffd")
+    assert ids_of(tokenizer, "\ud83d\ude42") == ids_of(tokenizer, "🙂")
+
+
+@every_type
+def test_a_text_has_the_same_tokens_alone_and_among_others(kind, monkeypatch):
+    """The order, the company and the chunks make no difference."""
+    monkeypatch.setattr(tokenizer_module, "CHUNK", 4)
+    texts = [*ODD_TEXTS, *bundled_texts()[:30]]
+    together = tokenize(trained(kind), texts, max_seq_len=12)
+    for i, text in enumerate(texts):
+        alone = tokenize(trained(kind), [text], max_seq_len=12)
+        assert together.input_ids[together.offsets[i] : together.offsets[i + 1]].tolist() == alone.input_ids.tolist()
+        assert (together.truncated[i], together.unknown[i]) == (alone.truncated[0], alone.unknown[0])
+
+
+@pytest.mark.parametrize("texts", [[], [""], ODD_TEXTS], ids=["none", "empty", "several"])
+def test_the_flat_arrays_fit_together(texts):
+    """One offset more than texts, from 0 to the number of tokens, and every array of its type."""
+    result = tokenize(trained("bpe"), texts, max_seq_len=6)
+    assert len(result) == len(result.lengths) == len(result.truncated) == len(result.unknown) == len(texts)
+    assert result.offsets[0] == 0
+    assert result.offsets[-1] == len(result.input_ids) == result.lengths.sum()
+    assert all(1 <= length <= 6 for length in result.lengths)
+    assert [array.dtype for array in (result.input_ids, result.offsets, result.truncated, result.unknown)] == [
+        np.int32,
+        np.int64,
+        np.bool_,
+        np.int32,
+    ]
+    assert 0 <= result.truncated_fraction <= 1
+    assert 0 <= result.unknown_fraction <= 1
+
+
+# ---------------------------------------------------------------- files
+
+
+@every_type
+def test_a_tokenizer_read_from_its_file_gives_the_same_tokens(kind):
+    """Compact or pretty-printed, as it is saved."""
+    texts = [*ODD_TEXTS, *bundled_texts()[:50]]
+    expected = tokenize(trained(kind), texts, max_seq_len=32)
+    for content in (trained(kind).to_str(), trained(kind).to_str(pretty=True)):
+        found = tokenize(parse_tokenizer(content), texts, max_seq_len=32)
+        assert np.array_equal(found.input_ids, expected.input_ids)
+        assert np.array_equal(found.offsets, expected.offsets)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *TYPES[:3],
+        pytest.param("unigram"),
+    ],
+)
+def test_a_tokenizer_read_from_its_file_writes_the_same_file(kind):
+    """So that a classifier that is loaded and saved keeps the hash of its tokenizer."""
+    assert parse_tokenizer(trained(kind).to_str()).to_str() == trained(kind).to_str()
+
+
+FOREIGN = {"a": 0, "[PAD]": 1, "[UNK]": 2, "[CLS]": 3, "[MASK]": 4}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "null",
+        "[]",
+        "{}",
+        '{"version": "1.0"}',
+        "\0",
+        "\ud800",
+        "[" * 9999,
+        "PK\x03\x04",
+        '{"model": {"type": "BPE"}}',
+    ],
+    ids=lambda content: ascii(content[:12]),
+)
+def test_what_is_no_tokenizer_is_refused(content):
+    """Any other text is a ValueError."""
+    with pytest.raises(ValueError, match="not a tokenizer"):
+        parse_tokenizer(content)
+
+
+@pytest.mark.parametrize("vocabulary", [FOREIGN, {"a": 0}, {"[UNK]": 0}])
+def test_a_tokenizer_with_other_special_tokens_is_refused(vocabulary):
+    """Its ids would mean something else to the model."""
+    foreign = Tokenizer(models.WordLevel(vocab=vocabulary, unk_token="[UNK]")).to_str()
+    with pytest.raises(ValueError, match="its first tokens are not"):
+        parse_tokenizer(foreign)
+
+
+PADDING = {
+    "strategy": {"Fixed": 8},
+    "direction": "Right",
+    "pad_to_multiple_of": None,
+    "pad_id": 0,
+    "pad_type_id": 0,
+    "pad_token": "[PAD]",
+}
+TRUNCATION = {"direction": "Right", "max_length": 2, "strategy": "LongestFirst", "stride": 0}
+TEMPLATE = {"type": "BertProcessing", "sep": ["[SEP]", 77], "cls": ["[CLS]", 99]}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"post_processor": None}, {"post_processor": TEMPLATE}, {"padding": PADDING}, {"truncation": TRUNCATION}],
+    ids=lambda change: next(iter(change)),
+)
+def test_a_foreign_tokenizer_cannot_change_what_a_sequence_is(change):
+    """Whatever template, padding or limit a file sets: refused, or `[CLS]` and then all tokens as ever."""
+    tokenizer = train_on("a b c")
+    try:
+        changed = parse_tokenizer(json.dumps(json.loads(tokenizer.to_str()) | change))
+    except ValueError:
+        return
+    assert [ids_of(changed, text) for text in ("a b c", "")] == [ids_of(tokenizer, text) for text in ("a b c", "")]
