@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -50,7 +51,7 @@ class TokenizedTexts:
     def __len__(self) -> int:
         return len(self.truncated)
 
-    @property
+    @cached_property
     def lengths(self) -> NDArray[np.int64]:
         """Tokens of each text, `[CLS]` counted."""
         return np.diff(self.offsets)

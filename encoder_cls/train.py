@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from encoder_cls.batching import drop_words, pad
+from encoder_cls.batching import Indices, drop_words, pad
 from encoder_cls.checkpoint import TrainingState, load_newest, save_checkpoint
 from encoder_cls.classifier import Classifier, compute_logits, load_classifier
 from encoder_cls.dashboard import Dashboard
@@ -141,7 +141,8 @@ class _Training:
             checkpoint.restore(self.model, self.optimizer)
             self.state = checkpoint.state
         self.saved_state = checkpoint.state if checkpoint else None
-        self.seconds = 0.0  # spent in steps since the last logged row
+        # Of the steps since the last logged row, in this process: what a resumed run cannot know is not counted.
+        self.timed_tokens, self.seconds = 0, 0.0
         self.dashboard = Dashboard(
             metrics_file=run.metrics_file,
             tensorboard=run.tensorboard,
@@ -193,20 +194,17 @@ class _Training:
         self.optimizer.zero_grad()
 
         lengths = [self.preparation.train_texts.lengths[batch] for batch in batches]
-        sums = {
-            "steps": 1.0,
-            "loss": loss,
-            "grad_norm": grad_norm,
-            "tokens": float(sum(int(batch.sum()) for batch in lengths)),
-            "padded_tokens": float(sum(len(batch) * int(batch.max()) for batch in lengths)),
-        }
-        sums = {key: self.state.sums.get(key, 0.0) + value for key, value in sums.items()}
+        tokens = sum(int(batch.sum()) for batch in lengths)
+        padded_tokens = sum(len(batch) * int(batch.max()) for batch in lengths)
+        new = {"steps": 1, "loss": loss, "grad_norm": grad_norm, "tokens": tokens, "padded_tokens": padded_tokens}
+        sums = {key: self.state.sums.get(key, 0.0) + value for key, value in new.items()}
         self.state = replace(self.state, step=step + 1, sums=sums)
+        self.timed_tokens += tokens
         self.seconds += time.perf_counter() - began
         values = self._log_training(rate) if self.state.step % self.config.log_every == 0 else None
         return Stepped(step=self.state.step, epoch=self._epoch(), loss=loss, values=values)
 
-    def _batches(self, step: int) -> list[np.ndarray[Any, np.dtype[np.int64]]]:
+    def _batches(self, step: int) -> list[Indices]:
         """The batches of a step; the last step of an epoch may have fewer, so that no step spans two epochs."""
         schedule, many = self.preparation.schedule, self.config.accumulation_steps
         epoch, place = divmod(step, self.preparation.steps_per_epoch)
@@ -214,7 +212,7 @@ class _Training:
         last = min((place + 1) * many, schedule.batches_per_epoch)
         return [schedule.indices(first + batch) for batch in range(place * many, last)]
 
-    def _accumulate_gradients(self, batches: list[np.ndarray[Any, np.dtype[np.int64]]]) -> float:
+    def _accumulate_gradients(self, batches: list[Indices]) -> float:
         """Gradients of the mean loss over the texts of all batches, each text counted by its class's weight.
 
         The sum over a batch is divided by the weight of all batches together: so many small batches give the
@@ -244,13 +242,13 @@ class _Training:
             "loss": sums["loss"] / sums["steps"],
             "grad_norm": sums["grad_norm"] / sums["steps"],
             "learning_rate": rate,
-            "tokens_per_s": sums["tokens"] / self.seconds,
+            "tokens_per_s": self.timed_tokens / self.seconds,
             "padding_fraction": 1 - sums["tokens"] / sums["padded_tokens"],
             "epoch": self._epoch(),
         }
         self.dashboard.log(self.state.step, "train", values)
         self.state = replace(self.state, sums={})
-        self.seconds = 0.0
+        self.timed_tokens, self.seconds = 0, 0.0
         return values
 
     def _validate(self) -> Validated:
@@ -346,7 +344,7 @@ class _Training:
             )
 
     def _diverged(
-        self, loss: float, grad_norm: float, rate: float, batches: list[np.ndarray[Any, np.dtype[np.int64]]]
+        self, loss: float, grad_norm: float, rate: float, batches: list[Indices]
     ) -> EncoderClsError:
         where = self.preparation.dataset.train.where
         examples = ", ".join(where[i] for i in np.concatenate(batches)[:3])
