@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, cast
 
 import typer
 
@@ -170,7 +170,7 @@ def predict_command(
     lines = predict_lines(
         classifier,
         chunks,
-        output_format=_as_format(output_format),
+        output_format=cast("Format", output_format),
         top_k=top_k,
         threshold=threshold,
         batch_tokens=batch_tokens,
@@ -206,10 +206,6 @@ def _explained(error: Exception) -> tuple[str, int]:
         path = usage.ctx.command_path if getattr(usage, "ctx", None) else "encoder-cls"
         return message and f"{message} ({path} --help lists what there is)", usage.exit_code
     return f"unexpected {type(error).__name__}: {error} (encoder-cls --debug COMMAND shows where)", 1
-
-
-def _as_format(name: str) -> Format:
-    return name  # type: ignore[return-value] # checked before
 
 
 def _note(message: str) -> None:
