@@ -343,9 +343,7 @@ class _Training:
                 f"{', '.join(changed)} changed since the run began: the result may differ in the last digits"
             )
 
-    def _diverged(
-        self, loss: float, grad_norm: float, rate: float, batches: list[Indices]
-    ) -> EncoderClsError:
+    def _diverged(self, loss: float, grad_norm: float, rate: float, batches: list[Indices]) -> EncoderClsError:
         where = self.preparation.dataset.train.where
         examples = ", ".join(where[i] for i in np.concatenate(batches)[:3])
         return DivergedError(

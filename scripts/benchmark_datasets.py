@@ -57,8 +57,8 @@ def main() -> None:
     rows, commands = [], []
     with tempfile.TemporaryDirectory() as folder:
         for name in arguments.only or NAMES:
-            command = train_command(name, arguments.folder)
-            commands.append(" ".join(map(shlex.quote, command)))
+            commands.append(shlex.join(train_command(name, Path("FOLDER"), arguments.folder)))
+            command = train_command(name, arguments.folder, arguments.folder)
             rows.append(measure(command, arguments.folder / name, Path(folder) / name))
             print(" | ".join(rows[-1]), file=sys.stderr, flush=True)
     text = document(rows, commands)
@@ -68,12 +68,12 @@ def main() -> None:
         print(text)
 
 
-def train_command(name: str, folder: Path) -> list[str]:
-    """The command line that trains a committed config on local files."""
-    validation = folder / name / "validation.parquet"
+def train_command(name: str, folder: Path, real_folder: Path) -> list[str]:
+    """The command line that trains a committed config on local files, with `folder` for their place."""
+    has_validation = (real_folder / name / "validation.parquet").exists()
     data = {
         "train": folder / name / "train.parquet",
-        "validation": validation if validation.exists() else "null",
+        "validation": folder / name / "validation.parquet" if has_validation else "null",
         "test": folder / name / "test.parquet",
         "label_column": "label",
     }
