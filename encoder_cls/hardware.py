@@ -17,8 +17,8 @@ def resolve_device(name: str) -> torch.device:
     """
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    kind, _, index = name.partition(":")
-    if kind not in {"cpu", "cuda"} or (index and (kind == "cpu" or not index.isdecimal())):
+    kind, colon, index = name.partition(":")
+    if kind not in {"cpu", "cuda"} or (colon and (kind == "cpu" or not index.isdecimal())):
         raise ConfigError(f"--device {name}: known devices are auto, cpu, cuda and cuda:N")
     if kind == "cuda" and int(index or 0) >= torch.cuda.device_count():
         raise ConfigError(

@@ -125,7 +125,7 @@ def test_every_command_of_the_readme_parses():
     root = typer.main.get_command(app)
     for name, *arguments in commands:
         config = root.commands[name].make_context(name, arguments).params.get("config")
-        assert config is None or config.parts[0] != "configs" or (REPOSITORY / config).is_file()
+        assert config is None or Path(config).parts[0] != "configs" or (REPOSITORY / config).is_file()
 
 
 # ---------------------------------------------------------------- train

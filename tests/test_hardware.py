@@ -1,0 +1,63 @@
+"""Devices and precisions by name."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from encoder_cls.errors import ConfigError
+from encoder_cls.hardware import environment, resolve_device, resolve_precision
+
+CPU = torch.device("cpu")
+PROBES = ["_is_amx_tile_supported", "_is_avx512_bf16_supported"]
+
+
+@pytest.mark.parametrize("name", ["tpu", "cpu:1", "cuda:x", "cuda:", "cuda:99", ""])
+def test_a_device_that_is_not_here_is_refused(name, monkeypatch):
+    """Unknown names, and numbers beyond what the machine has, are usage errors."""
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    with pytest.raises(ConfigError, match="--device"):
+        resolve_device(name)
+
+
+@pytest.mark.parametrize(("name", "expected"), [("cpu", "cpu"), ("cuda", "cuda"), ("cuda:1", "cuda:1")])
+def test_devices_are_found_by_name(name, expected, monkeypatch):
+    """A device that the machine has is taken."""
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert resolve_device(name) == torch.device(expected)
+
+
+@pytest.mark.parametrize("has_gpu", [False, True])
+def test_auto_prefers_a_gpu(has_gpu, monkeypatch):
+    """The default is the fastest device there is."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: has_gpu)
+    assert resolve_device("auto").type == ("cuda" if has_gpu else "cpu")
+
+
+@pytest.mark.parametrize("supported", [(), PROBES[:1], PROBES[1:], None])
+def test_auto_precision_follows_the_processor(supported, monkeypatch):
+    """bfloat16 where one of the probes says yes; float32 where none does, or torch has no such probe."""
+    for probe in PROBES:
+        if supported is None:
+            monkeypatch.delattr(torch.cpu, probe, raising=False)
+        else:
+            monkeypatch.setattr(torch.cpu, probe, lambda probe=probe: probe in supported, raising=False)
+    assert resolve_precision("auto", CPU) == (torch.bfloat16 if supported else torch.float32)
+    assert resolve_precision("bfloat16", CPU) == torch.bfloat16
+    assert resolve_precision("float32", CPU) == torch.float32
+
+
+@pytest.mark.parametrize(("capability", "expected"), [((7, 5), torch.float32), ((9, 0), torch.bfloat16)])
+def test_auto_precision_follows_the_gpu(capability, expected, monkeypatch):
+    """GPUs have fast bfloat16 since compute capability 8.0."""
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    assert resolve_precision("auto", torch.device("cuda")) == expected
+
+
+def test_the_environment_names_what_changes_the_last_digits():
+    """Version, processor, threads and precision are recorded."""
+    facts = environment(CPU, torch.bfloat16)
+    assert facts["torch"] == torch.__version__
+    assert facts["threads"] == torch.get_num_threads()
+    assert facts["precision"] == "bfloat16"
+    assert facts["cpu_capability"]
