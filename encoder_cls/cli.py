@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn, cast
 
 import typer
 
-from encoder_cls.errors import ConfigError, EncoderClsError
+from encoder_cls.errors import ConfigError, EncoderClsError, StoppedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -192,7 +192,7 @@ def main() -> NoReturn:
             traceback.print_exc()
         message, code = _explained(error)
         if message:
-            _note(f"error: {message}")
+            _note(message if isinstance(error, StoppedError) else f"error: {message}")
     sys.exit(code)
 
 
