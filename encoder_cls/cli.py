@@ -33,7 +33,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     help="Train a Transformer-encoder text classifier from scratch on your own labelled text.",
-    epilog="Start with: encoder-cls train (bundled example data, about a minute on 2 cores)",
+    epilog="Start with: encoder-cls train (bundled example data, well under a minute on 2 cores)",
 )
 
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.", metavar="DEVICE")]
@@ -250,7 +250,7 @@ def _stop_signals() -> Iterator[Callable[[], int | None]]:
 
 def _described(preparation: Preparation) -> Iterator[str]:
     """What will be trained on what, in a few lines."""
-    dataset, config, facts = preparation.dataset, preparation.config, preparation.facts()
+    dataset, config, facts = preparation.dataset, preparation.config, preparation.facts
     test = f", {len(dataset.test):,} test" if dataset.test else ""
     yield (
         f"data: {len(dataset.train):,} training, {len(dataset.validation):,} validation{test} texts, "
@@ -261,9 +261,8 @@ def _described(preparation: Preparation) -> Iterator[str]:
         f"texts cut at {config.model.max_seq_len} tokens {facts['truncated_fraction']:.1%}, padding "
         f"{facts['padding_fraction']:.1%}"
     )
-    parameters = sum(parameter.numel() for parameter in preparation.new_model().parameters())
     shape = f"{config.model.num_layers} layers of width {config.model.d_model}"
-    yield f"model: {shape}, {parameters:,} parameters"
+    yield f"model: {shape}, {preparation.num_parameters:,} parameters"
     yield (
         f"steps: {preparation.steps_per_epoch:,} an epoch, {preparation.total_steps:,} in {config.train.epochs} epochs"
     )

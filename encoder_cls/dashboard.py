@@ -16,7 +16,7 @@ from torch.utils.tensorboard import SummaryWriter
 
 from encoder_cls.storage import naming, write_file
 
-# Loss, accuracy and so on of all splits share one chart; these are of the training itself.
+# Charts in which curves of several splits or scores are to be seen together.
 LAYOUT = {
     "overview": {
         "loss": ["Multiline", ["train/loss", "validation/loss"]],

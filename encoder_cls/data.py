@@ -55,6 +55,11 @@ class Dataset:
     validation: Split
     test: Split | None
 
+    @property
+    def reported(self) -> tuple[str, Split]:
+        """Name and examples of the split that a final report is on: test, else validation."""
+        return ("test", self.test) if self.test else ("validation", self.validation)
+
 
 def load_dataset(config: DataConfig, *, seed: int) -> Dataset:
     """Read all splits that the config names, and hold out a validation split where none is named.

@@ -237,7 +237,7 @@ def evaluate_run(path: Path, *, data: str | None, warn: Callable[[str], None]) -
         split = load_split(data, config, classifier.label_names)
         return evaluate(classifier, split, name=data, train=train)[0]
     assert dataset is not None
-    name, split = ("test", dataset.test) if dataset.test else ("validation", dataset.validation)
+    name, split = dataset.reported
     report, logits = evaluate(classifier, split, name=name, train=train)
     try:
         write_report(run.eval, report, split, logits)

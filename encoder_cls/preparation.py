@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from tokenizers import Tokenizer
@@ -49,6 +50,13 @@ class Preparation:
             self.config.model, vocab_size=self.vocab_size, num_classes=len(self.dataset.label_names)
         )
 
+    @property
+    def num_parameters(self) -> int:
+        """Numbers to learn; counted on a model without memory."""
+        with torch.device("meta"):
+            return sum(parameter.numel() for parameter in self.new_model().parameters())
+
+    @cached_property
     def facts(self) -> dict[str, float]:
         """What the data looks like to the model: fractions of texts cut, of tokens unknown, of padding."""
         lengths, batches = self.train_texts.lengths, self.schedule.batches_per_epoch

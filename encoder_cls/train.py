@@ -150,7 +150,7 @@ class _Training:
             config_text=config.to_yaml(),
         )
         if not checkpoint:
-            self.dashboard.log(0, "train", preparation.facts())
+            self.dashboard.log(0, "train", preparation.facts)
 
     def events(self) -> Iterator[Event]:
         """Steps and validations until the last step, or until patience runs out; then the final report."""
@@ -289,7 +289,7 @@ class _Training:
         """Report on the best weights, and write the model card as the sign that the run is complete."""
         dataset = self.preparation.dataset
         best = load_classifier(self.run.model, device=str(self.device))
-        name, split = ("test", dataset.test) if dataset.test else ("validation", dataset.validation)
+        name, split = dataset.reported
         report, logits = evaluate(
             best,
             split,

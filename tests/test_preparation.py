@@ -31,7 +31,7 @@ def test_the_tokenizer_knows_the_training_texts_only(tmp_path):
     preparation = prepared(tmp_path)
     assert preparation.tokenizer.token_to_id("word") is not None
     assert preparation.tokenizer.token_to_id("unseen") is None
-    assert preparation.facts()["unknown_fraction"] == 0.25
+    assert preparation.facts["unknown_fraction"] == 0.25
 
 
 @pytest.mark.parametrize(("many", "expected"), [(1, 5), (2, 3), (5, 1), (9, 1)])
@@ -46,7 +46,7 @@ def test_steps_are_counted_in_updates(tmp_path, many, expected):
 def test_facts_are_measured_on_the_texts(tmp_path):
     """Cut texts and padding are counted, as a slow loop counts them."""
     preparation = prepared(tmp_path, max_seq_len=4)
-    facts, texts, schedule = preparation.facts(), preparation.train_texts, preparation.schedule
+    facts, texts, schedule = preparation.facts, preparation.train_texts, preparation.schedule
     words = [len(text.split()) + 1 for text in preparation.dataset.train.texts]
     assert facts["truncated_fraction"] == sum(length > 4 for length in words) / 10
     padded = sum(max(texts.lengths[i] for i in schedule.indices(b)) * len(schedule.indices(b)) for b in range(5))
@@ -60,3 +60,10 @@ def test_the_first_weights_depend_on_the_seed_alone(tmp_path):
     torch.randn(7)
     other = preparation.new_model().state_dict()
     assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_parameters_are_counted_without_changing_the_first_weights(tmp_path):
+    """The count is that of the real model."""
+    preparation = prepared(tmp_path)
+    assert preparation.num_parameters == sum(p.numel() for p in preparation.new_model().parameters())
+    assert {p.device.type for p in preparation.new_model().parameters()} == {"cpu"}
