@@ -7,12 +7,14 @@ goes on with exactly the batch that would have come next, and nothing has to be 
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from encoder_cls.model import Spelling
 from encoder_cls.tokenizer import CLS_ID, PAD_ID, UNK_ID, TokenizedTexts
 
 Indices = NDArray[np.int64]
@@ -20,6 +22,10 @@ Indices = NDArray[np.int64]
 # Lengths within 1/16 of each other count as equal: enough to mix neighbours anew in each epoch, while
 # padding stays a few percent.
 LENGTH_TOLERANCE = 1 / 16
+
+# How often a text is varied in which way.
+VARIANTS = {"whole": 0.1, "shortened": 0.3, "part": 0.3, "spliced": 0.3}
+MOST_DELETED = 0.4  # of the words of a shortened text
 
 
 class BatchSchedule:
@@ -80,14 +86,74 @@ def cut(sorted_lengths: NDArray[np.int64], *, batch_size: int, batch_tokens: int
     return np.array(cuts)
 
 
-def pad(texts: TokenizedTexts, indices: Indices) -> tuple[Tensor, Tensor]:
-    """The tokens of some texts as `input_ids` (B, T) and `attention_mask` (B, T), True on real tokens."""
+class Batch(NamedTuple):
+    """What the model is given; `model(*batch)`."""
+
+    input_ids: Tensor
+    attention_mask: Tensor
+    spelling: Spelling
+
+    def to(self, device: torch.device) -> Batch:
+        """The same on a device."""
+        return Batch(
+            self.input_ids.to(device),
+            self.attention_mask.to(device),
+            Spelling(*(tensor.to(device) for tensor in self.spelling)),
+        )
+
+
+def pad(texts: TokenizedTexts, indices: Indices) -> Batch:
+    """Some texts as one batch, (B, T) with T the longest of them."""
     lengths = texts.lengths[indices]
-    places = np.arange(lengths.max())
-    mask = places < lengths[:, None]
+    places = np.arange(lengths.sum()) + np.repeat(texts.offsets[indices] - (np.cumsum(lengths) - lengths), lengths)
+    return gather(texts, places, lengths)
+
+
+def gather(texts: TokenizedTexts, places: Indices, lengths: Indices) -> Batch:
+    """A batch of any tokens of some texts: the first `lengths[0]` of `places` make its first sequence, and so on."""
+    mask = np.arange(lengths.max()) < lengths[:, None]
     input_ids = np.full(mask.shape, PAD_ID, dtype=np.int64)
-    input_ids[mask] = texts.input_ids[(texts.offsets[indices][:, None] + places)[mask]]
-    return torch.from_numpy(input_ids), torch.from_numpy(mask)
+    input_ids[mask] = texts.input_ids[places]
+    distinct, rows = np.unique(texts.words[places], return_inverse=True)
+    words = np.zeros(mask.shape, dtype=np.int64)
+    words[mask] = rows
+    spellings = texts.spellings.take(distinct)
+    spelling = Spelling(*map(torch.from_numpy, (words, spellings.ngrams, spellings.offsets)))
+    return Batch(torch.from_numpy(input_ids), torch.from_numpy(mask), spelling)
+
+
+def vary(texts: TokenizedTexts, indices: Indices, random: np.random.Generator) -> tuple[Indices, Indices]:
+    """Variants of some texts, none longer than the longest of them, as `places` and `lengths` for `gather`.
+
+    A text becomes one of: itself; itself without some words; a part of it; a part of it followed by a part
+    of another text of the batch. What they mean is for a teacher to say.
+    """
+    pieces: list[Indices] = []
+    longest = int(texts.lengths[indices].max())
+    choices = random.choice(len(VARIANTS), size=len(indices), p=list(VARIANTS.values()))
+    for index, choice in zip(indices, choices, strict=True):
+        first = texts.offsets[index]
+        words = np.arange(first + 1, texts.offsets[index + 1])
+        match list(VARIANTS)[choice]:
+            case "shortened":
+                words = words[random.random(len(words)) >= random.uniform(0, MOST_DELETED)]
+            case "part":
+                words = _part(words, random)
+            case "spliced":
+                other = random.choice(indices)
+                others = _part(np.arange(texts.offsets[other] + 1, texts.offsets[other + 1]), random)
+                words = np.concatenate([_part(words, random), others])[: longest - 1]
+        pieces.append(np.concatenate([[first], words]))  # [CLS] stays first
+    return np.concatenate(pieces), np.array([len(piece) for piece in pieces])
+
+
+def _part(words: Indices, random: np.random.Generator) -> Indices:
+    """Any number of consecutive words, one at least where there are any."""
+    if len(words) == 0:
+        return words
+    length = random.integers(1, len(words) + 1)
+    start = random.integers(0, len(words) - length + 1)
+    return words[start : start + length]
 
 
 def drop_words(input_ids: Tensor, *, fraction: float) -> Tensor:

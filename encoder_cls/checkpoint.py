@@ -2,7 +2,7 @@
 
     checkpoints/step-120/
       model.safetensors       weights
-      optimizer.safetensors   AdamW's moments, by parameter name
+      optimizer.safetensors   Adam's moments, by parameter name
       state.json              step, best score, running sums, and the facts that exactness depends on
       manifest.json           size and SHA-256 of the other three
 
@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -39,15 +40,19 @@ class TrainingState:
     """The few numbers that, with weights and moments, decide how training goes on.
 
     Attributes:
-        step: optimizer steps done.
+        step: optimizer steps done, in all stages.
+        stage: which encoder is being trained, counted from 0; the last is the model, those before it teachers.
+        stage_start: the step at which its training began.
         validated_step: the step of the last validation.
-        best_score: the best validation score so far and what breaks a tie; none before the first.
+        best_score: the stage's best validation score so far and what breaks a tie; none before the first.
         best_step: when it was reached.
         stale_validations: validations since then.
         sums: running sums of the metrics that have not been logged yet.
     """
 
     step: int = 0
+    stage: int = 0
+    stage_start: int = 0
     validated_step: int = 0
     best_score: tuple[float, float] | None = None
     best_step: int = 0
@@ -64,19 +69,22 @@ class Checkpoint:
     model: dict[str, Tensor]
     optimizer: dict[str, Tensor]
 
-    def restore(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-        """Put weights and moments into a model and an optimizer of the same shape."""
+    def restore(self, model: nn.Module, optimizers: Sequence[torch.optim.Optimizer]) -> None:
+        """Put weights and moments into a model and its optimizers of the same shapes."""
         model.load_state_dict(self.model)
         parameters = dict(model.named_parameters())
+        owner = {p: optimizer for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]}
         for key, tensor in self.optimizer.items():
             moment, _, name = key.partition("|")
-            optimizer.state[parameters[name]][moment] = tensor.to(parameters[name].device)
+            # A count is a tensor to AdamW and a number to SparseAdam, which needs it exact.
+            value = tensor.to(parameters[name].device) if tensor.is_floating_point() else int(tensor)
+            owner[parameters[name]].state[parameters[name]][moment] = value
 
 
 def save_checkpoint(
     folder: Path,
     model: nn.Module,
-    optimizer: torch.optim.Optimizer,
+    optimizers: Sequence[torch.optim.Optimizer],
     state: TrainingState,
     *,
     facts: dict[str, Any],
@@ -89,9 +97,10 @@ def save_checkpoint(
     """
     names: dict[Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
     moments = {
-        f"{key}|{names[parameter]}": tensor.detach().cpu().contiguous()
-        for parameter, tensors in optimizer.state.items()
-        for key, tensor in tensors.items()
+        f"{key}|{names[parameter]}": torch.as_tensor(value).detach().cpu().contiguous()
+        for optimizer in optimizers
+        for parameter, values in optimizer.state.items()
+        for key, value in values.items()
     }
     weights = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
     files = {

@@ -2,7 +2,7 @@
 
     config.json         architecture, class names, hash of the tokenizer
     tokenizer.json      Hugging Face tokenizers format
-    model.safetensors   weights, with the hashes of the config and of themselves in the header
+    model.safetensors   weights; in the header their temperature, and the hashes of the config and of themselves
     README.md           model card, written when training has finished
 
 A running training replaces only `model.safetensors`, in one atomic rename. So whoever loads the folder at
@@ -16,17 +16,17 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import safetensors
 import safetensors.torch
 import torch
-from numpy.typing import NDArray
 from pydantic import ValidationError
 from tokenizers import Tokenizer
 
 from encoder_cls.batching import by_length, pad
+from encoder_cls.calibration import Logits, softmax
 from encoder_cls.config import ModelConfig
 from encoder_cls.errors import ConfigError, EncoderClsError
 from encoder_cls.hardware import resolve_device
@@ -35,10 +35,8 @@ from encoder_cls.storage import naming, sha256, to_json, write_file
 from encoder_cls.tokenizer import TokenizedTexts, parse_tokenizer, tokenize
 
 CONFIG_FILE, TOKENIZER_FILE, WEIGHTS_FILE = "config.json", "tokenizer.json", "model.safetensors"
-FORMAT, FORMAT_VERSION = "encoder-cls", 1
+FORMAT, FORMAT_VERSION = "encoder-cls", 2
 LARGEST_HEADER = 1 << 20  # bytes; the header of a real model of 1,000 layers is a tenth of that
-
-Logits = NDArray[np.float32]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,15 +63,26 @@ class Prediction:
 
 
 class Classifier:
-    """A trained encoder with its tokenizer and class names."""
+    """A trained encoder with its tokenizer and class names.
+
+    Attributes:
+        temperature: what logits are divided by, so that probabilities are as often right as they say.
+    """
 
     def __init__(
-        self, model: EncoderClassifier, tokenizer: Tokenizer, config: ModelConfig, label_names: Sequence[str]
+        self,
+        model: EncoderClassifier,
+        tokenizer: Tokenizer,
+        config: ModelConfig,
+        label_names: Sequence[str],
+        *,
+        temperature: float = 1.0,
     ) -> None:
         self.model = model
         self.tokenizer = tokenizer
         self.config = config
         self.label_names = tuple(label_names)
+        self.temperature = temperature
 
     def predict(self, texts: Sequence[str], *, batch_tokens: int = 8192) -> list[Prediction]:
         """Classify texts, any number and any length of them; the order is kept.
@@ -83,7 +92,7 @@ class Classifier:
             batch_tokens: the most tokens in a batch, padding counted: memory against speed.
         """
         tokenized = self.tokenize(texts)
-        logits = compute_logits(self.model, tokenized, batch_tokens=batch_tokens)
+        logits = self.logits(tokenized, batch_tokens=batch_tokens)
         return [
             Prediction(
                 label=self.label_names[row.argmax()],
@@ -98,6 +107,13 @@ class Classifier:
     def tokenize(self, texts: Sequence[str]) -> TokenizedTexts:
         """Token ids of texts, cut at the longest that the classifier reads."""
         return tokenize(self.tokenizer, texts, max_seq_len=self.config.max_seq_len)
+
+    def logits(
+        self, texts: TokenizedTexts, *, batch_tokens: int, after_batch: Callable[[], None] | None = None
+    ) -> Logits:
+        """Calibrated logits of all texts, (texts, classes); arguments as in `compute_logits`."""
+        logits = compute_logits(self.model, texts, batch_tokens=batch_tokens, after_batch=after_batch)
+        return logits / np.float32(self.temperature)
 
     def save(self, folder: Path) -> None:
         """Write the folder, or replace the weights of the same classifier in it.
@@ -123,7 +139,7 @@ class Classifier:
             if not unchanged:
                 write_file(path, content)
         weights = {name: tensor.detach().cpu().contiguous() for name, tensor in self.model.state_dict().items()}
-        write_file(folder / WEIGHTS_FILE, safetensors.torch.save(weights, _header(config, weights)))
+        write_file(folder / WEIGHTS_FILE, safetensors.torch.save(weights, _header(config, weights, self.temperature)))
 
 
 def load_classifier(path: str | Path, *, device: str = "auto") -> Classifier:
@@ -179,19 +195,12 @@ def compute_logits(
     try:
         with torch.inference_mode():
             for indices in by_length(texts.lengths, batch_tokens=batch_tokens):
-                input_ids, attention_mask = (tensor.to(device) for tensor in pad(texts, indices))
-                logits[indices] = model(input_ids, attention_mask).cpu().numpy()
+                logits[indices] = model(*pad(texts, indices).to(device)).cpu().numpy()
                 if after_batch:
                     after_batch()
     finally:
         model.train(was_training)
     return logits
-
-
-def softmax(logits: Logits) -> NDArray[np.float64]:
-    """Probabilities of logits along the last axis."""
-    exponents = np.exp(logits.astype(np.float64) - logits.max(axis=-1, keepdims=True))
-    return cast("NDArray[np.float64]", exponents / exponents.sum(axis=-1, keepdims=True))
 
 
 def hash_tensors(tensors: dict[str, torch.Tensor]) -> str:
@@ -219,14 +228,15 @@ def _load(folder: Path, device: torch.device) -> Classifier:
     if header.get("config_sha256") != sha256(config_bytes):
         raise ValueError(f"{WEIGHTS_FILE} and {CONFIG_FILE} do not belong together")
     weights = safetensors.torch.load(weights_bytes)
-    if header != _header(config_bytes, weights):
+    temperature = float(header["temperature"])
+    if header != _header(config_bytes, weights, temperature) or not 0 < temperature < np.inf:
         raise ValueError(f"{WEIGHTS_FILE} has changed since it was written")
     architecture = ModelConfig.model_validate(config["architecture"])
     label_names = [config["id2label"][str(number)] for number in range(len(config["id2label"]))]
     model = EncoderClassifier(architecture, vocab_size=config["vocab_size"], num_classes=len(label_names))
     model.load_state_dict(weights)
     tokenizer = parse_tokenizer(tokenizer_bytes.decode())
-    return Classifier(model.to(device).eval(), tokenizer, architecture, label_names)
+    return Classifier(model.to(device).eval(), tokenizer, architecture, label_names, temperature=temperature)
 
 
 def _read(path: Path) -> bytes:
@@ -238,9 +248,14 @@ def _read(path: Path) -> bytes:
         raise ValueError(f"{path.name} cannot be read: {error.strerror}") from None
 
 
-def _header(config: bytes, weights: dict[str, torch.Tensor]) -> dict[str, str]:
-    """What a weights file says of itself."""
-    return {"format": "pt", "config_sha256": sha256(config), "weights_sha256": hash_tensors(weights)}
+def _header(config: bytes, weights: dict[str, torch.Tensor], temperature: float) -> dict[str, str]:
+    """What a weights file says of itself; the temperature belongs to these weights alone."""
+    return {
+        "format": "pt",
+        "config_sha256": sha256(config),
+        "weights_sha256": hash_tensors(weights | {"temperature": torch.tensor(temperature, dtype=torch.float64)}),
+        "temperature": repr(temperature),
+    }
 
 
 def _weights_header(content: bytes) -> dict[str, Any]:

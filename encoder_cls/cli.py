@@ -263,9 +263,12 @@ def _described(preparation: Preparation) -> Iterator[str]:
     )
     shape = f"{config.model.num_layers} layers of width {config.model.d_model}"
     yield f"model: {shape}, {preparation.num_parameters:,} parameters"
-    yield (
-        f"steps: {preparation.steps_per_epoch:,} an epoch, {preparation.total_steps:,} in {config.train.epochs} epochs"
-    )
+    recipe = preparation.recipe
+    encoders = f"{recipe.teachers} encoder{'s' * (recipe.teachers > 1)} ({recipe.teacher_length.epochs} epochs each)"
+    teachers = [encoders] if recipe.teachers else []
+    teachers += ["a linear model"] if recipe.linear else []
+    learnt = f", learning from {' and '.join(teachers)}" if teachers else ""
+    yield f"steps: {preparation.total_steps:,} in all; {recipe.length.epochs} epochs{learnt}"
 
 
 def _show_training(events: Iterator[Event], run: Path) -> None:
@@ -273,7 +276,7 @@ def _show_training(events: Iterator[Event], run: Path) -> None:
     from tqdm import tqdm
 
     from encoder_cls.evaluate import report_text
-    from encoder_cls.train import Finished, Started, Stepped, Validated
+    from encoder_cls.train import Finished, StageStarted, Started, Stepped, Validated
 
     started = next(events, None)
     if not isinstance(started, Started):
@@ -282,6 +285,7 @@ def _show_training(events: Iterator[Event], run: Path) -> None:
         _note(f"warning: {note}")
     _note(f"training in {run}" + (f", going on after step {started.step}" if started.step else ""))
     on_terminal, last_line = sys.stderr.isatty(), time.monotonic()
+    stage = ""
     with tqdm(
         total=started.total_steps, initial=started.step, unit="step", disable=not on_terminal, dynamic_ncols=True
     ) as bar:
@@ -293,15 +297,27 @@ def _show_training(events: Iterator[Event], run: Path) -> None:
                         numbers = f"loss {event.values['loss']:.3f}, {event.values['tokens_per_s']:,.0f} tokens/s"
                         bar.set_postfix_str(numbers)
                         if not on_terminal and time.monotonic() - last_line > SECONDS_BETWEEN_LINES:
-                            _note(f"epoch {event.epoch:5.1f}  step {event.step:6d} of {started.total_steps}: {numbers}")
+                            where = f"{stage:9}  epoch {event.epoch:5.1f}  step {event.step:6d}"
+                            _note(f"{where} of {started.total_steps}: {numbers}")
                             last_line = time.monotonic()
+                case StageStarted():
+                    stage = event.stage.name
+                    bar.set_description(stage)
+                    bar.update(event.step - bar.n)
+                    if event.teachers:
+                        bar.write(
+                            f"teachers together: validation accuracy {event.teachers.validation_accuracy:.4f} "
+                            f"(the linear model counts {event.teachers.linear_weight:.0%})",
+                            file=sys.stderr,
+                        )
                 case Validated():
-                    scores = event.metrics
-                    bar.write(
-                        f"epoch {event.epoch:5.1f}  step {event.step:6d}  validation loss {scores.loss:.4f}  "
-                        f"accuracy {scores.accuracy:.4f}  macro-F1 {scores.macro_f1:.4f}{'  best' * event.is_best}",
-                        file=sys.stderr,
-                    )
+                    if event.is_best:
+                        scores, where = event.metrics, f"{stage:9}  epoch {event.epoch:5.1f}"
+                        bar.write(
+                            f"{where}  step {event.step:6d}: validation loss {scores.loss:.4f}  "
+                            f"accuracy {scores.accuracy:.4f}  macro-F1 {scores.macro_f1:.4f}",
+                            file=sys.stderr,
+                        )
                     last_line = time.monotonic()
                 case Finished():
                     bar.close()

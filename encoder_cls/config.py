@@ -19,6 +19,7 @@ from pydantic import (
     ConfigDict,
     Field,
     NonNegativeFloat,
+    NonNegativeInt,
     PositiveFloat,
     PositiveInt,
     ValidationError,
@@ -110,7 +111,7 @@ class ModelConfig(Section):
     """Attention heads a layer; divides d_model."""
     d_ff: PositiveInt = 512
     """Inner width of the feed-forward network."""
-    max_seq_len: Annotated[int, Field(ge=2)] = 256
+    max_seq_len: Annotated[int, Field(ge=2)] = 512
     """The most tokens of a text that are read, `[CLS]` counted; the rest is cut off and reported."""
     norm: Literal["pre", "post"] = "pre"
     """`pre`: LayerNorm before each sublayer and once at the end; `post`: after each residual sum."""
@@ -118,6 +119,10 @@ class ModelConfig(Section):
     """The non-linearity of the feed-forward network: `relu` or `gelu`."""
     positions: Literal["sinusoidal", "learned", "none"] = "sinusoidal"
     """How the model is told a token's place: `sinusoidal`, `learned` or `none`."""
+    char_ngram_buckets: NonNegativeInt = 32_768
+    """Rows of the table of character n-grams, through which unknown words are read; 0: none."""
+    bigram_buckets: NonNegativeInt = 32_768
+    """Rows of the table of pairs of neighbouring tokens; 0: none."""
     dropout: Fraction = 0.1
     """Dropout on the embeddings, on each sublayer's output and inside the feed-forward network."""
     head_dropout: Fraction = 0.1
@@ -132,11 +137,22 @@ class ModelConfig(Section):
         return self
 
 
+class DistillationConfig(Section):
+    """Teachers, which are trained first and whose joint opinion the model then learns; with neither, labels alone."""
+
+    teachers: NonNegativeInt | Literal["auto"] = "auto"
+    """Encoders trained first, each from its own seed; `auto`: 3, or 2 where there is much text; 0: none."""
+    linear: bool = True
+    """Whether a linear model of word and character n-grams is one more teacher."""
+    epochs: PositiveInt | Literal["auto"] = "auto"
+    """Passes over the training texts of each teacher, at most; `auto`: the fewer the more text there is."""
+
+
 class TrainConfig(Section):
     """How the weights are found."""
 
-    epochs: PositiveInt = 8
-    """Passes over the training texts, at most (see patience)."""
+    epochs: PositiveInt | Literal["auto"] = "auto"
+    """Passes over the training texts, at most (see patience); `auto`: the fewer the more text there is."""
     batch_size: PositiveInt = 64
     """The most texts in a batch."""
     batch_tokens: PositiveInt = 8192
@@ -152,7 +168,7 @@ class TrainConfig(Section):
     max_grad_norm: PositiveFloat = 1.0
     """Gradients longer than this are scaled down to it."""
     label_smoothing: Fraction = 0.1
-    """The part of the target probability that is spread evenly over all classes."""
+    """The part of the target probability that is spread evenly over all classes; not where teachers spread it."""
     word_dropout: Fraction = 0.25
     """The part of the words replaced by `[UNK]` in training, so that unknown words are known to be unknown."""
     class_weights: Literal["none", "balanced"] | dict[str, PositiveFloat] = "none"
@@ -162,7 +178,7 @@ class TrainConfig(Section):
     patience: PositiveInt | None = 3
     """Stop after this many validations without a better score; null: never."""
     validate_every: PositiveInt | None = None
-    """Steps between validations; null: at the end of each epoch."""
+    """Steps between validations; null: at the end of each epoch, or of every few where epochs are short."""
     checkpoint_every: PositiveInt | None = None
     """Steps between further checkpoints, besides the one after each validation; null: no more."""
     keep_checkpoints: PositiveInt = 2
@@ -183,9 +199,10 @@ class Config(Section):
     data: DataConfig
     tokenizer: TokenizerConfig = TokenizerConfig()
     model: ModelConfig = ModelConfig()
+    distillation: DistillationConfig = DistillationConfig()
     train: TrainConfig = TrainConfig()
 
-    @field_validator("data", "tokenizer", "model", "train", mode="before")
+    @field_validator("data", "tokenizer", "model", "distillation", "train", mode="before")
     @classmethod
     def _empty_section(cls, value: Any) -> Any:
         return {} if value is None else value  # `model:` with nothing under it is YAML for null
@@ -348,4 +365,4 @@ def _nearest(path: list[str]) -> str:
         if path[-1] in getattr(field.annotation, "model_fields", {})
     ]
     nearest = homes or difflib.get_close_matches(path[-1], section.model_fields, n=1, cutoff=0.5)
-    return f"; did you mean {nearest[0]}?" if nearest else f"; known: {', '.join(section.model_fields)}"
+    return f"; did you mean {' or '.join(nearest)}?" if nearest else f"; known: {', '.join(section.model_fields)}"

@@ -34,15 +34,20 @@ class Dashboard:
     Args:
         metrics_file: where the rows go.
         tensorboard: the folder for TensorBoard's event files.
-        resume_after: for each split the step after which it goes on; what was logged later is removed.
-            None: a new run.
+        resume_after: for each split (that of a teacher as `teacher-1/train`: for its last part) the step after
+            which it goes on; what was logged later is removed. None: a new run.
         config_text: the resolved config, shown as text.
     """
 
     def __init__(
         self, *, metrics_file: Path, tensorboard: Path, resume_after: dict[str, int] | None, config_text: str
     ) -> None:
-        kept = [row for row in read_metrics(metrics_file) if row["step"] <= (resume_after or {}).get(row["split"], -1)]
+        last_steps = resume_after or {}
+        kept = [
+            row
+            for row in read_metrics(metrics_file)
+            if row["step"] <= last_steps.get(row["split"].rpartition("/")[2], -1)
+        ]
         write_file(metrics_file, "".join(_line(row) for row in kept).encode())
         shutil.rmtree(tensorboard, ignore_errors=True)
         with naming(metrics_file):

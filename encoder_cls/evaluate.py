@@ -17,7 +17,8 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from encoder_cls.classifier import Classifier, Logits, compute_logits, load_classifier, softmax
+from encoder_cls.calibration import Logits, softmax
+from encoder_cls.classifier import Classifier, load_classifier
 from encoder_cls.config import DataConfig
 from encoder_cls.data import Dataset, Split, load_dataset, load_split
 from encoder_cls.errors import ConfigError, DataError, EncoderClsError
@@ -198,7 +199,7 @@ def evaluate(
         The report and the logits, (texts, classes), from which it was made.
     """
     tokenized = classifier.tokenize(split.texts)
-    logits = compute_logits(classifier.model, tokenized, batch_tokens=batch_tokens, after_batch=after_batch)
+    logits = classifier.logits(tokenized, batch_tokens=batch_tokens, after_batch=after_batch)
     report = Report(
         split=name,
         label_names=classifier.label_names,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from importlib.metadata import version
 
 import torch
 
@@ -43,6 +44,8 @@ def environment(device: torch.device, precision: torch.dtype) -> dict[str, str |
     """The facts that change the last bits of a result from one machine to another."""
     return {
         "torch": torch.__version__,
+        "scikit-learn": version("scikit-learn"),
+        "scipy": version("scipy"),
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine(),
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
         "threads": torch.get_num_threads(),

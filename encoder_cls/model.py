@@ -1,4 +1,4 @@
-"""The Transformer encoder classifier: token ids and their mask in, one logit a class out.
+"""The Transformer encoder classifier: tokens and their mask in, one logit a class out.
 
 The encoder of Vaswani et al., "Attention Is All You Need" (2017), https://arxiv.org/abs/1706.03762,
 with three choices: where the norms stand, which activation, which positions. Read from the bottom up:
@@ -6,13 +6,15 @@ with three choices: where the norms stand, which activation, which positions. Re
 `EncoderLayer` = `MultiHeadSelfAttention` + `FeedForward`, each with a residual and a norm.
 
 Shapes are suffixes of names:
-    B batch, T tokens, D d_model, H heads, K width of a head (D / H), F d_ff, C classes.
+    B batch, T tokens, D d_model, H heads, K width of a head (D / H), F d_ff, C classes,
+    W distinct words of a batch, N their character n-grams.
 Masks are True on real tokens, everywhere. No sequence is empty: the tokenizer puts `[CLS]` first.
 """
 
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +22,7 @@ from torch.nn import functional
 
 from encoder_cls.config import ModelConfig
 
+BIGRAM_MULTIPLIER = 1_000_003  # a prime: spreads pairs evenly over the buckets
 INITIAL_STD = 0.02  # of all weights, as in BERT (Devlin et al., 2019), https://arxiv.org/abs/1810.04805
 
 
@@ -91,18 +94,77 @@ def sinusoids(num_positions: int, d_model: int) -> Tensor:
     return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1).float()
 
 
-class InputEmbedding(nn.Module):
-    """Token ids -> vectors: the token's own plus that of its place."""
+class Spelling(NamedTuple):
+    """How the words of a batch are spelt: each distinct word once.
 
-    def __init__(self, config: ModelConfig, *, vocab_size: int) -> None:
+    Attributes:
+        words: (B, T), which of the distinct words each token is; what stands on padding does not matter.
+        ngrams: (N,), hashes of the character n-grams of all distinct words, one word after the other.
+        offsets: (W + 1,), where in `ngrams` each word begins, and the last ends.
+    """
+
+    words: Tensor
+    ngrams: Tensor
+    offsets: Tensor
+
+
+class CharNgramEmbedding(nn.Module):
+    """A vector for each word made of its parts, the mean of those of its character n-grams.
+
+    So a word that training never showed is not nothing: "refunded" is near "refund" (Bojanowski et al.,
+    2017, https://arxiv.org/abs/1607.04606). N-grams share the rows of a table by their hash.
+    """
+
+    def __init__(self, buckets: int, d_model: int) -> None:
         super().__init__()
-        self.tokens = nn.Embedding(vocab_size, config.d_model)
-        self.positions = PositionalEncoding(config)
-        self.dropout = SequenceDropout(config.dropout)
+        self.table = nn.EmbeddingBag(buckets, d_model, mode="mean", sparse=True, include_last_offset=True)
+
+    def forward(self, spelling: Spelling) -> Tensor:
+        """The spelling of a batch -> (B, T, D) vectors."""
+        vectors_WD = self.table(spelling.ngrams % self.table.num_embeddings, spelling.offsets)
+        return functional.embedding(spelling.words, vectors_WD)
+
+
+class BigramEmbedding(nn.Module):
+    """A vector for each pair of neighbours, that of a token and the one before it.
+
+    Pairs share the rows of a table by a hash, as in fastText (Joulin et al., "Bag of Tricks for Efficient
+    Text Classification", 2017, https://arxiv.org/abs/1607.01759). They start at zero: a pair that
+    training never showed adds nothing.
+    """
+
+    def __init__(self, buckets: int, d_model: int) -> None:
+        super().__init__()
+        self.table = nn.Embedding(buckets, d_model, sparse=True)
 
     def forward(self, input_ids_BT: Tensor) -> Tensor:
         """(B, T) ids -> (B, T, D) vectors."""
-        return self.dropout(self.positions(self.tokens(input_ids_BT)))
+        previous_BT = functional.pad(input_ids_BT[:, :-1], (1, 0))
+        return self.table((previous_BT * BIGRAM_MULTIPLIER + input_ids_BT) % self.table.num_embeddings)
+
+
+class InputEmbedding(nn.Module):
+    """Tokens -> vectors: the token's own plus those of its letters, of its neighbour and of its place."""
+
+    def __init__(self, config: ModelConfig, *, vocab_size: int) -> None:
+        super().__init__()
+        # Gradients of tables are sparse: a batch touches few of their rows.
+        self.tokens = nn.Embedding(vocab_size, config.d_model, sparse=True)
+        self.char_ngrams = (
+            CharNgramEmbedding(config.char_ngram_buckets, config.d_model) if config.char_ngram_buckets else None
+        )
+        self.bigrams = BigramEmbedding(config.bigram_buckets, config.d_model) if config.bigram_buckets else None
+        self.positions = PositionalEncoding(config)
+        self.dropout = SequenceDropout(config.dropout)
+
+    def forward(self, input_ids_BT: Tensor, spelling: Spelling | None) -> Tensor:
+        """(B, T) ids and the words' spelling -> (B, T, D) vectors."""
+        x_BTD = self.tokens(input_ids_BT)
+        if self.char_ngrams and spelling:
+            x_BTD = x_BTD + self.char_ngrams(spelling)
+        if self.bigrams:
+            x_BTD = x_BTD + self.bigrams(input_ids_BT)
+        return self.dropout(self.positions(x_BTD))
 
 
 class MultiHeadSelfAttention(nn.Module):
@@ -202,29 +264,32 @@ class Encoder(nn.Module):
         self.final_norm = nn.LayerNorm(config.d_model) if config.norm == "pre" else nn.Identity()
         self.apply(_initialize)
 
-    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+    def forward(self, input_ids: Tensor, attention_mask: Tensor, spelling: Spelling | None = None) -> Tensor:
         """Encode a batch.
 
         Args:
             input_ids: (B, T) integers; what stands on padding does not matter.
             attention_mask: (B, T) booleans, True on real tokens, of which each row has one at least.
+            spelling: how the words are spelt; without it all words are told apart by their ids alone.
 
         Returns:
             (B, T, D) vectors; those on padding mean nothing.
         """
-        return self._run(input_ids, attention_mask, None)
+        return self._run(input_ids, attention_mask, spelling, None)
 
-    def attention_maps(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+    def attention_maps(self, input_ids: Tensor, attention_mask: Tensor, spelling: Spelling | None = None) -> Tensor:
         """Which token looks at which, (layers, B, H, T, T): [layer, text, head, looking, looked at].
 
         As with any call, `eval()` and `torch.inference_mode()` are the caller's to choose.
         """
         maps: list[Tensor] = []
-        self._run(input_ids, attention_mask, maps)
+        self._run(input_ids, attention_mask, spelling, maps)
         return torch.stack(maps)
 
-    def _run(self, input_ids: Tensor, attention_mask: Tensor, maps: list[Tensor] | None) -> Tensor:
-        x_BTD = self.embedding(input_ids)
+    def _run(
+        self, input_ids: Tensor, attention_mask: Tensor, spelling: Spelling | None, maps: list[Tensor] | None
+    ) -> Tensor:
+        x_BTD = self.embedding(input_ids, spelling)
         for layer in self.layers:
             x_BTD = layer(x_BTD, attention_mask, maps)
         return self.final_norm(x_BTD)
@@ -265,18 +330,20 @@ class EncoderClassifier(nn.Module):
         self.encoder = Encoder(config, vocab_size=vocab_size)
         self.head = ClassifierHead(config, num_classes=num_classes)
 
-    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        """(B, T) ids and their mask -> (B, C) logits, always float32."""
-        return self.head(self.encoder(input_ids, attention_mask), attention_mask).float()
+    def forward(self, input_ids: Tensor, attention_mask: Tensor, spelling: Spelling | None = None) -> Tensor:
+        """(B, T) ids, their mask and spelling -> (B, C) logits, always float32."""
+        return self.head(self.encoder(input_ids, attention_mask, spelling), attention_mask).float()
 
-    def log_probabilities(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        """(B, T) ids and their mask -> (B, C) log-probabilities."""
-        return functional.log_softmax(self(input_ids, attention_mask), dim=-1)
+    def log_probabilities(self, input_ids: Tensor, attention_mask: Tensor, spelling: Spelling | None = None) -> Tensor:
+        """(B, T) ids, their mask and spelling -> (B, C) log-probabilities."""
+        return functional.log_softmax(self(input_ids, attention_mask, spelling), dim=-1)
 
 
 def _initialize(module: nn.Module) -> None:
-    """Small normal weights and zero biases."""
-    if isinstance(module, nn.Linear | nn.Embedding):
+    """Small normal weights and zero biases; pairs of neighbours start at zero."""
+    if isinstance(module, nn.Linear | nn.Embedding | nn.EmbeddingBag):
         nn.init.normal_(module.weight, std=INITIAL_STD)
     if isinstance(module, nn.Linear):
         nn.init.zeros_(module.bias)
+    if isinstance(module, BigramEmbedding):
+        nn.init.zeros_(module.table.weight)

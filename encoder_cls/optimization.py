@@ -9,24 +9,30 @@ from torch import nn
 
 from encoder_cls.config import TrainConfig
 
+BETAS = (0.9, 0.98)  # Vaswani et al. (2017): a shorter memory of squares than Adam's default 0.999
 
-def make_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.AdamW:
-    """AdamW (Loshchilov and Hutter, 2019, https://arxiv.org/abs/1711.05101).
 
-    Weight decay pulls only the matrices of linear maps towards zero: biases and norms have to be where
-    they are, and a rare word's embedding would vanish between its occurrences.
+def make_optimizers(model: nn.Module, config: TrainConfig) -> list[torch.optim.Optimizer]:
+    """AdamW (Loshchilov and Hutter, 2019, https://arxiv.org/abs/1711.05101) and, for embeddings, sparse Adam.
+
+    A batch touches few rows of a table, and only these are updated: the time of a step does not grow with
+    the vocabulary. Weight decay pulls only the matrices of linear maps towards zero: biases and norms have to
+    be where they are, and a rare word's embedding would vanish between its occurrences.
     """
-    matrices = {module.weight for module in model.modules() if isinstance(module, nn.Linear)}
-    others = [parameter for parameter in model.parameters() if parameter not in matrices]
-    return torch.optim.AdamW(
-        [
-            {"params": [p for p in model.parameters() if p in matrices], "weight_decay": config.weight_decay},
-            {"params": others, "weight_decay": 0.0},
-        ],
-        lr=config.learning_rate,
-        betas=(0.9, 0.98),  # Vaswani et al. (2017): a shorter memory of squares than Adam's default 0.999
-        fused=True,
-    )
+    tables, matrices, others = [], [], []
+    for module in model.modules():
+        for parameter in module.parameters(recurse=False):
+            if getattr(module, "sparse", False):
+                tables.append(parameter)
+            elif isinstance(module, nn.Linear) and parameter is module.weight:
+                matrices.append(parameter)
+            else:
+                others.append(parameter)
+    groups = [{"params": matrices, "weight_decay": config.weight_decay}, {"params": others, "weight_decay": 0.0}]
+    return [
+        torch.optim.AdamW(groups, lr=config.learning_rate, betas=BETAS, fused=True),
+        torch.optim.SparseAdam(tables, lr=config.learning_rate, betas=BETAS),
+    ]
 
 
 def learning_rate(step: int, *, total_steps: int, config: TrainConfig) -> float:

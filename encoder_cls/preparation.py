@@ -6,70 +6,137 @@ import math
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
 import torch
 from tokenizers import Tokenizer
 
-from encoder_cls.batching import BatchSchedule
-from encoder_cls.config import Config
+from encoder_cls.batching import BatchSchedule, Indices
+from encoder_cls.config import Config, TrainConfig
 from encoder_cls.data import Dataset, load_dataset
 from encoder_cls.errors import ConfigError
 from encoder_cls.model import EncoderClassifier
+from encoder_cls.recipe import Length, Recipe, decide
 from encoder_cls.tokenizer import TokenizedTexts, tokenize, train_tokenizer
 
 
 @dataclass(frozen=True, kw_only=True)
+class Stage:
+    """The training of one encoder.
+
+    Attributes:
+        name: `teacher 1`, `teacher 2`, ..., and last `model`.
+        seed: of its first weights, its batches and its dropout.
+        length: how long it is.
+        learns_from_teachers: or else from the labels.
+        schedule: the batches of all epochs.
+        accumulation_steps: batches of an optimizer step.
+    """
+
+    name: str
+    seed: int
+    length: Length
+    learns_from_teachers: bool
+    schedule: BatchSchedule
+    accumulation_steps: int
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Optimizer steps of one pass."""
+        return math.ceil(self.schedule.batches_per_epoch / self.accumulation_steps)
+
+    @property
+    def total_steps(self) -> int:
+        """Optimizer steps of all epochs."""
+        return self.length.epochs * self.steps_per_epoch
+
+    def batches(self, step: int) -> list[Indices]:
+        """The batches of a step; the last step of an epoch may have fewer, so that no step spans two epochs."""
+        epoch, place = divmod(step, self.steps_per_epoch)
+        first = epoch * self.schedule.batches_per_epoch
+        last = min((place + 1) * self.accumulation_steps, self.schedule.batches_per_epoch)
+        return [self.schedule.indices(first + batch) for batch in range(place * self.accumulation_steps, last)]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Preparation:
-    """The data of a run, tokenized, with its tokenizer and the batches of all its steps."""
+    """The data of a run, tokenized, with its tokenizer and all stages of its training."""
 
     config: Config
     dataset: Dataset
     tokenizer: Tokenizer
     train_texts: TokenizedTexts
     validation_texts: TokenizedTexts
-    schedule: BatchSchedule
+    recipe: Recipe
 
-    @property
-    def steps_per_epoch(self) -> int:
-        """Optimizer steps of one pass over the training texts."""
-        return math.ceil(self.schedule.batches_per_epoch / self.config.train.accumulation_steps)
+    @cached_property
+    def stages(self) -> list[Stage]:
+        """The teachers, then the model."""
+        recipe = self.recipe
+        teachers = [self._stage(f"teacher {i}", i, recipe.teacher_length) for i in range(1, recipe.teachers + 1)]
+        return [*teachers, self._stage("model", 0, recipe.length, learns_from_teachers=recipe.distils)]
 
     @property
     def total_steps(self) -> int:
-        """Optimizer steps of all epochs."""
-        return self.config.train.epochs * self.steps_per_epoch
+        """Optimizer steps of all epochs of all stages."""
+        return sum(stage.total_steps for stage in self.stages)
 
     @property
     def vocab_size(self) -> int:
         """Number of tokens."""
         return self.tokenizer.get_vocab_size()
 
-    def new_model(self) -> EncoderClassifier:
-        """The model with its first weights, a function of the seed."""
-        torch.manual_seed(self.config.seed)
-        return EncoderClassifier(
-            self.config.model, vocab_size=self.vocab_size, num_classes=len(self.dataset.label_names)
-        )
+    def new_model(self, stage: Stage) -> EncoderClassifier:
+        """The model of a stage with its first weights, a function of the seed."""
+        torch.manual_seed(stage.seed)
+        config = self.config.model
+        if stage.learns_from_teachers:
+            # Texts and labels are new each time: dropout would only blur them.
+            config = config.model_copy(update={"dropout": 0.0, "head_dropout": 0.0})
+        return EncoderClassifier(config, vocab_size=self.vocab_size, num_classes=len(self.dataset.label_names))
 
     @property
     def num_parameters(self) -> int:
         """Numbers to learn; counted on a model without memory."""
         with torch.device("meta"):
-            return sum(parameter.numel() for parameter in self.new_model().parameters())
+            return sum(parameter.numel() for parameter in self.new_model(self.stages[-1]).parameters())
 
     @cached_property
     def facts(self) -> dict[str, float]:
         """What the data looks like to the model: fractions of texts cut, of tokens unknown, of padding."""
-        lengths, batches = self.train_texts.lengths, self.schedule.batches_per_epoch
-        padded = sum(lengths[(batch := self.schedule.indices(i))].max() * len(batch) for i in range(batches))
+        lengths, schedule = self.train_texts.lengths, self.stages[-1].schedule
+        batches = [schedule.indices(i) for i in range(schedule.batches_per_epoch)]
+        padded = sum(lengths[batch].max() * len(batch) for batch in batches)
         return {
             "truncated_fraction": self.train_texts.truncated_fraction,
             "unknown_fraction": self.validation_texts.unknown_fraction,
             "padding_fraction": float(1 - lengths.sum() / padded),
         }
 
+    def _stage(self, name: str, number: int, length: Length, *, learns_from_teachers: bool = False) -> Stage:
+        # The model's own seed is the config's; those of its teachers are far from those that a person would try.
+        seed = self.config.seed if number == 0 else int(_mixed(self.config.seed, number))
+        return Stage(
+            name=name,
+            seed=seed,
+            length=length,
+            learns_from_teachers=learns_from_teachers,
+            schedule=_schedule(self.train_texts, self.config.train, seed=seed),
+            accumulation_steps=self.config.train.accumulation_steps,
+        )
+
+
+def _schedule(texts: TokenizedTexts, config: TrainConfig, *, seed: int) -> BatchSchedule:
+    return BatchSchedule(texts.lengths, batch_size=config.batch_size, batch_tokens=config.batch_tokens, seed=seed)
+
+
+def _mixed(*numbers: int) -> np.uint32:
+    """One number of 32 bits made of several."""
+    mixed: np.uint32 = np.random.SeedSequence(numbers).generate_state(1)[0]
+    return mixed
+
 
 def prepare(config: Config) -> Preparation:
-    """Read the data, train the tokenizer and lay out the batches.
+    """Read the data, train the tokenizer and decide on the recipe.
 
     Raises:
         DataError: the data is missing, malformed or not enough.
@@ -85,11 +152,12 @@ def prepare(config: Config) -> Preparation:
         tokenize(tokenizer, split.texts, max_seq_len=config.model.max_seq_len)
         for split in (dataset.train, dataset.validation)
     )
-    schedule = BatchSchedule(
-        train_texts.lengths,
-        batch_size=config.train.batch_size,
-        batch_tokens=config.train.batch_tokens,
-        seed=config.seed,
+    batches = _schedule(train_texts, config.train, seed=config.seed).batches_per_epoch
+    recipe = decide(
+        config,
+        num_tokens=len(train_texts.input_ids),
+        num_classes=len(dataset.label_names),
+        steps_per_epoch=math.ceil(batches / config.train.accumulation_steps),
     )
     return Preparation(
         config=config,
@@ -97,5 +165,5 @@ def prepare(config: Config) -> Preparation:
         tokenizer=tokenizer,
         train_texts=train_texts,
         validation_texts=validation_texts,
-        schedule=schedule,
+        recipe=recipe,
     )

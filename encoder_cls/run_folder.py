@@ -45,6 +45,11 @@ class RunFolder:
         return self.model / "README.md"
 
     @property
+    def teachers(self) -> Path:
+        """A portable classifier for each teacher, while they are needed."""
+        return self.path / "teachers"
+
+    @property
     def checkpoints(self) -> Path:
         """Training state."""
         return self.path / "checkpoints"

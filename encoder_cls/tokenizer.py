@@ -18,6 +18,7 @@ from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, pr
 
 from encoder_cls.config import TokenizerConfig
 from encoder_cls.errors import ConfigError
+from encoder_cls.ngrams import Spellings, spell
 
 PAD_ID, UNK_ID, CLS_ID, MASK_ID = range(4)
 SPECIAL_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[MASK]"]
@@ -38,12 +39,16 @@ class TokenizedTexts:
 
     Attributes:
         input_ids: all token ids; text `i` has `input_ids[offsets[i]:offsets[i + 1]]`.
-        offsets: `len(texts) + 1` places in `input_ids`.
+        words: of each token its row in `spellings`; unknown words, all `[UNK]`, have rows of their own.
+        spellings: how each distinct word of these texts is spelt; special tokens have no letters.
+        offsets: `len(texts) + 1` places in `input_ids` and `words`.
         truncated: whether text `i` was cut at the maximum length.
         unknown: how many tokens of text `i` are `[UNK]`.
     """
 
     input_ids: NDArray[np.int32]
+    words: NDArray[np.int32]
+    spellings: Spellings
     offsets: NDArray[np.int64]
     truncated: NDArray[np.bool_]
     unknown: NDArray[np.int32]
@@ -101,7 +106,7 @@ def _continuations(tokenizer: Tokenizer, texts: Sequence[str]) -> list[str]:
     """
     found: set[str] = set()
     for text in texts:
-        for word, _ in tokenizer.pre_tokenizer.pre_tokenize_str(tokenizer.normalizer.normalize_str(text)):
+        for word in _words(tokenizer, text):
             found.update(word[1:])
     return [f"##{character}" for character in sorted(found)]
 
@@ -141,25 +146,51 @@ def tokenize(tokenizer: Tokenizer, texts: Sequence[str], *, max_seq_len: int) ->
     Half surrogate pairs, which no tokenizer can read, count as U+FFFD.
     """
     most_characters = CHARACTERS_PER_TOKEN * max_seq_len
+    vocab_size = tokenizer.get_vocab_size()
+    unknown_words: dict[str, int] = {}  # to their numbers, counted on from the last token's id
     ids: list[NDArray[np.int32]] = []
-    lengths: list[int] = []
+    numbers: list[NDArray[np.int32]] = []
     truncated: list[bool] = []
     for chunk in _chunks(texts):
         readable = [_readable(text[:most_characters]) for text in chunk]
-        for text, encoding in zip(chunk, tokenizer.encode_batch_fast(readable), strict=True):
-            tokens = encoding.ids
+        for text, read, encoding in zip(chunk, readable, tokenizer.encode_batch_fast(readable), strict=True):
+            tokens = np.array(encoding.ids, dtype=np.int32)
             truncated.append(len(tokens) > max_seq_len or len(text) > most_characters)
-            ids.append(np.array(tokens[:max_seq_len], dtype=np.int32))
-            lengths.append(min(len(tokens), max_seq_len))
+            ids.append(tokens[:max_seq_len])
+            numbers.append(ids[-1])
+            if UNK_ID in ids[-1]:
+                words = _words(tokenizer, read)
+                if len(words) == len(tokens) - 1:  # a token a word: sub-word models have none for unknown characters
+                    numbers[-1] = ids[-1].copy()
+                    for place in np.flatnonzero(ids[-1] == UNK_ID):
+                        word = words[place - 1]
+                        numbers[-1][place] = vocab_size + unknown_words.setdefault(word, len(unknown_words))
     input_ids = np.concatenate(ids) if ids else np.zeros(0, dtype=np.int32)
-    offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.int64)
+    lengths = np.array([len(tokens) for tokens in ids], dtype=np.int64)
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
     unknown_before = np.concatenate([[0], np.cumsum(input_ids == UNK_ID, dtype=np.int32)])
+    distinct, rows = np.unique(np.concatenate(numbers) if numbers else input_ids, return_inverse=True)
+    unknown_list = list(unknown_words)
+    spelt = [
+        "" if n < len(SPECIAL_TOKENS) else unknown_list[n - vocab_size] if n >= vocab_size else tokenizer.id_to_token(n)
+        for n in distinct.tolist()
+    ]
     return TokenizedTexts(
         input_ids=input_ids,
+        words=rows.astype(np.int32),
+        spellings=spell([word or "" for word in spelt]),
         offsets=offsets,
         truncated=np.array(truncated, dtype=np.bool_),
         unknown=np.diff(unknown_before[offsets]).astype(np.int32),
     )
+
+
+def _words(tokenizer: Tokenizer, text: str) -> list[str]:
+    """The words of a text as the tokenizer sees them before it looks them up."""
+    normalized = tokenizer.normalizer.normalize_str(text) if tokenizer.normalizer else text
+    if tokenizer.pre_tokenizer is None:
+        return [normalized]
+    return [word for word, _ in tokenizer.pre_tokenizer.pre_tokenize_str(normalized)]
 
 
 def _chunks(texts: Sequence[str]) -> Iterator[Sequence[str]]:

@@ -1,5 +1,8 @@
 """Config in, finished run out: the training loop, as a generator of reports.
 
+A run has stages: each trains one encoder from its first weights to its best. The teachers learn from the
+labels; the last, which is the run's model, learns what the teachers together make of varied texts.
+
 Everything that varies from step to step is a pure function of (config, step): the batch, the learning
 rate, the random numbers of dropout. So the state of a run is its weights, the optimizer's moments and a
 few numbers, and a resumed run equals an uninterrupted one bit for bit.
@@ -8,6 +11,7 @@ few numbers, and a resumed run equals an uninterrupted one bit for bit.
 from __future__ import annotations
 
 import math
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -18,15 +22,18 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from encoder_cls.batching import Indices, drop_words, pad
+from encoder_cls.calibration import fit_temperature
 from encoder_cls.checkpoint import TrainingState, load_newest, save_checkpoint
 from encoder_cls.classifier import Classifier, compute_logits, load_classifier
 from encoder_cls.dashboard import Dashboard
+from encoder_cls.distillation import Teachers
 from encoder_cls.errors import ConfigError, DivergedError, EncoderClsError, StoppedError
 from encoder_cls.evaluate import Metrics, Report, compute_metrics, confusion_picture, evaluate, write_report
 from encoder_cls.hardware import environment, resolve_precision
-from encoder_cls.optimization import learning_rate, make_optimizer
-from encoder_cls.preparation import Preparation
+from encoder_cls.lessons import LabelLessons, Lesson, Lessons, TeacherLessons
+from encoder_cls.linear import LinearClassifier
+from encoder_cls.optimization import learning_rate, make_optimizers
+from encoder_cls.preparation import Preparation, Stage
 from encoder_cls.run_folder import RunFolder
 from encoder_cls.storage import sha256, write_file
 
@@ -44,6 +51,15 @@ class Started:
 
 
 @dataclass(frozen=True, kw_only=True)
+class StageStarted:
+    """The training of an encoder begins, or goes on, after `step` of all steps."""
+
+    stage: Stage
+    step: int
+    teachers: Teachers | None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Stepped:
     """One optimizer step is done; `values` is the logged row, at the steps that have one."""
 
@@ -55,8 +71,9 @@ class Stepped:
 
 @dataclass(frozen=True, kw_only=True)
 class Validated:
-    """A validation is done; `is_best`: its weights are now the run's model."""
+    """A validation is done; `is_best`: its weights are the stage's best so far, and saved."""
 
+    stage: Stage
     step: int
     epoch: float
     metrics: Metrics
@@ -72,7 +89,7 @@ class Finished:
     seconds: float
 
 
-Event = Started | Stepped | Validated | Finished
+Event = Started | StageStarted | Stepped | Validated | Finished
 
 
 def train(
@@ -125,22 +142,18 @@ class _Training:
         self.stop_signal = stop_signal
         self.started = time.monotonic()
         self.precision = resolve_precision(config.train.precision, device)
-        self.model = preparation.new_model().to(device)
-        self.classifier = Classifier(self.model, preparation.tokenizer, config.model, preparation.dataset.label_names)
-        self.optimizer = make_optimizer(self.model, config.train)
-        self.class_weights = _class_weights(preparation).to(device)
         self.facts = environment(device, self.precision) | {
             "tokenizer": sha256(preparation.tokenizer.to_str().encode()),
             "training_data": preparation.dataset.train.fingerprint(),
             "validation_data": preparation.dataset.validation.fingerprint(),
         }
         checkpoint, self.notes = load_newest(run.checkpoints)
-        self.state = TrainingState()
+        self.state = checkpoint.state if checkpoint else TrainingState()
+        self.saved_state = checkpoint.state if checkpoint else None
+        self._begin_stage()
         if checkpoint:
             self._check_facts(checkpoint.facts)
-            checkpoint.restore(self.model, self.optimizer)
-            self.state = checkpoint.state
-        self.saved_state = checkpoint.state if checkpoint else None
+            checkpoint.restore(self.model, self.optimizers)
         # Of the steps since the last logged row, in this process: what a resumed run cannot know is not counted.
         self.timed_tokens, self.seconds = 0, 0.0
         self.dashboard = Dashboard(
@@ -152,9 +165,45 @@ class _Training:
         if not checkpoint:
             self.dashboard.log(0, "train", preparation.facts)
 
+    def _begin_stage(self) -> None:
+        """Make the stage's encoder with its first weights, and its optimizers."""
+        preparation = self.preparation
+        self.stage = preparation.stages[self.state.stage]
+        self.is_last_stage = self.stage is preparation.stages[-1]
+        self.folder = self.run.model if self.is_last_stage else self.run.teachers / f"{self.state.stage + 1}"
+        self.model = preparation.new_model(self.stage).to(self.device)
+        self.classifier = Classifier(
+            self.model, preparation.tokenizer, preparation.config.model, preparation.dataset.label_names
+        )
+        self.optimizers = make_optimizers(self.model, self.config)
+        # Teachers tell how probable each class is; the model they teach then weighs the classes, once.
+        weights = _class_weights(preparation)
+        self.class_weights = (weights if self.is_last_stage else torch.ones_like(weights)).to(self.device)
+
     def events(self) -> Iterator[Event]:
-        """Steps and validations until the last step, or until patience runs out; then the final report."""
+        """All stages, each until its last step or until patience runs out; then the final report."""
         yield Started(step=self.state.step, total_steps=self.preparation.total_steps, notes=self.notes)
+        while True:
+            yield from self._train_stage()
+            if self.is_last_stage:
+                break
+            step = self.state.step
+            self.state = TrainingState(
+                step=step, stage=self.state.stage + 1, stage_start=step, validated_step=step, best_step=step
+            )
+            self._begin_stage()
+            self._save_checkpoint()
+        yield self._finish()
+
+    def _train_stage(self) -> Iterator[Event]:
+        lessons: Lessons = LabelLessons(self.preparation, self.stage, device=self.device)
+        teachers = None
+        if self.stage.learns_from_teachers and not self._is_done():
+            teachers = self._assemble_teachers()
+            lessons = TeacherLessons(
+                self.preparation, self.stage, teachers, device=self.device, precision=self.precision
+            )
+        yield StageStarted(stage=self.stage, step=self.state.step, teachers=teachers)
         while True:
             if self._is_validation_due():
                 yield self._validate()
@@ -162,75 +211,92 @@ class _Training:
             if self._is_done():
                 break
             self._stop_if_asked()
-            yield self._step()
+            yield self._step(lessons)
             if self.config.checkpoint_every and self.state.step % self.config.checkpoint_every == 0:
                 self._save_checkpoint()
-        yield self._finish()
+
+    def _assemble_teachers(self) -> Teachers:
+        """The trained encoders of the stages before, and the linear classifier, which is trained here."""
+        preparation, dataset = self.preparation, self.preparation.dataset
+        folders = [self.run.teachers / f"{number}" for number in range(1, preparation.recipe.teachers + 1)]
+        linear = None
+        if preparation.recipe.linear:
+            linear = LinearClassifier(
+                preparation.train_texts,
+                dataset.train.labels,
+                num_classes=len(dataset.label_names),
+                char_ngrams=preparation.recipe.char_ngrams,
+            )
+        return Teachers(
+            [load_classifier(folder, device=str(self.device)).model for folder in folders],
+            linear,
+            validation=preparation.validation_texts,
+            labels=dataset.validation.labels,
+            batch_tokens=self.config.batch_tokens,
+            after_batch=self._stop_if_asked,
+        )
+
+    @property
+    def _stage_step(self) -> int:
+        """Optimizer steps done in this stage."""
+        return self.state.step - self.state.stage_start
 
     def _is_validation_due(self) -> bool:
-        step = self.state.step
-        every = self.config.validate_every or self.preparation.steps_per_epoch
-        return step > self.state.validated_step and (step % every == 0 or step == self.preparation.total_steps)
+        step = self._stage_step
+        every = self.config.validate_every or self.stage.length.epochs_between_validations * self.stage.steps_per_epoch
+        return self.state.step > self.state.validated_step and (step % every == 0 or step == self.stage.total_steps)
 
     def _is_done(self) -> bool:
-        out_of_patience = self.config.patience is not None and self.state.stale_validations >= self.config.patience
-        return out_of_patience or self.state.step == self.preparation.total_steps
+        # Texts that are new each time cannot be learnt by heart: a student goes on to its last step.
+        patience = None if self.stage.learns_from_teachers else self.config.patience
+        out_of_patience = patience is not None and self.state.stale_validations >= patience
+        return out_of_patience or self._stage_step == self.stage.total_steps
 
-    def _step(self) -> Stepped:
+    def _step(self, lessons: Lessons) -> Stepped:
         """One optimizer step over `accumulation_steps` batches."""
         began = time.perf_counter()
-        step = self.state.step
-        _seed_step(self.preparation.config.seed, step)
-        batches = self._batches(step)
-        rate = learning_rate(step, total_steps=self.preparation.total_steps, config=self.config)
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
+        step = self._stage_step
+        _seed_step(self.stage.seed, step)
+        rate = learning_rate(step, total_steps=self.stage.total_steps, config=self.config)
+        for optimizer in self.optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = rate
         self.model.train()
+        batches = lessons.at(step)
         loss = self._accumulate_gradients(batches)
-        grad_norm = float(torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.max_grad_norm))
+        # Of the embeddings' sparse gradients there is no norm; they come through the same layers as the others.
+        dense = [p for p in self.model.parameters() if p.grad is not None and not p.grad.is_sparse]
+        grad_norm = float(torch.nn.utils.clip_grad_norm_(dense, self.config.max_grad_norm))
         if not (math.isfinite(loss) and math.isfinite(grad_norm)):
-            raise self._diverged(loss, grad_norm, rate, batches)
-        self.optimizer.step()
-        self.optimizer.zero_grad()
+            raise self._diverged(loss, grad_norm, rate)
+        for optimizer in self.optimizers:
+            optimizer.step()
+            optimizer.zero_grad()
 
-        lengths = [self.preparation.train_texts.lengths[batch] for batch in batches]
-        tokens = sum(int(batch.sum()) for batch in lengths)
-        padded_tokens = sum(len(batch) * int(batch.max()) for batch in lengths)
+        masks = [batch.attention_mask for batch, _ in batches]
+        tokens, padded_tokens = sum(int(mask.sum()) for mask in masks), sum(mask.numel() for mask in masks)
         new = {"steps": 1, "loss": loss, "grad_norm": grad_norm, "tokens": tokens, "padded_tokens": padded_tokens}
         sums = {key: self.state.sums.get(key, 0.0) + value for key, value in new.items()}
-        self.state = replace(self.state, step=step + 1, sums=sums)
+        self.state = replace(self.state, step=self.state.step + 1, sums=sums)
         self.timed_tokens += tokens
         self.seconds += time.perf_counter() - began
-        values = self._log_training(rate) if self.state.step % self.config.log_every == 0 else None
+        values = self._log_training(rate) if self._stage_step % self.config.log_every == 0 else None
         return Stepped(step=self.state.step, epoch=self._epoch(), loss=loss, values=values)
 
-    def _batches(self, step: int) -> list[Indices]:
-        """The batches of a step; the last step of an epoch may have fewer, so that no step spans two epochs."""
-        schedule, many = self.preparation.schedule, self.config.accumulation_steps
-        epoch, place = divmod(step, self.preparation.steps_per_epoch)
-        first = epoch * schedule.batches_per_epoch
-        last = min((place + 1) * many, schedule.batches_per_epoch)
-        return [schedule.indices(first + batch) for batch in range(place * many, last)]
-
-    def _accumulate_gradients(self, batches: list[Indices]) -> float:
+    def _accumulate_gradients(self, lessons: list[Lesson]) -> float:
         """Gradients of the mean loss over the texts of all batches, each text counted by its class's weight.
 
         The sum over a batch is divided by the weight of all batches together: so many small batches give the
         same gradient as one large.
         """
-        labels = torch.from_numpy(self.preparation.dataset.train.labels)
-        labels_of = [labels[torch.from_numpy(batch)].to(self.device) for batch in batches]
-        total_weight = sum(self.class_weights[batch_labels].sum() for batch_labels in labels_of)
+        weights = [targets @ self.class_weights for _, targets in lessons]
+        total_weight = sum(weight.sum() for weight in weights)
         total_loss = 0.0
-        for batch, batch_labels in zip(batches, labels_of, strict=True):
-            input_ids, attention_mask = (tensor.to(self.device) for tensor in pad(self.preparation.train_texts, batch))
-            input_ids = drop_words(input_ids, fraction=self.config.word_dropout)
+        for batch, targets in lessons:
             with torch.autocast(self.device.type, self.precision, enabled=self.precision != torch.float32):
-                logits = self.model(input_ids, attention_mask)
-            losses = functional.cross_entropy(
-                logits, batch_labels, reduction="none", label_smoothing=self.config.label_smoothing
-            )
-            loss: Tensor = (losses * self.class_weights[batch_labels]).sum() / total_weight
+                logits = self.model(*batch)
+            losses = functional.cross_entropy(logits, targets, weight=self.class_weights, reduction="sum")
+            loss: Tensor = losses / total_weight
             loss.backward()  # type: ignore[no-untyped-call]
             total_loss += loss.item()
         return total_loss
@@ -246,7 +312,7 @@ class _Training:
             "padding_fraction": 1 - sums["tokens"] / sums["padded_tokens"],
             "epoch": self._epoch(),
         }
-        self.dashboard.log(self.state.step, "train", values)
+        self.dashboard.log(self.state.step, self._split("train"), values)
         self.state = replace(self.state, sums={})
         self.timed_tokens, self.seconds = 0, 0.0
         return values
@@ -273,7 +339,8 @@ class _Training:
         )
         is_best = self.state.best_score is None or score > self.state.best_score
         if is_best:
-            self.classifier.save(self.run.model)
+            self.classifier.temperature = fit_temperature(logits, dataset.validation.labels)
+            self.classifier.save(self.folder)
         self.state = replace(
             self.state,
             validated_step=step,
@@ -282,8 +349,8 @@ class _Training:
             stale_validations=0 if is_best else self.state.stale_validations + 1,
         )
         f1 = {f"f1/{name}": scores.f1 for name, scores in metrics.per_class.items()}
-        self.dashboard.log(step, "validation", {**metrics.scalars(), "epoch": self._epoch(), **f1})
-        return Validated(step=step, epoch=self._epoch(), metrics=metrics, is_best=is_best)
+        self.dashboard.log(step, self._split("validation"), {**metrics.scalars(), "epoch": self._epoch(), **f1})
+        return Validated(stage=self.stage, step=step, epoch=self._epoch(), metrics=metrics, is_best=is_best)
 
     def _finish(self) -> Finished:
         """Report on the best weights, and write the model card as the sign that the run is complete."""
@@ -303,11 +370,16 @@ class _Training:
             self.dashboard.log(self.state.best_step, "test", report.metrics.scalars())
         picture = confusion_picture(report.metrics.confusion_matrix, dataset.label_names)
         self.dashboard.picture(f"{name}/confusion_matrix", picture, self.state.best_step)
+        shutil.rmtree(self.run.teachers, ignore_errors=True)
         write_file(self.run.model_card, _model_card(self.preparation, report, self.state.best_step).encode())
         return Finished(report=report, best_step=self.state.best_step, seconds=time.monotonic() - self.started)
 
     def _epoch(self) -> float:
-        return self.state.step / self.preparation.steps_per_epoch
+        return self._stage_step / self.stage.steps_per_epoch
+
+    def _split(self, name: str) -> str:
+        """The name of a split in the metrics: those of teachers have their own."""
+        return name if self.is_last_stage else f"{self.stage.name.replace(' ', '-')}/{name}"
 
     def _save_checkpoint(self) -> None:
         if self.state == self.saved_state:
@@ -316,7 +388,7 @@ class _Training:
         save_checkpoint(
             self.run.checkpoints,
             self.model,
-            self.optimizer,
+            self.optimizers,
             self.state,
             facts=self.facts,
             keep=self.config.keep_checkpoints,
@@ -343,9 +415,9 @@ class _Training:
                 f"{', '.join(changed)} changed since the run began: the result may differ in the last digits"
             )
 
-    def _diverged(self, loss: float, grad_norm: float, rate: float, batches: list[Indices]) -> EncoderClsError:
+    def _diverged(self, loss: float, grad_norm: float, rate: float) -> EncoderClsError:
         where = self.preparation.dataset.train.where
-        examples = ", ".join(where[i] for i in np.concatenate(batches)[:3])
+        examples = ", ".join(where[i] for i in np.concatenate(self.stage.batches(self._stage_step))[:3])
         return DivergedError(
             f"training diverged at step {self.state.step + 1}: loss {loss}, gradient norm {grad_norm}, learning rate "
             f"{rate:.3g}, batch of {examples}, …; lower train.learning_rate (the last checkpoint is good)"

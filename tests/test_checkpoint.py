@@ -9,11 +9,13 @@ import torch
 
 from encoder_cls.checkpoint import TrainingState, load_newest, save_checkpoint
 from encoder_cls.config import ModelConfig, TrainConfig
-from encoder_cls.model import EncoderClassifier
-from encoder_cls.optimization import make_optimizer
+from encoder_cls.model import EncoderClassifier, Spelling
+from encoder_cls.optimization import make_optimizers
 
 STATE = TrainingState(
     step=3,
+    stage=1,
+    stage_start=1,
     validated_step=2,
     best_score=(0.5, -1.25),
     best_step=2,
@@ -23,40 +25,79 @@ STATE = TrainingState(
 FACTS = {"threads": 2}
 
 
+def make_config():
+    shape = {"d_model": 4, "num_layers": 1, "num_heads": 1, "d_ff": 4, "max_seq_len": 4}
+    return ModelConfig(**shape, char_ngram_buckets=5, bigram_buckets=5, dropout=0, head_dropout=0)
+
+
 def make_trained(seed=0):
-    """A tiny model and an optimizer with moments."""
+    """A tiny model and its optimizers with moments."""
     torch.manual_seed(seed)
-    config = ModelConfig(d_model=4, num_layers=1, num_heads=1, d_ff=4, max_seq_len=4)
-    model = EncoderClassifier(config, vocab_size=6, num_classes=2)
-    optimizer = make_optimizer(model, TrainConfig())
-    for _ in range(2):
-        for parameter in model.parameters():
-            parameter.grad = torch.randn_like(parameter)
+    model = EncoderClassifier(make_config(), vocab_size=6, num_classes=2)
+    optimizers = make_optimizers(model, TrainConfig())
+    for token in (1, 2):
+        update(model, optimizers, token)
+    return model, optimizers
+
+
+def update(model, optimizers, token):
+    """One step on a batch in which each token is this one."""
+    ids = torch.full((2, 3), token)
+    spelling = Spelling(torch.zeros_like(ids), torch.tensor([token, 7]), torch.tensor([0, 2]))
+    for optimizer in optimizers:
+        optimizer.zero_grad()
+    (model(ids, ids > 0, spelling) * torch.tensor([1.0, -2.0])).sum().backward()
+    for optimizer in optimizers:
         optimizer.step()
-    return model, optimizer
+
+
+def moments(model, optimizers):
+    """All that the optimizers remember, by parameter name."""
+    names = {parameter: name for name, parameter in model.named_parameters()}
+    return {
+        (names[parameter], key): torch.as_tensor(value)
+        for optimizer in optimizers
+        for parameter, values in optimizer.state.items()
+        for key, value in values.items()
+    }
 
 
 def save(folder, *, step=3, keep=2, seed=0):
     from dataclasses import replace
 
-    model, optimizer = make_trained(seed)
-    save_checkpoint(folder, model, optimizer, replace(STATE, step=step), facts=FACTS, keep=keep)
-    return model, optimizer
+    model, optimizers = make_trained(seed)
+    save_checkpoint(folder, model, optimizers, replace(STATE, step=step), facts=FACTS, keep=keep)
+    return model, optimizers
 
 
 def test_everything_comes_back_and_training_goes_on_alike(tmp_path):
     """State, weights and moments are restored exactly: the next update is the same."""
-    model, optimizer = save(tmp_path)
+    model, optimizers = save(tmp_path)
     checkpoint, warnings = load_newest(tmp_path)
     assert (checkpoint.state, checkpoint.facts, warnings) == (STATE, FACTS, [])
-    restored, restored_optimizer = make_trained(seed=9)
-    checkpoint.restore(restored, restored_optimizer)
-    for one, other in ((model, optimizer), (restored, restored_optimizer)):
-        for parameter in one.parameters():
-            parameter.grad = torch.ones_like(parameter)
-        other.step()
+    restored, restored_optimizers = make_trained(seed=9)
+    checkpoint.restore(restored, restored_optimizers)
+    update(model, optimizers, token=3)
+    update(restored, restored_optimizers, token=3)
     for left, right in zip(model.parameters(), restored.parameters(), strict=True):
         assert torch.equal(left, right)
+
+
+def test_moments_and_counts_come_back_as_they_were(tmp_path):
+    """Dense and sparse ones alike, into optimizers that have not yet taken a step; a count stays what it was."""
+    model, optimizers = save(tmp_path)
+    restored = EncoderClassifier(make_config(), vocab_size=6, num_classes=2)
+    new_optimizers = make_optimizers(restored, TrainConfig())
+    load_newest(tmp_path)[0].restore(restored, new_optimizers)
+    before, after = moments(model, optimizers), moments(restored, new_optimizers)
+    assert len(before) == 3 * len(list(model.parameters()))
+    assert before.keys() == after.keys()
+    for key in before:
+        assert torch.equal(before[key], after[key]), key
+        assert before[key].dtype == after[key].dtype, key
+    # SparseAdam counts in whole numbers: as a tensor the count would be changed in place and rounded.
+    assert [values["step"] for values in new_optimizers[1].state.values()] == [2, 2, 2]
+    assert {type(values["step"]) for values in new_optimizers[1].state.values()} == {int}
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors", "state.json", "manifest.json"])

@@ -7,10 +7,13 @@ import os
 import random
 from pathlib import Path
 
+import numpy as np
 import pytest
+import safetensors.torch
 import torch
 
 import encoder_cls
+from encoder_cls.calibration import softmax
 from encoder_cls.classifier import Classifier, compute_logits, load_classifier, model_folder
 from encoder_cls.config import ModelConfig, TokenizerConfig
 from encoder_cls.errors import ConfigError, EncoderClsError
@@ -30,12 +33,14 @@ def logits(classifier):
 def contents(classifier):
     """All that a classifier consists of, to compare."""
     weights = {name: tensor.tolist() for name, tensor in classifier.model.state_dict().items()}
-    return weights, classifier.tokenizer.to_str(), classifier.config, classifier.label_names
+    return weights, classifier.tokenizer.to_str(), classifier.config, classifier.label_names, classifier.temperature
 
 
 def new_classifier(label_names, *, seed=0, texts=("some words to know",)) -> Classifier:
     torch.manual_seed(seed)
-    config = ModelConfig(d_model=8, num_layers=1, num_heads=2, d_ff=16, max_seq_len=8)
+    config = ModelConfig(
+        d_model=8, num_layers=1, num_heads=2, d_ff=16, max_seq_len=8, char_ngram_buckets=64, bigram_buckets=64
+    )
     tokenizer = train_tokenizer(texts, TokenizerConfig())
     model = EncoderClassifier(config, vocab_size=tokenizer.get_vocab_size(), num_classes=len(label_names))
     return Classifier(model, tokenizer, config, label_names)
@@ -99,6 +104,19 @@ def test_predictions_know_their_best_classes(classifier):
     assert sum(probabilities) == pytest.approx(1)
 
 
+@pytest.mark.parametrize("temperature", [0.25, 1.0, 3.0])
+def test_probabilities_are_those_of_logits_divided_by_the_temperature(tmp_path, temperature):
+    """Saved and loaded, the temperature makes predictions more or less sure, and changes none of them."""
+    saved = new_classifier(["a", "b", "c"])
+    saved.temperature = temperature
+    saved.save(tmp_path)
+    loaded = load_classifier(tmp_path)
+    expected = softmax(np.array(logits(loaded), dtype=np.float32) / np.float32(temperature))
+    predictions = loaded.predict(TEXTS)
+    assert [list(prediction.probabilities.values()) for prediction in predictions] == expected.tolist()
+    assert [prediction.label for prediction in predictions] == ["abc"[row.argmax()] for row in np.array(logits(loaded))]
+
+
 def test_no_texts_give_no_predictions(classifier):
     """An empty list is no error."""
     assert classifier.predict([]) == []
@@ -155,6 +173,20 @@ def test_a_changed_byte_is_refused(run_copy, classifier, name):
     assert refused == 60 or (name == "model.safetensors" and refused >= 57)
 
 
+@pytest.mark.parametrize("temperature", ["2.0", "1.5e0", "0.0", "-1.5", "nan", "inf", "warm", ""])
+def test_another_temperature_is_refused(tmp_path, temperature):
+    """Weights and temperature belong together: one edited by hand would tell other probabilities."""
+    classifier = new_classifier(["a", "b"])
+    classifier.temperature = 1.5
+    classifier.save(tmp_path)
+    with safetensors.safe_open(tmp_path / "model.safetensors", "pt") as file:
+        header, weights = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    assert header["temperature"] == "1.5"
+    safetensors.torch.save_file(weights, tmp_path / "model.safetensors", header | {"temperature": temperature})
+    with pytest.raises(EncoderClsError, match="damaged"):
+        load_classifier(tmp_path)
+
+
 @EVERY_FILE
 @pytest.mark.parametrize("keep", [0, 1, 7, 9, 0.5, -1, None])
 def test_a_cut_or_extended_file_is_refused(run_copy, name, keep):
@@ -198,7 +230,7 @@ def rewrite_config(folder: Path, **values) -> None:
     ("values", "reason"),
     [
         ({"format": "other"}, "of another program"),
-        ({"format_version": 2}, "format version 2"),
+        ({"format_version": 1}, "format version 1; this program reads 2"),
         ({"id2label": {"0": "sport", "1": "küche", "2": "weather"}}, "do not belong together"),
         ({"architecture": {}}, "do not belong together"),
     ],

@@ -11,11 +11,26 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from encoder_cls.config import Config, DataConfig, ModelConfig, TokenizerConfig, TrainConfig, load_config, parse_yaml
+from encoder_cls.config import (
+    Config,
+    DataConfig,
+    DistillationConfig,
+    ModelConfig,
+    TokenizerConfig,
+    TrainConfig,
+    load_config,
+    parse_yaml,
+)
 from encoder_cls.errors import ConfigError
 
 CONFIGS = Path(__file__).parents[1] / "configs"
-SECTIONS = {"data": DataConfig, "tokenizer": TokenizerConfig, "model": ModelConfig, "train": TrainConfig}
+SECTIONS = {
+    "data": DataConfig,
+    "tokenizer": TokenizerConfig,
+    "model": ModelConfig,
+    "distillation": DistillationConfig,
+    "train": TrainConfig,
+}
 FIELDS = [(section, field) for section, model in SECTIONS.items() for field in model.model_fields]
 DATA = "data: {train: a.csv}\n"
 
@@ -156,8 +171,10 @@ def test_every_key_in_every_wrong_section_names_its_own():
     misled = []
     for section, field in FIELDS:
         for elsewhere in ("", *(f"{other}." for other in SECTIONS if other != section)):
-            message = "" if elsewhere + field in SECTIONS else refusal(None, f"{elsewhere}{field}=1")
-            if message and not message.endswith(f"did you mean {section}.{field}?"):
+            known = SECTIONS[elsewhere[:-1]].model_fields if elsewhere else SECTIONS
+            message = "" if field in known else refusal(None, f"{elsewhere}{field}=1")
+            meant = " or ".join(f"{home}.{field}" for home, model in SECTIONS.items() if field in model.model_fields)
+            if message and not message.endswith(f"did you mean {meant}?"):
                 misled.append(message)
     assert misled == []
 
@@ -200,8 +217,15 @@ def test_an_unknown_key_that_resembles_none_lists_those_known():
         "model.norm=none",
         "model.dropout=1",
         "model.dropout=-0.1",
+        "model.char_ngram_buckets=-1",
+        "model.bigram_buckets=null",
+        "distillation.teachers=-1",
+        "distillation.teachers=all",
+        "distillation.linear=maybe",
+        "distillation.epochs=0",
         "train.epochs=0",
         "train.epochs=",
+        "train.epochs=long",
         "train.learning_rate=0",
         "train.learning_rate=inf",
         "train.learning_rate=nan",
@@ -242,6 +266,10 @@ def test_a_name_given_twice_is_refused(override):
         ("tokenizer.max_vocab_size=16", 16),
         ("model.max_seq_len=2", 2),
         ("model.dropout=0", 0.0),
+        ("model.char_ngram_buckets=0", 0),
+        ("distillation.teachers=0", 0),
+        ("distillation.epochs=1", 1),
+        ("train.epochs=auto", "auto"),
         ("train.weight_decay=0", 0.0),
         ("train.patience=null", None),
         ("train.class_weights={0: 2, spam: 1e-3}", {"0": 2.0, "spam": 0.001}),

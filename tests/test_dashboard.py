@@ -57,6 +57,20 @@ def test_a_resumed_run_has_neither_gaps_nor_overlaps(tmp_path):
     assert [step for step, _ in scalars(tmp_path, "train/loss")] == [1, 2, 3, 4, 5]
 
 
+def test_rows_of_teachers_before_the_checkpoint_stay(tmp_path):
+    """A run resumed in its last stage keeps what its teachers logged, and forgets of each split what came later."""
+    with open_dashboard(tmp_path) as dashboard:
+        for step, split in ((1, "teacher-1/train"), (2, "teacher-1/validation"), (3, "teacher-2/train"), (4, "train")):
+            dashboard.log(step, split, {"loss": float(step)})
+        dashboard.log(4, "validation", {"loss": 4.0})
+        dashboard.log(5, "teacher-2/train", {"loss": 5.0})
+    with open_dashboard(tmp_path, {"train": 4, "validation": 3}):
+        pass
+    rows = [(row["step"], row["split"]) for row in read_metrics(tmp_path / "metrics.jsonl")]
+    assert rows == [(1, "teacher-1/train"), (2, "teacher-1/validation"), (3, "teacher-2/train"), (4, "train")]
+    assert scalars(tmp_path, "teacher-2/train/loss") == [(3, 3.0)]
+
+
 def test_a_new_run_forgets_an_aborted_one(tmp_path):
     """A run that ended before its first checkpoint leaves nothing in the next one's curves."""
     with open_dashboard(tmp_path) as dashboard:

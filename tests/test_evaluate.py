@@ -12,7 +12,7 @@ import yaml
 from PIL import Image
 from sklearn import metrics as reference
 
-from encoder_cls.classifier import softmax
+from encoder_cls.calibration import softmax
 from encoder_cls.data import Split
 from encoder_cls.evaluate import (
     ClassMetrics,

@@ -8,10 +8,21 @@ import pytest
 import torch
 from torch import nn
 
-from encoder_cls.config import ModelConfig
-from encoder_cls.model import ClassifierHead, EncoderClassifier, SequenceDropout, sinusoids
+from encoder_cls.config import ModelConfig, TrainConfig
+from encoder_cls.model import (
+    BigramEmbedding,
+    CharNgramEmbedding,
+    ClassifierHead,
+    EncoderClassifier,
+    SequenceDropout,
+    Spelling,
+    sinusoids,
+)
+from encoder_cls.ngrams import spell
+from encoder_cls.optimization import make_optimizers
 
-CONFIG = ModelConfig(d_model=16, num_layers=2, num_heads=2, d_ff=32, max_seq_len=12, dropout=0.5)
+TABLES = {"char_ngram_buckets": 50, "bigram_buckets": 40}
+CONFIG = ModelConfig(d_model=16, num_layers=2, num_heads=2, d_ff=32, max_seq_len=12, dropout=0.5, **TABLES)
 KNOBS = [
     {"norm": norm, "activation": activation, "positions": positions}
     for norm in ("pre", "post")
@@ -20,7 +31,7 @@ KNOBS = [
 ]
 
 
-def make_model(**knobs: str) -> EncoderClassifier:
+def make_model(**knobs: object) -> EncoderClassifier:
     """A model whose weights are large enough for attention to matter."""
     torch.manual_seed(0)
     model = EncoderClassifier(CONFIG.model_copy(update=knobs), vocab_size=30, num_classes=3)
@@ -36,27 +47,40 @@ def ragged_batch(lengths: tuple[int, ...] = (3, 8, 1)) -> tuple[torch.Tensor, to
     return torch.randint(4, 30, mask.shape), mask
 
 
+def spelling_of(words: list[str], rows: list[list[int]]) -> Spelling:
+    spellings = spell(words)
+    return Spelling(torch.tensor(rows), torch.from_numpy(spellings.ngrams), torch.from_numpy(spellings.offsets))
+
+
+def random_spelling(input_ids: torch.Tensor) -> Spelling:
+    """A word for each id: "w4", "w5" and so on; every third word, as `[CLS]`, has no letters."""
+    return spelling_of([f"w{token}" if token % 3 else "" for token in range(30)], input_ids.tolist())
+
+
 @pytest.mark.parametrize("knobs", KNOBS, ids=lambda knobs: "-".join(knobs.values()))
 def test_padding_and_batch_mates_do_not_change_logits(knobs):
     """A text alone and the same text padded in a batch have the same logits, whatever stands on the padding."""
     model = make_model(**knobs)
     input_ids, mask = ragged_batch()
-    together = model(input_ids, mask)
+    together = model(input_ids, mask, random_spelling(input_ids))
     for row, length in enumerate(mask.sum(dim=1).tolist()):
-        alone = model(input_ids[row : row + 1, :length], mask[row : row + 1, :length])
+        own_ids = input_ids[row : row + 1, :length]
+        alone = model(own_ids, mask[row : row + 1, :length], random_spelling(own_ids))
         torch.testing.assert_close(together[row], alone[0], atol=1e-5, rtol=1e-5)
     garbage = input_ids.masked_fill(~mask, 29)
-    torch.testing.assert_close(model(garbage, mask), together, atol=1e-6, rtol=1e-6)
+    torch.testing.assert_close(model(garbage, mask, random_spelling(garbage)), together, atol=1e-6, rtol=1e-6)
 
 
 @pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
 def test_word_order_matters_with_positions_only(positions):
-    """Reversing a text changes the logits with positions and does not without."""
+    """Reversing a text changes the logits with positions and does not without, where pairs are not looked at."""
     input_ids, mask = ragged_batch((6,))
-    ordered, reversed_ = (make_model(positions=positions)(ids, mask) for ids in (input_ids, input_ids.flip(1)))
-    assert not torch.allclose(ordered, reversed_, atol=1e-3)
-    unordered = make_model(positions="none")
+    model = make_model(positions=positions, bigram_buckets=0)
+    assert not torch.allclose(model(input_ids, mask), model(input_ids.flip(1), mask), atol=1e-3)
+    unordered = make_model(positions="none", bigram_buckets=0)
     torch.testing.assert_close(unordered(input_ids, mask), unordered(input_ids.flip(1), mask), atol=1e-5, rtol=1e-5)
+    paired = make_model(positions="none")
+    assert not torch.allclose(paired(input_ids, mask), paired(input_ids.flip(1), mask), atol=1e-3)
 
 
 @pytest.mark.parametrize("knobs", KNOBS, ids=lambda knobs: "-".join(knobs.values()))
@@ -64,9 +88,165 @@ def test_every_parameter_gets_a_gradient(knobs):
     """No parameter is left out of the computation."""
     model = make_model(**knobs).train()
     input_ids, mask = ragged_batch()
-    nn.functional.cross_entropy(model(input_ids, mask), torch.tensor([0, 1, 2])).backward()
-    without = [name for name, p in model.named_parameters() if p.grad is None or not p.grad.abs().sum() > 0]
+    logits = model(input_ids, mask, random_spelling(input_ids))
+    nn.functional.cross_entropy(logits, torch.tensor([0, 1, 2])).backward()
+    without = [name for name, p in model.named_parameters() if p.grad is None or not p.grad.to_dense().abs().sum() > 0]
     assert without == []
+
+
+# ---------------------------------------------------------------- letters and neighbours
+
+
+def test_a_word_s_letters_are_the_mean_of_its_n_grams():
+    """Each row taken at its hash modulo the buckets, repeated n-grams counted; no letters, no vector."""
+    torch.manual_seed(0)
+    embedding = CharNgramEmbedding(50, 8)
+    words = ["refund", "", "aaaa", "a"]
+    found = embedding(spelling_of(words, [[0, 1, 2], [3, 0, 0]]))
+    for row, column, word in [(0, 0, "refund"), (0, 2, "aaaa"), (1, 0, "a"), (1, 2, "refund")]:
+        rows = [int(ngram) % 50 for ngram in spell([word]).ngrams]
+        expected = torch.stack([embedding.table.weight[bucket] for bucket in rows]).mean(dim=0)
+        torch.testing.assert_close(found[row, column], expected)
+    assert found[0, 1].tolist() == [0] * 8
+
+
+def test_a_batch_without_any_letters_is_read():
+    """Empty texts alone: `[CLS]` has no n-grams, and the backward pass finds nothing to do."""
+    model = make_model().train()
+    input_ids = torch.full((2, 1), 2)
+    logits = model(input_ids, torch.ones(2, 1, dtype=torch.bool), spelling_of([""], [[0], [0]]))
+    torch.testing.assert_close(logits[0].isfinite(), torch.ones(3, dtype=torch.bool))
+    logits.sum().backward()
+    assert model.encoder.embedding.char_ngrams.table.weight.grad.to_dense().abs().sum() == 0
+
+
+def test_a_pair_is_a_token_and_the_one_before_it():
+    """The first token pairs with nothing; the same pair has one vector wherever it stands, its reverse another."""
+    torch.manual_seed(0)
+    embedding = BigramEmbedding(10_007, 8)
+    nn.init.normal_(embedding.table.weight)
+    found = embedding(torch.tensor([[5, 6, 5, 6], [6, 9, 5, 6], [5, 4, 4, 4]]))
+    assert found[0, 1].tolist() == found[0, 3].tolist() == found[1, 3].tolist()
+    assert found[0, 0].tolist() == found[2, 0].tolist()
+    assert found[2, 2].tolist() == found[2, 3].tolist()
+    different = [found[0, 0], found[0, 1], found[0, 2], found[1, 0], found[1, 1], found[1, 2], found[2, 1], found[2, 2]]
+    assert len({tuple(vector.tolist()) for vector in different}) == len(different)
+    alone = embedding(torch.tensor([[5]]))
+    assert alone[0, 0].tolist() == found[0, 0].tolist()
+    assert torch.equal(alone[0, 0], embedding(torch.tensor([[0, 5]]))[0, 1])  # as after padding, which is nothing
+
+
+def test_pairs_spread_evenly_over_the_buckets():
+    """Of a large vocabulary's pairs few share a row, and none falls outside of the table."""
+    embedding = BigramEmbedding(32_768, 1)
+    embedding.table.weight.data = torch.arange(32_768.0)[:, None]
+    torch.manual_seed(0)
+    rows = embedding(torch.randint(4, 60_000, (64, 512))).flatten().int()
+    assert len(rows.unique()) / 32_768 == pytest.approx(1 - math.exp(-1), abs=0.02)  # as of random rows
+
+
+def test_a_new_model_reads_no_pairs():
+    """They start at zero, so that a pair never trained adds nothing; all other tables start small and random."""
+    torch.manual_seed(0)
+    model = EncoderClassifier(CONFIG, vocab_size=30, num_classes=3).eval()
+    embedding = model.encoder.embedding
+    assert embedding.bigrams.table.weight.abs().max() == 0
+    for table in (embedding.tokens, embedding.char_ngrams.table):
+        assert table.weight.std().item() == pytest.approx(0.02, rel=0.1)
+    plain = EncoderClassifier(CONFIG.model_copy(update={"bigram_buckets": 0}), vocab_size=30, num_classes=3).eval()
+    assert set(model.state_dict()) - set(plain.state_dict()) == {"encoder.embedding.bigrams.table.weight"}
+    plain.load_state_dict({name: model.state_dict()[name] for name in plain.state_dict()})
+    input_ids, mask = ragged_batch()
+    spelling = random_spelling(input_ids)
+    assert torch.equal(model(input_ids, mask, spelling), plain(input_ids, mask, spelling))
+    nn.init.normal_(embedding.bigrams.table.weight)
+    assert not torch.allclose(model(input_ids, mask, spelling), plain(input_ids, mask, spelling), atol=1e-3)
+
+
+def test_without_a_spelling_words_have_no_letters():
+    """The logits are those of a model whose table of n-grams is zero, and of one that has no such table."""
+    model = make_model()
+    plain = EncoderClassifier(CONFIG.model_copy(update={"char_ngram_buckets": 0}), vocab_size=30, num_classes=3).eval()
+    plain.load_state_dict({name: model.state_dict()[name] for name in plain.state_dict()})
+    input_ids, mask = ragged_batch()
+    spelling = random_spelling(input_ids)
+    unspelt = model(input_ids, mask)
+    assert torch.equal(unspelt, plain(input_ids, mask))
+    assert torch.equal(unspelt, plain(input_ids, mask, spelling))
+    assert not torch.allclose(unspelt, model(input_ids, mask, spelling), atol=1e-3)
+    nn.init.zeros_(model.encoder.embedding.char_ngrams.table.weight)
+    assert torch.equal(unspelt, model(input_ids, mask, spelling))
+
+
+def test_unknown_words_are_told_apart_by_their_letters():
+    """Two words of the same id have other logits, maps and log-probabilities; without tables they have the same."""
+    model, plain = make_model(), make_model(char_ngram_buckets=0, bigram_buckets=0)
+    input_ids, mask = torch.tensor([[2, 1]]), torch.ones(1, 2, dtype=torch.bool)
+    one, other = (spelling_of(["", word], [[0, 1]]) for word in ("refunded", "umbrella"))
+    for function in ("__call__", "log_probabilities"):
+        found = [getattr(model, function)(input_ids, mask, spelling) for spelling in (one, other)]
+        assert not torch.allclose(*found, atol=1e-3)
+    maps = [model.encoder.attention_maps(input_ids, mask, spelling) for spelling in (one, other)]
+    assert not torch.allclose(*maps, atol=1e-3)
+    assert torch.equal(plain(input_ids, mask, one), plain(input_ids, mask, other))
+
+
+def test_words_of_like_spelling_are_near_each_other():
+    """ "refunded" shares most of its parts with "refund" and none with "umbrella", also where nothing is trained."""
+    torch.manual_seed(0)
+    embedding = CharNgramEmbedding(32_768, 64)
+    refund, refunded, umbrella = embedding(spelling_of(["refund", "refunded", "umbrella"], [[0, 1, 2]]))[0]
+    near, far = (torch.cosine_similarity(refunded, other, dim=0) for other in (refund, umbrella))
+    assert near > 0.5 > 0.3 > far.abs()
+
+
+def test_a_step_changes_only_the_rows_of_a_table_that_the_batch_touched():
+    """Gradients of the tables are sparse, and the optimizers leave all other rows as they were, bit by bit."""
+    torch.manual_seed(0)
+    sizes = {"char_ngram_buckets": 997, "bigram_buckets": 991}
+    model = EncoderClassifier(CONFIG.model_copy(update=sizes), vocab_size=30, num_classes=3)
+    input_ids, mask, spelling = (
+        torch.tensor([[2, 7, 9]]),
+        torch.ones(1, 3, dtype=torch.bool),
+        spelling_of(["", "seven", "unused", "nine"], [[0, 1, 3]]),
+    )
+    embedding = model.encoder.embedding
+    tables = {"tokens": embedding.tokens, "ngrams": embedding.char_ngrams.table, "pairs": embedding.bigrams.table}
+    before = {name: table.weight.detach().clone() for name, table in tables.items()}
+    optimizers = make_optimizers(model, TrainConfig(learning_rate=0.1, weight_decay=0.5))
+    for _ in range(2):  # at the second step moments are not zero any more
+        for optimizer in optimizers:
+            optimizer.zero_grad()
+        nn.functional.cross_entropy(model(input_ids, mask, spelling), torch.tensor([1])).backward()
+        assert all(table.weight.grad.is_sparse for table in tables.values())
+        for optimizer in optimizers:
+            optimizer.step()
+    changed = {
+        name: set((table.weight != before[name]).any(dim=1).nonzero().flatten().tolist())
+        for name, table in tables.items()
+    }
+    assert changed["tokens"] == {2, 7, 9}
+    # "unused" is in the batch's spelling, but no token is it.
+    assert changed["ngrams"] == {int(n) % 997 for n in spell(["seven", "nine"]).ngrams}
+    assert changed["pairs"] == {(one * 1_000_003 + other) % 991 for one, other in [(0, 2), (2, 7), (7, 9)]}
+
+
+@pytest.mark.parametrize("off", [["char_ngram_buckets"], ["bigram_buckets"], list(TABLES)], ids="-".join)
+def test_tables_can_be_left_out(off):
+    """Zero buckets: no parameters, and logits, gradients and a step all the same."""
+    model = make_model(**dict.fromkeys(off, 0)).train()
+    left = {name.split(".")[2] for name, _ in model.named_parameters() if name.startswith("encoder.embedding")}
+    wanted = {"char_ngrams": "char_ngram_buckets", "bigrams": "bigram_buckets"}
+    assert left & set(wanted) == {name for name, key in wanted.items() if key not in off}
+    input_ids, mask = ragged_batch()
+    logits = model(input_ids, mask, random_spelling(input_ids))
+    assert logits.shape == (3, 3)
+    logits.sum().backward()
+    for optimizer in make_optimizers(model, TrainConfig()):
+        optimizer.step()
+
+
+# ---------------------------------------------------------------- attention and head
 
 
 def test_attention_rows_sum_to_one_and_ignore_padding():
@@ -142,6 +322,7 @@ def test_logits_are_float32_under_bfloat16_autocast():
 def test_gpu_gives_the_logits_of_the_cpu(knobs):
     """The fused path on a GPU computes the same function."""
     model, (input_ids, mask) = make_model(**knobs), ragged_batch()
-    expected = model(input_ids, mask)
-    found = model.cuda()(input_ids.cuda(), mask.cuda()).cpu()
+    spelling = random_spelling(input_ids)
+    expected = model(input_ids, mask, spelling)
+    found = model.cuda()(input_ids.cuda(), mask.cuda(), Spelling(*(part.cuda() for part in spelling))).cpu()
     torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)

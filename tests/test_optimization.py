@@ -7,20 +7,54 @@ import torch
 
 from encoder_cls.config import ModelConfig, TrainConfig
 from encoder_cls.model import EncoderClassifier
-from encoder_cls.optimization import learning_rate, make_optimizer
+from encoder_cls.optimization import learning_rate, make_optimizers
+
+SHAPE = ModelConfig(d_model=16, num_heads=2, char_ngram_buckets=64, bigram_buckets=64)
 
 
 def test_only_matrices_of_linear_maps_decay():
-    """Biases, norms, embeddings and position scales have no weight decay; every parameter is in one group."""
-    model = EncoderClassifier(ModelConfig(d_model=16, num_heads=2), vocab_size=9, num_classes=2)
-    decayed, others = make_optimizer(model, TrainConfig(weight_decay=0.3)).param_groups
+    """Biases, norms, tables and position scales have no weight decay; every parameter is in one group."""
+    model = EncoderClassifier(SHAPE, vocab_size=9, num_classes=2)
+    dense, sparse = make_optimizers(model, TrainConfig(weight_decay=0.3))
+    (decayed, others), (tables,) = dense.param_groups, sparse.param_groups
     names = {parameter: name for name, parameter in model.named_parameters()}
     assert decayed["weight_decay"] == 0.3
     assert others["weight_decay"] == 0
     assert {names[p] for p in decayed["params"]} == {
         name for name in names.values() if name.endswith(("_proj.weight", "head.linear.weight"))
     }
-    assert len(decayed["params"]) + len(others["params"]) == len(names)
+    assert "weight_decay" not in tables
+    assert {names[p] for p in tables["params"]} == {
+        f"encoder.embedding.{name}.weight" for name in ("tokens", "char_ngrams.table", "bigrams.table")
+    }
+    assert sum(len(group["params"]) for group in (decayed, others, tables)) == len(names)
+
+
+@pytest.mark.parametrize("tables", [{"char_ngram_buckets": 0}, {"bigram_buckets": 0}], ids=["no n-grams", "no pairs"])
+def test_a_model_without_some_tables_has_both_optimizers_too(tables):
+    """The tokens' own vectors are always a table."""
+    model = EncoderClassifier(SHAPE.model_copy(update=tables), vocab_size=9, num_classes=2)
+    counts = [
+        sum(len(group["params"]) for group in optimizer.param_groups)
+        for optimizer in make_optimizers(model, TrainConfig())
+    ]
+    assert counts == [len(list(model.parameters())) - 2, 2]
+
+
+def test_a_step_changes_only_the_rows_that_a_batch_touched():
+    """Of a table, rows without a gradient keep their values and moments, whatever was learnt before."""
+    torch.manual_seed(0)
+    model = EncoderClassifier(SHAPE, vocab_size=9, num_classes=2)
+    _, sparse = make_optimizers(model, TrainConfig(learning_rate=0.1))
+    table = model.encoder.embedding.tokens.weight
+    before = table.detach().clone()
+    for rows in ([1, 2], [2, 5]):
+        sparse.zero_grad()
+        model.encoder.embedding.tokens(torch.tensor(rows)).sum().backward()
+        after_first = table.detach().clone()
+        sparse.step()
+    assert {int(row) for row in (table != before).any(dim=1).nonzero()} == {1, 2, 5}
+    assert {int(row) for row in (table != after_first).any(dim=1).nonzero()} == {2, 5}
 
 
 def test_learning_rate_rises_then_falls_to_zero():
@@ -43,10 +77,10 @@ def test_learning_rate_without_warm_up_and_in_one_step():
 def test_adamw_matches_torch_without_fusing():
     """The fused kernel is the same update."""
     torch.manual_seed(0)
-    models = [EncoderClassifier(ModelConfig(d_model=16, num_heads=2), vocab_size=9, num_classes=2) for _ in range(2)]
+    models = [EncoderClassifier(SHAPE, vocab_size=9, num_classes=2) for _ in range(2)]
     models[1].load_state_dict(models[0].state_dict())
-    fused = make_optimizer(models[0], TrainConfig())
-    plain = make_optimizer(models[1], TrainConfig())
+    fused, _ = make_optimizers(models[0], TrainConfig())
+    plain, _ = make_optimizers(models[1], TrainConfig())
     for group in plain.param_groups:
         group["fused"] = False
     for _ in range(3):

@@ -8,8 +8,12 @@ import torch
 from encoder_cls.config import Config
 from encoder_cls.preparation import Preparation, prepare
 
+MODEL = {"d_model": 8, "num_layers": 1, "num_heads": 1, "d_ff": 8, "char_ngram_buckets": 64, "bigram_buckets": 64}
 
-def prepared(folder, *, max_seq_len: int = 64, **train_values: object) -> Preparation:
+
+def prepared(
+    folder, *, max_seq_len: int = 64, teachers: int = 0, linear: bool = False, seed: int = 0, **train_values: object
+) -> Preparation:
     """Ten training texts of one to ten words, and two for validation with a word that training lacks."""
     rows = [f"{' '.join(['word', 'and'] * 5)[: 9 * n].strip()},{'ab'[n % 2]}" for n in range(1, 11)]
     (folder / "train.csv").write_text("\n".join(["text,label", *rows]) + "\n")
@@ -18,8 +22,10 @@ def prepared(folder, *, max_seq_len: int = 64, **train_values: object) -> Prepar
         Config.model_validate(
             {
                 "name": "test",
+                "seed": seed,
                 "data": {"train": str(folder / "train.csv"), "validation": str(folder / "validation.csv")},
-                "model": {"d_model": 8, "num_layers": 1, "num_heads": 1, "d_ff": 8, "max_seq_len": max_seq_len},
+                "model": MODEL | {"max_seq_len": max_seq_len},
+                "distillation": {"teachers": teachers, "linear": linear, "epochs": 2},
                 "train": {"epochs": 3, "batch_size": 2, **train_values},
             }
         )
@@ -38,15 +44,16 @@ def test_the_tokenizer_knows_the_training_texts_only(tmp_path):
 def test_steps_are_counted_in_updates(tmp_path, many, expected):
     """Accumulated batches make one step; the last step of an epoch may have fewer."""
     preparation = prepared(tmp_path, accumulation_steps=many)
-    assert preparation.schedule.batches_per_epoch == 5
-    assert preparation.steps_per_epoch == expected
-    assert preparation.total_steps == 3 * expected
+    (stage,) = preparation.stages
+    assert stage.schedule.batches_per_epoch == 5
+    assert stage.steps_per_epoch == expected
+    assert preparation.total_steps == stage.total_steps == 3 * expected
 
 
 def test_facts_are_measured_on_the_texts(tmp_path):
     """Cut texts and padding are counted, as a slow loop counts them."""
     preparation = prepared(tmp_path, max_seq_len=4)
-    facts, texts, schedule = preparation.facts, preparation.train_texts, preparation.schedule
+    facts, texts, schedule = preparation.facts, preparation.train_texts, preparation.stages[-1].schedule
     words = [len(text.split()) + 1 for text in preparation.dataset.train.texts]
     assert facts["truncated_fraction"] == sum(length > 4 for length in words) / 10
     padded = sum(max(texts.lengths[i] for i in schedule.indices(b)) * len(schedule.indices(b)) for b in range(5))
@@ -56,14 +63,50 @@ def test_facts_are_measured_on_the_texts(tmp_path):
 def test_the_first_weights_depend_on_the_seed_alone(tmp_path):
     """Whatever was drawn before, the model starts from the same weights."""
     preparation = prepared(tmp_path)
-    one = preparation.new_model().state_dict()
+    (stage,) = preparation.stages
+    one = preparation.new_model(stage).state_dict()
     torch.randn(7)
-    other = preparation.new_model().state_dict()
+    other = preparation.new_model(stage).state_dict()
     assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_teachers_come_first_and_the_model_last(tmp_path):
+    """Teachers have seeds, weights and epochs of their own; the model has the config's, and no dropout."""
+    preparation = prepared(tmp_path, teachers=2, seed=5)
+    *teachers, model = preparation.stages
+    assert [stage.name for stage in preparation.stages] == ["teacher 1", "teacher 2", "model"]
+    assert [stage.learns_from_teachers for stage in preparation.stages] == [False, False, True]
+    assert [stage.total_steps for stage in preparation.stages] == [10, 10, 15]
+    assert preparation.total_steps == 35
+    assert model.seed == 5
+    other = prepared(tmp_path, teachers=2, seed=6)
+    assert len({stage.seed for stage in [*preparation.stages, *other.stages]}) == 6
+    first_weights = [preparation.new_model(stage).head.linear.weight for stage in preparation.stages]
+    assert len({tuple(weight.flatten().tolist()) for weight in first_weights}) == 3
+    rates = [preparation.new_model(stage).head.dropout.p for stage in (*teachers, model)]
+    assert rates == [0.1, 0.1, 0]
+
+
+@pytest.mark.parametrize(("teachers", "linear"), [(0, False), (0, True), (1, False)])
+def test_a_model_learns_from_labels_only_where_there_is_no_teacher(tmp_path, teachers, linear):
+    """The linear model is a teacher, too, but needs no stage of its own."""
+    stages = prepared(tmp_path, teachers=teachers, linear=linear).stages
+    assert len(stages) == teachers + 1
+    assert stages[-1].learns_from_teachers is (linear or teachers > 0)
+
+
+def test_each_batch_of_an_epoch_is_in_one_step(tmp_path):
+    """Steps of several batches leave none out, repeat none, and never span two epochs."""
+    (stage,) = prepared(tmp_path, accumulation_steps=2).stages
+    steps = [stage.batches(step) for step in range(2 * stage.steps_per_epoch)]
+    assert [len(batches) for batches in steps] == [2, 2, 1] * 2
+    for epoch in (steps[:3], steps[3:]):
+        assert sorted(int(index) for batches in epoch for batch in batches for index in batch) == list(range(10))
 
 
 def test_parameters_are_counted_without_changing_the_first_weights(tmp_path):
     """The count is that of the real model."""
     preparation = prepared(tmp_path)
-    assert preparation.num_parameters == sum(p.numel() for p in preparation.new_model().parameters())
-    assert {p.device.type for p in preparation.new_model().parameters()} == {"cpu"}
+    (stage,) = preparation.stages
+    assert preparation.num_parameters == sum(p.numel() for p in preparation.new_model(stage).parameters())
+    assert {p.device.type for p in preparation.new_model(stage).parameters()} == {"cpu"}

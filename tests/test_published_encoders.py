@@ -307,7 +307,8 @@ def state_dict(embedding: Tensor, layers: list[Weights]) -> dict[str, Tensor]:
 
 def config(**choices: Any) -> ModelConfig:
     # Longer texts are allowed than these are, as in use.
-    return ModelConfig(d_model=D, num_heads=H, num_layers=L, d_ff=F, max_seq_len=2 * T, **choices)
+    tables = {"char_ngram_buckets": 0, "bigram_buckets": 0}  # published encoders have none
+    return ModelConfig(d_model=D, num_heads=H, num_layers=L, d_ff=F, max_seq_len=2 * T, **tables, **choices)
 
 
 def encoder_with(state: dict[str, Tensor], **choices: Any) -> Encoder:

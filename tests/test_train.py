@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import signal
-from itertools import islice
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,15 +13,22 @@ import pytest
 import torch
 
 from encoder_cls import train as train_module
-from encoder_cls.classifier import hash_tensors, load_classifier
+from encoder_cls.calibration import fit_temperature
+from encoder_cls.checkpoint import load_newest
+from encoder_cls.classifier import compute_logits, hash_tensors, load_classifier
 from encoder_cls.config import Config
 from encoder_cls.errors import ConfigError, DivergedError, EncoderClsError, StoppedError
+from encoder_cls.lessons import LabelLessons
 from encoder_cls.preparation import prepare
 from encoder_cls.run_folder import RunFolder
-from encoder_cls.train import Event, Finished, Started, Stepped, Validated, train
+from encoder_cls.train import Event, Finished, StageStarted, Started, Stepped, Validated, train
 
 CPU = torch.device("cpu")
 COLOURS = ["red", "green", "blue"]
+SHAPE = {
+    **{"d_model": 16, "num_layers": 1, "num_heads": 2, "d_ff": 32, "max_seq_len": 16},
+    **{"char_ngram_buckets": 64, "bigram_buckets": 64},
+}
 
 
 def write_data(folder: Path, *, texts: int) -> Path:
@@ -38,12 +45,19 @@ def write_data(folder: Path, *, texts: int) -> Path:
     return path
 
 
-def make_config(folder: Path, *, texts: int = 60, **train_values: object) -> Config:
+LABELS_ALONE = {"teachers": 0, "linear": False}
+DISTILLED = {"teachers": 2, "linear": True, "epochs": 2}
+
+
+def make_config(
+    folder: Path, *, texts: int = 60, distillation: dict[str, object] = LABELS_ALONE, **train_values: object
+) -> Config:
     return Config.model_validate(
         {
             "name": "test",
             "data": {"train": str(write_data(folder, texts=texts)), "validation_fraction": 0.2},
-            "model": {"d_model": 16, "num_layers": 1, "num_heads": 2, "d_ff": 32, "max_seq_len": 16},
+            "model": SHAPE,
+            "distillation": distillation,
             "train": {"epochs": 3, "batch_size": 8, "learning_rate": 0.01, "log_every": 2, "patience": None}
             | train_values,
         }
@@ -95,29 +109,156 @@ def test_it_learns_and_reports(tmp_path):
     assert RunFolder(folder).load_config() == config
 
 
-@pytest.mark.parametrize("stops", [[1], [7], [5, 2, 3], [3, 1, 1, 1, 1]])
-def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path, stops):
-    """Stopped at any moment, in a step or in a validation, and resumed: the same weights, moments and metrics."""
-    config = make_config(tmp_path, accumulation_steps=2, validate_every=2)
-    run_all(config, tmp_path / "straight")
+def test_a_model_learns_from_teachers(tmp_path):
+    """Teachers come first, each its own classifier; the model learns from them, and only the model is kept."""
+    config = make_config(tmp_path, texts=300, distillation=DISTILLED | {"epochs": 4}, epochs=6)
+    run = RunFolder(tmp_path / "run")
+    stages, scores = [], []
+    for event in train(prepare(config), run, device=CPU):
+        if isinstance(event, StageStarted):
+            stages.append((event.stage.name, event.step))
+            if event.teachers:
+                assert sorted(path.name for path in run.teachers.iterdir()) == ["1", "2"]
+                assert load_classifier(run.teachers / "2").predict(["w3 blue w1"])[0].label == "blue"
+                assert event.teachers.validation_accuracy == 1
+        if isinstance(event, Validated):
+            scores.append((event.stage.name, event.epoch))
+    assert stages == [("teacher 1", 0), ("teacher 2", 4 * 30), ("model", 8 * 30)]
+    epochs = {"teacher 1": 4, "teacher 2": 4, "model": 6}
+    assert scores == [(name, epoch) for name, many in epochs.items() for epoch in range(1, many + 1)]
+    assert event.report.metrics.accuracy == 1
+    assert not run.teachers.exists()
+    assert load_classifier(run.path).predict(["w3 blue w1"])[0].label == "blue"
+    rows = metric_rows(run.path)
+    assert list(dict.fromkeys(row["split"] for row in rows)) == [
+        "train", "teacher-1/train", "teacher-1/validation", "teacher-2/train", "teacher-2/validation", "validation"
+    ]  # fmt: skip
+    assert [row["step"] for row in rows if row["split"] == "validation"] == [30 * n for n in range(9, 15)]
+
+
+@pytest.mark.parametrize(
+    ("distillation", "names"),
+    [({"teachers": 0, "linear": True}, ["model"]), ({"teachers": 1, "linear": False}, ["teacher 1", "model"])],
+    ids=["linear alone", "encoder alone"],
+)
+def test_one_teacher_is_enough(tmp_path, distillation, names):
+    """A linear model alone, or an encoder alone, teaches the model all that there is to learn."""
+    events = run_all(make_config(tmp_path, texts=300, distillation=distillation, epochs=6), tmp_path / "run")
+    started = [event for event in events if isinstance(event, StageStarted)]
+    assert [event.stage.name for event in started] == names
+    assert started[-1].teachers.linear_weight == distillation["linear"]
+    assert events[-1].report.metrics.accuracy == 1
+
+
+def test_probabilities_are_calibrated_on_the_validation_texts(tmp_path):
+    """The best weights are kept with the temperature under which they explain the validation labels best."""
+    preparation = prepare(make_config(tmp_path))
+    list(train(preparation, RunFolder(tmp_path / "run"), device=CPU))
+    classifier = load_classifier(tmp_path / "run")
+    logits = compute_logits(classifier.model, preparation.validation_texts, batch_tokens=8192)
+    assert classifier.temperature == fit_temperature(logits, preparation.dataset.validation.labels) != 1
+
+
+def test_class_weights_count_in_what_is_learnt_from_teachers(tmp_path):
+    """Where a teacher that knows of no weights is in doubt, the model prefers the heavier class."""
+    texts = [line.partition(",")[0].split()[0] for line in write_data(tmp_path, texts=60).read_text().splitlines()[1:]]
+    rows = [f"{text},{COLOURS[i % 3]}" for i, text in enumerate(texts)]  # words that tell nothing
+    (tmp_path / "train.csv").write_text("\n".join(["text,label", *rows]) + "\n")
+    shares = []
+    for name, weights in (("even", {}), ("red", {"red": 9.0})):
+        # One validation, at the end: which weights are best is chance here.
+        values = {"distillation": {"teachers": 0, "linear": True}, "class_weights": weights, "validate_every": 1000}
+        run_all(make_config(tmp_path, **values), tmp_path / name)
+        predictions = load_classifier(tmp_path / name).predict(texts)
+        shares.append(np.mean([prediction.label == "red" for prediction in predictions]))
+    assert shares[0] < 0.7
+    assert shares[1] > 0.9, shares
+
+
+def result(folder: Path) -> tuple[str, list[dict[str, object]]]:
+    """All that a run ends with and that must not depend on where it was interrupted."""
+    assert not (folder / "teachers").exists()
+    return weights_hash(folder), metric_rows(folder)
+
+
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory):
+    """The result of an uninterrupted run, which is made once for each config."""
+    known = {}
+
+    def run(**values):
+        if repr(values) not in known:
+            folder = tmp_path_factory.mktemp("straight")
+            run_all(make_config(folder, **values), folder / "run")
+            known[repr(values)] = result(folder / "run")
+        return known[repr(values)]
+
+    return run
+
+
+LABELLED, TAUGHT = {"distillation": LABELS_ALONE}, {"distillation": DISTILLED}
+
+
+@pytest.mark.parametrize(
+    ("values", "stops", "stopped_in"),
+    [
+        # The stage, the step and the last validated step of the last checkpoint.
+        pytest.param(LABELLED, [1], (0, 1, 0), id="after a step"),
+        pytest.param(LABELLED, [7], (0, 5, 4), id="between validations"),
+        pytest.param(LABELLED, [5, 2, 3], (0, 7, 6), id="now and then"),
+        pytest.param(LABELLED, [3, 1, 1, 1, 1], (0, 5, 4), id="many times"),
+        pytest.param(TAUGHT, [2], (0, 2, 0), id="in a teacher's validation"),
+        pytest.param(TAUGHT, [9], (1, 6, 6), id="before the second teacher"),
+        pytest.param(TAUGHT, [11], (1, 8, 6), id="in the second teacher's validation"),
+        pytest.param(TAUGHT, [18], (2, 12, 12), id="while teachers are assembled"),
+        pytest.param(TAUGHT, [20], (2, 12, 12), id="before the model's first step"),
+        pytest.param(TAUGHT, [24], (2, 15, 14), id="between the model's validations"),
+        pytest.param(TAUGHT, [33], (2, 21, 20), id="in the last validation"),
+        pytest.param(TAUGHT, [34], (2, 21, 21), id="in the report"),
+        pytest.param(TAUGHT, [5, 6, 10, 3, 7], (2, 17, 16), id="in every stage"),
+    ],
+)
+def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path, straight, values, stops, stopped_in):
+    """Stopped at any moment of any stage and resumed: the same weights, moments and metrics."""
+    values = values | {"accumulation_steps": 2, "validate_every": 2}
+    config = make_config(tmp_path, **values)
     for steps in stops:
         with pytest.raises(StoppedError) as stopped:
             run_all(config, tmp_path / "broken", resume=True, stop_signal=stop_after(steps))
         assert stopped.value.exit_code == 143
+    state = load_newest(tmp_path / "broken" / "checkpoints")[0].state
+    assert (state.stage, state.step, state.validated_step) == stopped_in
     run_all(config, tmp_path / "broken", resume=True)
-    assert weights_hash(tmp_path / "broken") == weights_hash(tmp_path / "straight")
-    assert metric_rows(tmp_path / "broken") == metric_rows(tmp_path / "straight")
+    assert result(tmp_path / "broken") == straight(**values)
 
 
-@pytest.mark.parametrize("events", [3, 8, 15])
-def test_a_run_that_vanished_resumes_from_its_last_checkpoint(tmp_path, events):
+@pytest.mark.parametrize(
+    ("values", "last"),
+    [
+        pytest.param(LABELLED, ("model", Stepped, 1), id="before any checkpoint"),
+        pytest.param(LABELLED, ("model", Validated, 6), id="after a validation"),
+        pytest.param(LABELLED, ("model", Stepped, 11), id="after a step"),
+        pytest.param(TAUGHT, ("teacher 1", Stepped, 5), id="in a teacher"),
+        pytest.param(TAUGHT, ("teacher 1", Validated, 12), id="after a teacher's last validation"),
+        pytest.param(TAUGHT, ("teacher 2", StageStarted, 12), id="at a teacher's start"),
+        pytest.param(TAUGHT, ("teacher 2", Stepped, 13), id="after a teacher's first step"),
+        pytest.param(TAUGHT, ("teacher 2", Validated, 24), id="before teachers are assembled"),
+        pytest.param(TAUGHT, ("model", StageStarted, 24), id="at the model's start"),
+        pytest.param(TAUGHT, ("model", Stepped, 33), id="in the model"),
+        pytest.param(TAUGHT, ("model", Validated, 42), id="before the report"),
+    ],
+)
+def test_a_run_that_vanished_resumes_from_its_last_checkpoint(tmp_path, straight, values, last):
     """Ended without warning between checkpoints, a run is taken up at the last one, and ends the same."""
-    config = make_config(tmp_path, checkpoint_every=2)
-    run_all(config, tmp_path / "straight")
-    list(islice(train(prepare(config), RunFolder(tmp_path / "broken"), device=CPU), events))
+    values = values | {"checkpoint_every": 2}
+    config = make_config(tmp_path, **values)
+    stage = None
+    for event in train(prepare(config), RunFolder(tmp_path / "broken"), device=CPU):
+        stage = event.stage.name if isinstance(event, StageStarted) else stage
+        if (stage, type(event), event.step) == last:
+            break
     run_all(config, tmp_path / "broken", resume=True)
-    assert weights_hash(tmp_path / "broken") == weights_hash(tmp_path / "straight")
-    assert metric_rows(tmp_path / "broken") == metric_rows(tmp_path / "straight")
+    assert result(tmp_path / "broken") == straight(**values)
 
 
 def test_a_damaged_checkpoint_is_passed_over(tmp_path):
@@ -163,29 +304,53 @@ def test_accumulated_gradients_equal_one_large_batch(tmp_path, monkeypatch):
         training = train_module._Training(
             prepare(config), RunFolder(tmp_path / name), device=CPU, stop_signal=lambda: None
         )
-        loss = training._accumulate_gradients(np.split(np.arange(20), cuts))
-        gradients.append([loss, *(p.grad.clone() for p in training.model.parameters())])
+        lessons = LabelLessons(training.preparation, training.stage, device=CPU)
+        loss = training._accumulate_gradients([lessons._lesson(part) for part in np.split(np.arange(20), cuts)])
+        gradients.append([loss, *(p.grad.to_dense() for p in training.model.parameters())])
         training.dashboard.__exit__(None, None, None)
     assert gradients[0][0] == pytest.approx(gradients[1][0], rel=1e-6)
     for one, many in zip(gradients[0][1:], gradients[1][1:], strict=True):
         torch.testing.assert_close(one, many, atol=1e-6, rtol=1e-4)
 
 
+def test_both_optimizers_follow_the_learning_rate(tmp_path):
+    """Tables are learnt at the same rate as all else, from the first step of the warm-up on."""
+    config = make_config(tmp_path, warmup_fraction=0.5)
+    training = train_module._Training(
+        prepare(config), RunFolder(tmp_path / "run"), device=CPU, stop_signal=stop_after(0)
+    )
+    lessons = LabelLessons(training.preparation, training.stage, device=CPU)
+    for step in (1, 2):
+        training._step(lessons)
+        rates = {group["lr"] for optimizer in training.optimizers for group in optimizer.param_groups}
+        assert rates == {0.01 * step / 9}
+    training.dashboard.__exit__(None, None, None)
+
+
 def test_patience_ends_the_run(tmp_path, monkeypatch):
     """After `patience` validations without a better score, the run ends and the best weights are its model."""
     metrics = iter([0.5, 0.7, 0.6, 0.6, 0.9])
     real = train_module.compute_metrics
-
-    def scripted(*args):
-        from dataclasses import replace
-
-        return replace(real(*args), accuracy=next(metrics))
-
-    monkeypatch.setattr(train_module, "compute_metrics", scripted)
+    monkeypatch.setattr(train_module, "compute_metrics", lambda *args: replace(real(*args), accuracy=next(metrics)))
     events = run_all(make_config(tmp_path, epochs=9, patience=2), tmp_path / "run")
     validations = [event for event in events if isinstance(event, Validated)]
     assert [event.is_best for event in validations] == [True, True, False, False]
     assert events[-1].best_step == validations[1].step
+
+
+def test_only_those_who_learn_from_labels_can_run_out_of_patience(tmp_path, monkeypatch):
+    """A teacher stops after `patience` worse validations; the model, whose texts are new each time, goes on."""
+    accuracies = {"teacher 1": [0.5, 0.7, 0.6, 0.6], "model": [0.5, 0.4, 0.4, 0.4, 0.6]}
+    metrics = iter(accuracies["teacher 1"] + accuracies["model"])
+    real = train_module.compute_metrics
+    monkeypatch.setattr(train_module, "compute_metrics", lambda *args: replace(real(*args), accuracy=next(metrics)))
+    distillation = {"teachers": 1, "linear": False, "epochs": 9}
+    events = run_all(make_config(tmp_path, distillation=distillation, epochs=5, patience=2), tmp_path / "run")
+    validations = [event for event in events if isinstance(event, Validated)]
+    for name, expected in accuracies.items():
+        assert [event.metrics.accuracy for event in validations if event.stage.name == name] == expected
+    assert [event.is_best for event in validations[4:]] == [True, False, False, False, True]
+    assert events[-1].best_step == validations[-1].step
 
 
 @pytest.mark.parametrize(
@@ -193,8 +358,6 @@ def test_patience_ends_the_run(tmp_path, monkeypatch):
 )
 def test_the_chosen_metric_decides_what_is_best(tmp_path, monkeypatch, monitor, best):
     """Of three validations, each is best by another metric."""
-    from dataclasses import replace
-
     scores = iter([(0.9, 0.1, 3.0), (0.1, 0.9, 2.0), (0.2, 0.2, 1.0)])
     real = train_module.compute_metrics
 

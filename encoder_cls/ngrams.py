@@ -1,0 +1,58 @@
+"""Words in, hashed character n-grams out: how a word is spelt says something of words never seen.
+
+A word's n-grams are those of "<word>", as in fastText (Bojanowski et al., "Enriching Word Vectors with
+Subword Information", 2017, https://arxiv.org/abs/1607.04606): "<at", "at>" and so on. They are named by a hash,
+so that no list of them has to be kept; whoever uses them takes the hash modulo a number of buckets.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+SHORTEST, LONGEST = 2, 5  # characters of an n-gram
+LONGEST_WORD = 40  # characters read of a word: a link or a hash has no telling parts
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spellings:
+    """The n-grams of many words, one after the other.
+
+    Attributes:
+        ngrams: hashes of 32 bits; word `i` has `ngrams[offsets[i]:offsets[i + 1]]`, possibly none.
+        offsets: `words + 1` places in `ngrams`.
+    """
+
+    ngrams: NDArray[np.int64]
+    offsets: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def take(self, words: NDArray[np.integer[Any]]) -> Spellings:
+        """The spellings of some of the words, in their order."""
+        lengths = np.diff(self.offsets)[words]
+        offsets = np.concatenate([[0], np.cumsum(lengths)])
+        places = np.arange(offsets[-1]) + np.repeat(self.offsets[words] - offsets[:-1], lengths)
+        return Spellings(ngrams=self.ngrams[places], offsets=offsets)
+
+
+def spell(words: Sequence[str]) -> Spellings:
+    """The hashed n-grams of words; an empty word has none."""
+    ngrams: list[int] = []
+    offsets = [0]
+    for word in words:
+        if word:
+            marked = f"<{word[:LONGEST_WORD]}>"
+            ngrams += [
+                zlib.crc32(marked[start : start + length].encode("utf-8", "replace"))
+                for length in range(SHORTEST, LONGEST + 1)
+                for start in range(len(marked) - length + 1)
+            ]
+        offsets.append(len(ngrams))
+    return Spellings(ngrams=np.array(ngrams, dtype=np.int64), offsets=np.array(offsets, dtype=np.int64))

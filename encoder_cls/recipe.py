@@ -1,0 +1,80 @@
+"""What depends on the data: how long to train and with how many teachers, from the amount of text.
+
+Little text has to be seen often, much text cannot be: passes fall with the square root of the number of
+tokens, so the time of a training grows with its square root too. Every number can be set in the config.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from encoder_cls.config import Config
+
+PASSES = (4, 30)  # of a model that learns from teachers, on varied texts: it does not overfit
+LABEL_PASSES = (4, 8)  # of a model that learns from labels, on the same texts over and over: it does
+FEWEST_STEPS, FEWEST_LABEL_STEPS = 1000, 300  # where a pass is a few steps, more passes make up for it
+MUCH_TEXT = 1_000_000  # tokens from which two teachers have to do
+MUCH_SPELLING = 3_000_000  # tokens from which the linear teacher looks at words only: memory
+MOST_LINEAR_WORK = 200_000_000  # tokens times classes from which there is no linear teacher: minutes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Length:
+    """How long an encoder is trained.
+
+    Attributes:
+        epochs: passes over the training texts, at most.
+        epochs_between_validations: more than 1 where passes are short.
+    """
+
+    epochs: int
+    epochs_between_validations: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """The config's `auto` values, decided.
+
+    Attributes:
+        teachers: encoders trained first.
+        teacher_length: how long each of them is trained.
+        linear: whether a linear model is one more teacher.
+        char_ngrams: whether that one looks at character n-grams.
+        length: how long the model itself is trained.
+    """
+
+    teachers: int
+    teacher_length: Length
+    linear: bool
+    char_ngrams: bool
+    length: Length
+
+    @property
+    def distils(self) -> bool:
+        """Whether there is any teacher."""
+        return self.linear or self.teachers > 0
+
+
+def decide(config: Config, *, num_tokens: int, num_classes: int, steps_per_epoch: int) -> Recipe:
+    """The recipe for training texts of so many tokens in all, which take so many steps a pass."""
+    chosen = config.distillation
+    passes = 11_000 / math.sqrt(num_tokens)
+    teachers = (2 if num_tokens > MUCH_TEXT else 3) if chosen.teachers == "auto" else chosen.teachers
+    linear = chosen.linear and num_tokens * num_classes <= MOST_LINEAR_WORK
+    by_labels = _length(passes / 4, LABEL_PASSES, fewest_steps=FEWEST_LABEL_STEPS, steps_per_epoch=steps_per_epoch)
+    by_teachers = _length(passes, PASSES, fewest_steps=FEWEST_STEPS, steps_per_epoch=steps_per_epoch)
+    length = by_teachers if teachers or linear else by_labels
+    return Recipe(
+        teachers=teachers,
+        teacher_length=by_labels if chosen.epochs == "auto" else Length(epochs=chosen.epochs),
+        linear=linear,
+        char_ngrams=num_tokens <= MUCH_SPELLING,
+        length=length if config.train.epochs == "auto" else Length(epochs=config.train.epochs),
+    )
+
+
+def _length(passes: float, limits: tuple[int, int], *, fewest_steps: int, steps_per_epoch: int) -> Length:
+    limited = min(max(round(passes), limits[0]), limits[1])
+    times = math.ceil(fewest_steps / (limited * steps_per_epoch))
+    return Length(epochs=limited * times, epochs_between_validations=times)

@@ -1,0 +1,235 @@
+"""The linear classifier: the same as one written out with scikit-learn, and right on words it never saw."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
+from sklearn.svm import LinearSVC
+from tokenizers import Tokenizer
+
+from encoder_cls.config import TokenizerConfig
+from encoder_cls.linear import LinearClassifier
+from encoder_cls.tokenizer import TokenizedTexts, tokenize, train_tokenizer
+
+MAX_SEQ_LEN = 12
+SYLLABLES = ["ba", "ko", "ri", "tu", "en", "sol", "mir", "da", "pe", "lo"]
+
+
+@functools.cache
+def corpus(num_classes: int, size: int = 90) -> tuple[tuple[str, ...], NDArray[np.int64]]:
+    """Texts in which each class prefers words and orders of its own, with much noise; some are empty."""
+    random = np.random.default_rng(num_classes)
+    words = ["".join(random.choice(SYLLABLES, size=random.integers(1, 4))) for _ in range(60)]
+    labels = np.arange(size) % num_classes
+    texts = []
+    for label in labels:
+        own = random.choice(words[label * 5 : label * 5 + 8], size=2)
+        others = random.choice(words, size=random.integers(0, 5))
+        texts.append(" ".join(random.permutation([*own, *others])) if random.random() > 0.04 else "")
+    return tuple(texts), labels
+
+
+UNSEEN = ("", "kori kobari", "zzzz", "zzzz ba yyyy bari", "ba ba ba ba ko", "bako " * 30, "日 本 🙂")
+
+
+def tokenizer_of(texts: tuple[str, ...], max_vocab_size: int = 30_000) -> Tokenizer:
+    return train_tokenizer(texts, TokenizerConfig(max_vocab_size=max_vocab_size))
+
+
+def read(tokenizer: Tokenizer, texts) -> TokenizedTexts:
+    return tokenize(tokenizer, texts, max_seq_len=MAX_SEQ_LEN)
+
+
+def margins(classifier: LinearClassifier, texts: TokenizedTexts) -> NDArray[np.float32]:
+    return classifier.margins(texts, np.arange(len(texts.input_ids)), texts.lengths)
+
+
+@functools.cache
+def trained(num_classes: int, char_ngrams: bool) -> tuple[Tokenizer, LinearClassifier]:
+    """A classifier of the corpus. Not to be changed."""
+    texts, labels = corpus(num_classes)
+    tokenizer = tokenizer_of(texts)
+    return tokenizer, LinearClassifier(read(tokenizer, texts), labels, num_classes=num_classes, char_ngrams=char_ngrams)
+
+
+# ---------------------------------------------------------------- a reference
+
+
+class Reference:
+    """NB-SVM as in the paper, with strings for columns, nothing hashed."""
+
+    def __init__(self, vocabulary, texts, labels, *, num_classes: int, char_ngrams: bool) -> None:
+        self.vocabulary = vocabulary
+        analyzers = [self.words_and_pairs] + [self.char_ngrams] * char_ngrams
+        self.vectorizers = [CountVectorizer(analyzer=analyzer) for analyzer in analyzers]
+        self.tfidfs = [TfidfTransformer(sublinear_tf=True) for _ in analyzers]
+        for vectorizer, tfidf in zip(self.vectorizers, self.tfidfs, strict=True):
+            tfidf.fit(vectorizer.fit_transform(texts))
+        features = self.features(texts)
+        self.machines = []
+        for number in range(num_classes):
+            inside, outside = (
+                1 + (features[labels == number] > 0).sum(axis=0).A1,
+                1 + (features[labels != number] > 0).sum(axis=0).A1,
+            )
+            ratio = np.log((inside / inside.sum()) / (outside / outside.sum()))
+            svm = LinearSVC(C=1.0, random_state=0).fit(features.multiply(ratio).tocsr(), labels == number)
+            self.machines.append((ratio, svm))
+
+    def words_and_pairs(self, text: str) -> list[str]:
+        words = [word if word in self.vocabulary else "[UNK]" for word in text.split()[: MAX_SEQ_LEN - 1]]
+        return words + [f"{one} {two}" for one, two in zip(["[CLS]", *words], words, strict=False)]
+
+    def char_ngrams(self, text: str) -> list[str]:
+        words = [f"<{word}>" for word in text.split()[: MAX_SEQ_LEN - 1]]
+        return [w[i : i + n] for w in words for n in range(2, 6) for i in range(len(w) - n + 1)]
+
+    def features(self, texts) -> sp.csr_matrix:
+        blocks = [t.transform(v.transform(texts)) for v, t in zip(self.vectorizers, self.tfidfs, strict=True)]
+        return sp.csr_matrix(sp.hstack(blocks))
+
+    def margins(self, texts) -> NDArray[np.float64]:
+        features = self.features(texts)
+        columns = [svm.decision_function(features.multiply(ratio).tocsr()) for ratio, svm in self.machines]
+        return np.stack(columns, axis=1)
+
+
+@pytest.mark.parametrize("char_ngrams", [False, True], ids=["words", "letters"])
+@pytest.mark.parametrize("num_classes", [2, 4])
+@pytest.mark.parametrize("max_vocab_size", [30_000, 30], ids=["all known", "many unknown"])
+def test_margins_are_those_of_a_plain_nb_svm(num_classes, char_ngrams, max_vocab_size):
+    """Counts, TF-IDF, ratios and margins written out with scikit-learn, on texts seen and unseen."""
+    texts, labels = corpus(num_classes)
+    tokenizer = tokenizer_of(texts, max_vocab_size)
+    options = {"num_classes": num_classes, "char_ngrams": char_ngrams}
+    classifier = LinearClassifier(read(tokenizer, texts), labels, **options)
+    reference = Reference(tokenizer.get_vocab(), texts, labels, **options)
+    asked = (*texts, *UNSEEN)
+    found, expected = margins(classifier, read(tokenizer, asked)), reference.margins(asked)
+    np.testing.assert_allclose(found, expected, atol=1e-4)
+    assert (found.argmax(axis=1) == expected.argmax(axis=1))[np.ptp(expected, axis=1) > 0.01].all()
+    assert np.ptp(expected) > 1
+
+
+# ---------------------------------------------------------------- what it learns
+
+
+@pytest.mark.parametrize("char_ngrams", [False, True])
+def test_it_learns_words(char_ngrams):
+    """Texts of words that only one class has."""
+    texts, labels = ("rain wind", "ball goal", "snow rain", "goal team", "wind snow", "team ball"), np.arange(6) % 2
+    tokenizer = tokenizer_of(texts)
+    classifier = LinearClassifier(read(tokenizer, texts), labels, num_classes=2, char_ngrams=char_ngrams)
+    asked = ["snow wind", "the goal", "team goal rain", "rain ball snow"]
+    assert margins(classifier, read(tokenizer, asked)).argmax(axis=1).tolist() == [0, 1, 1, 0]
+
+
+def test_it_learns_the_order_of_neighbours():
+    """The same words in another order, as in "not good, bad" and "not bad, good"."""
+    texts = ("it is not good but bad", "it is not bad but good") * 3
+    tokenizer = tokenizer_of(texts)
+    classifier = LinearClassifier(read(tokenizer, texts), np.arange(6) % 2, num_classes=2, char_ngrams=False)
+    asked = ["is not good", "is not bad", "not good", "not bad"]
+    assert margins(classifier, read(tokenizer, asked)).argmax(axis=1).tolist() == [0, 1, 0, 1]
+
+
+TOPICS = {
+    "cooking": ["garlic", "kitchen", "breakfast", "simmering"],
+    "sport": ["football", "champion", "tournament", "goalkeeper"],
+    "weather": ["hurricane", "snowfall", "temperature", "forecast"],
+}
+
+
+def test_letters_help_with_words_misspelt():
+    """Words alone know nothing of a misspelt word; with letters nearly all are put where they belong."""
+    rows = [(f"{one} {two}", label) for label, words in enumerate(TOPICS.values()) for one in words for two in words]
+    texts, labels = tuple(text for text, _ in rows), np.array([label for _, label in rows])
+    tokenizer = tokenizer_of(texts)
+    words, letters = (
+        LinearClassifier(read(tokenizer, texts), labels, num_classes=3, char_ngrams=char_ngrams)
+        for char_ngrams in (False, True)
+    )
+    misspelt = [word[:place] + word[place + 1 :] for words in TOPICS.values() for word in words for place in (1, 4)]
+    asked = read(tokenizer, misspelt)
+    assert asked.unknown.sum() == len(misspelt)
+    assert (margins(letters, asked).argmax(axis=1) == np.arange(len(misspelt)) // 8).mean() > 0.9
+    assert np.ptp(margins(words, asked), axis=0).max() == 0
+
+
+# ---------------------------------------------------------------- margins
+
+
+def test_two_classes_have_opposite_margins():
+    """One machine tells them apart, and its margin is that of the second class."""
+    tokenizer, classifier = trained(2, True)
+    texts, labels = corpus(2)
+    found = margins(classifier, read(tokenizer, texts))
+    assert found.shape == (len(texts), 2)
+    assert found[:, 0].tolist() == (-found[:, 1]).tolist()
+    assert (found.argmax(axis=1) == labels).mean() > 0.9
+
+
+@pytest.mark.parametrize("num_classes", [3, 5])
+def test_many_classes_have_a_column_each(num_classes):
+    """In the order of their numbers, each against the rest."""
+    tokenizer, classifier = trained(num_classes, True)
+    texts, labels = corpus(num_classes)
+    found = margins(classifier, read(tokenizer, texts))
+    assert found.shape == (len(texts), num_classes)
+    assert found.dtype == np.float32
+    assert (found.argmax(axis=1) == labels).mean() > 0.9
+
+
+@pytest.mark.parametrize("char_ngrams", [False, True])
+@pytest.mark.parametrize("num_classes", [2, 3])
+def test_what_training_never_showed_says_nothing(num_classes, char_ngrams):
+    """Words, pairs and letters not seen, and texts without any: finite margins, those of the empty text."""
+    tokenizer, classifier = trained(num_classes, char_ngrams)
+    found = margins(classifier, read(tokenizer, ["", "日本 🙂", "日", "\0"]))
+    assert np.isfinite(found).all()
+    assert (found == found[0]).all()
+    known = corpus(num_classes)[0][0]
+    with_more = margins(classifier, read(tokenizer, [known, f"{known} 🙂🙂", f"{known} 日本"]))
+    np.testing.assert_allclose(with_more, with_more[[0, 0, 0]], atol=1e-6)
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(data=st.data(), char_ngrams=st.booleans())
+def test_a_sequence_of_any_words_has_the_margins_of_the_same_text(data, char_ngrams):
+    """Parts and splices, as training varies texts, are read as if somebody had written them."""
+    tokenizer, classifier = trained(3, char_ngrams)
+    source = [text for text in (*corpus(3)[0][:12], "zzzz ba yyyy") if text]
+    texts = read(tokenizer, source)
+    words = [place for place in range(len(texts.input_ids)) if place not in texts.offsets]
+    pieces = data.draw(st.lists(st.lists(st.sampled_from(words), max_size=8), min_size=1, max_size=5))
+    cls = [int(data.draw(st.sampled_from(list(texts.offsets[:-1])))) for _ in pieces]
+    written = " ".join(source).split()
+    spoken = [" ".join(written[words.index(place)] for place in piece) for piece in pieces]
+    places = np.concatenate([[first, *piece] for first, piece in zip(cls, pieces, strict=True)])
+    found = classifier.margins(texts, places, np.array([1 + len(piece) for piece in pieces]))
+    np.testing.assert_allclose(found, margins(classifier, read(tokenizer, spoken)), atol=1e-5)
+
+
+def test_a_text_s_margins_do_not_depend_on_its_company():
+    """Alone, or with others before and after it: no pair crosses from one text into the next."""
+    tokenizer, classifier = trained(3, True)
+    asked = [*corpus(3)[0][:20], *UNSEEN]
+    together = margins(classifier, read(tokenizer, asked))
+    alone = np.concatenate([margins(classifier, read(tokenizer, [text])) for text in asked])
+    np.testing.assert_allclose(together, alone, atol=1e-5)
+
+
+def test_training_twice_gives_the_same_margins():
+    """Bit by bit."""
+    texts, labels = corpus(3)
+    tokenizer, classifier = trained(3, True)
+    again = LinearClassifier(read(tokenizer, texts), labels, num_classes=3, char_ngrams=True)
+    asked = read(tokenizer, (*texts, *UNSEEN))
+    assert margins(again, asked).tolist() == margins(classifier, asked).tolist()

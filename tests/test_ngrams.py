@@ -1,0 +1,86 @@
+"""Words in, hashes of their character n-grams out."""
+
+from __future__ import annotations
+
+import zlib
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from encoder_cls.ngrams import LONGEST_WORD, Spellings, spell
+
+WORDS = ["cat", "", "a", "naïve", "", "🙂", "x" * 99, "日本"]
+
+
+def ngrams_of(spellings: Spellings, word: int = 0) -> list[int]:
+    return spellings.ngrams[spellings.offsets[word] : spellings.offsets[word + 1]].tolist()
+
+
+def crc32(*ngrams: str) -> list[int]:
+    return [zlib.crc32(ngram.encode()) for ngram in ngrams]
+
+
+@pytest.mark.parametrize(
+    ("word", "ngrams"),
+    [
+        ("cat", ["<c", "ca", "at", "t>", "<ca", "cat", "at>", "<cat", "cat>", "<cat>"]),
+        ("a", ["<a", "a>", "<a>"]),
+        ("🙂", ["<🙂", "🙂>", "<🙂>"]),
+        ("cats", ["<c", "ca", "at", "ts", "s>", "<ca", "cat", "ats", "ts>", "<cat", "cats", "ats>", "<cats", "cats>"]),
+    ],
+)
+def test_the_n_grams_of_a_word_are_those_of_the_word_in_angle_brackets(word, ngrams):
+    """2 to 5 characters, by CRC-32 of their UTF-8: a change would make every saved model read other n-grams."""
+    assert ngrams_of(spell([word])) == crc32(*ngrams)
+
+
+def test_repeated_n_grams_count_as_often_as_they_occur():
+    """ "aa" is twice in "aaa"."""
+    assert ngrams_of(spell(["aaa"])).count(*crc32("aa")) == 2
+
+
+def test_a_long_word_is_read_up_to_a_limit():
+    """What comes after `LONGEST_WORD` characters makes no difference, and what is shorter is read whole."""
+    word = "".join(chr(ord("a") + i % 26) for i in range(LONGEST_WORD))
+    assert ngrams_of(spell([word])) == ngrams_of(spell([word + "q"])) == ngrams_of(spell([word + "x" * 10_000]))
+    assert crc32(word[-4:] + ">")[0] in ngrams_of(spell([word]))
+    assert ngrams_of(spell([word[:-1]])) != ngrams_of(spell([word]))
+
+
+@pytest.mark.parametrize(("words", "offsets"), [([], [0]), ([""], [0, 0]), (["", "a", ""], [0, 0, 3, 3])])
+def test_an_empty_word_has_no_n_grams(words, offsets):
+    """Not even "<>"; the other words keep their places."""
+    spellings = spell(words)
+    assert spellings.offsets.tolist() == offsets
+    assert len(spellings) == len(words)
+    assert len(spellings.ngrams) == offsets[-1]
+
+
+def test_half_surrogates_are_spelt_with_question_marks():
+    """What no UTF-8 can hold does not stop anything."""
+    assert ngrams_of(spell(["a\ud800b"])) == ngrams_of(spell(["a?b"]))
+
+
+@settings(max_examples=80, deadline=None, derandomize=True)
+@given(words=st.lists(st.text(st.characters(), max_size=50), max_size=8))
+def test_words_are_spelt_by_themselves(words):
+    """In any company a word has the n-grams it has alone, all of 32 bits, in arrays of 64."""
+    spellings = spell(words)
+    assert len(spellings) == len(words)
+    assert spellings.ngrams.dtype == spellings.offsets.dtype == np.int64
+    assert ((spellings.ngrams >= 0) & (spellings.ngrams < 1 << 32)).all()
+    for place, word in enumerate(words):
+        assert ngrams_of(spellings, place) == ngrams_of(spell([word]))
+
+
+@settings(max_examples=80, deadline=None, derandomize=True)
+@given(places=st.lists(st.integers(0, len(WORDS) - 1), max_size=20), kind=st.sampled_from([np.int32, np.int64]))
+def test_taking_words_is_spelling_them(places, kind):
+    """In any order, words repeated or left out, none at all, empty ones among them."""
+    taken = spell(WORDS).take(np.array(places, dtype=kind))
+    expected = spell([WORDS[place] for place in places])
+    assert taken.ngrams.tolist() == expected.ngrams.tolist()
+    assert taken.offsets.tolist() == expected.offsets.tolist()
+    assert taken.ngrams.dtype == taken.offsets.dtype == np.int64
