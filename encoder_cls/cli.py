@@ -23,9 +23,9 @@ from encoder_cls.errors import ConfigError, EncoderClsError, StoppedError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from encoder_cls.events import Event
     from encoder_cls.predict import Format, Input
     from encoder_cls.preparation import Preparation
-    from encoder_cls.train import Event
 
 app = typer.Typer(
     name="encoder-cls",
@@ -276,7 +276,7 @@ def _show_training(events: Iterator[Event], run: Path) -> None:
     from tqdm import tqdm
 
     from encoder_cls.evaluate import report_text
-    from encoder_cls.train import Finished, StageStarted, Started, Stepped, Validated
+    from encoder_cls.events import Finished, StageStarted, Started, Stepped, Validated
 
     started = next(events, None)
     if not isinstance(started, Started):

@@ -14,7 +14,7 @@ import math
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -28,68 +28,18 @@ from encoder_cls.classifier import Classifier, compute_logits, load_classifier
 from encoder_cls.dashboard import Dashboard
 from encoder_cls.distillation import Teachers
 from encoder_cls.errors import ConfigError, DivergedError, EncoderClsError, StoppedError
-from encoder_cls.evaluate import Metrics, Report, compute_metrics, confusion_picture, evaluate, write_report
+from encoder_cls.evaluate import Report, compute_metrics, confusion_picture, evaluate, write_report
+from encoder_cls.events import Event, Finished, StageStarted, Started, Stepped, Validated
 from encoder_cls.hardware import environment, resolve_precision
 from encoder_cls.lessons import LabelLessons, Lesson, Lessons, TeacherLessons
 from encoder_cls.linear import LinearClassifier
 from encoder_cls.optimization import learning_rate, make_optimizers
-from encoder_cls.preparation import Preparation, Stage
+from encoder_cls.preparation import Preparation
 from encoder_cls.run_folder import RunFolder
 from encoder_cls.storage import sha256, write_file
 
 StopSignal = Callable[[], int | None]
 """Says which signal has asked to stop, if any."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Started:
-    """Training begins, or goes on, after `step` of `total_steps`."""
-
-    step: int
-    total_steps: int
-    notes: list[str]
-
-
-@dataclass(frozen=True, kw_only=True)
-class StageStarted:
-    """The training of an encoder begins, or goes on, after `step` of all steps."""
-
-    stage: Stage
-    step: int
-    teachers: Teachers | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Stepped:
-    """One optimizer step is done; `values` is the logged row, at the steps that have one."""
-
-    step: int
-    epoch: float
-    loss: float
-    values: dict[str, float] | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Validated:
-    """A validation is done; `is_best`: its weights are the stage's best so far, and saved."""
-
-    stage: Stage
-    step: int
-    epoch: float
-    metrics: Metrics
-    is_best: bool
-
-
-@dataclass(frozen=True, kw_only=True)
-class Finished:
-    """The run is complete: the best weights' report on the test (else the validation) split."""
-
-    report: Report
-    best_step: int
-    seconds: float
-
-
-Event = Started | StageStarted | Stepped | Validated | Finished
 
 
 def train(

@@ -18,10 +18,11 @@ from encoder_cls.checkpoint import load_newest
 from encoder_cls.classifier import compute_logits, hash_tensors, load_classifier
 from encoder_cls.config import Config
 from encoder_cls.errors import ConfigError, DivergedError, EncoderClsError, StoppedError
+from encoder_cls.events import Event, Finished, StageStarted, Started, Stepped, Validated
 from encoder_cls.lessons import LabelLessons
 from encoder_cls.preparation import prepare
 from encoder_cls.run_folder import RunFolder
-from encoder_cls.train import Event, Finished, StageStarted, Started, Stepped, Validated, train
+from encoder_cls.train import train
 
 CPU = torch.device("cpu")
 COLOURS = ["red", "green", "blue"]

@@ -1,0 +1,60 @@
+"""What a training tells of itself while it goes on; whoever drives it decides what a person sees."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from encoder_cls.distillation import Teachers
+from encoder_cls.evaluate import Metrics, Report
+from encoder_cls.preparation import Stage
+
+
+@dataclass(frozen=True, kw_only=True)
+class Started:
+    """Training begins, or goes on, after `step` of `total_steps`."""
+
+    step: int
+    total_steps: int
+    notes: list[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageStarted:
+    """The training of an encoder begins, or goes on, after `step` of all steps; `teachers`: those it learns from."""
+
+    stage: Stage
+    step: int
+    teachers: Teachers | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stepped:
+    """One optimizer step is done; `values` is the logged row, at the steps that have one."""
+
+    step: int
+    epoch: float
+    loss: float
+    values: dict[str, float] | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Validated:
+    """A validation is done; `is_best`: its weights are the stage's best so far, and saved."""
+
+    stage: Stage
+    step: int
+    epoch: float
+    metrics: Metrics
+    is_best: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finished:
+    """The run is complete: the best weights' report on the test (else the validation) split."""
+
+    report: Report
+    best_step: int
+    seconds: float
+
+
+Event = Started | StageStarted | Stepped | Validated | Finished
