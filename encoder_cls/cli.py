@@ -298,12 +298,13 @@ def _show_training(events: Iterator[Event], run: Path) -> None:
                         bar.set_postfix_str(numbers)
                         if not on_terminal and time.monotonic() - last_line > SECONDS_BETWEEN_LINES:
                             where = f"{stage:9}  epoch {event.epoch:5.1f}  step {event.step:6d}"
-                            _note(f"{where} of {started.total_steps}: {numbers}")
+                            _note(f"{where} of {bar.total}: {numbers}")
                             last_line = time.monotonic()
                 case StageStarted():
                     stage = event.stage.name
                     bar.set_description(stage)
-                    bar.update(event.step - bar.n)
+                    bar.total = event.total_steps
+                    bar.refresh()
                     if event.teachers:
                         bar.write(
                             f"teachers together: validation accuracy {event.teachers.validation_accuracy:.4f} "

@@ -20,10 +20,18 @@ class Started:
 
 @dataclass(frozen=True, kw_only=True)
 class StageStarted:
-    """The training of an encoder begins, or goes on, after `step` of all steps; `teachers`: those it learns from."""
+    """The training of an encoder begins, or goes on, after `step` of all steps.
+
+    Attributes:
+        stage: which encoder's.
+        step: steps done, in all stages.
+        total_steps: steps of all stages, without those that former stages had no patience for.
+        teachers: those that it learns from, if any.
+    """
 
     stage: Stage
     step: int
+    total_steps: int
     teachers: Teachers | None
 
 

@@ -153,7 +153,13 @@ class _Training:
             lessons = TeacherLessons(
                 self.preparation, self.stage, teachers, device=self.device, precision=self.precision
             )
-        yield StageStarted(stage=self.stage, step=self.state.step, teachers=teachers)
+        still_to_come = sum(stage.total_steps for stage in self.preparation.stages[self.state.stage :])
+        yield StageStarted(
+            stage=self.stage,
+            step=self.state.step,
+            total_steps=self.state.stage_start + still_to_come,
+            teachers=teachers,
+        )
         while True:
             if self._is_validation_due():
                 yield self._validate()

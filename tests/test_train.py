@@ -352,6 +352,8 @@ def test_only_those_who_learn_from_labels_can_run_out_of_patience(tmp_path, monk
         assert [event.metrics.accuracy for event in validations if event.stage.name == name] == expected
     assert [event.is_best for event in validations[4:]] == [True, False, False, False, True]
     assert events[-1].best_step == validations[-1].step
+    teacher, model = (event for event in events if isinstance(event, StageStarted))
+    assert teacher.total_steps > model.total_steps == validations[-1].step
 
 
 @pytest.mark.parametrize(
