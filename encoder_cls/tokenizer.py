@@ -146,8 +146,7 @@ def tokenize(tokenizer: Tokenizer, texts: Sequence[str], *, max_seq_len: int) ->
     Half surrogate pairs, which no tokenizer can read, count as U+FFFD.
     """
     most_characters = CHARACTERS_PER_TOKEN * max_seq_len
-    vocab_size = tokenizer.get_vocab_size()
-    unknown_words: dict[str, int] = {}  # to their numbers, counted on from the last token's id
+    lexicon = _Lexicon(tokenizer)
     ids: list[NDArray[np.int32]] = []
     numbers: list[NDArray[np.int32]] = []
     truncated: list[bool] = []
@@ -157,32 +156,57 @@ def tokenize(tokenizer: Tokenizer, texts: Sequence[str], *, max_seq_len: int) ->
             tokens = np.array(encoding.ids, dtype=np.int32)
             truncated.append(len(tokens) > max_seq_len or len(text) > most_characters)
             ids.append(tokens[:max_seq_len])
-            numbers.append(ids[-1])
-            if UNK_ID in ids[-1]:
-                words = _words(tokenizer, read)
-                if len(words) == len(tokens) - 1:  # a token a word: sub-word models have none for unknown characters
-                    numbers[-1] = ids[-1].copy()
-                    for place in np.flatnonzero(ids[-1] == UNK_ID):
-                        word = words[place - 1]
-                        numbers[-1][place] = vocab_size + unknown_words.setdefault(word, len(unknown_words))
-    input_ids = np.concatenate(ids) if ids else np.zeros(0, dtype=np.int32)
+            numbers.append(lexicon.numbers(read, tokens)[:max_seq_len])
+    input_ids = _flat(ids)
     lengths = np.array([len(tokens) for tokens in ids], dtype=np.int64)
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
     unknown_before = np.concatenate([[0], np.cumsum(input_ids == UNK_ID, dtype=np.int32)])
-    distinct, rows = np.unique(np.concatenate(numbers) if numbers else input_ids, return_inverse=True)
-    unknown_list = list(unknown_words)
-    spelt = [
-        "" if n < len(SPECIAL_TOKENS) else unknown_list[n - vocab_size] if n >= vocab_size else tokenizer.id_to_token(n)
-        for n in distinct.tolist()
-    ]
+    distinct, rows = np.unique(_flat(numbers), return_inverse=True)
     return TokenizedTexts(
         input_ids=input_ids,
         words=rows.astype(np.int32),
-        spellings=spell([word or "" for word in spelt]),
+        spellings=spell([lexicon.word(number) for number in distinct.tolist()]),
         offsets=offsets,
         truncated=np.array(truncated, dtype=np.bool_),
         unknown=np.diff(unknown_before[offsets]).astype(np.int32),
     )
+
+
+class _Lexicon:
+    """A number for each word: its token id, or for words without one of their own those that follow the last."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._vocab_size = tokenizer.get_vocab_size()
+        self._unknown: dict[str, int] = {}  # in the order of their numbers
+
+    def numbers(self, text: str, ids: NDArray[np.int32]) -> NDArray[np.int32]:
+        """The numbers of a text's tokens."""
+        if UNK_ID not in ids:
+            return ids
+        words = _words(self._tokenizer, text)
+        if len(words) != len(ids) - 1:  # not a token for each word: what is unknown are characters
+            return ids
+        numbers = ids.copy()
+        for place in np.flatnonzero(ids == UNK_ID):
+            numbers[place] = self._unknown.setdefault(words[place - 1], self._vocab_size + len(self._unknown))
+        return numbers
+
+    def word(self, number: int) -> str:
+        """The word of a number; special tokens have no letters."""
+        if number < len(SPECIAL_TOKENS):
+            return ""
+        if number < self._vocab_size:
+            return self._tokenizer.id_to_token(number) or ""
+        return self._unknown_words[number - self._vocab_size]
+
+    @cached_property
+    def _unknown_words(self) -> list[str]:
+        return list(self._unknown)
+
+
+def _flat(arrays: Sequence[NDArray[np.int32]]) -> NDArray[np.int32]:
+    return np.concatenate(arrays) if arrays else np.zeros(0, dtype=np.int32)
 
 
 def _words(tokenizer: Tokenizer, text: str) -> list[str]:
