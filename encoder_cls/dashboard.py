@@ -24,6 +24,9 @@ LAYOUT = {
     }
 }
 
+NOT_SHOWN = {"step", "split", "time", "epoch"}  # axes, not curves
+SHOWN_OF_TEACHERS = {"loss", "accuracy"}  # whether they learn; all else is in `metrics.jsonl`
+
 
 class Dashboard:
     """Appends rows to `metrics.jsonl` and shows them in TensorBoard.
@@ -80,9 +83,12 @@ class Dashboard:
         self._writer.flush()
 
     def _show(self, row: Mapping[str, Any]) -> None:
+        group, teacher = row["split"], "/" in row["split"]
         for name, value in row.items():
-            if name not in {"step", "split", "time"} and isinstance(value, int | float):
-                self._writer.add_scalar(f"{row['split']}/{name}", value, row["step"], walltime=row["time"])
+            if name in NOT_SHOWN or not isinstance(value, int | float) or (teacher and name not in SHOWN_OF_TEACHERS):
+                continue
+            tag = f"teachers/{group}/{name}" if teacher else f"{group}/{name}"
+            self._writer.add_scalar(tag, value, row["step"], walltime=row["time"])
 
     def __enter__(self) -> Self:
         return self

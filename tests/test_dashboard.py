@@ -57,6 +57,18 @@ def test_a_resumed_run_has_neither_gaps_nor_overlaps(tmp_path):
     assert [step for step, _ in scalars(tmp_path, "train/loss")] == [1, 2, 3, 4, 5]
 
 
+def test_of_teachers_only_what_tells_whether_they_learn_is_shown(tmp_path):
+    """And of no split what is an axis; `metrics.jsonl` has it all."""
+    with open_dashboard(tmp_path) as dashboard:
+        dashboard.log(1, "teacher-1/validation", {"loss": 1.0, "accuracy": 0.5, "epoch": 1.0, "f1/a": 0.1})
+        dashboard.log(2, "validation", {"loss": 1.0, "accuracy": 0.5, "epoch": 1.0, "f1/a": 0.1})
+    shown = {"teachers/teacher-1/validation/loss", "teachers/teacher-1/validation/accuracy"}
+    shown |= {"validation/loss", "validation/accuracy", "validation/f1/a"}
+    tags = EventAccumulator(str(tmp_path / "tensorboard")).Reload().Tags()
+    assert set(tags["scalars"]) == shown
+    assert all(row["f1/a"] == 0.1 and row["epoch"] == 1.0 for row in read_metrics(tmp_path / "metrics.jsonl"))
+
+
 def test_rows_of_teachers_before_the_checkpoint_stay(tmp_path):
     """A run resumed in its last stage keeps what its teachers logged, and forgets of each split what came later."""
     with open_dashboard(tmp_path) as dashboard:
@@ -68,7 +80,7 @@ def test_rows_of_teachers_before_the_checkpoint_stay(tmp_path):
         pass
     rows = [(row["step"], row["split"]) for row in read_metrics(tmp_path / "metrics.jsonl")]
     assert rows == [(1, "teacher-1/train"), (2, "teacher-1/validation"), (3, "teacher-2/train"), (4, "train")]
-    assert scalars(tmp_path, "teacher-2/train/loss") == [(3, 3.0)]
+    assert scalars(tmp_path, "teachers/teacher-2/train/loss") == [(3, 3.0)]
 
 
 def test_a_new_run_forgets_an_aborted_one(tmp_path):
