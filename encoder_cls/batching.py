@@ -130,11 +130,11 @@ def vary(texts: TokenizedTexts, indices: Indices, random: np.random.Generator) -
     """
     pieces: list[Indices] = []
     longest = int(texts.lengths[indices].max())
-    choices = random.choice(len(VARIANTS), size=len(indices), p=list(VARIANTS.values()))
-    for index, choice in zip(indices, choices, strict=True):
+    kinds = random.choice(list(VARIANTS), size=len(indices), p=list(VARIANTS.values()))
+    for index, kind in zip(indices, kinds, strict=True):
         first = texts.offsets[index]
         words = np.arange(first + 1, texts.offsets[index + 1])
-        match list(VARIANTS)[choice]:
+        match kind:
             case "shortened":
                 words = words[random.random(len(words)) >= random.uniform(0, MOST_DELETED)]
             case "part":

@@ -23,9 +23,14 @@ def softmax(logits: Logits) -> NDArray[np.float64]:
     return cast("NDArray[np.float64]", exponents / exponents.sum(axis=-1, keepdims=True))
 
 
-def cross_entropy(probabilities: NDArray[np.float64], labels: NDArray[np.int64]) -> float:
-    """The mean surprise at labels (texts,) under probabilities (texts, classes), in nats."""
-    return float(-np.log(np.maximum(probabilities[np.arange(len(labels)), labels], SMALLEST)).mean())
+def cross_entropy(probabilities: NDArray[np.float64], targets: NDArray[np.float64]) -> float:
+    """The mean surprise at targets under probabilities, both (texts, classes), in nats."""
+    return float(-(targets * np.log(np.maximum(probabilities, SMALLEST))).sum(axis=-1).mean())
+
+
+def one_hot(labels: NDArray[np.int64], num_classes: int) -> NDArray[np.float64]:
+    """Labels (texts,) as targets, (texts, classes)."""
+    return np.eye(num_classes)[labels]
 
 
 def fit_temperature(logits: Logits, labels: NDArray[np.int64]) -> float:
@@ -37,11 +42,10 @@ def fit_temperature(logits: Logits, labels: NDArray[np.int64]) -> float:
     from scipy.optimize import minimize_scalar
 
     num_texts, num_classes = logits.shape
-    targets = (np.eye(num_classes)[labels] * num_texts + 1 / num_classes) / (num_texts + 1)
+    targets = (one_hot(labels, num_classes) * num_texts + 1 / num_classes) / (num_texts + 1)
 
     def surprise(log_temperature: float) -> float:
-        probabilities = softmax(logits / np.exp(log_temperature))
-        return float(-(targets * np.log(np.maximum(probabilities, SMALLEST))).sum(axis=-1).mean())
+        return cross_entropy(softmax(logits / np.exp(log_temperature)), targets)
 
     limit = float(np.log(HOTTEST))
     found = minimize_scalar(surprise, bounds=(-limit, limit), method="bounded")

@@ -24,8 +24,8 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from encoder_cls.errors import EncoderClsError
-from encoder_cls.storage import remove_leftovers, sha256, to_json, write_folder
+from encoder_cls.errors import DivergedError, EncoderClsError
+from encoder_cls.storage import read_file, sha256, to_json, write_folder
 
 MODEL_FILE, OPTIMIZER_FILE, STATE_FILE, MANIFEST_FILE = (
     "model.safetensors",
@@ -33,6 +33,8 @@ MODEL_FILE, OPTIMIZER_FILE, STATE_FILE, MANIFEST_FILE = (
     "state.json",
     "manifest.json",
 )
+
+LARGEST_MANIFEST = 1 << 16  # bytes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,8 +95,15 @@ def save_checkpoint(
     """Write `step-N` under `folder`, verify it, and then remove all but the `keep` newest.
 
     Raises:
+        DivergedError: a weight is no finite number; former checkpoints are still there.
         EncoderClsError: the disk refused; former checkpoints are still there.
     """
+    wild = next((name for name, tensor in model.state_dict().items() if not tensor.isfinite().all()), None)
+    if wild:
+        raise DivergedError(
+            f"training diverged at step {state.step}: {wild} holds numbers that are not finite; lower "
+            "train.learning_rate (the last checkpoint is good)"
+        )
     names: dict[Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
     moments = {
         f"{key}|{names[parameter]}": torch.as_tensor(value).detach().cpu().contiguous()
@@ -118,7 +127,6 @@ def save_checkpoint(
 
 def load_newest(folder: Path) -> tuple[Checkpoint | None, list[str]]:
     """The newest checkpoint that is whole, and a warning for each damaged one that was passed over."""
-    remove_leftovers(folder)
     warnings: list[str] = []
     for path in _by_age(folder):
         try:
@@ -138,12 +146,14 @@ def _by_age(folder: Path) -> list[Path]:
 def _read_verified(path: Path) -> dict[str, bytes]:
     """The files of a checkpoint, each read once and checked against the manifest."""
     try:
-        manifest = json.loads((path / MANIFEST_FILE).read_bytes())["files"]
-        files = {name: (path / name).read_bytes() for name in (MODEL_FILE, OPTIMIZER_FILE, STATE_FILE)}
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise EncoderClsError(f"{path}: incomplete: {error}") from None
+        manifest = json.loads(read_file(path / MANIFEST_FILE, most_bytes=LARGEST_MANIFEST))
+        listed = {name: manifest["files"][name] for name in (MODEL_FILE, OPTIMIZER_FILE, STATE_FILE)}
+        sizes = {name: int(entry["size"]) for name, entry in listed.items()}
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise EncoderClsError(f"{path / MANIFEST_FILE}: not a manifest: {error}") from None
+    files = {name: read_file(path / name, most_bytes=size) for name, size in sizes.items()}
     for name, content in files.items():
-        if manifest.get(name) != {"size": len(content), "sha256": sha256(content)}:
+        if listed[name] != {"size": len(content), "sha256": sha256(content)}:
             raise EncoderClsError(f"{path / name}: has changed since it was written")
     return files
 

@@ -2,7 +2,7 @@
 
     config.json         architecture, class names, hash of the tokenizer
     tokenizer.json      Hugging Face tokenizers format
-    model.safetensors   weights; in the header their temperature, and the hashes of the config and of themselves
+    model.safetensors   weights; in the header their temperature, and the hashes of the config and of the file itself
     README.md           model card, written when training has finished
 
 A running training replaces only `model.safetensors`, in one atomic rename. So whoever loads the folder at
@@ -11,7 +11,6 @@ any moment gets one complete classifier, and parts of two classifiers are refuse
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -31,12 +30,14 @@ from encoder_cls.config import ModelConfig
 from encoder_cls.errors import ConfigError, EncoderClsError
 from encoder_cls.hardware import resolve_device
 from encoder_cls.model import EncoderClassifier
-from encoder_cls.storage import naming, sha256, to_json, write_file
+from encoder_cls.storage import naming, read_file, sha256, to_json, write_file
 from encoder_cls.tokenizer import TokenizedTexts, parse_tokenizer, tokenize
 
 CONFIG_FILE, TOKENIZER_FILE, WEIGHTS_FILE = "config.json", "tokenizer.json", "model.safetensors"
-FORMAT, FORMAT_VERSION = "encoder-cls", 2
+FORMAT, FORMAT_VERSION = "encoder-cls", 3
 LARGEST_HEADER = 1 << 20  # bytes; the header of a real model of 1,000 layers is a tenth of that
+LARGEST_CONFIG, LARGEST_TOKENIZER = 1 << 24, 1 << 28  # bytes; 100,000 classes, some million tokens
+UNSEALED = b"0" * 64  # what stands in a weights file in place of its own hash while that is taken
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,7 +140,10 @@ class Classifier:
             if not unchanged:
                 write_file(path, content)
         weights = {name: tensor.detach().cpu().contiguous() for name, tensor in self.model.state_dict().items()}
-        write_file(folder / WEIGHTS_FILE, safetensors.torch.save(weights, _header(config, weights, self.temperature)))
+        header = {"sha256": UNSEALED.decode(), "config_sha256": sha256(config), "temperature": self.temperature}
+        # One entry: safetensors writes several in another order each time, and equal runs should give equal files.
+        content = safetensors.torch.save(weights, {FORMAT: json.dumps(header)})
+        write_file(folder / WEIGHTS_FILE, content.replace(UNSEALED, sha256(content).encode(), 1))
 
 
 def load_classifier(path: str | Path, *, device: str = "auto") -> Classifier:
@@ -152,7 +156,7 @@ def load_classifier(path: str | Path, *, device: str = "auto") -> Classifier:
     folder = model_folder(Path(path))
     try:
         return _load(folder, resolve_device(device))
-    except (ValueError, KeyError, TypeError, RuntimeError, safetensors.SafetensorError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RuntimeError, safetensors.SafetensorError) as error:
         if isinstance(error, ValidationError):
             error = ValueError(f"{CONFIG_FILE}: {error.errors()[0]['msg']}")
         reason = str(error).splitlines()[0]
@@ -203,64 +207,55 @@ def compute_logits(
     return logits
 
 
-def hash_tensors(tensors: dict[str, torch.Tensor]) -> str:
-    """A SHA-256 of names, types, shapes and values."""
-    digest = hashlib.sha256()
-    for name, tensor in sorted(tensors.items()):
-        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-        digest.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
-    return digest.hexdigest()
-
-
 def _load(folder: Path, device: torch.device) -> Classifier:
-    """Read each file once, check it against what vouches for it, and only then build from it."""
-    config_bytes, tokenizer_bytes, weights_bytes = (
-        _read(folder / name) for name in (CONFIG_FILE, TOKENIZER_FILE, WEIGHTS_FILE)
-    )
+    """Read each file once, check it against what vouches for it, and only then build from it.
+
+    What is read and built stays in proportion to what is there: the tokenizer bounds the vocabulary, the
+    architecture and the vocabulary bound the weights.
+    """
+    config_bytes = read_file(folder / CONFIG_FILE, most_bytes=LARGEST_CONFIG)
     config = json.loads(config_bytes)
     if not isinstance(config, dict) or config.get("format") != FORMAT:
         raise ValueError(f"{CONFIG_FILE} is of another program")
     if config["format_version"] != FORMAT_VERSION:
         raise ValueError(f"format version {config['format_version']}; this program reads {FORMAT_VERSION}")
-    if sha256(tokenizer_bytes) != config["tokenizer_sha256"]:
-        raise ValueError(f"{TOKENIZER_FILE} is not the one the model was trained with")
-    header = _weights_header(weights_bytes)
-    if header.get("config_sha256") != sha256(config_bytes):
-        raise ValueError(f"{WEIGHTS_FILE} and {CONFIG_FILE} do not belong together")
-    weights = safetensors.torch.load(weights_bytes)
-    temperature = float(header["temperature"])
-    if header != _header(config_bytes, weights, temperature) or not 0 < temperature < np.inf:
-        raise ValueError(f"{WEIGHTS_FILE} has changed since it was written")
     architecture = ModelConfig.model_validate(config["architecture"])
     label_names = [config["id2label"][str(number)] for number in range(len(config["id2label"]))]
-    model = EncoderClassifier(architecture, vocab_size=config["vocab_size"], num_classes=len(label_names))
-    model.load_state_dict(weights)
+    if len(set(label_names)) < max(2, len(label_names)) or not all(isinstance(name, str) for name in label_names):
+        raise ValueError(f"{CONFIG_FILE}: id2label needs two or more different names")
+
+    tokenizer_bytes = read_file(folder / TOKENIZER_FILE, most_bytes=LARGEST_TOKENIZER)
+    if sha256(tokenizer_bytes) != config["tokenizer_sha256"]:
+        raise ValueError(f"{TOKENIZER_FILE} is not the one the model was trained with")
     tokenizer = parse_tokenizer(tokenizer_bytes.decode())
+    shape: dict[str, Any] = {"vocab_size": tokenizer.get_vocab_size(), "num_classes": len(label_names)}
+    with torch.device("meta"):  # shapes without memory
+        expected = EncoderClassifier(architecture, **shape).state_dict()
+
+    most_bytes = 8 + LARGEST_HEADER + sum(tensor.nbytes for tensor in expected.values())
+    weights_bytes = read_file(folder / WEIGHTS_FILE, most_bytes=most_bytes)
+    header = _sealed_header(weights_bytes)
+    if header["config_sha256"] != sha256(config_bytes):
+        raise ValueError(f"{WEIGHTS_FILE} and {CONFIG_FILE} do not belong together")
+    weights = safetensors.torch.load(weights_bytes)
+    if {name: (tensor.shape, tensor.dtype) for name, tensor in weights.items()} != {
+        name: (tensor.shape, tensor.dtype) for name, tensor in expected.items()
+    }:
+        raise ValueError(f"{WEIGHTS_FILE} has other weights than {CONFIG_FILE} describes")
+    temperature = float(header["temperature"])
+    if not (0 < temperature < np.inf and all(tensor.isfinite().all() for tensor in weights.values())):
+        raise ValueError(f"{WEIGHTS_FILE} holds numbers that are not finite")
+    model = EncoderClassifier(architecture, **shape)
+    model.load_state_dict(weights)
     return Classifier(model.to(device).eval(), tokenizer, architecture, label_names, temperature=temperature)
 
 
-def _read(path: Path) -> bytes:
-    if path.is_symlink() or not path.is_file():
-        raise ValueError(f"{path.name} is not a plain file")
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise ValueError(f"{path.name} cannot be read: {error.strerror}") from None
-
-
-def _header(config: bytes, weights: dict[str, torch.Tensor], temperature: float) -> dict[str, str]:
-    """What a weights file says of itself; the temperature belongs to these weights alone."""
-    return {
-        "format": "pt",
-        "config_sha256": sha256(config),
-        "weights_sha256": hash_tensors(weights | {"temperature": torch.tensor(temperature, dtype=torch.float64)}),
-        "temperature": repr(temperature),
-    }
-
-
-def _weights_header(content: bytes) -> dict[str, Any]:
-    """The free-form part of a safetensors header: 8 bytes of length, then JSON."""
+def _sealed_header(content: bytes) -> dict[str, Any]:
+    """What a weights file says of itself, once its own hash has vouched for all of it."""
     length = int.from_bytes(content[:8], "little")
     if length > min(LARGEST_HEADER, len(content)):
         raise ValueError(f"{WEIGHTS_FILE} has no sensible header")
-    return dict(json.loads(content[8 : 8 + length])["__metadata__"])
+    header = dict(json.loads(json.loads(content[8 : 8 + length])["__metadata__"][FORMAT]))
+    if sha256(content.replace(header["sha256"].encode(), UNSEALED, 1)) != header["sha256"]:
+        raise ValueError(f"{WEIGHTS_FILE} has changed since it was written")
+    return header

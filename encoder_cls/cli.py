@@ -7,12 +7,13 @@ needs it, so that `--help` answers at once.
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 import time
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, cast
 
@@ -23,7 +24,7 @@ from encoder_cls.errors import ConfigError, EncoderClsError, StoppedError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from encoder_cls.events import Event
+    from encoder_cls.events import Event, Stepped, Validated
     from encoder_cls.predict import Format, Input
     from encoder_cls.preparation import Preparation
 
@@ -39,6 +40,7 @@ app = typer.Typer(
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.", metavar="DEVICE")]
 RUNS = Path("runs")
 SECONDS_BETWEEN_LINES = 30
+OUT_OF_MEMORY = re.compile("OutOfMemoryError|can't allocate memory")  # torch's, on GPUs and on CPUs
 
 
 @app.callback()
@@ -84,21 +86,23 @@ def train_command(
             _note(f"{run.path}: this run is finished; nothing to do")
             return
 
-    from encoder_cls.hardware import resolve_device
-    from encoder_cls.preparation import prepare
-    from encoder_cls.train import train
+    # The lock comes before all that takes time: a second training in the same folder ends at once.
+    with nullcontext() if dry_run else run.held():
+        from encoder_cls.hardware import resolve_device
+        from encoder_cls.preparation import prepare
+        from encoder_cls.train import train
 
-    torch_device = resolve_device(device)
-    _note(f"reading {settings.data.train}")
-    preparation = prepare(settings)
-    for line in _described(preparation):
-        _note(line)
-    if dry_run:
-        typer.echo(settings.to_yaml(), nl=False)
-        return
-    with _stop_signals() as stop_signal:
-        events = train(preparation, run, device=torch_device, resume=resume, stop_signal=stop_signal)
-        _show_training(events, run.path)
+        torch_device = resolve_device(device)
+        _note(f"reading {settings.data.train}")
+        preparation = prepare(settings)
+        for line in _described(preparation):
+            _note(line)
+        if dry_run:
+            typer.echo(settings.to_yaml(), nl=False)
+            return
+        with _stop_signals() as stop_signal:
+            events = train(preparation, run, device=torch_device, resume=resume, stop_signal=stop_signal)
+            _show_training(events, run.path)
 
 
 @app.command("eval")
@@ -187,7 +191,9 @@ def main() -> NoReturn:
         code = typer.main.get_command(app).main(prog_name="encoder-cls", standalone_mode=False) or 0
     except (KeyboardInterrupt, typer.Abort):
         code = 130
-    except Exception as error:
+    except SystemExit:
+        raise
+    except BaseException as error:  # a panic in Rust is no Exception
         if _debug:
             traceback.print_exc()
         message, code = _explained(error)
@@ -196,7 +202,7 @@ def main() -> NoReturn:
     sys.exit(code)
 
 
-def _explained(error: Exception) -> tuple[str, int]:
+def _explained(error: BaseException) -> tuple[str, int]:
     """What to tell the user of an error, and the exit code."""
     if isinstance(error, EncoderClsError):
         return str(error), error.exit_code
@@ -205,6 +211,9 @@ def _explained(error: Exception) -> tuple[str, int]:
         message = usage.format_message()
         path = usage.ctx.command_path if getattr(usage, "ctx", None) else "encoder-cls"
         return message and f"{message} ({path} --help lists what there is)", usage.exit_code
+    if isinstance(error, MemoryError) or OUT_OF_MEMORY.search(f"{type(error).__name__}: {error}"):
+        reason = next(iter(str(error).splitlines()), "no more can be had")
+        return f"out of memory: {reason} (a smaller train.batch_tokens, --batch-tokens or model needs less)", 1
     return f"unexpected {type(error).__name__}: {error} (encoder-cls --debug COMMAND shows where)", 1
 
 
@@ -271,18 +280,20 @@ def _described(preparation: Preparation) -> Iterator[str]:
     yield f"steps: {preparation.total_steps:,} in all; {recipe.length.epochs} epochs{learnt}"
 
 
+def _place(stage: str, event: Stepped | Validated) -> str:
+    return f"{stage:9}  epoch {event.epoch:5.1f}  step {event.step:6d}"
+
+
 def _show_training(events: Iterator[Event], run: Path) -> None:
     """Follow a training: a progress bar on a terminal, a plain line now and then elsewhere."""
     from tqdm import tqdm
 
     from encoder_cls.evaluate import report_text
-    from encoder_cls.events import Finished, StageStarted, Started, Stepped, Validated
+    from encoder_cls.events import Finished, Noted, StageStarted, Started, Stepped, Validated
 
     started = next(events, None)
     if not isinstance(started, Started):
         return  # another process has finished this run in the meantime
-    for note in started.notes:
-        _note(f"warning: {note}")
     _note(f"training in {run}" + (f", going on after step {started.step}" if started.step else ""))
     on_terminal, last_line = sys.stderr.isatty(), time.monotonic()
     stage = ""
@@ -297,9 +308,10 @@ def _show_training(events: Iterator[Event], run: Path) -> None:
                         numbers = f"loss {event.values['loss']:.3f}, {event.values['tokens_per_s']:,.0f} tokens/s"
                         bar.set_postfix_str(numbers)
                         if not on_terminal and time.monotonic() - last_line > SECONDS_BETWEEN_LINES:
-                            where = f"{stage:9}  epoch {event.epoch:5.1f}  step {event.step:6d}"
-                            _note(f"{where} of {bar.total}: {numbers}")
+                            _note(f"{_place(stage, event)} of {bar.total}: {numbers}")
                             last_line = time.monotonic()
+                case Noted():
+                    bar.write(f"warning: {event.message}", file=sys.stderr)
                 case StageStarted():
                     stage = event.stage.name
                     bar.set_description(stage)
@@ -313,9 +325,9 @@ def _show_training(events: Iterator[Event], run: Path) -> None:
                         )
                 case Validated():
                     if event.is_best:
-                        scores, where = event.metrics, f"{stage:9}  epoch {event.epoch:5.1f}"
+                        scores = event.metrics
                         bar.write(
-                            f"{where}  step {event.step:6d}: validation loss {scores.loss:.4f}  "
+                            f"{_place(stage, event)}: validation loss {scores.loss:.4f}  "
                             f"accuracy {scores.accuracy:.4f}  macro-F1 {scores.macro_f1:.4f}",
                             file=sys.stderr,
                         )

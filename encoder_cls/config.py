@@ -19,9 +19,7 @@ from pydantic import (
     ConfigDict,
     Field,
     NonNegativeFloat,
-    NonNegativeInt,
     PositiveFloat,
-    PositiveInt,
     ValidationError,
     field_validator,
     model_validator,
@@ -30,6 +28,7 @@ from pydantic import (
 from encoder_cls.errors import ConfigError
 
 Fraction = Annotated[float, Field(ge=0, lt=1)]
+Count = Annotated[int, Field(ge=1, lt=2**31)]
 
 
 def _as_tuple(value: Any) -> Any:
@@ -94,24 +93,24 @@ class TokenizerConfig(Section):
     """The Unicode normalization form: `none`, `nfc` or `nfkc`."""
     strip_accents: bool = False
     """Remove accents, so that "café" and "cafe" are one word."""
-    max_vocab_size: Annotated[int, Field(ge=16)] = 30_000
+    max_vocab_size: Annotated[int, Field(ge=16, lt=2**31)] = 30_000
     """The most tokens kept, special tokens counted."""
-    min_frequency: PositiveInt = 1
+    min_frequency: Count = 1
     """A token seen less often than this in training becomes `[UNK]`."""
 
 
 class ModelConfig(Section):
     """The shape of the encoder and its classifier head."""
 
-    d_model: PositiveInt = 128
+    d_model: Annotated[int, Field(ge=1, le=8192)] = 128
     """Width of the token vectors."""
-    num_layers: PositiveInt = 2
+    num_layers: Annotated[int, Field(ge=1, le=256)] = 2
     """Number of encoder layers."""
-    num_heads: PositiveInt = 4
+    num_heads: Annotated[int, Field(ge=1, le=8192)] = 4
     """Attention heads a layer; divides d_model."""
-    d_ff: PositiveInt = 512
+    d_ff: Annotated[int, Field(ge=1, le=65_536)] = 512
     """Inner width of the feed-forward network."""
-    max_seq_len: Annotated[int, Field(ge=2)] = 512
+    max_seq_len: Annotated[int, Field(ge=2, le=65_536)] = 512
     """The most tokens of a text that are read, `[CLS]` counted; the rest is cut off and reported."""
     norm: Literal["pre", "post"] = "pre"
     """`pre`: LayerNorm before each sublayer and once at the end; `post`: after each residual sum."""
@@ -119,9 +118,9 @@ class ModelConfig(Section):
     """The non-linearity of the feed-forward network: `relu` or `gelu`."""
     positions: Literal["sinusoidal", "learned", "none"] = "sinusoidal"
     """How the model is told a token's place: `sinusoidal`, `learned` or `none`."""
-    char_ngram_buckets: NonNegativeInt = 32_768
+    char_ngram_buckets: Annotated[int, Field(ge=0, le=2**24)] = 32_768
     """Rows of the table of character n-grams, through which unknown words are read; 0: none."""
-    bigram_buckets: NonNegativeInt = 32_768
+    bigram_buckets: Annotated[int, Field(ge=0, le=2**24)] = 32_768
     """Rows of the table of pairs of neighbouring tokens; 0: none."""
     dropout: Fraction = 0.1
     """Dropout on the embeddings, on each sublayer's output and inside the feed-forward network."""
@@ -140,24 +139,24 @@ class ModelConfig(Section):
 class DistillationConfig(Section):
     """Teachers, which are trained first and whose joint opinion the model then learns; with neither, labels alone."""
 
-    teachers: NonNegativeInt | Literal["auto"] = "auto"
+    teachers: Annotated[int, Field(ge=0, le=100)] | Literal["auto"] = "auto"
     """Encoders trained first, each from its own seed; `auto`: 3, or 2 where there is much text; 0: none."""
     linear: bool = True
     """Whether a linear model of word and character n-grams is one more teacher."""
-    epochs: PositiveInt | Literal["auto"] = "auto"
+    epochs: Count | Literal["auto"] = "auto"
     """Passes over the training texts of each teacher, at most; `auto`: the fewer the more text there is."""
 
 
 class TrainConfig(Section):
     """How the weights are found."""
 
-    epochs: PositiveInt | Literal["auto"] = "auto"
+    epochs: Count | Literal["auto"] = "auto"
     """Passes over the training texts, at most (see patience); `auto`: the fewer the more text there is."""
-    batch_size: PositiveInt = 64
+    batch_size: Count = 64
     """The most texts in a batch."""
-    batch_tokens: PositiveInt = 8192
+    batch_tokens: Count = 8192
     """The most tokens in a batch, padding counted; a batch of long texts holds fewer of them."""
-    accumulation_steps: PositiveInt = 1
+    accumulation_steps: Count = 1
     """Batches whose gradients are summed before one update."""
     learning_rate: PositiveFloat = 1e-3
     """The peak learning rate."""
@@ -175,15 +174,15 @@ class TrainConfig(Section):
     """Weights of the classes in the loss: `none`, `balanced` (the rarer the heavier), or by name: {spam: 2.0}."""
     monitor: Literal["accuracy", "macro_f1", "loss"] = "accuracy"
     """What tells in validation which weights are best: `accuracy`, `macro_f1` or `loss`."""
-    patience: PositiveInt | None = 3
+    patience: Count | None = 3
     """Stop after this many validations without a better score; null: never."""
-    validate_every: PositiveInt | None = None
+    validate_every: Count | None = None
     """Steps between validations; null: at the end of each epoch, or of every few where epochs are short."""
-    checkpoint_every: PositiveInt | None = None
+    checkpoint_every: Count | None = None
     """Steps between further checkpoints, besides the one after each validation; null: no more."""
-    keep_checkpoints: PositiveInt = 2
+    keep_checkpoints: Count = 2
     """How many of the newest checkpoints stay on disk."""
-    log_every: PositiveInt = 10
+    log_every: Count = 10
     """Steps between rows of training metrics."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """Matrix products in training: `float32`, `bfloat16`, or `auto`: bfloat16 where the hardware is fast at it."""

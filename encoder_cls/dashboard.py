@@ -7,7 +7,8 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -40,10 +41,20 @@ class Dashboard:
         resume_after: for each split (that of a teacher as `teacher-1/train`: for its last part) the step after
             which it goes on; what was logged later is removed. None: a new run.
         config_text: the resolved config, shown as text.
+        warn: told when TensorBoard's files cannot be written; training goes on, and they can be made again.
+
+    Raises:
+        EncoderClsError: the disk refuses `metrics.jsonl`.
     """
 
     def __init__(
-        self, *, metrics_file: Path, tensorboard: Path, resume_after: dict[str, int] | None, config_text: str
+        self,
+        *,
+        metrics_file: Path,
+        tensorboard: Path,
+        resume_after: dict[str, int] | None,
+        config_text: str,
+        warn: Callable[[str], None],
     ) -> None:
         last_steps = resume_after or {}
         kept = [
@@ -52,35 +63,52 @@ class Dashboard:
             if row["step"] <= last_steps.get(row["split"].rpartition("/")[2], -1)
         ]
         write_file(metrics_file, "".join(_line(row) for row in kept).encode())
-        shutil.rmtree(tensorboard, ignore_errors=True)
         with naming(metrics_file):
-            self._file = metrics_file.open("a", encoding="utf-8")
-        with naming(tensorboard):
+            # Not buffered: what the disk refused must not be tried again when the file is closed.
+            self._file = metrics_file.open("ab", buffering=0)
+        self._metrics_file, self._tensorboard, self._warn = metrics_file, tensorboard, warn
+        self._writer: SummaryWriter | None = None
+        with self._giving_up():
+            shutil.rmtree(tensorboard, ignore_errors=True)
             # purge_step makes a TensorBoard that is already looking forget what it saw of the former files.
             self._writer = SummaryWriter(str(tensorboard), purge_step=0)
-        self._writer.add_custom_scalars(LAYOUT)
-        self._writer.add_text("config", f"```yaml\n{config_text}```")
+            self._writer.add_custom_scalars(LAYOUT)
+            self._writer.add_text("config", f"```yaml\n{config_text}```")
         for row in kept:
             self._show(row)
 
     def log(self, step: int, split: str, values: Mapping[str, Any]) -> None:
-        """Log numbers of a split at a step; what is no number goes to `metrics.jsonl` alone."""
+        """Log numbers of a split at a step; what is no number goes to `metrics.jsonl` alone.
+
+        Raises:
+            EncoderClsError: the disk refuses `metrics.jsonl`.
+        """
         row = {"step": step, "split": split, "time": round(time.time(), 3), **values}
-        with naming(Path(self._file.name)):
-            self._file.write(_line(row))
-            self._file.flush()
+        rest = memoryview(_line(row).encode())
+        with naming(self._metrics_file):
+            while rest:
+                rest = rest[self._file.write(rest) :]
         self._show(row)
 
     def picture(self, name: str, png: bytes, step: int) -> None:
         """Show a PNG at a step."""
         from matplotlib.image import imread
 
-        self._writer.add_image(name, imread(io.BytesIO(png), format="png")[:, :, :3], step, dataformats="HWC")
+        with self._giving_up():
+            if self._writer:
+                self._writer.add_image(name, imread(io.BytesIO(png), format="png")[:, :, :3], step, dataformats="HWC")
 
     def flush(self) -> None:
-        """Make all rows so far durable."""
-        os.fsync(self._file.fileno())
-        self._writer.flush()
+        """Make all rows so far durable.
+
+        Raises:
+            EncoderClsError: the disk refuses `metrics.jsonl`.
+        """
+        with naming(self._metrics_file):
+            os.fsync(self._file.fileno())
+        with self._giving_up():
+            if self._writer:
+                self._writer.flush()
 
     def _show(self, row: Mapping[str, Any]) -> None:
         group, teacher = row["split"], "/" in row["split"]
@@ -88,7 +116,21 @@ class Dashboard:
             if name in NOT_SHOWN or not isinstance(value, int | float) or (teacher and name not in SHOWN_OF_TEACHERS):
                 continue
             tag = f"teachers/{group}/{name}" if teacher else f"{group}/{name}"
-            self._writer.add_scalar(tag, value, row["step"], walltime=row["time"])
+            with self._giving_up():
+                if self._writer:
+                    self._writer.add_scalar(tag, value, row["step"], walltime=row["time"])
+
+    @contextmanager
+    def _giving_up(self) -> Iterator[None]:
+        """Go on without TensorBoard where the disk refuses its files."""
+        try:
+            yield
+        except OSError as error:
+            self._writer = None
+            self._warn(
+                f"{self._tensorboard}: cannot write: {error.strerror or error}; training goes on without TensorBoard "
+                f"({self._metrics_file} has every number)"
+            )
 
     def __enter__(self) -> Self:
         return self
@@ -97,7 +139,9 @@ class Dashboard:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._file.close()
-        self._writer.close()
+        with self._giving_up():
+            if self._writer:
+                self._writer.close()
 
 
 def read_metrics(metrics_file: Path) -> list[dict[str, Any]]:

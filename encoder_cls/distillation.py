@@ -10,17 +10,20 @@ and consistent", 2022, https://arxiv.org/abs/2106.05237).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from encoder_cls.batching import Batch, Indices
-from encoder_cls.calibration import cross_entropy, fit_temperature, softmax
+from encoder_cls.calibration import cross_entropy, fit_temperature, one_hot, softmax
 from encoder_cls.classifier import compute_logits
-from encoder_cls.linear import LinearClassifier
 from encoder_cls.model import EncoderClassifier
 from encoder_cls.tokenizer import TokenizedTexts
+
+if TYPE_CHECKING:
+    from encoder_cls.linear import LinearClassifier
 
 LINEAR_WEIGHTS = (0.0, 0.25, 0.5, 0.75, 1.0)  # coarse: a validation split is small
 
@@ -67,10 +70,11 @@ class Teachers:
             margins = linear.margins(validation, np.arange(len(validation.input_ids)), validation.lengths)
             self._temperature = fit_temperature(margins, labels)
             by_linear = softmax(margins / self._temperature)
-        if linear and encoders:
-            self.linear_weight = min(
-                LINEAR_WEIGHTS, key=lambda w: cross_entropy(w * by_linear + (1 - w) * by_encoders, labels)
-            )
+            if encoders:
+                targets = one_hot(labels, margins.shape[1])
+                self.linear_weight = min(
+                    LINEAR_WEIGHTS, key=lambda w: cross_entropy(w * by_linear + (1 - w) * by_encoders, targets)
+                )
         joint = self.linear_weight * by_linear + (1 - self.linear_weight) * by_encoders
         self.validation_accuracy = float((joint.argmax(axis=-1) == labels).mean())
 

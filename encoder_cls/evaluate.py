@@ -157,8 +157,8 @@ def expected_calibration_error(confidence: NDArray[np.float64], correct: NDArray
     return float(np.abs(surplus).sum() / len(confidence))
 
 
-def linear_reference(train: Split, split: Split) -> dict[str, float]:
-    """Accuracy and macro-F1 of a linear SVM on TF-IDF of words and pairs of words."""
+def linear_reference(train: Split, split: Split) -> dict[str, float] | None:
+    """Accuracy and macro-F1 of a linear SVM on TF-IDF of words and pairs of words; none where there are no words."""
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.metrics import f1_score
     from sklearn.pipeline import make_pipeline
@@ -168,7 +168,10 @@ def linear_reference(train: Split, split: Split) -> dict[str, float]:
         TfidfVectorizer(ngram_range=(1, 2), token_pattern=WORD_PATTERN, sublinear_tf=True),
         LinearSVC(random_state=0),
     )
-    model.fit(train.texts, train.labels)
+    try:
+        model.fit(train.texts, train.labels)
+    except ValueError:  # of TfidfVectorizer: no text has a word
+        return None
     predictions = model.predict(split.texts)
     return {
         "accuracy": float((predictions == split.labels).mean()),
@@ -181,7 +184,7 @@ def evaluate(
     split: Split,
     *,
     name: str,
-    train: Split | None,
+    reference: dict[str, float] | None,
     batch_tokens: int = 8192,
     after_batch: Callable[[], None] | None = None,
 ) -> tuple[Report, Logits]:
@@ -191,7 +194,7 @@ def evaluate(
         classifier: the classifier.
         split: the examples; labels are numbers into the classifier's class names.
         name: what to call the split in the report.
-        train: what the linear reference is trained on; none: no reference.
+        reference: what `linear_reference` says of the split.
         batch_tokens: the most tokens in a batch.
         after_batch: called after each batch; what it raises ends the work.
 
@@ -204,7 +207,7 @@ def evaluate(
         split=name,
         label_names=classifier.label_names,
         metrics=compute_metrics(logits, split.labels, classifier.label_names),
-        linear_reference=None if train is None else linear_reference(train, split),
+        linear_reference=reference,
         worst_errors=_worst_errors(logits, split, classifier.label_names),
         truncated_fraction=tokenized.truncated_fraction,
         unknown_fraction=tokenized.unknown_fraction,
@@ -233,13 +236,13 @@ def evaluate_run(path: Path, *, data: str | None, warn: Callable[[str], None]) -
     else:
         config = run.load_config().data
         dataset = _dataset_of_run(run, needed=data is None, warn=warn)
-    train = dataset.train if dataset else None
     if data is not None:
         split = load_split(data, config, classifier.label_names)
-        return evaluate(classifier, split, name=data, train=train)[0]
+        reference = linear_reference(dataset.train, split) if dataset else None
+        return evaluate(classifier, split, name=data, reference=reference)[0]
     assert dataset is not None
     name, split = dataset.reported
-    report, logits = evaluate(classifier, split, name=name, train=train)
+    report, logits = evaluate(classifier, split, name=name, reference=linear_reference(dataset.train, split))
     try:
         write_report(run.eval, report, split, logits)
     except EncoderClsError as error:

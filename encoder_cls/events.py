@@ -15,7 +15,13 @@ class Started:
 
     step: int
     total_steps: int
-    notes: list[str]
+
+
+@dataclass(frozen=True)
+class Noted:
+    """Something that a person should know, and that training goes on in spite of."""
+
+    message: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,4 +71,4 @@ class Finished:
     seconds: float
 
 
-Event = Started | StageStarted | Stepped | Validated | Finished
+Event = Started | Noted | StageStarted | Stepped | Validated | Finished

@@ -16,14 +16,13 @@ from numpy.typing import NDArray
 from sklearn.feature_extraction.text import TfidfTransformer
 from sklearn.svm import LinearSVC
 
+from encoder_cls.batching import Indices
 from encoder_cls.calibration import Logits
+from encoder_cls.model import BIGRAM_MULTIPLIER
 from encoder_cls.tokenizer import TokenizedTexts
 
 HASHES = 1 << 22  # so many that few of a million different n-grams meet
-PAIR_MULTIPLIER = 1_000_003
 PENALTY = 1.0  # LinearSVC's C
-
-Columns = NDArray[np.int64]
 
 
 class LinearClassifier:
@@ -53,7 +52,7 @@ class LinearClassifier:
         self._weights = np.stack(weights, axis=1).astype(np.float32)
         self._biases = np.array(biases, dtype=np.float32)
 
-    def margins(self, texts: TokenizedTexts, places: Columns, lengths: Columns) -> Logits:
+    def margins(self, texts: TokenizedTexts, places: Indices, lengths: Indices) -> Logits:
         """How far each sequence is on the side of each class, (sequences, classes).
 
         Args:
@@ -73,14 +72,14 @@ class _Block:
         self._count = count
         self._tfidf = TfidfTransformer(sublinear_tf=True)
 
-    def fit(self, texts: TokenizedTexts, places: Columns, lengths: Columns) -> sp.csr_matrix:
+    def fit(self, texts: TokenizedTexts, places: Indices, lengths: Indices) -> sp.csr_matrix:
         counts = self._count(texts, places, lengths)
         self._seen = np.unique(counts.indices)
         self._column_of = np.full(counts.shape[1], -1, dtype=np.int32)
         self._column_of[self._seen] = np.arange(len(self._seen))
         return self._tfidf.fit_transform(self._kept(counts)).astype(np.float32)
 
-    def transform(self, texts: TokenizedTexts, places: Columns, lengths: Columns) -> sp.csr_matrix:
+    def transform(self, texts: TokenizedTexts, places: Indices, lengths: Indices) -> sp.csr_matrix:
         return self._tfidf.transform(self._kept(self._count(texts, places, lengths))).astype(np.float32)
 
     def _kept(self, counts: sp.csr_matrix) -> sp.csr_matrix:
@@ -90,11 +89,11 @@ class _Block:
         return sp.csr_matrix((counts.data[known], columns[known], ends), shape=(counts.shape[0], len(self._seen)))
 
 
-def _word_counts(texts: TokenizedTexts, places: Columns, lengths: Columns) -> sp.csr_matrix:
+def _word_counts(texts: TokenizedTexts, places: Indices, lengths: Indices) -> sp.csr_matrix:
     """Words in the first half of the columns, hashed pairs of neighbours in the second."""
     ids = texts.input_ids[places].astype(np.int64)
     rows = np.repeat(np.arange(len(lengths)), lengths)
-    pairs = (np.concatenate([[0], ids[:-1]]) * PAIR_MULTIPLIER + ids) % HASHES + HASHES
+    pairs = (np.concatenate([[0], ids[:-1]]) * BIGRAM_MULTIPLIER + ids) % HASHES + HASHES
     is_first = np.zeros(len(ids), dtype=bool)
     is_first[np.cumsum(lengths) - lengths] = True  # [CLS], which every text has, and which follows no word
     columns = np.concatenate([ids[~is_first] % HASHES, pairs[~is_first]])
@@ -103,7 +102,7 @@ def _word_counts(texts: TokenizedTexts, places: Columns, lengths: Columns) -> sp
     return sp.csr_matrix((ones, (rows, columns)), shape=(len(lengths), 2 * HASHES))
 
 
-def _char_counts(texts: TokenizedTexts, places: Columns, lengths: Columns) -> sp.csr_matrix:
+def _char_counts(texts: TokenizedTexts, places: Indices, lengths: Indices) -> sp.csr_matrix:
     """Hashed character n-grams inside words: the words of a text times the n-grams of a word."""
     ends = np.concatenate([[0], np.cumsum(lengths)])
     distinct, words = np.unique(texts.words[places], return_inverse=True)

@@ -99,12 +99,14 @@ def printable(text: str) -> str:
 
 def _as_they_come(descriptor: int) -> Iterator[list[Input]]:
     """Whole lines of a stream: as many as have arrived, at once."""
-    rest = b""
+    rest, is_first = b"", True
     while block := os.read(descriptor, READ_BYTES):
         *lines, rest = (rest + block).split(b"\n")
+        if is_first and lines:
+            lines[0], is_first = lines[0].removeprefix(codecs.BOM_UTF8), False
         yield from _chunks(Input(_decode(line)) for line in lines)
     if rest:
-        yield [Input(_decode(rest))]
+        yield [Input(_decode(rest.removeprefix(codecs.BOM_UTF8) if is_first else rest))]
 
 
 def _decode(line: bytes) -> str:

@@ -114,7 +114,7 @@ class Preparation:
 
     def _stage(self, name: str, number: int, length: Length, *, learns_from_teachers: bool = False) -> Stage:
         # The model's own seed is the config's; those of its teachers are far from those that a person would try.
-        seed = self.config.seed if number == 0 else int(_mixed(self.config.seed, number))
+        seed = self.config.seed if number == 0 else mixed_seed(self.config.seed, number)
         return Stage(
             name=name,
             seed=seed,
@@ -129,10 +129,9 @@ def _schedule(texts: TokenizedTexts, config: TrainConfig, *, seed: int) -> Batch
     return BatchSchedule(texts.lengths, batch_size=config.batch_size, batch_tokens=config.batch_tokens, seed=seed)
 
 
-def _mixed(*numbers: int) -> np.uint32:
-    """One number of 32 bits made of several."""
-    mixed: np.uint32 = np.random.SeedSequence(numbers).generate_state(1)[0]
-    return mixed
+def mixed_seed(*numbers: int) -> int:
+    """One seed made of several numbers; of 32 bits, since torch's CPU generator looks at no more of its seed."""
+    return int(np.random.SeedSequence(numbers).generate_state(1)[0])
 
 
 def prepare(config: Config) -> Preparation:

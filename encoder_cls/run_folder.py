@@ -13,21 +13,24 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from encoder_cls.config import Config, load_config
 from encoder_cls.errors import ConfigError, EncoderClsError
-from encoder_cls.storage import naming, write_file
+from encoder_cls.storage import naming, remove_leftovers, write_file
+
+LOCK_FILE = ".lock"
 
 
-@dataclass(frozen=True)
+@dataclass
 class RunFolder:
     """A run folder, which need not exist yet."""
 
     path: Path
+    _is_held: bool = field(default=False, init=False, repr=False, compare=False)
 
     @property
     def config_file(self) -> Path:
@@ -48,6 +51,10 @@ class RunFolder:
     def teachers(self) -> Path:
         """A portable classifier for each teacher, while they are needed."""
         return self.path / "teachers"
+
+    def teacher(self, number: int) -> Path:
+        """That of one teacher, counted from 1."""
+        return self.teachers / str(number)
 
     @property
     def checkpoints(self) -> Path:
@@ -101,32 +108,68 @@ class RunFolder:
                 raise ConfigError(f"{self.config_file}: the run was started with another {', '.join(changed)}")
         elif self.path.exists() and not self.path.is_dir():
             raise ConfigError(f"{self.path}: is a file; choose another --run-dir")
-        elif self.path.is_dir() and any(path.name != ".lock" for path in self.path.iterdir()):
+        elif self.path.is_dir() and any(path.name != LOCK_FILE for path in self.path.iterdir()):
             raise ConfigError(f"{self.path}: holds other files; choose another --run-dir")
 
     @contextmanager
-    def opened(self, config: Config, *, resume: bool) -> Iterator[None]:
-        """Hold the folder for one training process; the kernel lets go of it however the process ends.
+    def held(self) -> Iterator[None]:
+        """Hold the folder for this process; the kernel lets go of it however the process ends.
+
+        May be entered again within itself. A folder that was made for this and is still empty at the end is removed.
 
         Raises:
-            ConfigError: as `check_trainable`.
             EncoderClsError: another process trains here, or the disk refuses.
         """
-        self.check_trainable(config, resume=resume)
+        if self._is_held:
+            yield
+            return
+        made = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
         with naming(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
-            lock = (self.path / ".lock").open("a+")
+            lock = self._lock()
         with lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                lock.seek(0)
-                holder = lock.read().strip() or "another process"
-                raise EncoderClsError(f"{self.path}: {holder} is training here") from None
             lock.truncate(0)
             lock.write(f"process {os.getpid()}")
             lock.flush()
+            self._is_held = True
+            try:
+                yield
+            finally:
+                self._is_held = False
+                with suppress(OSError):
+                    if [path.name for path in self.path.iterdir()] == [LOCK_FILE]:
+                        (self.path / LOCK_FILE).unlink()
+                    for folder in made:
+                        folder.rmdir()
+
+    def _lock(self) -> TextIO:
+        path = self.path / LOCK_FILE
+        while True:
+            lock = path.open("a+")
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if path.exists() and os.path.samestat(path.stat(), os.fstat(lock.fileno())):
+                    return lock
+                lock.close()  # its former holder removed it in between
+            except BlockingIOError:
+                with lock:
+                    lock.seek(0)
+                    holder = lock.read().strip() or "another process"
+                raise EncoderClsError(f"{self.path}: {holder} is training here") from None
+
+    @contextmanager
+    def opened(self, config: Config, *, resume: bool) -> Iterator[None]:
+        """Hold the folder, write the config into it, and remove what killed processes left half written.
+
+        Raises:
+            ConfigError: as `check_trainable`.
+            EncoderClsError: as `held`.
+        """
+        self.check_trainable(config, resume=resume)
+        with self.held():
             self.check_trainable(config, resume=resume)  # another process may have been here in between
+            for folder in (self.path, self.model, self.checkpoints, self.eval, *self.teachers.glob("*")):
+                remove_leftovers(folder)
             if not self.is_run():
                 write_file(self.config_file, config.to_yaml().encode())
             yield

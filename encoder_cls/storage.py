@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import shutil
+import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -29,6 +30,28 @@ def sha256(content: bytes) -> str:
 def to_json(value: Mapping[str, Any]) -> bytes:
     """A mapping as readable JSON text; NaN and infinity are refused (`ValueError`)."""
     return (json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
+
+
+def read_file(path: Path, *, most_bytes: int) -> bytes:
+    """The content of a plain file: no link, which could lead anywhere, and no pipe, which would wait for ever.
+
+    Raises:
+        EncoderClsError: it is something else, too large or unreadable.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        with open(descriptor, "rb") as file:  # noqa: PTH123 - of a descriptor, not of a path
+            found = os.fstat(descriptor)
+            if not stat.S_ISREG(found.st_mode):
+                raise EncoderClsError(f"{path}: not a plain file")
+            if found.st_size > most_bytes:
+                raise EncoderClsError(
+                    f"{path}: {found.st_size:,} bytes, where {most_bytes:,} are the most there can be"
+                )
+            return file.read()
+    except OSError as error:
+        reason = "not a plain file" if path.is_symlink() else f"cannot be read: {error.strerror or error}"
+        raise EncoderClsError(f"{path}: {reason}") from None
 
 
 def flush_folder(folder: Path) -> None:

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,8 @@ UNSPACED = r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}
 # Characters read for each token of the limit. Tokenizing time grows with the text, so what could not fit
 # anyway is cut off first: a 10 MB text costs no more than a page.
 CHARACTERS_PER_TOKEN = 64
+
+NORMALIZERS = {"NFD", "StripAccents", "NFC", "NFKC", "Lowercase"}
 
 CHUNK = 4096  # texts tokenized at once
 
@@ -129,15 +131,32 @@ def parse_tokenizer(content: str) -> Tokenizer:
     """Read a tokenizer from the text of its JSON file.
 
     Raises:
-        ValueError: the text is no tokenizer, or its special tokens are not where they should be.
+        ValueError: the text is no tokenizer, not one that `train_tokenizer` makes, or its special tokens are not
+            where they should be.
     """
     try:
         tokenizer = Tokenizer.from_str(content)
-    except Exception as error:
+        parts = json.loads(tokenizer.to_str())
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # a panic in Rust is no Exception
         raise ValueError(f"not a tokenizer: {error}") from None
     if [tokenizer.id_to_token(i) for i in range(len(SPECIAL_TOKENS))] != SPECIAL_TOKENS:
         raise ValueError("its first tokens are not " + ", ".join(SPECIAL_TOKENS))
+    normalizing = {step["type"] for step in (parts["normalizer"] or {}).get("normalizers", [{"type": None}])}
+    if parts["pre_tokenizer"] not in _known_pre_tokenizers() or not normalizing <= NORMALIZERS:
+        # A regular expression could be made to take for ever.
+        raise ValueError("it prepares texts in a way that no tokenizer of encoder-cls does")
     return _guarded(tokenizer)
+
+
+def _known_pre_tokenizers() -> list[Any]:
+    tokenizers = []
+    for kind in get_args(TokenizerConfig.model_fields["type"].annotation):
+        tokenizer = Tokenizer(models.WordLevel())
+        tokenizer.pre_tokenizer = _pre_tokenizer(TokenizerConfig(type=kind))
+        tokenizers.append(json.loads(tokenizer.to_str())["pre_tokenizer"])
+    return tokenizers
 
 
 def tokenize(tokenizer: Tokenizer, texts: Sequence[str], *, max_seq_len: int) -> TokenizedTexts:

@@ -14,8 +14,10 @@ import math
 import shutil
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, wait
 from dataclasses import replace
-from typing import Any
+from threading import Thread
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -28,15 +30,18 @@ from encoder_cls.classifier import Classifier, compute_logits, load_classifier
 from encoder_cls.dashboard import Dashboard
 from encoder_cls.distillation import Teachers
 from encoder_cls.errors import ConfigError, DivergedError, EncoderClsError, StoppedError
-from encoder_cls.evaluate import Report, compute_metrics, confusion_picture, evaluate, write_report
-from encoder_cls.events import Event, Finished, StageStarted, Started, Stepped, Validated
+from encoder_cls.evaluate import Report, compute_metrics, confusion_picture, evaluate, linear_reference, write_report
+from encoder_cls.events import Event, Finished, Noted, StageStarted, Started, Stepped, Validated
 from encoder_cls.hardware import environment, resolve_precision
 from encoder_cls.lessons import LabelLessons, Lesson, Lessons, TeacherLessons
-from encoder_cls.linear import LinearClassifier
 from encoder_cls.optimization import learning_rate, make_optimizers
-from encoder_cls.preparation import Preparation
+from encoder_cls.preparation import Preparation, mixed_seed
 from encoder_cls.run_folder import RunFolder
-from encoder_cls.storage import sha256, write_file
+from encoder_cls.storage import naming, sha256, write_file
+
+SECONDS_BETWEEN_LOOKS = 0.05  # for a signal, while waiting
+
+T = TypeVar("T")
 
 StopSignal = Callable[[], int | None]
 """Says which signal has asked to stop, if any."""
@@ -101,6 +106,7 @@ class _Training:
         self.state = checkpoint.state if checkpoint else TrainingState()
         self.saved_state = checkpoint.state if checkpoint else None
         self._begin_stage()
+        self._check_free_space()
         if checkpoint:
             self._check_facts(checkpoint.facts)
             checkpoint.restore(self.model, self.optimizers)
@@ -111,6 +117,7 @@ class _Training:
             tensorboard=run.tensorboard,
             resume_after={"train": self.state.step, "validation": self.state.validated_step} if checkpoint else None,
             config_text=config.to_yaml(),
+            warn=self.notes.append,
         )
         if not checkpoint:
             self.dashboard.log(0, "train", preparation.facts)
@@ -120,7 +127,7 @@ class _Training:
         preparation = self.preparation
         self.stage = preparation.stages[self.state.stage]
         self.is_last_stage = self.stage is preparation.stages[-1]
-        self.folder = self.run.model if self.is_last_stage else self.run.teachers / f"{self.state.stage + 1}"
+        self.folder = self.run.model if self.is_last_stage else self.run.teacher(self.state.stage + 1)
         self.model = preparation.new_model(self.stage).to(self.device)
         self.classifier = Classifier(
             self.model, preparation.tokenizer, preparation.config.model, preparation.dataset.label_names
@@ -130,11 +137,28 @@ class _Training:
         weights = _class_weights(preparation)
         self.class_weights = (weights if self.is_last_stage else torch.ones_like(weights)).to(self.device)
 
+    def _check_free_space(self) -> None:
+        """Refuse to begin what the disk cannot hold to its end."""
+        weights = sum(tensor.nbytes for tensor in self.model.state_dict().values())
+        # A checkpoint has the weights and two moments of each; one more of each kind is there while it is replaced.
+        needed = weights * (3 * (self.config.keep_checkpoints + 1) + len(self.preparation.stages) + 1)
+        present = sum(path.stat().st_size for path in self.run.path.rglob("*.safetensors") if path.is_file())
+        with naming(self.run.path):
+            free = shutil.disk_usage(self.run.path).free
+        if free < needed - present:
+            raise EncoderClsError(
+                f"{self.run.path}: {free / 1e6:,.1f} MB are free, the run needs up to "
+                f"{(needed - present) / 1e6:,.1f} MB: make room, or choose another --run-dir"
+            )
+
     def events(self) -> Iterator[Event]:
         """All stages, each until its last step or until patience runs out; then the final report."""
-        yield Started(step=self.state.step, total_steps=self.preparation.total_steps, notes=self.notes)
+        yield Started(step=self.state.step, total_steps=self.preparation.total_steps)
         while True:
-            yield from self._train_stage()
+            for event in self._train_stage():
+                while self.notes:
+                    yield Noted(self.notes.pop(0))
+                yield event
             if self.is_last_stage:
                 break
             step = self.state.step
@@ -174,14 +198,18 @@ class _Training:
     def _assemble_teachers(self) -> Teachers:
         """The trained encoders of the stages before, and the linear classifier, which is trained here."""
         preparation, dataset = self.preparation, self.preparation.dataset
-        folders = [self.run.teachers / f"{number}" for number in range(1, preparation.recipe.teachers + 1)]
+        folders = [self.run.teacher(number) for number in range(1, preparation.recipe.teachers + 1)]
         linear = None
         if preparation.recipe.linear:
-            linear = LinearClassifier(
-                preparation.train_texts,
-                dataset.train.labels,
-                num_classes=len(dataset.label_names),
-                char_ngrams=preparation.recipe.char_ngrams,
+            from encoder_cls.linear import LinearClassifier  # scikit-learn: most of a second
+
+            linear = self._await(
+                lambda: LinearClassifier(
+                    preparation.train_texts,
+                    dataset.train.labels,
+                    num_classes=len(dataset.label_names),
+                    char_ngrams=preparation.recipe.char_ngrams,
+                )
             )
         return Teachers(
             [load_classifier(folder, device=str(self.device)).model for folder in folders],
@@ -212,7 +240,7 @@ class _Training:
         """One optimizer step over `accumulation_steps` batches."""
         began = time.perf_counter()
         step = self._stage_step
-        _seed_step(self.stage.seed, step)
+        torch.manual_seed(mixed_seed(self.stage.seed, step))  # whatever was drawn before
         rate = learning_rate(step, total_steps=self.stage.total_steps, config=self.config)
         for optimizer in self.optimizers:
             for group in optimizer.param_groups:
@@ -317,7 +345,7 @@ class _Training:
             best,
             split,
             name=name,
-            train=dataset.train,
+            reference=self._await(lambda: linear_reference(dataset.train, split)),
             batch_tokens=self.config.batch_tokens,
             after_batch=self._stop_if_asked,
         )
@@ -361,6 +389,21 @@ class _Training:
             signal_number=signal_number,
         )
 
+    def _await(self, work: Callable[[], T]) -> T:
+        """The result of something long that no signal interrupts: where one asks to stop, it is left behind."""
+        future: Future[T] = Future()
+
+        def run() -> None:
+            try:
+                future.set_result(work())
+            except BaseException as error:  # to be raised where it is waited for
+                future.set_exception(error)
+
+        Thread(target=run, daemon=True).start()
+        while not wait([future], SECONDS_BETWEEN_LOOKS).done:
+            self._stop_if_asked()
+        return future.result()
+
     def _check_facts(self, facts: dict[str, Any]) -> None:
         changed = [name for name in facts if facts[name] != self.facts.get(name)]
         for name, meaning in (("training_data", "training data has"), ("tokenizer", "tokenizer's library has")):
@@ -391,14 +434,6 @@ def _class_weights(preparation: Preparation) -> Tensor:
     else:
         weights = np.array([choice.get(name, 1.0) for name in dataset.label_names])
     return torch.from_numpy(weights).float()
-
-
-def _seed_step(seed: int, step: int) -> None:
-    """Make the random numbers of a step independent of all that was drawn before it.
-
-    torch's CPU generator looks at 32 bits of its seed only, so both numbers are mixed into these.
-    """
-    torch.manual_seed(int(np.random.SeedSequence([seed, step]).generate_state(1)[0]))
 
 
 def _model_card(preparation: Preparation, report: Report, best_step: int) -> str:

@@ -1,7 +1,7 @@
 """Compare the accuracy of encoder-cls with that of other methods on the same splits; write Markdown tables.
 
     python scripts/benchmark_accuracy.py FOLDER --cache CACHE [--only DATASET]... [--method METHOD]... [--seeds N]
-        [--part main|curves|ablation]... [--threads N] [--tables-only] [--output docs/benchmarks_accuracy.md]
+        [--part main|curves|ablation]... [--threads N] [--tables-only] [--output docs/accuracy.md]
 
 FOLDER holds a subfolder for each data set (trec6, sst2, ...) with train.parquet, test.parquet and, where the data set
 has one, validation.parquet, each with the columns `text` and `label`; `example` is the bundled data. Each result is a

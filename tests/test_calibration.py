@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from sklearn.metrics import log_loss
 
-from encoder_cls.calibration import HOTTEST, cross_entropy, fit_temperature, softmax
+from encoder_cls.calibration import HOTTEST, cross_entropy, fit_temperature, one_hot, softmax
 
 LOGITS = arrays(np.float32, st.tuples(st.integers(1, 6), st.integers(2, 5)), elements=st.floats(-1e4, 1e4, width=32))
 
@@ -38,13 +38,15 @@ def test_cross_entropy_is_scikit_learn_s():
     """The mean of -ln p of the labels."""
     logits, labels = draw(1.0, texts=200)
     probabilities = softmax(logits)
-    assert cross_entropy(probabilities, labels) == pytest.approx(log_loss(labels, probabilities))
-    assert cross_entropy(np.array([[0.25, 0.75]]), np.array([1])) == pytest.approx(-np.log(0.75))
+    assert cross_entropy(probabilities, one_hot(labels, probabilities.shape[1])) == pytest.approx(
+        log_loss(labels, probabilities)
+    )
+    assert cross_entropy(np.array([[0.25, 0.75]]), np.array([[0.0, 1.0]])) == pytest.approx(-np.log(0.75))
 
 
 def test_the_surprise_at_the_impossible_is_large_but_finite():
     """One text with probability 0 cannot make all others count for nothing."""
-    assert 20 < cross_entropy(np.array([[1.0, 0.0]]), np.array([1])) < 100
+    assert 20 < cross_entropy(np.array([[1.0, 0.0]]), np.array([[0.0, 1.0]])) < 100
 
 
 @pytest.mark.parametrize("temperature", [0.25, 0.8, 1.0, 2.0, 6.0])
@@ -58,9 +60,10 @@ def test_the_temperature_that_made_the_labels_is_found(temperature, classes):
 def test_no_other_temperature_explains_the_labels_better():
     """The fitted one has the least cross entropy of a grid, and less than no temperature."""
     logits, labels = draw(3.0, texts=500)
-    found = cross_entropy(softmax(logits / fit_temperature(logits, labels)), labels)
-    assert found <= min(cross_entropy(softmax(logits / t), labels) for t in np.geomspace(0.05, 20, 200)) + 1e-6
-    assert found < cross_entropy(softmax(logits), labels) - 0.01
+    targets = one_hot(labels, logits.shape[1])
+    found = cross_entropy(softmax(logits / fit_temperature(logits, labels)), targets)
+    assert found <= min(cross_entropy(softmax(logits / t), targets) for t in np.geomspace(0.05, 20, 200)) + 1e-6
+    assert found < cross_entropy(softmax(logits), targets) - 0.01
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)

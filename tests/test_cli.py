@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 import typer.main
 import yaml
 
@@ -413,3 +414,39 @@ def test_predict_into_head_ends_quietly(trained_run, lines, read):
         code = process.wait(timeout=60)
     assert all(answer["label"] == "weather" for answer in answers)
     assert (code, errors) == (0, b"")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        RuntimeError("[enforce fail at alloc_cpu.cpp:121] . DefaultCPUAllocator: can't allocate memory: you tried"),
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB.\nGPU 0 has a total capacity of"),
+    ],
+)
+def test_too_little_memory_is_told_with_what_needs_less(cli, trained_run, monkeypatch, error):
+    """One line, whatever ran out of memory."""
+
+    def refuse(*_arguments, **_options):
+        raise error
+
+    monkeypatch.setattr("encoder_cls.classifier.compute_logits", refuse)
+    outcome = cli("predict", "--model", trained_run.path, "rain")
+    assert outcome.code == 1
+    assert re.fullmatch(r"error: out of memory: .*train\.batch_tokens.*\n", outcome.err)
+
+
+def test_a_panic_in_a_library_is_one_line(cli, trained_run, monkeypatch):
+    """What is no `Exception`, such as a panic in Rust, ends like any error."""
+
+    class PanicException(BaseException):
+        pass
+
+    def panic(*_arguments, **_options):
+        raise PanicException("index out of bounds")
+
+    monkeypatch.setattr("encoder_cls.classifier.compute_logits", panic)
+    outcome = cli("predict", "--model", trained_run.path, "rain")
+    assert outcome.code == 1
+    assert outcome.err.startswith("error: unexpected PanicException: index out of bounds")
+    assert len(outcome.err.splitlines()) == 1

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import errno
+import re
+
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from encoder_cls.dashboard import Dashboard, read_metrics
+from encoder_cls.errors import EncoderClsError
 
 
-def open_dashboard(folder, resume_after=None):
+def open_dashboard(folder, resume_after=None, warn=pytest.fail):
     return Dashboard(
         metrics_file=folder / "metrics.jsonl",
         tensorboard=folder / "tensorboard",
         resume_after=resume_after,
         config_text="seed: 0\n",
+        warn=warn,
     )
 
 
@@ -100,3 +105,33 @@ def test_a_row_cut_short_by_a_crash_is_left_out(tmp_path):
     with open_dashboard(tmp_path, {"train": 1, "validation": 0}) as dashboard:
         dashboard.log(2, "train", {"loss": 2.0})
     assert [row["step"] for row in read_metrics(path)] == [1, 2]
+
+
+@pytest.mark.parametrize("moment", ["open", "write"])
+def test_without_tensorboard_training_goes_on(tmp_path, monkeypatch, moment):
+    """A disk that refuses the curves costs the curves, with one warning; every number is in the file."""
+    warnings = []
+    if moment == "open":
+        (tmp_path / "tensorboard").write_text("in the way")
+    with open_dashboard(tmp_path, warn=warnings.append) as dashboard:
+        if moment == "write":
+            monkeypatch.setattr(dashboard._writer, "add_scalar", refuse)
+        for step in (1, 2, 3):
+            dashboard.log(step, "train", {"loss": 1.0})
+            dashboard.flush()
+    assert len(warnings) == 1
+    assert re.search(r"tensorboard: cannot write: .*goes on without TensorBoard", warnings[0])
+    assert [row["step"] for row in read_metrics(tmp_path / "metrics.jsonl")] == [1, 2, 3]
+
+
+def refuse(*_arguments, **_options):
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_number_that_cannot_be_kept_is_an_error(tmp_path):
+    """`metrics.jsonl` is the truth: without it there is no going on."""
+    with open_dashboard(tmp_path) as dashboard:
+        dashboard._file.close()
+        dashboard._file = open("/dev/full", "ab", buffering=0)  # noqa: PTH123, SIM115
+        with pytest.raises(EncoderClsError, match=r"metrics\.jsonl: cannot write: No space left"):
+            dashboard.log(1, "train", {"loss": 1.0})

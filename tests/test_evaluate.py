@@ -134,7 +134,7 @@ def test_the_worst_errors_come_first(classifier):
     texts = [f"{word}{' of' * i}" for i in range(11) for word in ("rain snow", "soup salt", "ball goal")]
     wrong = np.array([0, 1, 2] * 11)  # küche, sport, weather: each is another's
     split = Split(texts=texts, labels=wrong, where=[f"file:{i}" for i in range(33)])
-    report, _ = evaluate(classifier, split, name="wrong", train=None)
+    report, _ = evaluate(classifier, split, name="wrong", reference=None)
     errors = report.worst_errors
     assert report.metrics.accuracy == 0
     assert [error.probability for error in errors] == sorted((error.probability for error in errors), reverse=True)

@@ -249,10 +249,14 @@ def test_every_line_gets_one_prediction(cli, trained_run, monkeypatch, source, c
         b"\xef\xbb\xbfrain\n\n snow\n",
     ],
 )
-def test_line_ends_and_a_byte_order_mark_are_not_part_of_a_text(content):
+def test_line_ends_and_a_byte_order_mark_are_not_part_of_a_text(monkeypatch, content):
     """What Windows programs put around texts is left out, and nothing else."""
     Path("texts.txt").write_bytes(content)
     assert list(read_inputs("texts.txt", text_columns=["text"])) == [[Input("rain"), Input(""), Input(" snow")]]
+    with Path("texts.txt").open() as stdin:
+        monkeypatch.setattr("sys.stdin", stdin)
+        found = [text for chunk in read_inputs("-", text_columns=["text"]) for text in chunk]
+    assert found == [Input("rain"), Input(""), Input(" snow")]
 
 
 def test_half_surrogates_in_jsonl_survive(cli, trained_run):

@@ -1,4 +1,4 @@
-"""Which run is the newest finished one."""
+"""One trainer a folder, nothing left of one that did nothing, and which run is the newest finished one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import os
 
 import pytest
 
-from encoder_cls.errors import ConfigError
+from encoder_cls.config import load_config
+from encoder_cls.errors import ConfigError, EncoderClsError
 from encoder_cls.run_folder import RunFolder, newest_finished
 
 
@@ -30,3 +31,42 @@ def test_without_a_finished_run_the_way_to_one_is_named(tmp_path):
     """No run is an error that says what to do."""
     with pytest.raises(ConfigError, match=r"no finished run in .*train one"):
         newest_finished(tmp_path / "runs")
+
+
+def test_a_held_folder_is_refused_to_others(tmp_path):
+    """The holder is named, may enter again, and lets go at the end."""
+    run = RunFolder(tmp_path / "run")
+    with run.held():
+        with run.held(), pytest.raises(EncoderClsError, match=f"process {os.getpid()} is training here"):
+            RunFolder(tmp_path / "run").held().__enter__()
+        with pytest.raises(EncoderClsError, match="is training here"):
+            RunFolder(tmp_path / "run").held().__enter__()
+    with RunFolder(tmp_path / "run").held():
+        pass
+
+
+@pytest.mark.parametrize("was_there", [False, True])
+def test_a_folder_in_which_nothing_was_done_is_left_as_it_was(tmp_path, was_there):
+    """Folders made for a run that never began go; one that a person made stays, empty."""
+    run = RunFolder(tmp_path / "runs" / "new")
+    if was_there:
+        run.path.mkdir(parents=True)
+    with run.held():
+        assert run.path.is_dir()
+    assert run.path.exists() == was_there
+    assert run.path.parent.exists() == was_there
+    assert not was_there or not list(run.path.iterdir())
+
+
+def test_what_a_killed_process_left_half_written_goes(tmp_path):
+    """In every folder of the run that is trained on."""
+    run = RunFolder(tmp_path / "run")
+    places = (run.path, run.model, run.checkpoints, run.eval, run.teacher(1), run.teacher(2))
+    with run.opened(load_config(), resume=False):
+        pass
+    for place in places:
+        place.mkdir(parents=True, exist_ok=True)
+        (place / ".tmp-99-model.safetensors").write_bytes(b"half")
+    with run.opened(load_config(), resume=True):
+        assert not list(run.path.rglob(".tmp-*"))
+        assert run.is_run()

@@ -82,3 +82,21 @@ def test_json_refuses_nan():
     """What is written is JSON that every reader takes."""
     with pytest.raises(ValueError, match="not JSON compliant"):
         storage.to_json({"loss": float("nan")})
+
+
+def test_only_plain_files_of_sensible_size_are_read(tmp_path):
+    """A link could lead anywhere, a pipe would wait for ever, a huge file would fill the memory."""
+    plain, link, pipe = (tmp_path / name for name in ("plain", "link", "pipe"))
+    plain.write_bytes(b"content")
+    link.symlink_to(plain)
+    os.mkfifo(pipe)
+    assert storage.read_file(plain, most_bytes=7) == b"content"
+    for path, most_bytes, reason in (
+        (plain, 6, "7 bytes, where 6"),
+        (link, 7, "not a plain file"),
+        (pipe, 7, "not a plain file"),
+        (tmp_path, 1 << 20, "cannot be read|not a plain file"),
+        (tmp_path / "missing", 7, "No such file"),
+    ):
+        with pytest.raises(EncoderClsError, match=f"{path}: .*({reason})"):
+            storage.read_file(path, most_bytes=most_bytes)

@@ -517,6 +517,21 @@ def test_a_tokenizer_with_other_special_tokens_is_refused(vocabulary):
         parse_tokenizer(foreign)
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"pre_tokenizer": {"type": "Split", "pattern": {"Regex": "(a+)+$"}, "behavior": "Isolated", "invert": False}},
+        {"pre_tokenizer": None},
+        {"normalizer": {"type": "Replace", "pattern": {"Regex": "(a+)+$"}, "content": ""}},
+        {"normalizer": {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "x"}]}},
+    ],
+)
+def test_other_ways_to_prepare_texts_are_refused(change):
+    """A regular expression in a file from elsewhere could take for ever on a short text."""
+    with pytest.raises(ValueError, match="no tokenizer of encoder-cls does"):
+        parse_tokenizer(json.dumps(json.loads(train_on("a b c").to_str()) | change))
+
+
 PADDING = {
     "strategy": {"Fixed": 8},
     "direction": "Right",

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 import signal
+import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,16 +14,18 @@ import numpy as np
 import pytest
 import torch
 
+from encoder_cls import linear as linear_module
 from encoder_cls import train as train_module
 from encoder_cls.calibration import fit_temperature
 from encoder_cls.checkpoint import load_newest
-from encoder_cls.classifier import compute_logits, hash_tensors, load_classifier
+from encoder_cls.classifier import compute_logits, load_classifier
 from encoder_cls.config import Config
 from encoder_cls.errors import ConfigError, DivergedError, EncoderClsError, StoppedError
 from encoder_cls.events import Event, Finished, StageStarted, Started, Stepped, Validated
 from encoder_cls.lessons import LabelLessons
 from encoder_cls.preparation import prepare
 from encoder_cls.run_folder import RunFolder
+from encoder_cls.storage import sha256
 from encoder_cls.train import train
 
 CPU = torch.device("cpu")
@@ -81,7 +85,11 @@ def weights_hash(folder: Path) -> str:
     return " ".join(
         json.loads((newest / "manifest.json").read_text())["files"][name]["sha256"]
         for name in ("model.safetensors", "optimizer.safetensors", "state.json")
-    ) + hash_tensors(load_classifier(folder).model.state_dict())
+    ) + model_hash(folder)
+
+
+def model_hash(folder: Path) -> str:
+    return sha256((folder / "model" / "model.safetensors").read_bytes())
 
 
 def metric_rows(folder: Path) -> list[dict[str, object]]:
@@ -273,7 +281,7 @@ def test_a_damaged_checkpoint_is_passed_over(tmp_path):
     content[-3] ^= 1
     (newest / "optimizer.safetensors").write_bytes(content)
     events = run_all(config, tmp_path / "broken", resume=True)
-    assert "damaged" in events[0].notes[0]
+    assert "damaged" in events[1].message
     assert events[0].step > 0
     assert weights_hash(tmp_path / "broken") == weights_hash(tmp_path / "straight")
 
@@ -282,8 +290,7 @@ def test_watching_changes_nothing(tmp_path):
     """Other intervals for logs and checkpoints give the same weights."""
     run_all(make_config(tmp_path), tmp_path / "a")
     run_all(make_config(tmp_path, log_every=5, checkpoint_every=1, keep_checkpoints=1), tmp_path / "b")
-    one, other = (load_classifier(tmp_path / name).model.state_dict() for name in "ab")
-    assert hash_tensors(one) == hash_tensors(other)
+    assert model_hash(tmp_path / "a") == model_hash(tmp_path / "b")
 
 
 def test_seeds_differ_and_repeat(tmp_path):
@@ -291,7 +298,7 @@ def test_seeds_differ_and_repeat(tmp_path):
     hashes = []
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
         run_all(make_config(tmp_path).model_copy(update={"seed": seed}), tmp_path / name)
-        hashes.append(hash_tensors(load_classifier(tmp_path / name).model.state_dict()))
+        hashes.append(model_hash(tmp_path / name))
     assert hashes[0] == hashes[1] != hashes[2]
 
 
@@ -302,6 +309,7 @@ def test_accumulated_gradients_equal_one_large_batch(tmp_path, monkeypatch):
     config = config.model_copy(update={"model": config.model.model_copy(update={"dropout": 0, "head_dropout": 0})})
     gradients = []
     for name, cuts in (("one", []), ("many", [3, 4])):
+        (tmp_path / name).mkdir()
         training = train_module._Training(
             prepare(config), RunFolder(tmp_path / name), device=CPU, stop_signal=lambda: None
         )
@@ -317,6 +325,7 @@ def test_accumulated_gradients_equal_one_large_batch(tmp_path, monkeypatch):
 def test_both_optimizers_follow_the_learning_rate(tmp_path):
     """Tables are learnt at the same rate as all else, from the first step of the warm-up on."""
     config = make_config(tmp_path, warmup_fraction=0.5)
+    (tmp_path / "run").mkdir()
     training = train_module._Training(
         prepare(config), RunFolder(tmp_path / "run"), device=CPU, stop_signal=stop_after(0)
     )
@@ -372,6 +381,45 @@ def test_the_chosen_metric_decides_what_is_best(tmp_path, monkeypatch, monitor, 
     events = run_all(make_config(tmp_path, monitor=monitor), tmp_path / "run")
     steps = [event.step for event in events if isinstance(event, Validated)]
     assert events[-1].best_step == steps[best]
+
+
+def test_what_the_disk_cannot_hold_is_not_begun(tmp_path, monkeypatch):
+    """Before the first step, with what is free and what is needed; what a resumed run has already counts."""
+    config = make_config(tmp_path)
+    run_all(config, tmp_path / "other")
+    usage = train_module.shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(train_module.shutil, "disk_usage", lambda _: usage._replace(free=1000))
+    with pytest.raises(EncoderClsError, match=r"run: 0\.0 MB are free, the run needs up to 0\.\d MB"):
+        run_all(config, tmp_path / "run")
+    assert not (tmp_path / "run" / "checkpoints").exists()
+    (tmp_path / "other" / "model" / "README.md").unlink()
+    present = sum(path.stat().st_size for path in (tmp_path / "other").rglob("*.safetensors"))
+    monkeypatch.setattr(train_module.shutil, "disk_usage", lambda _: usage._replace(free=present))
+    run_all(config, tmp_path / "other", resume=True)
+
+
+@pytest.mark.parametrize("work", ["linear teacher", "linear reference"])
+def test_a_signal_is_heard_while_something_long_is_waited_for(tmp_path, monkeypatch, work):
+    """Fitting a linear model takes as long as it takes: it is left behind, and the run resumes exactly."""
+    config = make_config(tmp_path, distillation=DISTILLED)
+    run_all(config, tmp_path / "straight")
+    release = threading.Event()
+    asked = [None]
+    with monkeypatch.context() as patch:
+        target = (linear_module, "LinearClassifier") if work == "linear teacher" else (train_module, "linear_reference")
+
+        def never(*_arguments, **_options):
+            asked[0] = signal.SIGTERM
+            release.wait(60)
+
+        patch.setattr(*target, never)
+        began = time.monotonic()
+        with pytest.raises(StoppedError):
+            run_all(config, tmp_path / "stopped", stop_signal=lambda: asked[0])
+        assert time.monotonic() - began < 30
+        release.set()
+    run_all(config, tmp_path / "stopped", resume=True)
+    assert weights_hash(tmp_path / "stopped") == weights_hash(tmp_path / "straight")
 
 
 def test_divergence_stops_before_the_update(tmp_path, monkeypatch):
@@ -466,7 +514,7 @@ def test_another_thread_count_is_warned_of(tmp_path, monkeypatch):
         run_all(config, tmp_path / "run", stop_signal=stop_after(3))
     monkeypatch.setattr(torch, "get_num_threads", lambda: 64)
     events = run_all(config, tmp_path / "run", resume=True)
-    assert "threads changed" in events[0].notes[0]
+    assert "threads changed" in events[1].message
 
 
 def test_checkpoints_are_rotated(tmp_path):
