@@ -16,12 +16,13 @@ import json
 import re
 import shutil
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import safetensors.torch
 import torch
+from pydantic import TypeAdapter
 from torch import Tensor, nn
 
 from encoder_cls.errors import DivergedError, EncoderClsError
@@ -131,8 +132,8 @@ def load_newest(folder: Path) -> tuple[Checkpoint | None, list[str]]:
     for path in _by_age(folder):
         try:
             return _parse(_read_verified(path)), warnings
-        except (EncoderClsError, ValueError, KeyError, TypeError) as error:
-            warnings.append(f"{path}: passed over, damaged: {error}")
+        except (EncoderClsError, ValueError, KeyError, TypeError, AttributeError) as error:
+            warnings.append(f"{path}: passed over, damaged: {str(error).splitlines()[0]}")
     return None, warnings
 
 
@@ -160,9 +161,9 @@ def _read_verified(path: Path) -> dict[str, bytes]:
 
 def _parse(files: dict[str, bytes]) -> Checkpoint:
     content = json.loads(files[STATE_FILE])
-    state = TrainingState(**content["state"])
-    if state.best_score is not None:
-        state = replace(state, best_score=(state.best_score[0], state.best_score[1]))  # JSON has no tuples
+    if content["state"].keys() != asdict(TrainingState()).keys():
+        raise ValueError(f"{STATE_FILE} is of another version")
+    state = TypeAdapter(TrainingState).validate_python(content["state"])  # JSON has no tuples, and anything else
     return Checkpoint(
         state=state,
         facts=content["facts"],

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import shutil
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -68,6 +69,8 @@ class Dashboard:
             self._file = metrics_file.open("ab", buffering=0)
         self._metrics_file, self._tensorboard, self._warn = metrics_file, tensorboard, warn
         self._writer: SummaryWriter | None = None
+        # Its thread dies of an error, with a traceback for the user, and the next call here raises the same.
+        self._former_hook, threading.excepthook = threading.excepthook, _ignore
         with self._giving_up():
             shutil.rmtree(tensorboard, ignore_errors=True)
             # purge_step makes a TensorBoard that is already looking forget what it saw of the former files.
@@ -142,6 +145,11 @@ class Dashboard:
         with self._giving_up():
             if self._writer:
                 self._writer.close()
+        threading.excepthook = self._former_hook
+
+
+def _ignore(_: threading.ExceptHookArgs) -> None:
+    pass
 
 
 def read_metrics(metrics_file: Path) -> list[dict[str, Any]]:

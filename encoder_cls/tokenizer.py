@@ -143,6 +143,8 @@ def parse_tokenizer(content: str) -> Tokenizer:
         raise ValueError(f"not a tokenizer: {error}") from None
     if [tokenizer.id_to_token(i) for i in range(len(SPECIAL_TOKENS))] != SPECIAL_TOKENS:
         raise ValueError("its first tokens are not " + ", ".join(SPECIAL_TOKENS))
+    if sorted(tokenizer.get_vocab().values()) != list(range(tokenizer.get_vocab_size())):
+        raise ValueError("its token ids are not 0, 1, 2, ...")
     normalizing = {step["type"] for step in (parts["normalizer"] or {}).get("normalizers", [{"type": None}])}
     if parts["pre_tokenizer"] not in _known_pre_tokenizers() or not normalizing <= NORMALIZERS:
         # A regular expression could be made to take for ever.

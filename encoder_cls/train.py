@@ -76,6 +76,7 @@ def train(
         training = _Training(preparation, run, device=device, stop_signal=stop_signal)
         with training.dashboard:
             yield from training.events()
+        yield from training.noted()
 
 
 class _Training:
@@ -156,8 +157,7 @@ class _Training:
         yield Started(step=self.state.step, total_steps=self.preparation.total_steps)
         while True:
             for event in self._train_stage():
-                while self.notes:
-                    yield Noted(self.notes.pop(0))
+                yield from self.noted()
                 yield event
             if self.is_last_stage:
                 break
@@ -167,7 +167,14 @@ class _Training:
             )
             self._begin_stage()
             self._save_checkpoint()
-        yield self._finish()
+        finished = self._finish()
+        yield from self.noted()
+        yield finished
+
+    def noted(self) -> Iterator[Noted]:
+        """What has come up since this was asked last."""
+        while self.notes:
+            yield Noted(self.notes.pop(0))
 
     def _train_stage(self) -> Iterator[Event]:
         lessons: Lessons = LabelLessons(self.preparation, self.stage, device=self.device)

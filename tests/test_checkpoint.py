@@ -149,6 +149,6 @@ def test_without_checkpoints_there_is_none(tmp_path):
 def test_weights_that_are_no_numbers_are_not_kept(tmp_path):
     """Training has diverged: the checkpoint before stays the newest."""
     save(tmp_path, step=3)
-    with pytest.raises(DivergedError, match="step 4: .* not finite"):
+    with pytest.raises(DivergedError, match=r"step 4: .* not finite"):
         save(tmp_path, step=4, weight=float("nan"))
     assert load_newest(tmp_path)[0].state.step == 3

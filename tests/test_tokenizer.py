@@ -532,6 +532,15 @@ def test_other_ways_to_prepare_texts_are_refused(change):
         parse_tokenizer(json.dumps(json.loads(train_on("a b c").to_str()) | change))
 
 
+@pytest.mark.parametrize("number", [4, 99, 2**32 - 1])
+def test_token_ids_with_gaps_or_doubles_are_refused(number):
+    """They would be rows of the embedding that are not there, or another word's."""
+    changed = json.loads(train_on("a b c").to_str())
+    changed["model"]["vocab"]["c"] = number
+    with pytest.raises(ValueError, match="token ids are not 0, 1, 2"):
+        parse_tokenizer(json.dumps(changed))
+
+
 PADDING = {
     "strategy": {"Fixed": 8},
     "direction": "Right",

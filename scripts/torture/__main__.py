@@ -1,0 +1,116 @@
+"""Try to break every promise about reliability; each row of the table is a command.
+
+    python scripts/torture                     # every row at its full count: about two hours on 2 cores
+    python scripts/torture signals bit-flips   # some rows
+    python scripts/torture --fraction 0.1      # a tenth of every row, as in CI
+    python scripts/torture signals --only 17   # one try again, as it was
+    python scripts/torture mutants             # does the harness notice a broken package?
+
+Needs Linux; a row that needs what this machine does not have (strace, user namespaces) says so and counts as skipped.
+Exit code: 0 if every promise held, 1 if not.
+"""
+
+from __future__ import annotations
+
+import os
+
+os.environ["OMP_NUM_THREADS"] = "1"  # before torch: many small processes, each on one core
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+import argparse
+import json
+import random
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import crashes
+import damage
+import disks
+import fuzzing
+import mutants
+from rows import NotHere, Row
+from samples import Workspace
+
+ROWS: dict[str, Row] = crashes.ROWS | disks.ROWS | damage.ROWS | fuzzing.ROWS | mutants.ROWS
+
+
+def main() -> int:
+    """Run the rows, print a line for each and all failures."""
+    parser = argparse.ArgumentParser(prog="torture", description="Try to break every promise about reliability.")
+    parser.add_argument("rows", nargs="*", metavar="ROW", help=f"of {', '.join(ROWS)}; default: all")
+    parser.add_argument("--fraction", type=float, default=1.0, help="the part of each row's tries to make")
+    parser.add_argument("--seed", type=int, default=0, help="of everything that is left to chance")
+    parser.add_argument("--only", type=int, metavar="N", help="make this one try")
+    parser.add_argument("--output", type=Path, help="write the results to this JSON file, row by row")
+    options = parser.parse_args()
+    unknown = [name for name in options.rows if name not in ROWS]
+    if unknown:
+        parser.error(f"no row is called {unknown[0]}; there are {', '.join(ROWS)}")
+    _load_everything()
+    results = {}
+    with tempfile.TemporaryDirectory(prefix="torture-") as folder:
+        tempfile.tempdir = folder
+        for name in options.rows or ROWS:
+            results[name] = run(name, ROWS[name], Workspace(Path(tempfile.mkdtemp(prefix=f"{name}-"))), options)
+            if options.output:
+                options.output.write_text(json.dumps(results, indent=2) + "\n")
+    return int(any(result["failed"] for result in results.values()))
+
+
+def run(name: str, row: Row, space: Workspace, options: argparse.Namespace) -> dict[str, Any]:
+    """Make the tries of a row."""
+    began, failures = time.monotonic(), []
+    tries: list[int] = []
+    try:
+        count = row.count if isinstance(row.count, int) else row.count(space)
+        wanted = max(1, round(count * options.fraction))
+        order = random.Random(f"{name} {options.seed}")
+        tries = [options.only] if options.only is not None else sorted(order.sample(range(count), wanted))
+        for number in tries:
+            try:
+                row.attempt(space, random.Random(f"{name} {options.seed} {number}"), number)
+            except AssertionError as error:
+                failures.append(f"{name} --seed {options.seed} --only {number}: {error}")
+                print(f"FAILED {failures[-1]}", file=sys.stderr, flush=True)
+    except NotHere as reason:
+        print(f"{name:22} skipped: {reason}", flush=True)
+        return {"promise": row.promise, "tries": 0, "failed": 0, "skipped": str(reason), "seconds": 0.0}
+    seconds = time.monotonic() - began
+    verdict = f"{len(failures)} FAILED" if failures else "ok"
+    print(f"{name:22} {len(tries):5} of {count:5} tries  {seconds:7.1f} s  {verdict:10} {row.promise}", flush=True)
+    return {
+        "promise": row.promise,
+        "tries": len(tries),
+        "of": count,
+        "failed": len(failures),
+        "failures": failures,
+        "seconds": round(seconds, 1),
+    }
+
+
+def _load_everything() -> None:
+    """Import all that commands import, so that forks have it."""
+    import encoder_cls.evaluate
+    import encoder_cls.linear
+    import encoder_cls.predict
+    import encoder_cls.train
+    import matplotlib.figure
+    import pyarrow.parquet
+    import scipy.optimize
+    import sklearn.feature_extraction.text
+    import sklearn.metrics
+    import sklearn.pipeline
+    import sklearn.svm
+    import torch
+    import tqdm
+
+    loaded = (encoder_cls.evaluate, encoder_cls.linear, encoder_cls.predict, encoder_cls.train, matplotlib.figure)
+    assert all((*loaded, pyarrow.parquet, scipy.optimize, sklearn, tqdm))
+    torch.set_num_threads(1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,110 @@
+"""One operation that writes to disk, as a process of its own, so that strace can disturb each of its system calls.
+
+    python scripts/torture/saver.py OPERATION FOLDER begin    # what is there before
+    python scripts/torture/saver.py OPERATION FOLDER change   # the operation
+
+An error for users is printed and ends with its exit code; anything else is a traceback.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+os.environ["OMP_NUM_THREADS"] = "1"
+
+import torch
+from encoder_cls.checkpoint import TrainingState, load_newest, save_checkpoint
+from encoder_cls.classifier import Classifier, load_classifier
+from encoder_cls.config import ModelConfig, TokenizerConfig, TrainConfig, load_config
+from encoder_cls.dashboard import Dashboard, read_metrics
+from encoder_cls.errors import EncoderClsError
+from encoder_cls.model import EncoderClassifier
+from encoder_cls.optimization import make_optimizers
+from encoder_cls.run_folder import RunFolder
+from encoder_cls.tokenizer import train_tokenizer
+
+SHAPE = ModelConfig(d_model=8, num_layers=1, num_heads=1, d_ff=8, char_ngram_buckets=8, bigram_buckets=8)
+OPERATIONS = ("checkpoint", "model", "metrics", "config")
+VERSIONS = {"begin": 1, "change": 2}
+
+
+def classifier(version: int) -> Classifier:
+    """A classifier whose weights are those of a version."""
+    torch.manual_seed(version)
+    tokenizer = train_tokenizer(["some words to know"], TokenizerConfig())
+    model = EncoderClassifier(SHAPE, vocab_size=tokenizer.get_vocab_size(), num_classes=2)
+    return Classifier(model, tokenizer, SHAPE, ["a", "b"])
+
+
+def write(operation: str, folder: Path, version: int) -> None:
+    """Bring a folder to a version."""
+    if operation == "checkpoint":
+        model = classifier(version).model
+        optimizers = make_optimizers(model, TrainConfig())
+        save_checkpoint(folder, model, optimizers, TrainingState(step=version), facts={}, keep=1)
+    elif operation == "model":
+        classifier(version).save(folder)
+    elif operation == "metrics":
+        dashboard = Dashboard(
+            metrics_file=folder / "metrics.jsonl",
+            tensorboard=folder / "tensorboard",
+            resume_after={"train": 1} if version > 1 else None,
+            config_text="",
+            warn=lambda message: print(f"warning: {message}", file=sys.stderr),
+        )
+        with dashboard:
+            for step in range(version, 4):
+                dashboard.log(step, "train", {"version": version})
+            dashboard.flush()
+    else:
+        config = load_config(None, [f"seed={version}"])
+        if version == 1:
+            with RunFolder(folder).held():  # the config of a run never changes: it is there or not
+                (folder / "kept.txt").write_text("the folder stays")
+        else:
+            (folder / "kept.txt").unlink(missing_ok=True)
+            with RunFolder(folder).opened(config, resume=True):
+                pass
+
+
+def read(operation: str, folder: Path) -> Any:
+    """Which version a folder has, read as the next process would: 1, 2, or an error."""
+    if operation == "checkpoint":
+        found, _ = load_newest(folder)
+        assert found, "no checkpoint can be loaded"
+        weights = classifier(found.state.step).model.state_dict()
+        assert all(torch.equal(tensor, weights[name]) for name, tensor in found.model.items()), "mixed weights"
+        return found.state.step
+    if operation == "model":
+        weights = load_classifier(folder, device="cpu").model.state_dict()
+        fitting = [
+            version
+            for version in (1, 2)
+            if all(torch.equal(tensor, weights[name]) for name, tensor in classifier(version).model.state_dict().items())
+        ]
+        assert fitting, "weights of no version"
+        return fitting[0]
+    if operation == "metrics":
+        rows = [(row["step"], row["version"]) for row in read_metrics(folder / "metrics.jsonl")]
+        new = [(1, 1), (2, 2), (3, 2)]
+        old = [(1, 1), (2, 1), (3, 1)]
+        assert rows == old or rows == new[: len(rows)], f"rows {rows}"
+        assert rows, "no rows"
+        return 1 if rows == old else 2
+    run = RunFolder(folder)
+    if not run.is_run():
+        return 1
+    assert run.load_config() == load_config(None, ["seed=2"]), "another config"
+    return 2
+
+
+if __name__ == "__main__":
+    os.getpid = lambda: 1234  # temporary names hold it: the same in every process, so that strace can be told of them
+    try:
+        write(sys.argv[1], Path(sys.argv[2]), VERSIONS[sys.argv[3]])
+    except EncoderClsError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
