@@ -23,6 +23,7 @@ from typing import Any
 import safetensors.torch
 import torch
 from pydantic import TypeAdapter
+from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from encoder_cls.errors import DivergedError, EncoderClsError
@@ -132,8 +133,9 @@ def load_newest(folder: Path) -> tuple[Checkpoint | None, list[str]]:
     for path in _by_age(folder):
         try:
             return _parse(_read_verified(path)), warnings
-        except (EncoderClsError, ValueError, KeyError, TypeError, AttributeError) as error:
-            warnings.append(f"{path}: passed over, damaged: {str(error).splitlines()[0]}")
+        except (EncoderClsError, SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
+            reason, _, _ = str(error).partition("\n")
+            warnings.append(f"{path}: passed over, damaged: {reason}")
     return None, warnings
 
 

@@ -159,7 +159,7 @@ def load_classifier(path: str | Path, *, device: str = "auto") -> Classifier:
     except (ValueError, KeyError, TypeError, AttributeError, RuntimeError, safetensors.SafetensorError) as error:
         if isinstance(error, ValidationError):
             error = ValueError(f"{CONFIG_FILE}: {error.errors()[0]['msg']}")
-        reason = str(error).splitlines()[0]
+        reason, _, _ = str(error).partition("\n")
         raise EncoderClsError(f"{folder}: damaged, or not a model folder of encoder-cls: {reason}") from None
 
 

@@ -20,7 +20,7 @@ from typing import Any, TextIO
 
 from encoder_cls.config import Config, load_config
 from encoder_cls.errors import ConfigError, EncoderClsError
-from encoder_cls.storage import naming, remove_leftovers, write_file
+from encoder_cls.storage import TEMPORARY_PREFIX, naming, remove_leftovers, write_file
 
 LOCK_FILE = ".lock"
 
@@ -108,7 +108,7 @@ class RunFolder:
                 raise ConfigError(f"{self.config_file}: the run was started with another {', '.join(changed)}")
         elif self.path.exists() and not self.path.is_dir():
             raise ConfigError(f"{self.path}: is a file; choose another --run-dir")
-        elif self.path.is_dir() and any(path.name != LOCK_FILE for path in self.path.iterdir()):
+        elif self.path.is_dir() and any(not _is_ours(path) for path in self.path.iterdir()):
             raise ConfigError(f"{self.path}: holds other files; choose another --run-dir")
 
     @contextmanager
@@ -173,6 +173,11 @@ class RunFolder:
             if not self.is_run():
                 write_file(self.config_file, config.to_yaml().encode())
             yield
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether a file may be in a run folder before its config, left there by a process that was killed."""
+    return path.name == LOCK_FILE or path.name.startswith(TEMPORARY_PREFIX)
 
 
 def newest_finished(runs: Path) -> RunFolder:

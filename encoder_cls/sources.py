@@ -216,9 +216,11 @@ def _parquet_records(path: Path, columns: Sequence[str]) -> Iterator[Record]:
                     number += 1
                     where = f"{path}:{number}"
                     yield where, _with_class_names(record, names, where)
-    except (pyarrow.ArrowException, ValueError, OverflowError) as error:  # the last two: values Python cannot hold
+    except (pyarrow.ArrowException, ValueError, OverflowError, OSError) as error:
+        if isinstance(error, OSError) and error.errno:
+            raise  # the disk's; all others are about the content, the middle two about values Python cannot hold
         reason = next(iter(str(error).splitlines()), type(error).__name__)
-        raise DataError(f"{path}: not a readable Parquet file: {reason}") from None
+        raise DataError(f"{path}: not a readable Parquet file: {shown(reason, limit=200)[1:-1]}") from None
 
 
 def _class_label_names(metadata: dict[bytes, bytes] | None) -> dict[str, list[str]]:

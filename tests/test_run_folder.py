@@ -70,3 +70,12 @@ def test_what_a_killed_process_left_half_written_goes(tmp_path):
     with run.opened(load_config(), resume=True):
         assert not list(run.path.rglob(".tmp-*"))
         assert run.is_run()
+
+
+def test_a_run_killed_before_its_config_was_written_can_begin(tmp_path):
+    """What it left is no stranger's file."""
+    run = RunFolder(tmp_path / "run")
+    run.path.mkdir()
+    (run.path / ".tmp-99-config.yaml").write_text("half")
+    with run.opened(load_config(), resume=False):
+        assert run.is_run()

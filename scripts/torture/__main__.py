@@ -18,6 +18,7 @@ os.environ["OMP_NUM_THREADS"] = "1"  # before torch: many small processes, each 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import argparse
+import importlib
 import json
 import random
 import sys
@@ -34,6 +35,11 @@ import mutants
 from rows import NotHere, Row
 from samples import Workspace
 
+USED_BY_COMMANDS = (
+    *("encoder_cls.evaluate", "encoder_cls.linear", "encoder_cls.predict", "encoder_cls.train", "matplotlib.figure"),
+    *("pyarrow.parquet", "scipy.optimize", "sklearn.feature_extraction.text", "sklearn.metrics", "sklearn.pipeline"),
+    *("sklearn.svm", "tqdm"),
+)
 ROWS: dict[str, Row] = crashes.ROWS | disks.ROWS | damage.ROWS | fuzzing.ROWS | mutants.ROWS
 
 
@@ -44,6 +50,7 @@ def main() -> int:
     parser.add_argument("--fraction", type=float, default=1.0, help="the part of each row's tries to make")
     parser.add_argument("--seed", type=int, default=0, help="of everything that is left to chance")
     parser.add_argument("--only", type=int, metavar="N", help="make this one try")
+    parser.add_argument("--until-failure", action="store_true", help="end a row at its first failure")
     parser.add_argument("--output", type=Path, help="write the results to this JSON file, row by row")
     options = parser.parse_args()
     unknown = [name for name in options.rows if name not in ROWS]
@@ -72,9 +79,14 @@ def run(name: str, row: Row, space: Workspace, options: argparse.Namespace) -> d
         for number in tries:
             try:
                 row.attempt(space, random.Random(f"{name} {options.seed} {number}"), number)
-            except AssertionError as error:
-                failures.append(f"{name} --seed {options.seed} --only {number}: {error}")
+            except NotHere:
+                raise
+            except Exception as error:  # whatever a promise is broken by
+                kind = "" if isinstance(error, AssertionError) else f"{type(error).__name__}: "
+                failures.append(f"{name} --seed {options.seed} --only {number}: {kind}{error}")
                 print(f"FAILED {failures[-1]}", file=sys.stderr, flush=True)
+                if options.until_failure:
+                    break
     except NotHere as reason:
         print(f"{name:22} skipped: {reason}", flush=True)
         return {"promise": row.promise, "tries": 0, "failed": 0, "skipped": str(reason), "seconds": 0.0}
@@ -93,22 +105,10 @@ def run(name: str, row: Row, space: Workspace, options: argparse.Namespace) -> d
 
 def _load_everything() -> None:
     """Import all that commands import, so that forks have it."""
-    import encoder_cls.evaluate
-    import encoder_cls.linear
-    import encoder_cls.predict
-    import encoder_cls.train
-    import matplotlib.figure
-    import pyarrow.parquet
-    import scipy.optimize
-    import sklearn.feature_extraction.text
-    import sklearn.metrics
-    import sklearn.pipeline
-    import sklearn.svm
+    for name in USED_BY_COMMANDS:
+        importlib.import_module(name)
     import torch
-    import tqdm
 
-    loaded = (encoder_cls.evaluate, encoder_cls.linear, encoder_cls.predict, encoder_cls.train, matplotlib.figure)
-    assert all((*loaded, pyarrow.parquet, scipy.optimize, sklearn, tqdm))
     torch.set_num_threads(1)
 
 

@@ -7,9 +7,10 @@ import json
 import random
 import signal
 import time
+from functools import partial
 from pathlib import Path
 
-from processes import fork, fork_call, kill_at_file_event, start
+from processes import Arguments, fork, kill_at_file_event, start
 from rows import Row
 from samples import VARIANTS, Workspace, assert_mendable, assert_same_run, fingerprint, newest_checkpoint
 
@@ -40,7 +41,7 @@ def kill_forked(space: Workspace, draw: random.Random, number: int) -> None:
     for _ in range(draw.randint(1, 4)):
         if draw.random() < 0.5:
             event = draw.randint(1, FILE_EVENTS_OF_A_RUN)
-            process = fork(space.train(variant, run), cwd=space.folder, prepare=lambda n=event: kill_at_file_event(n, run))
+            process = fork(space.train(variant, run), cwd=space.folder, prepare=partial(kill_at_file_event, event, run))
         else:
             process = fork(space.train(variant, run), cwd=space.folder)
             if process.wait(draw.uniform(0, 1.5)) is None:
@@ -105,14 +106,14 @@ def two_trainers(space: Workspace, _draw: random.Random, number: int) -> None:
     assert_same_run(run, space.reference(variant))
 
 
-def predict_while_saving(space: Workspace, draw: random.Random, number: int) -> None:
+def predict_while_saving(space: Workspace, draw: random.Random, _number: int) -> None:
     """Eight readers at once while training replaces the model: each answer is that of one complete model."""
     readers, calls = 8, 8
     run = space.new_path("busy")
     often = ["--set", "train.validate_every=1", "--set", "train.patience=null", "--set", "train.epochs=6"]
     answers = space.new_path("answers")
     arguments = space.train("labels", run, *often)
-    known = fork(arguments, cwd=space.folder, prepare=lambda: _tell_answers(answers)).end()
+    known = fork(arguments, cwd=space.folder, prepare=partial(_tell_answers, answers)).end()
     assert known.code == 0, known.err
     complete = set(answers.read_text().splitlines())
 
@@ -120,7 +121,7 @@ def predict_while_saving(space: Workspace, draw: random.Random, number: int) -> 
     trainer = fork(space.train("labels", run, *often), cwd=space.folder)
     while not (run / "model" / "model.safetensors").exists():
         assert trainer.wait(0.01) is None, "training ended before it had a model"
-    predict = ["predict", "--model", run, "--format", "jsonl", "--top-k", "9", "--device", "cpu", ANY_TEXT]
+    predict: Arguments = ["predict", "--model", run, "--format", "jsonl", "--top-k", "9", "--device", "cpu", ANY_TEXT]
     for _ in range(calls):
         time.sleep(draw.uniform(0, 0.05))
         for process in [fork(predict, cwd=space.folder) for _ in range(readers)]:
@@ -132,7 +133,7 @@ def predict_while_saving(space: Workspace, draw: random.Random, number: int) -> 
 
 def _tell_answers(path: Path) -> None:
     """Make this process write down what each model that it saves answers."""
-    from encoder_cls import classifier, train
+    from encoder_cls import classifier
     from encoder_cls.predict import Input, predict_lines
 
     save = classifier.Classifier.save
@@ -145,7 +146,7 @@ def _tell_answers(path: Path) -> None:
         with path.open("a") as file:
             file.writelines(f"{line}\n" for chunk in lines for line in chunk)
 
-    train.Classifier.save = save_and_tell  # type: ignore[method-assign]
+    classifier.Classifier.save = save_and_tell  # type: ignore[method-assign]
 
 
 CHANGES = [
@@ -173,8 +174,9 @@ def metamorphic(space: Workspace, draw: random.Random, number: int) -> None:
     one, other = (_last_weights(run) for run in (plain, changed))
     assert one == other, f"other weights with {changes}"
     if "train.validate_every" not in str(changes):
-        assert fingerprint(plain)["files"]["model/model.safetensors"] == (
-            fingerprint(changed)["files"]["model/model.safetensors"]
+        assert (
+            fingerprint(plain)["files"]["model/model.safetensors"]
+            == (fingerprint(changed)["files"]["model/model.safetensors"])
         )
 
 
@@ -205,7 +207,7 @@ def crash_while_another_reads(space: Workspace, draw: random.Random, number: int
     """Whatever a killed training left, predict answers from a complete model or says that there is none yet."""
     variant, run = _variant(number), space.new_path("abandoned")
     event = draw.randint(1, FILE_EVENTS_OF_A_RUN)
-    fork(space.train(variant, run), cwd=space.folder, prepare=lambda: kill_at_file_event(event, run)).end()
+    fork(space.train(variant, run), cwd=space.folder, prepare=partial(kill_at_file_event, event, run)).end()
     ended = fork(["predict", "--model", run, "--format", "jsonl", ANY_TEXT], cwd=space.folder).end()
     if (run / "model" / "model.safetensors").exists():
         assert ended.code == 0, ended.err

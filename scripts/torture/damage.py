@@ -6,7 +6,6 @@ import json
 import os
 import pickle
 import random
-import shutil
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -14,13 +13,14 @@ from typing import Any
 
 import safetensors.torch
 import torch
+from processes import Arguments, fork
+from rows import Row
+from samples import Workspace, assert_mendable, assert_same_run, newest_checkpoint
+
 from encoder_cls.checkpoint import load_newest
 from encoder_cls.classifier import FORMAT, UNSEALED, load_classifier
 from encoder_cls.errors import EncoderClsError
 from encoder_cls.storage import sha256
-from processes import fork
-from rows import Row
-from samples import Workspace, assert_mendable, assert_same_run, newest_checkpoint
 
 MODEL_FILES = ("config.json", "tokenizer.json", "model.safetensors")
 CHECKPOINT_FILES = ("manifest.json", "model.safetensors", "optimizer.safetensors", "state.json")
@@ -112,7 +112,7 @@ def hostile_model(space: Workspace, _draw: random.Random, number: int) -> None:
     name = sorted(HOSTILE)[number % len(HOSTILE)]
     run, canary = space.copy(space.reference("labels")), space.new_path("canary")
     HOSTILE[name](run / "model", canary)
-    predict = ["predict", "--model", run, "--device", "cpu", "some rain and a ball"]
+    predict: Arguments = ["predict", "--model", run, "--device", "cpu", "some rain and a ball"]
     ended = fork(predict, cwd=space.folder).end()
     assert not canary.exists(), f"{name}: something in the folder was run"
     assert ended.seconds < MOST_SECONDS, f"{name}: {ended.seconds:.1f} s"
@@ -227,7 +227,7 @@ def _weights(change: Callable[[dict[str, torch.Tensor]], object], **header: Any)
 def _reseal(model: Path, change: Callable[[dict[str, torch.Tensor]], object] | None = None, **header: Any) -> None:
     """Give a weights file the hashes that belong to what is in the folder, as a forger would."""
     path = model / "model.safetensors"
-    with safetensors.safe_open(path, "pt") as file:  # type: ignore[no-untyped-call]
+    with safetensors.safe_open(path, "pt") as file:
         former = json.loads(file.metadata()[FORMAT])
         weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     if change:
@@ -304,6 +304,11 @@ def _manifest(**values: Any) -> Action:
     return write
 
 
+def _emptied(checkpoint: Path, _canary: Path) -> None:
+    for path in checkpoint.iterdir():
+        path.unlink()
+
+
 def _state_with(**values: Any) -> Action:
     """Another state with a manifest that fits."""
 
@@ -321,13 +326,13 @@ def _state_with(**values: Any) -> Action:
 HOSTILE_CHECKPOINTS: dict[str, Action] = {
     **{f"{name} {what}": _of(name, action) for name in CHECKPOINT_FILES for what, action in ANY_FILE.items()},
     "manifest without files": _manifest(files={}),
-    "manifest with other sizes": _manifest(files=dict.fromkeys(CHECKPOINT_FILES, {"size": HUGE, "sha256": "0"})),
+    "manifest with other sizes": _manifest(files={name: {"size": HUGE, "sha256": "0"} for name in CHECKPOINT_FILES}),
     "manifest with paths": _manifest(files={"../../../../etc/passwd": {"size": 1, "sha256": "0"}}),
     "state of another program": _state_with(state={"epoch": 3}),
     "state that is a list": _state_with(state=[]),
     "step that is a text": _state_with(state={"step": "many"}),
     "no manifest": lambda checkpoint, _: (checkpoint / "manifest.json").unlink(),
-    "nothing": lambda checkpoint, _: [shutil.rmtree(checkpoint), checkpoint.mkdir()],
+    "nothing": _emptied,
 }
 
 ROWS = {

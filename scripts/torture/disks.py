@@ -164,7 +164,9 @@ def _traced(space: Workspace, operation: str) -> list[tuple[str, str, str]]:
         match = re.search(r"(\w+)\((.*)\) += \d", line)
         if not match or str(folder) not in match[2] or (match[1] == "openat" and "O_CREAT" not in match[2]):
             continue
-        paths = [path.replace(str(folder), "FOLDER") for path in re.findall(rf"{re.escape(str(folder))}[^>\",]*", match[2])]
+        paths = [
+            path.replace(str(folder), "FOLDER") for path in re.findall(rf"{re.escape(str(folder))}[^>\",]*", match[2])
+        ]
         if match[1] == "unlinkat" and len(paths) == 1 and '"' in match[2]:
             paths[0] += "/" + match[2].split('"')[1]
         found.append((match[1], paths[0], paths[-1]))

@@ -1,1 +1,43 @@
-ROWS: dict = {}
+"""A row about the rows: faults put into copies of the package, each of which some row must notice."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import yaml
+from rows import Row
+from samples import Workspace
+
+import encoder_cls
+
+HERE = Path(__file__).parent
+MUTANTS = yaml.safe_load((HERE / "mutants.yaml").read_text())
+
+
+def mutant(space: Workspace, _draw: random.Random, number: int) -> None:
+    """Break a copy of the package, run the row that must notice, and see that it fails."""
+    mutant = MUTANTS[number]
+    copy = space.new_path("mutant")
+    package = shutil.copytree(Path(encoder_cls.__file__).parent, copy / "encoder_cls")
+    path = package / mutant["file"]
+    source = path.read_text()
+    assert mutant["former"] in source, f"{mutant['fault']}: {path.name} has changed: mend the mutant"
+    path.write_text(source.replace(mutant["former"], mutant["latter"], 1))
+    done = subprocess.run(
+        [sys.executable, str(HERE), mutant["row"], "--fraction", str(mutant["fraction"]), "--until-failure"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(copy)},
+    )
+    heard = f"{mutant['fault']}: {mutant['row']} ends with {done.returncode}: {done.stdout}{done.stderr[-500:]}"
+    assert done.returncode == 1, heard
+    assert "1 FAILED" in done.stdout, heard
+
+
+ROWS = {"mutants": Row("each of these faults is noticed by its row", len(MUTANTS), mutant)}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import gc
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -21,6 +20,7 @@ from encoder_cls.cli import main
 
 COMMAND = (sys.executable, "-c", "from encoder_cls.cli import main; main()")
 LONGEST = 120.0  # seconds that any command may take
+Arguments = Sequence[str | bytes | Path]
 FILE_EVENTS = {"open", "os.mkdir", "os.rename", "os.remove", "os.rmdir"}
 CLONE_NEWNS, CLONE_NEWUSER = 0x20000, 0x10000000
 
@@ -48,32 +48,32 @@ class Process:
     def __init__(self, pid: int, out: Path, err: Path) -> None:
         self.pid, self.began = pid, time.monotonic()
         self._out, self._err = out, err
+        self._ended: Ended | None = None
 
     def signal(self, number: int) -> None:
-        """Send a signal, if the process is still there."""
-        try:
+        """Send a signal, unless the process has ended."""
+        if self._ended is None:
             os.kill(self.pid, number)
-        except ProcessLookupError:
-            pass
 
     def wait(self, at_most: float = LONGEST) -> Ended | None:
         """Wait until the process has ended; none if it still runs after so many seconds."""
-        while True:
+        while self._ended is None:
             pid, status, usage = os.wait4(self.pid, os.WNOHANG)
             seconds = time.monotonic() - self.began
             if pid:
-                break
-            if seconds > at_most:
+                self._ended = Ended(
+                    code=os.waitstatus_to_exitcode(status),
+                    out=self._out.read_bytes(),
+                    err=self._err.read_text(errors="replace"),
+                    seconds=seconds,
+                    cpu_seconds=usage.ru_utime + usage.ru_stime,
+                    peak_bytes=usage.ru_maxrss * 1024,
+                )
+            elif seconds > at_most:
                 return None
-            time.sleep(0.002)
-        return Ended(
-            code=os.waitstatus_to_exitcode(status),
-            out=self._out.read_bytes(),
-            err=self._err.read_text(errors="replace"),
-            seconds=seconds,
-            cpu_seconds=usage.ru_utime + usage.ru_stime,
-            peak_bytes=usage.ru_maxrss * 1024,
-        )
+            else:
+                time.sleep(0.002)
+        return self._ended
 
     def end(self) -> Ended:
         """Wait for the end; a process that never comes to it is killed, and that is a failure."""
@@ -85,7 +85,7 @@ class Process:
         return ended
 
 
-def start(arguments: Sequence[str | bytes | Path], *, cwd: Path, environment: Mapping[str, str] | None = None) -> Process:
+def start(arguments: Arguments, *, cwd: Path, environment: Mapping[str, str] | None = None) -> Process:
     """The real command line in a process of its own."""
     out, err = _output_files()
     with out.open("wb") as stdout, err.open("wb") as stderr:
@@ -102,7 +102,7 @@ def start(arguments: Sequence[str | bytes | Path], *, cwd: Path, environment: Ma
 
 
 def fork(
-    arguments: Sequence[str | Path], *, cwd: Path, prepare: Callable[[], object] = lambda: None, stdin: bytes = b""
+    arguments: Arguments, *, cwd: Path, prepare: Callable[[], object] = lambda: None, stdin: bytes = b""
 ) -> Process:
     """The command line in a copy of this process, where all libraries are loaded already.
 
@@ -115,7 +115,7 @@ def fork(
 
     def run() -> None:
         os.chdir(cwd)
-        sys.argv = ["encoder-cls", *map(str, arguments)]
+        sys.argv = ["encoder-cls", *map(os.fsdecode, arguments)]
         prepare()
         main()
 
@@ -180,12 +180,6 @@ def kill_at_file_event(number: int, folder: Path) -> None:
 def _is_writing(arguments: tuple[object, ...]) -> bool:
     flags = arguments[2]
     return isinstance(flags, int) and bool(flags & (os.O_WRONLY | os.O_RDWR))
-
-
-def limit_memory(num_bytes: int) -> None:
-    """Refuse this process more address space than so many bytes on top of what it has."""
-    pages = int(Path("/proc/self/statm").read_text().split()[0])
-    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + num_bytes,) * 2)
 
 
 def mount_alone(*mounts: Sequence[str | Path]) -> None:

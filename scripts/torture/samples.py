@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from processes import Ended, fork
+from processes import Arguments, Ended, fork
 
 TOPICS = {
     "weather": "rain snow wind cloud storm sunny frost mild humid thunder",
     "food": "soup bread cheese salt pepper onion garlic butter honey rice",
     "sport": "ball goal match team coach score league penalty sprint medal",
 }
-FILLERS = "the a very today again with some we they it was is and but then".split()
+FILLERS = ["the", "a", "very", "today", "again", "with", "some", "we", "they", "it", "was", "is", "and", "but", "then"]
 
 SHAPE = {"d_model": 16, "num_layers": 1, "num_heads": 2, "d_ff": 32, "max_seq_len": 24}
 TABLES = {"char_ngram_buckets": 64, "bigram_buckets": 64}
@@ -79,7 +79,7 @@ class Workspace:
         """A copy of a run to be damaged."""
         return Path(shutil.copytree(run, self.new_path("copy"), symlinks=True))
 
-    def train(self, variant: str, run: Path, *more: str) -> list[str | Path]:
+    def train(self, variant: str, run: Path, *more: str) -> Arguments:
         """The arguments that train a variant into a run folder, or go on with it."""
         return ["train", "--config", self.config(variant), "--run-dir", run, "--resume", "--device", "cpu", *more]
 
@@ -126,7 +126,9 @@ def curves(run: Path) -> dict[str, list[tuple[int, float]]]:
     events = EventAccumulator(str(run / "tensorboard")).Reload()
     tags = events.Tags()
     scalars = [tag for tag in tags["scalars"] if not tag.endswith("tokens_per_s")]
-    pictures = {tag: [(event.step, len(event.encoded_image_string)) for event in events.Images(tag)] for tag in tags["images"]}
+    pictures = {
+        tag: [(event.step, len(event.encoded_image_string)) for event in events.Images(tag)] for tag in tags["images"]
+    }
     return {tag: [(event.step, event.value) for event in events.Scalars(tag)] for tag in scalars} | pictures
 
 
@@ -151,7 +153,9 @@ def assert_mendable(ended: Ended, *, code: int, named: str) -> None:
 def _difference(one: Any, other: Any) -> str:
     if isinstance(one, dict):
         changed = [key for key in one.keys() | other.keys() if one.get(key) != other.get(key)]
-        return ", ".join(f"{key}: {str(one.get(key))[:200]} / {str(other.get(key))[:200]}" for key in sorted(changed)[:4])
+        return ", ".join(
+            f"{key}: {str(one.get(key))[:200]} / {str(other.get(key))[:200]}" for key in sorted(changed)[:4]
+        )
     if isinstance(one, list):
         pairs = [(x, y) for x, y in zip(one, other, strict=False) if x != y][:2]
         return f"{len(one)} / {len(other)} entries; {pairs}"

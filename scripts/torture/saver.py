@@ -16,6 +16,7 @@ from typing import Any
 os.environ["OMP_NUM_THREADS"] = "1"
 
 import torch
+
 from encoder_cls.checkpoint import TrainingState, load_newest, save_checkpoint
 from encoder_cls.classifier import Classifier, load_classifier
 from encoder_cls.config import ModelConfig, TokenizerConfig, TrainConfig, load_config
@@ -83,7 +84,9 @@ def read(operation: str, folder: Path) -> Any:
         fitting = [
             version
             for version in (1, 2)
-            if all(torch.equal(tensor, weights[name]) for name, tensor in classifier(version).model.state_dict().items())
+            if all(
+                torch.equal(tensor, weights[name]) for name, tensor in classifier(version).model.state_dict().items()
+            )
         ]
         assert fitting, "weights of no version"
         return fitting[0]
