@@ -24,8 +24,9 @@ Indices = NDArray[np.int64]
 LENGTH_TOLERANCE = 1 / 16
 
 # How often a text is varied in which way.
-VARIANTS = {"whole": 0.1, "shortened": 0.3, "part": 0.3, "spliced": 0.3}
+VARIANTS = {"whole": 0.1, "shortened": 0.15, "part": 0.15, "spliced": 0.15, "swapped": 0.45}
 MOST_DELETED = 0.4  # of the words of a shortened text
+MOST_SWAPPED = 0.5  # of the words of a swapped text
 
 
 class BatchSchedule:
@@ -104,9 +105,7 @@ class Batch(NamedTuple):
 
 def pad(texts: TokenizedTexts, indices: Indices) -> Batch:
     """Some texts as one batch, (B, T) with T the longest of them."""
-    lengths = texts.lengths[indices]
-    places = np.arange(lengths.sum()) + np.repeat(texts.offsets[indices] - (np.cumsum(lengths) - lengths), lengths)
-    return gather(texts, places, lengths)
+    return gather(texts, _places(texts, indices), texts.lengths[indices])
 
 
 def gather(texts: TokenizedTexts, places: Indices, lengths: Indices) -> Batch:
@@ -126,9 +125,12 @@ def vary(texts: TokenizedTexts, indices: Indices, random: np.random.Generator) -
     """Variants of some texts, none longer than the longest of them, as `places` and `lengths` for `gather`.
 
     A text becomes one of: itself; itself without some words; a part of it; a part of it followed by a part
-    of another text of the batch. What they mean is for a teacher to say.
+    of another text of the batch; itself with any words of the batch in place of some. What they mean is for a
+    teacher to say.
     """
     pieces: list[Indices] = []
+    all_words = _places(texts, indices)
+    all_words = all_words[texts.input_ids[all_words] != CLS_ID]
     longest = int(texts.lengths[indices].max())
     kinds = random.choice(list(VARIANTS), size=len(indices), p=list(VARIANTS.values()))
     for index, kind in zip(indices, kinds, strict=True):
@@ -143,8 +145,20 @@ def vary(texts: TokenizedTexts, indices: Indices, random: np.random.Generator) -
                 other = random.choice(indices)
                 others = _part(np.arange(texts.offsets[other] + 1, texts.offsets[other + 1]), random)
                 words = np.concatenate([_part(words, random), others])[: longest - 1]
+            case "swapped" if len(words):
+                is_swapped = random.random(len(words)) < random.uniform(0, MOST_SWAPPED)
+                words = np.where(is_swapped, random.choice(all_words, len(words)), words)
         pieces.append(np.concatenate([[first], words]))  # [CLS] stays first
     return np.concatenate(pieces), np.array([len(piece) for piece in pieces])
+
+
+def _places(texts: TokenizedTexts, indices: Indices) -> Indices:
+    """Where the tokens of some texts are, one text after the other."""
+    lengths = texts.lengths[indices]
+    places: Indices = np.arange(lengths.sum()) + np.repeat(
+        texts.offsets[indices] - np.cumsum(lengths) + lengths, lengths
+    )
+    return places
 
 
 def _part(words: Indices, random: np.random.Generator) -> Indices:

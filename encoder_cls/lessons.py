@@ -16,6 +16,8 @@ from encoder_cls.batching import Batch, Indices, drop_words, gather, pad, vary
 from encoder_cls.distillation import Teachers
 from encoder_cls.preparation import Preparation, Stage
 
+HIDDEN = 0.1  # of the words that teachers see: to the model they are unknown, with their letters
+
 
 class Lesson(NamedTuple):
     """A batch and its targets, (B, C) probabilities."""
@@ -56,7 +58,10 @@ class LabelLessons:
 
 
 class TeacherLessons:
-    """Variants of the training texts, new in each step, with what the teachers make of them."""
+    """Variants of the training texts, new in each step, with what the teachers make of them.
+
+    Some words are `[UNK]` to the model alone, which has to tell by their letters what they mean.
+    """
 
     def __init__(
         self,
@@ -82,4 +87,5 @@ class TeacherLessons:
         places, lengths = vary(self._texts, indices, random)
         batch = gather(self._texts, places, lengths).to(self._device)
         with torch.autocast(self._device.type, self._precision, enabled=self._precision != torch.float32):
-            return Lesson(batch, self._teachers.probabilities(batch, self._texts, places, lengths))
+            targets = self._teachers.probabilities(batch, self._texts, places, lengths)
+        return Lesson(batch._replace(input_ids=drop_words(batch.input_ids, fraction=HIDDEN)), targets)

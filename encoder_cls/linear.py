@@ -2,8 +2,8 @@
 
 NB-SVM (Wang and Manning, "Baselines and Bigrams: Simple, Good Sentiment and Topic Classification", 2012,
 https://aclanthology.org/P12-2018/): each feature is scaled by how much it tells of the class under naive
-Bayes, then a linear support vector machine weighs them. Features are TF-IDF of words, pairs of words and
-character n-grams; columns are hashes, of which those that training shows are kept.
+Bayes, then a linear support vector machine weighs them. Features are TF-IDF of words, pairs of words with and
+without a word between them, and character n-grams; columns are hashes, of which those that training shows are kept.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from encoder_cls.model import BIGRAM_MULTIPLIER
 from encoder_cls.tokenizer import TokenizedTexts
 
 HASHES = 1 << 22  # so many that few of a million different n-grams meet
+DISTANCES = (1, 2)  # of the words of a pair
+TRUST = 0.5  # in naive Bayes, the power of its ratios: at 1, where classes have few texts, chance scales features
 PENALTY = 1.0  # LinearSVC's C
 
 
@@ -45,7 +47,7 @@ class LinearClassifier:
         present = features > 0
         for number in range(num_classes) if num_classes > 2 else [1]:
             is_class = labels == number
-            ratios = np.abs(_log_count_ratios(present, is_class))
+            ratios = np.abs(_log_count_ratios(present, is_class)) ** TRUST
             svm = LinearSVC(C=PENALTY, random_state=0).fit(features @ sp.diags(ratios), is_class)
             weights.append(svm.coef_[0] * ratios)
             biases.append(svm.intercept_[0])
@@ -90,16 +92,18 @@ class _Block:
 
 
 def _word_counts(texts: TokenizedTexts, places: Indices, lengths: Indices) -> sp.csr_matrix:
-    """Words in the first half of the columns, hashed pairs of neighbours in the second."""
+    """A block of columns for words, and one for the hashed pairs of each distance."""
     ids = texts.input_ids[places].astype(np.int64)
     rows = np.repeat(np.arange(len(lengths)), lengths)
-    pairs = (np.concatenate([[0], ids[:-1]]) * BIGRAM_MULTIPLIER + ids) % HASHES + HASHES
-    is_first = np.zeros(len(ids), dtype=bool)
-    is_first[np.cumsum(lengths) - lengths] = True  # [CLS], which every text has, and which follows no word
-    columns = np.concatenate([ids[~is_first] % HASHES, pairs[~is_first]])
-    rows = np.concatenate([rows[~is_first]] * 2)
+    place = np.arange(len(ids)) - np.repeat(np.cumsum(lengths) - lengths, lengths)  # in its text; 0 is [CLS]
+    blocks = [(ids, place > 0)]  # without [CLS], which every text has
+    for distance in DISTANCES:
+        pairs = np.roll(ids, distance) * BIGRAM_MULTIPLIER + ids
+        blocks.append((pairs, place >= distance))
+    columns = np.concatenate([hashes[kept] % HASHES + HASHES * i for i, (hashes, kept) in enumerate(blocks)])
+    rows = np.concatenate([rows[kept] for _, kept in blocks])
     ones = np.ones(len(columns), dtype=np.float32)
-    return sp.csr_matrix((ones, (rows, columns)), shape=(len(lengths), 2 * HASHES))
+    return sp.csr_matrix((ones, (rows, columns)), shape=(len(lengths), HASHES * len(blocks)))
 
 
 def _char_counts(texts: TokenizedTexts, places: Indices, lengths: Indices) -> sp.csr_matrix:

@@ -111,8 +111,9 @@ def write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Remove what a killed writer left under a temporary name."""
-    for leftover in folder.glob(f"{TEMPORARY_PREFIX}*"):
+    """Remove what a killed writer left under a temporary name, and what it had replaced already."""
+    replaced = [path for path in folder.glob(f"*{FORMER_SUFFIX}") if path.with_suffix("").exists()]
+    for leftover in [*folder.glob(f"{TEMPORARY_PREFIX}*"), *replaced]:
         if leftover.is_dir() and not leftover.is_symlink():
             shutil.rmtree(leftover, ignore_errors=True)
         else:

@@ -11,7 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from encoder_cls import batching
-from encoder_cls.batching import MOST_DELETED, VARIANTS, Batch, BatchSchedule, by_length, drop_words, gather, pad, vary
+from encoder_cls.batching import (
+    MOST_DELETED,
+    MOST_SWAPPED,
+    VARIANTS,
+    Batch,
+    BatchSchedule,
+    by_length,
+    drop_words,
+    gather,
+    pad,
+    vary,
+)
 from encoder_cls.ngrams import spell
 from encoder_cls.tokenizer import CLS_ID, PAD_ID, UNK_ID, TokenizedTexts
 
@@ -186,7 +197,7 @@ def words_at(texts: TokenizedTexts, index: int) -> range:
 
 
 def form(texts: TokenizedTexts, index: int, variant: list[int]) -> str:
-    """Which of the four a variant looks like, the first that fits."""
+    """Which of the five a variant looks like, the first that fits."""
     first, *words = variant
     assert first == texts.offsets[index]  # [CLS]
     own = words_at(texts, index)
@@ -200,15 +211,15 @@ def form(texts: TokenizedTexts, index: int, variant: list[int]) -> str:
     # Two runs of neighbours, the first of this text.
     breaks = [i for i in range(1, len(words)) if words[i] != words[i - 1] + 1]
     cut_at = breaks[0] if breaks else next(i for i, place in enumerate(words) if place not in own)
-    assert len(breaks) <= 1
-    assert cut_at > 0 or not own
-    assert set(words[:cut_at]) <= set(own)
-    return "spliced"
+    if len(breaks) <= 1 and (cut_at > 0 or not own) and set(words[:cut_at]) <= set(own):
+        return "spliced"
+    assert len(words) == len(own)
+    return "swapped"
 
 
 @settings(max_examples=150, deadline=None, derandomize=True)
 @given(lengths=st.lists(st.integers(1, 9), min_size=1, max_size=8), seed=st.integers(0, 2**32), data=st.data())
-def test_a_variant_is_made_of_the_batch_s_words_in_their_order(lengths, seed, data):
+def test_a_variant_is_made_of_the_batch_s_words(lengths, seed, data):
     """`[CLS]` first and only there, none longer than the longest text of the batch, none without its own words."""
     indices = data.draw(st.lists(st.integers(0, len(lengths) - 1), min_size=1, max_size=8))
     texts = make_texts(lengths)
@@ -217,10 +228,10 @@ def test_a_variant_is_made_of_the_batch_s_words_in_their_order(lengths, seed, da
     for index, variant in zip(indices, found, strict=True):
         assert 1 <= len(variant) <= max(lengths[i] for i in indices)
         assert set(variant[1:]) <= of_the_batch
-        form(texts, index, variant)  # asserts that it is one of the four
+        form(texts, index, variant)  # asserts that it is one of the five
 
 
-def test_all_four_kinds_of_variants_occur_as_often_as_they_should():
+def test_all_five_kinds_of_variants_occur_as_often_as_they_should():
     """Of many long texts, in which they can hardly be mistaken for one another."""
     texts = make_texts(np.random.default_rng(0).integers(60, 80, size=1200))
     forms = [form(texts, i, variant) for i, variant in enumerate(variants(texts, range(1200)))]
@@ -228,10 +239,25 @@ def test_all_four_kinds_of_variants_occur_as_often_as_they_should():
     assert sum(VARIANTS.values()) == pytest.approx(1)
 
 
-def test_a_shortened_text_keeps_most_of_its_words():
-    """Each one loses a part of its own, from nothing up to `MOST_DELETED`, spread over the whole text."""
+def test_a_swapped_text_keeps_most_of_its_words_where_they_are(monkeypatch):
+    """Each one has another part of strangers, up to `MOST_SWAPPED`, from all of the batch and never a `[CLS]`."""
+    monkeypatch.setattr(batching, "VARIANTS", {"swapped": 1.0})
     texts = make_texts([401] * 120)
-    found = [v for i, v in enumerate(variants(texts, range(120))) if form(texts, i, v) == "shortened"]
+    found = np.array([variant[1:] for variant in variants(texts, range(120))])
+    swapped = found != np.arange(120)[:, None] * 401 + np.arange(1, 401)
+    assert swapped.mean() == pytest.approx(MOST_SWAPPED / 2, abs=0.05)
+    assert swapped.mean(axis=1).min() < 0.05
+    assert MOST_SWAPPED - 0.1 < swapped.mean(axis=1).max() < MOST_SWAPPED + 0.08
+    strangers = found[swapped]
+    assert (strangers % 401 > 0).all()
+    assert np.histogram(strangers, bins=10)[0] / len(strangers) == pytest.approx(np.full(10, 0.1), abs=0.01)
+
+
+def test_a_shortened_text_keeps_most_of_its_words(monkeypatch):
+    """Each one loses a part of its own, from nothing up to `MOST_DELETED`, spread over the whole text."""
+    monkeypatch.setattr(batching, "VARIANTS", {"shortened": 1.0})
+    texts = make_texts([401] * 120)
+    found = variants(texts, range(120))
     deleted = np.array([1 - (len(variant) - 1) / 400 for variant in found])
     assert deleted.mean() == pytest.approx(MOST_DELETED / 2, abs=0.05)
     assert deleted.min() < 0.1

@@ -15,7 +15,7 @@ from sklearn.svm import LinearSVC
 from tokenizers import Tokenizer
 
 from encoder_cls.config import TokenizerConfig
-from encoder_cls.linear import LinearClassifier
+from encoder_cls.linear import TRUST, LinearClassifier
 from encoder_cls.tokenizer import TokenizedTexts, tokenize, train_tokenizer
 
 MAX_SEQ_LEN = 12
@@ -63,7 +63,7 @@ def trained(num_classes: int, char_ngrams: bool) -> tuple[Tokenizer, LinearClass
 
 
 class Reference:
-    """NB-SVM as in the paper, with strings for columns, nothing hashed."""
+    """NB-SVM as in the paper but for `TRUST`, with strings for columns, nothing hashed."""
 
     def __init__(self, vocabulary, texts, labels, *, num_classes: int, char_ngrams: bool) -> None:
         self.vocabulary = vocabulary
@@ -79,13 +79,15 @@ class Reference:
                 1 + (features[labels == number] > 0).sum(axis=0).A1,
                 1 + (features[labels != number] > 0).sum(axis=0).A1,
             )
-            ratio = np.log((inside / inside.sum()) / (outside / outside.sum()))
+            ratio = np.abs(np.log((inside / inside.sum()) / (outside / outside.sum()))) ** TRUST
             svm = LinearSVC(C=1.0, random_state=0).fit(features.multiply(ratio).tocsr(), labels == number)
             self.machines.append((ratio, svm))
 
     def words_and_pairs(self, text: str) -> list[str]:
         words = [word if word in self.vocabulary else "[UNK]" for word in text.split()[: MAX_SEQ_LEN - 1]]
-        return words + [f"{one} {two}" for one, two in zip(["[CLS]", *words], words, strict=False)]
+        begun = ["[CLS]", *words]
+        neighbours = [f"{one} {two}" for one, two in zip(begun, words, strict=False)]
+        return words + neighbours + [f"{one} ... {two}" for one, two in zip(begun, words[1:], strict=False)]
 
     def char_ngrams(self, text: str) -> list[str]:
         words = [f"<{word}>" for word in text.split()[: MAX_SEQ_LEN - 1]]

@@ -70,12 +70,14 @@ def test_files_are_flushed_before_they_get_their_name(tmp_path, monkeypatch):
 
 
 def test_leftovers_of_a_killed_writer_are_removed(tmp_path):
-    """Temporary files and folders go; others stay."""
+    """Temporary files and folders go, and what has been replaced; others stay."""
     (tmp_path / f"{storage.TEMPORARY_PREFIX}1-step-3").mkdir()
     (tmp_path / f"{storage.TEMPORARY_PREFIX}1-file").write_bytes(b"half")
     (tmp_path / "kept").write_bytes(b"whole")
+    for name in ("step-3.old", "step-4.old", "step-4"):
+        (tmp_path / name).mkdir()
     storage.remove_leftovers(tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["kept"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["kept", "step-3.old", "step-4"]
 
 
 def test_json_refuses_nan():

@@ -110,7 +110,7 @@ def fingerprint(run: Path) -> dict[str, Any]:
 
 def newest_checkpoint(run: Path) -> Path:
     """The folder of the checkpoint with the highest step."""
-    return max((run / "checkpoints").glob("step-*"), key=lambda path: int(path.name.removeprefix("step-")))
+    return max((run / "checkpoints").glob("step-*"), key=lambda path: int(path.name.split("-")[1].split(".")[0]))
 
 
 def metric_rows(run: Path) -> list[dict[str, Any]]:
