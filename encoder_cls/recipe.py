@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from encoder_cls.config import Config
 
-PASSES = (4, 30)  # of a model that learns from teachers, on varied texts: it does not overfit
+PASSES = (4, 40)  # of a model that learns from teachers, on varied texts: it does not overfit
 LABEL_PASSES = (4, 8)  # of a model that learns from labels, on the same texts over and over: it does
-FEWEST_STEPS, FEWEST_LABEL_STEPS = 1000, 300  # where a pass is a few steps, more passes make up for it
+FEWEST_STEPS, FEWEST_LABEL_STEPS = 1400, 300  # where a pass is a few steps, more passes make up for it
 MUCH_TEXT = 1_000_000  # tokens from which two teachers have to do
 MUCH_SPELLING = 3_000_000  # tokens from which the linear teacher looks at words only: memory
 MOST_LINEAR_WORK = 200_000_000  # tokens times classes from which there is no linear teacher: minutes
@@ -59,11 +59,11 @@ class Recipe:
 def decide(config: Config, *, num_tokens: int, num_classes: int, steps_per_epoch: int) -> Recipe:
     """The recipe for training texts of so many tokens in all, which take so many steps a pass."""
     chosen = config.distillation
-    passes = 11_000 / math.sqrt(num_tokens)
+    root = math.sqrt(num_tokens)
     teachers = (2 if num_tokens > MUCH_TEXT else 3) if chosen.teachers == "auto" else chosen.teachers
     linear = chosen.linear and num_tokens * num_classes <= MOST_LINEAR_WORK
-    by_labels = _length(passes / 4, LABEL_PASSES, fewest_steps=FEWEST_LABEL_STEPS, steps_per_epoch=steps_per_epoch)
-    by_teachers = _length(passes, PASSES, fewest_steps=FEWEST_STEPS, steps_per_epoch=steps_per_epoch)
+    by_labels = _length(2_750 / root, LABEL_PASSES, fewest_steps=FEWEST_LABEL_STEPS, steps_per_epoch=steps_per_epoch)
+    by_teachers = _length(15_000 / root, PASSES, fewest_steps=FEWEST_STEPS, steps_per_epoch=steps_per_epoch)
     length = by_teachers if teachers or linear else by_labels
     return Recipe(
         teachers=teachers,

@@ -72,7 +72,7 @@ def test_automatic_lengths_stay_within_their_limits(num_tokens, num_classes, ste
 
 def test_passes_fall_with_the_square_root_of_the_tokens():
     """Between the limits, four times the text is seen half as often."""
-    assert [recipe(size).length.epochs for size in (250_000, 1_000_000, 4_000_000)] == [22, 11, 6]
+    assert [recipe(size).length.epochs for size in (250_000, 1_000_000, 4_000_000)] == [30, 15, 8]
     assert [recipe(size).teacher_length.epochs for size in (1, 200_000, 10**9)] == [8, 6, 4]
     assert (recipe(10**9).length.epochs, recipe(1).length.epochs) == PASSES
     assert {recipe(size).length.epochs_between_validations for size in SIZES} == {1}
@@ -81,7 +81,7 @@ def test_passes_fall_with_the_square_root_of_the_tokens():
 def test_short_passes_are_repeated_between_validations():
     """Where a pass is a few steps, as of a hundred texts, the model still takes a thousand."""
     tiny = recipe(1000, steps_per_epoch=2)
-    assert tiny.length == Length(epochs=30 * 17, epochs_between_validations=17)
+    assert tiny.length == Length(epochs=40 * 18, epochs_between_validations=18)
     assert tiny.teacher_length == Length(epochs=8 * 19, epochs_between_validations=19)
 
 
