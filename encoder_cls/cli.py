@@ -40,7 +40,7 @@ app = typer.Typer(
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.", metavar="DEVICE")]
 RUNS = Path("runs")
 SECONDS_BETWEEN_LINES = 30
-OUT_OF_MEMORY = re.compile("OutOfMemoryError|can't allocate memory")  # torch's, on GPUs and on CPUs
+OUT_OF_MEMORY = re.compile("OutOfMemoryError|can't allocate memory|could not create a primitive")  # torch, oneDNN
 
 
 @app.callback()

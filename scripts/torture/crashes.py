@@ -10,7 +10,7 @@ import time
 from functools import partial
 from pathlib import Path
 
-from processes import Arguments, fork, kill_at_file_event, start
+from processes import Arguments, fork, kill_at_file_event, limit_memory, start
 from rows import Row
 from samples import VARIANTS, Workspace, assert_mendable, assert_same_run, fingerprint, newest_checkpoint
 
@@ -193,6 +193,18 @@ def diverge(space: Workspace, draw: random.Random, number: int) -> None:
         assert all(tensor.isfinite().all() for tensor in tensors.values()), f"{path} holds what is no number"
 
 
+def too_little_memory(space: Workspace, draw: random.Random, number: int) -> None:
+    """A limit of memory that training meets somewhere; however libraries take it, with enough it goes on exactly."""
+    variant, run = _variant(number), space.new_path("short-of-memory")
+    room = round(10 ** draw.uniform(5, 8.3))
+    ended = fork(space.train(variant, run), cwd=space.folder, prepare=partial(limit_memory, room)).end()
+    # Some libraries abort by themselves: that cannot be put into one line.
+    assert ended.code in {0, 1, -signal.SIGABRT, -signal.SIGSEGV}, ended.err
+    assert "Traceback" not in ended.err, ended.err
+    assert fork(space.train(variant, run), cwd=space.folder).end().code == 0
+    assert_same_run(run, space.reference(variant))
+
+
 def resume_finished(space: Workspace, _draw: random.Random, number: int) -> None:
     """Resuming a finished run changes nothing and says so."""
     run = space.reference(_variant(number))
@@ -235,5 +247,6 @@ ROWS = {
     "predict-while-saving": Row("readers never see half a model (64 reads a try)", 8, predict_while_saving),
     "metamorphic": Row("how often one looks, where, and hash seeds change no weight", 24, metamorphic),
     "divergence": Row("diverged training stops with exit 4 and leaves finite weights", 30, diverge),
+    "memory": Row("whatever too little memory does, the run can go on exactly", 40, too_little_memory),
     "resume-finished": Row("resuming a finished run does nothing", 6, resume_finished),
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -180,6 +181,13 @@ def kill_at_file_event(number: int, folder: Path) -> None:
 def _is_writing(arguments: tuple[object, ...]) -> bool:
     flags = arguments[2]
     return isinstance(flags, int) and bool(flags & (os.O_WRONLY | os.O_RDWR))
+
+
+def limit_memory(num_bytes: int) -> None:
+    """Refuse this process more memory than so many bytes beside what it has."""
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    limit = pages * resource.getpagesize() + num_bytes
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 
 
 def mount_alone(*mounts: Sequence[str | Path]) -> None:
