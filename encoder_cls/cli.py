@@ -14,6 +14,7 @@ import time
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, cast
 
@@ -120,7 +121,8 @@ def eval_command(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
     """Score a trained classifier, per class and against a linear model."""
-    from encoder_cls.evaluate import evaluate_run, report_text
+    from encoder_cls.evaluate import evaluate_run
+    from encoder_cls.report import report_text
     from encoder_cls.storage import to_json, write_file
 
     report = evaluate_run(run, data=data, warn=_note)
@@ -145,17 +147,26 @@ def predict_command(
     ] = None,
     output: Annotated[Path | None, typer.Option(help="Write to this file.", show_default=False)] = None,
     text_column: Annotated[str, typer.Option(help="The column with the texts.")] = "text",
-    output_format: Annotated[str, typer.Option("--format", help="text, jsonl or tsv.", metavar="FORMAT")] = "text",
+    output_format: Annotated[
+        str, typer.Option("--format", help="text, jsonl, tsv or html.", metavar="FORMAT")
+    ] = "text",
     top_k: Annotated[int, typer.Option(min=1, help="How many classes to name.")] = 1,
     threshold: Annotated[
         float, typer.Option(min=0, max=1, help="Withhold the label where its probability is lower.")
     ] = 0.0,
     batch_tokens: Annotated[int, typer.Option(min=1, help="The most tokens in a batch.")] = 8192,
+    explained: Annotated[
+        bool, typer.Option("--explain", help="Show which words spoke for the class, and which against it.")
+    ] = False,
+    attention: Annotated[
+        Path | None,
+        typer.Option(help="Write a page of the first texts' attention maps to this file.", show_default=False),
+    ] = None,
     device: Device = "auto",
 ) -> None:
     """Classify texts: given here, in a file, or on standard input; one result a line."""
-    if output_format not in {"text", "jsonl", "tsv"}:
-        raise ConfigError(f"--format {output_format}: known formats are text, jsonl and tsv")
+    if output_format not in {"text", "jsonl", "tsv", "html"}:
+        raise ConfigError(f"--format {output_format}: known formats are text, jsonl, tsv and html")
     if texts and input_file:
         raise ConfigError("give texts or --input, not both")
     if not texts and not input_file:
@@ -164,13 +175,18 @@ def predict_command(
         input_file = "-"
 
     from encoder_cls.classifier import load_classifier
-    from encoder_cls.predict import Input, predict_lines, read_inputs
+    from encoder_cls.predict import Input, attention_html, predict_lines, read_inputs
     from encoder_cls.run_folder import newest_finished
+    from encoder_cls.storage import write_file
 
     classifier = load_classifier(model or newest_finished(RUNS).path, device=device)
     chunks: Iterator[list[Input]] = (
         iter([[Input(text) for text in texts]]) if texts else read_inputs(input_file or "-", text_columns=[text_column])
     )
+    if attention:
+        first = next(chunks, [])
+        write_file(attention, attention_html(classifier, first).encode("utf-8", "replace"))
+        chunks = chain([first] if first else [], chunks)
     lines = predict_lines(
         classifier,
         chunks,
@@ -178,6 +194,8 @@ def predict_command(
         top_k=top_k,
         threshold=threshold,
         batch_tokens=batch_tokens,
+        explained=explained,
+        coloured=output is None and sys.stdout.isatty(),
     )
     _write_lines(lines, output)
 
@@ -196,10 +214,17 @@ def main() -> NoReturn:
     except BaseException as error:  # a panic in Rust is no Exception
         if _debug:
             traceback.print_exc()
-        message, code = _explained(error)
+        message, code = _explained(error) if not _is_interrupted(error) else ("", 130)
         if message:
             _note(message if isinstance(error, StoppedError) else f"error: {message}")
     sys.exit(code)
+
+
+def _is_interrupted(error: BaseException | None) -> bool:
+    """Whether Ctrl-C is at the bottom of an error: some libraries make another one of it."""
+    return error is not None and (
+        isinstance(error, KeyboardInterrupt) or _is_interrupted(error.__cause__ or error.__context__)
+    )
 
 
 def _explained(error: BaseException) -> tuple[str, int]:
@@ -288,8 +313,8 @@ def _show_training(events: Iterator[Event], run: Path) -> None:
     """Follow a training: a progress bar on a terminal, a plain line now and then elsewhere."""
     from tqdm import tqdm
 
-    from encoder_cls.evaluate import report_text
     from encoder_cls.events import Finished, Noted, StageStarted, Started, Stepped, Validated
+    from encoder_cls.report import report_text
 
     started = next(events, None)
     if not isinstance(started, Started):

@@ -8,13 +8,16 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import numpy as np
+from numpy.typing import NDArray
 from torch.utils.tensorboard import SummaryWriter
+from torch.utils.tensorboard.summary import hparams
 
 from encoder_cls.storage import naming, write_file
 
@@ -100,6 +103,40 @@ class Dashboard:
         with self._giving_up():
             if self._writer:
                 self._writer.add_image(name, imread(io.BytesIO(png), format="png")[:, :, :3], step, dataformats="HWC")
+
+    def text(self, name: str, markdown: str, step: int) -> None:
+        """Show a text at a step."""
+        with self._giving_up():
+            if self._writer:
+                self._writer.add_text(name, markdown, step)
+
+    def histogram(self, name: str, values: NDArray[np.floating[Any]], step: int) -> None:
+        """Show how numbers are distributed at a step."""
+        with self._giving_up():
+            if self._writer:
+                self._writer.add_histogram(name, values, step)
+
+    def pr_curve(self, name: str, is_class: NDArray[np.bool_], probabilities: NDArray[np.float64], step: int) -> None:
+        """Show precision against recall of a class at a step."""
+        with self._giving_up():
+            if self._writer:
+                self._writer.add_pr_curve(name, is_class, probabilities, step)
+
+    def projector(self, vectors: NDArray[np.float32], points: Sequence[tuple[str, str]]) -> None:
+        """Show vectors (points, d_model) in space, each with its label and text."""
+        rows = [[" ".join(cell.split()) for cell in point] for point in points]
+        with self._giving_up():
+            if self._writer:
+                self._writer.add_embedding(vectors, metadata=rows, metadata_header=["label", "text"])
+
+    def hparams(self, chosen: Mapping[str, bool | float | str], scores: Mapping[str, float]) -> None:
+        """Show what was chosen and what came of it, in the run itself, so that runs compare in one table."""
+        with self._giving_up():
+            if self._writer and self._writer.file_writer:
+                for summary in hparams(dict(chosen), dict(scores)):
+                    self._writer.file_writer.add_summary(summary)
+                for name, score in scores.items():
+                    self._writer.add_scalar(name, score, 0)
 
     def flush(self) -> None:
         """Make all rows so far durable.

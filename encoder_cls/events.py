@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from encoder_cls.distillation import Teachers
-from encoder_cls.evaluate import Metrics, Report
+from encoder_cls.metrics import Metrics
 from encoder_cls.preparation import Stage
+from encoder_cls.report import Report
 
 
 @dataclass(frozen=True, kw_only=True)

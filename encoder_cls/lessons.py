@@ -16,7 +16,7 @@ from encoder_cls.batching import Batch, Indices, drop_words, gather, pad, vary
 from encoder_cls.distillation import Teachers
 from encoder_cls.preparation import Preparation, Stage
 
-HIDDEN = 0.1  # of the words that teachers see: to the model they are unknown, with their letters
+HIDDEN = 0.1  # of the words of a lesson are unknown, with their letters, as in texts to come
 
 
 class Lesson(NamedTuple):
@@ -60,7 +60,7 @@ class LabelLessons:
 class TeacherLessons:
     """Variants of the training texts, new in each step, with what the teachers make of them.
 
-    Some words are `[UNK]` to the model alone, which has to tell by their letters what they mean.
+    Some words are `[UNK]` to the encoders, which have to tell by their letters what they mean.
     """
 
     def __init__(
@@ -87,5 +87,5 @@ class TeacherLessons:
         places, lengths = vary(self._texts, indices, random)
         batch = gather(self._texts, places, lengths).to(self._device)
         with torch.autocast(self._device.type, self._precision, enabled=self._precision != torch.float32):
-            targets = self._teachers.probabilities(batch, self._texts, places, lengths)
-        return Lesson(batch._replace(input_ids=drop_words(batch.input_ids, fraction=HIDDEN)), targets)
+            batch = batch._replace(input_ids=drop_words(batch.input_ids, fraction=HIDDEN))
+            return Lesson(batch, self._teachers.probabilities(batch, self._texts, places, lengths))

@@ -7,18 +7,26 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+import typer
+
 from encoder_cls.classifier import Classifier, Prediction
 from encoder_cls.errors import DataError
+from encoder_cls.explain import WordWeight, attention_maps, explain
+from encoder_cls.pages import STRONG, attention_page, explanations_page, marked
 from encoder_cls.sources import read_rows, shown
 
-Format = Literal["text", "jsonl", "tsv"]
+Format = Literal["text", "jsonl", "tsv", "html"]
 
 CHUNK = 1024  # texts classified at once; sorted by length within a chunk
 READ_BYTES = 1 << 20
+FAINT = 0.05  # of the full colour: less is none
+MOST_REASONS = 3  # words named for, and against, a class where there are no colours
+MOST_ATTENTION_TEXTS = 20  # on one page
 
 
 class Input(NamedTuple):
@@ -60,36 +68,62 @@ def predict_lines(
     top_k: int,
     threshold: float,
     batch_tokens: int,
+    explained: bool = False,
+    coloured: bool = False,
 ) -> Iterator[list[str]]:
     """Classify chunks of texts; for each chunk a list of lines, without line ends, in order.
 
     Args:
         classifier: the classifier.
         chunks: the texts.
-        output_format: `text` for people, `jsonl` or `tsv` for programs.
+        output_format: `text` or `html` for people, `jsonl` or `tsv` for programs; `html` is one page, at the end.
         top_k: how many classes to name.
-        threshold: a less probable best class is withheld: the label is null (jsonl), empty (tsv) or "?" (text).
+        threshold: a less probable best class is withheld: the label is null (jsonl), empty (tsv) or "?" (text, html).
         batch_tokens: the most tokens in a batch.
+        explained: whether to say which words spoke for the best class, and which against it.
+        coloured: whether a text shows that in colours.
     """
     chunks = iter(chunks)
     first = next(chunks, None)
     if first is None:
         return
-    with_id = first[0].id is not None
+    columns = _Columns(with_id=first[0].id is not None, top_k=top_k, explained=explained)
     if output_format == "tsv":
-        yield [_tsv_header(min(top_k, len(classifier.label_names)), with_id=with_id)]
+        yield [columns.header(len(classifier.label_names))]
+    page: list[dict[str, Any]] = []
     for chunk in chain([first], chunks):
-        predictions = classifier.predict([item.text for item in chunk], batch_tokens=batch_tokens)
+        texts = [item.text for item in chunk]
+        predictions = classifier.predict(texts, batch_tokens=batch_tokens)
+        reasons: Sequence[list[WordWeight] | None] = [None] * len(chunk)
+        if explained or output_format == "html":
+            best = [classifier.label_names.index(prediction.label) for prediction in predictions]
+            reasons = explain(classifier, texts, best, batch_tokens=batch_tokens)
         lines = []
-        for item, prediction in zip(chunk, predictions, strict=True):
+        for item, prediction, words in zip(chunk, predictions, reasons, strict=True):
             label = prediction.label if prediction.probability >= threshold else None
-            if output_format == "jsonl":
-                lines.append(_json_line(item, prediction, label, top_k))
+            if output_format == "html":
+                probability = prediction.probability
+                page.append({"text": item.text, "label": label or "?", "probability": probability, "weights": words})
+            elif output_format == "jsonl":
+                lines.append(_json_line(item, prediction, label, top_k, words))
             elif output_format == "tsv":
-                lines.append(_tsv_line(item, prediction, label, top_k, with_id=with_id))
+                lines.append(columns.line(item, prediction, label, words))
             else:
-                lines.append(_text_line(item, prediction, label, top_k))
+                lines.append(_text_line(item, prediction, label, top_k, words, coloured=coloured))
         yield lines
+    if output_format == "html":
+        yield explanations_page("Predictions", page).split("\n")
+
+
+def attention_html(classifier: Classifier, inputs: Sequence[Input]) -> str:
+    """A page with the attention maps of some texts, of `MOST_ATTENTION_TEXTS` at most."""
+    texts = [item.text for item in inputs[:MOST_ATTENTION_TEXTS]]
+    lines = [
+        f"{prediction.label} {prediction.probability:.3f}: {text}"
+        for text, prediction in zip(texts, classifier.predict(texts), strict=True)
+    ]
+    maps = [attention_maps(classifier, text) for text in texts]
+    return attention_page("Attention", list(zip(lines, maps, strict=True)))
 
 
 def printable(text: str) -> str:
@@ -119,7 +153,9 @@ def _chunks(inputs: Iterable[Input]) -> Iterator[list[Input]]:
         yield chunk
 
 
-def _json_line(item: Input, prediction: Prediction, label: str | None, top_k: int) -> str:
+def _json_line(
+    item: Input, prediction: Prediction, label: str | None, top_k: int, words: Sequence[WordWeight] | None
+) -> str:
     record: dict[str, Any] = {} if item.id is None else {"id": item.id}
     record |= {
         "label": label,
@@ -128,36 +164,79 @@ def _json_line(item: Input, prediction: Prediction, label: str | None, top_k: in
         "truncated": prediction.truncated,
         "unknown_words": prediction.unknown_words,
     }
+    if words is not None:
+        record["explanation"] = [asdict(word) for word in words]
     line = json.dumps(record, ensure_ascii=False)
     # What JSON leaves as it is can still steer a terminal: C1 controls, marks that reverse the direction.
     return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in line)
 
 
-def _tsv_header(top_k: int, *, with_id: bool) -> str:
-    ranked = [f"{column}_{rank}" for rank in range(2, top_k + 1) for column in ("label", "probability")]
-    return "\t".join([*(["id"] if with_id else []), "label", "probability", *ranked, "truncated", "unknown_words"])
+@dataclass(frozen=True, kw_only=True)
+class _Columns:
+    """Tab-separated values: which columns there are."""
+
+    with_id: bool
+    top_k: int
+    explained: bool
+
+    def header(self, num_classes: int) -> str:
+        ranks = range(2, min(self.top_k, num_classes) + 1)
+        ranked = [f"{column}_{rank}" for rank in ranks for column in ("label", "probability")]
+        names = [*(["id"] if self.with_id else []), "label", "probability", *ranked, "truncated", "unknown_words"]
+        return "\t".join(names + (["explanation"] if self.explained else []))
+
+    def line(self, item: Input, prediction: Prediction, label: str | None, words: Sequence[WordWeight] | None) -> str:
+        top = prediction.top(self.top_k)[1:]
+        fields = [
+            *([printable("" if item.id is None else str(item.id))] if self.with_id else []),
+            printable(label or ""),
+            f"{prediction.probability:.6f}",
+            *(field for name, probability in top for field in (printable(name), f"{probability:.6f}")),
+            str(prediction.truncated).lower(),
+            str(prediction.unknown_words),
+        ]
+        if self.explained:
+            fields.append(" ".join(f"{printable(word.word)}:{word.weight:+.2f}" for word in words or ()))
+        return "\t".join(fields)
 
 
-def _tsv_line(item: Input, prediction: Prediction, label: str | None, top_k: int, *, with_id: bool) -> str:
-    others = [field for name, p in prediction.top(top_k)[1:] for field in (printable(name), f"{p:.6f}")]
-    fields = [
-        *([printable("" if item.id is None else str(item.id))] if with_id else []),
-        printable(label or ""),
-        f"{prediction.probability:.6f}",
-        *others,
-        str(prediction.truncated).lower(),
-        str(prediction.unknown_words),
-    ]
-    return "\t".join(fields)
-
-
-def _text_line(item: Input, prediction: Prediction, label: str | None, top_k: int) -> str:
+def _text_line(
+    item: Input,
+    prediction: Prediction,
+    label: str | None,
+    top_k: int,
+    words: Sequence[WordWeight] | None,
+    *,
+    coloured: bool,
+) -> str:
     best, *others = prediction.top(top_k)
     names = [(label or "?", best[1]), *others]
     answer = "  ".join(f"{printable(name)} {probability:.3f}" for name, probability in names)
-    notes = []
+    text = shown(item.text, limit=60)
+    notes: list[str] = []
+    if words and coloured:
+        text = "".join(_in_colour(printable(piece), weight) for piece, weight in marked(item.text, words))
+    elif words:
+        notes += _reasons(words)
     if prediction.truncated:
         notes.append("cut to the longest text the model reads")
     if prediction.unknown_words:
         notes.append(f"{prediction.unknown_words} unknown words")
-    return f"{answer}  {shown(item.text, limit=60)}" + (f"  ({', '.join(notes)})" if notes else "")
+    return f"{answer}  {text}" + (f"  ({'; '.join(notes)})" if notes else "")
+
+
+def _in_colour(text: str, weight: float) -> str:
+    strength = min(abs(weight) / STRONG, 1.0)
+    if strength < FAINT:
+        return text
+    full = (74, 194, 107) if weight > 0 else (255, 129, 130)
+    red, green, blue = (round(255 - (255 - channel) * strength) for channel in full)
+    return typer.style(text, bg=(red, green, blue), fg="black")
+
+
+def _reasons(words: Sequence[WordWeight]) -> Iterator[str]:
+    """The words that count most, on both sides."""
+    for sign, what in ((1, "for it"), (-1, "against it")):
+        found = sorted((word for word in words if sign * word.weight >= 0.005), key=lambda word: -abs(word.weight))
+        if found:
+            yield f"{what} " + ", ".join(f"{printable(w.word)} {w.weight:+.2f}" for w in found[:MOST_REASONS])

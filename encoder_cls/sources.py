@@ -164,7 +164,8 @@ def _csv_records(path: Path, columns: Sequence[str]) -> Iterator[Record]:
             except StopIteration:
                 return
             except csv.Error as error:
-                raise DataError(f"{path}:{first_line}: not valid CSV: {error} (is a quote left open?)") from None
+                hint = "a carriage return without a line feed" if "new-line" in str(error) else f"{error}"
+                raise DataError(f"{path}:{first_line}: not valid CSV: {hint} (is a quote left open?)") from None
             yield first_line, fields
 
     yield from _table_records(path, rows(), columns)

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -191,6 +191,21 @@ def tokenize(tokenizer: Tokenizer, texts: Sequence[str], *, max_seq_len: int) ->
         truncated=np.array(truncated, dtype=np.bool_),
         unknown=np.diff(unknown_before[offsets]).astype(np.int32),
     )
+
+
+class Span(NamedTuple):
+    """Where a token stands in its text, in characters, and which word of the text it is (a part) of."""
+
+    start: int
+    end: int
+    word: int | None
+
+
+def token_spans(tokenizer: Tokenizer, text: str, *, max_seq_len: int) -> list[Span]:
+    """Where the tokens of a text stand that `tokenize` keeps, `[CLS]` left out."""
+    encoding = tokenizer.encode(_readable(text[: CHARACTERS_PER_TOKEN * max_seq_len]))
+    found = zip(encoding.offsets, encoding.word_ids, strict=True)
+    return [Span(start, end, word) for (start, end), word in found][1:max_seq_len]
 
 
 class _Lexicon:

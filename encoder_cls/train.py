@@ -30,13 +30,16 @@ from encoder_cls.classifier import Classifier, compute_logits, load_classifier
 from encoder_cls.dashboard import Dashboard
 from encoder_cls.distillation import Teachers
 from encoder_cls.errors import ConfigError, DivergedError, EncoderClsError, StoppedError
-from encoder_cls.evaluate import Report, compute_metrics, confusion_picture, evaluate, linear_reference, write_report
+from encoder_cls.evaluate import evaluate, linear_reference
 from encoder_cls.events import Event, Finished, Noted, StageStarted, Started, Stepped, Validated
 from encoder_cls.hardware import environment, resolve_precision
 from encoder_cls.lessons import LabelLessons, Lesson, Lessons, TeacherLessons
+from encoder_cls.metrics import compute_metrics
 from encoder_cls.optimization import learning_rate, make_optimizers
 from encoder_cls.preparation import Preparation, mixed_seed
+from encoder_cls.report import Report, write_report
 from encoder_cls.run_folder import RunFolder
+from encoder_cls.showcase import show
 from encoder_cls.storage import naming, sha256, write_file
 
 SECONDS_BETWEEN_LOOKS = 0.05  # for a signal, while waiting
@@ -359,8 +362,7 @@ class _Training:
         write_report(self.run.eval, report, split, logits)
         if dataset.test:
             self.dashboard.log(self.state.best_step, "test", report.metrics.scalars())
-        picture = confusion_picture(report.metrics.confusion_matrix, dataset.label_names)
-        self.dashboard.picture(f"{name}/confusion_matrix", picture, self.state.best_step)
+        show(self.dashboard, best, self.preparation.config, report, split, logits, step=self.state.best_step)
         shutil.rmtree(self.run.teachers, ignore_errors=True)
         write_file(self.run.model_card, _model_card(self.preparation, report, self.state.best_step).encode())
         return Finished(report=report, best_step=self.state.best_step, seconds=time.monotonic() - self.started)

@@ -34,7 +34,7 @@ CONTRACT = {
     "eval": {"run", "--data", "--output", "--json"},
     "predict": {
         *("texts", "--model", "--input", "--output", "--text-column", "--format"),
-        *("--top-k", "--threshold", "--batch-tokens", "--device"),
+        *("--top-k", "--threshold", "--batch-tokens", "--device", "--explain", "--attention"),
     },
 }
 
@@ -450,3 +450,17 @@ def test_a_panic_in_a_library_is_one_line(cli, trained_run, monkeypatch):
     assert outcome.code == 1
     assert outcome.err.startswith("error: unexpected PanicException: index out of bounds")
     assert len(outcome.err.splitlines()) == 1
+
+
+def test_ctrl_c_inside_a_library_is_ctrl_c(cli, trained_run, monkeypatch):
+    """Also where the library makes another error of it."""
+
+    def interrupted(*_arguments, **_options):
+        try:
+            raise KeyboardInterrupt  # noqa: TRY301 - as it would come
+        except KeyboardInterrupt as error:
+            raise RuntimeError("Error calling __set_name__") from error
+
+    monkeypatch.setattr("encoder_cls.classifier.compute_logits", interrupted)
+    outcome = cli("predict", "--model", trained_run.path, "rain")
+    assert (outcome.code, outcome.err) == (130, "")

@@ -14,18 +14,9 @@ from sklearn import metrics as reference
 
 from encoder_cls.calibration import softmax
 from encoder_cls.data import Split
-from encoder_cls.evaluate import (
-    ClassMetrics,
-    Metrics,
-    Report,
-    compute_metrics,
-    confusion_picture,
-    evaluate,
-    expected_calibration_error,
-    linear_reference,
-    most_confused,
-    report_text,
-)
+from encoder_cls.evaluate import evaluate, linear_reference
+from encoder_cls.metrics import ClassMetrics, Metrics, compute_metrics, expected_calibration_error
+from encoder_cls.report import Report, confusion_picture, most_confused, report_text
 
 NAMES = ("a", "b", "c", "d", "e")
 TOP_LEVEL = {"accuracy", "macro_f1", "ece", "num_examples", "per_class", "confusion_matrix", "linear_reference"}
@@ -47,6 +38,7 @@ def report_of(matrix, *, names=NAMES, accuracy=0.5, reference=None) -> Report:
         label_names=tuple(names),
         metrics=Metrics(**numbers, per_class=per_class, confusion_matrix=matrix),
         linear_reference=reference,
+        suggested_threshold=None,
         worst_errors=[],
         truncated_fraction=0.0,
         unknown_fraction=0.0,
@@ -203,8 +195,8 @@ def test_eval_prints_and_writes_json_as_contracted(cli, run_copy):
 
 
 def test_eval_repeats_the_final_report_of_the_training(cli, run_copy):
-    """The same weights on the same texts: the same three files."""
-    names = ["confusion_matrix.png", "predictions.jsonl", "report.json"]
+    """The same weights on the same texts: the same four files."""
+    names = ["confusion_matrix.png", "predictions.jsonl", "report.html", "report.json"]
     before = {path.name: path.read_bytes() for path in run_copy.eval.iterdir()}
     assert sorted(before) == names
     for name in names:

@@ -36,6 +36,12 @@ SHAPE = {
 }
 
 
+@pytest.fixture(autouse=True)
+def _asked_in_steps_alone(monkeypatch):
+    """Not every few milliseconds of a wait: tests count how often the stop signal is asked."""
+    monkeypatch.setattr(train_module, "SECONDS_BETWEEN_LOOKS", 600)
+
+
 def write_data(folder: Path, *, texts: int) -> Path:
     """Texts whose class is the colour they name, of different lengths."""
     random = np.random.default_rng(0)
@@ -406,6 +412,7 @@ def test_a_signal_is_heard_while_something_long_is_waited_for(tmp_path, monkeypa
     release = threading.Event()
     asked = [None]
     with monkeypatch.context() as patch:
+        patch.setattr(train_module, "SECONDS_BETWEEN_LOOKS", 0.01)
         target = (linear_module, "LinearClassifier") if work == "linear teacher" else (train_module, "linear_reference")
 
         def never(*_arguments, **_options):

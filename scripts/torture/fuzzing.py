@@ -317,6 +317,7 @@ def _is_refused_for_a_reason(expected: Table, message: str) -> bool:
                 "not UTF-8",
                 "occurs twice",
                 "not a readable Parquet",
+                "carriage return",
             )
         )
         or not expected

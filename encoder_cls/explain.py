@@ -1,0 +1,121 @@
+"""Which words made a classifier say what it says, and which tokens looked at which.
+
+A word counts by what is lost without it: the text is classified once more for each word, without that word, and the
+word's weight is the difference of the log odds (occlusion; Zeiler and Fergus, "Visualizing and Understanding
+Convolutional Networks", 2014, https://arxiv.org/abs/1311.2901, and for words Li et al., "Understanding Neural Networks
+through Representation Erasure", 2016, https://arxiv.org/abs/1612.08220). These are the model's own answers, no guess.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.special import log_softmax, logsumexp
+
+from encoder_cls.batching import by_length, gather, pad
+from encoder_cls.classifier import Classifier
+from encoder_cls.tokenizer import Span, token_spans
+
+
+@dataclass(frozen=True, kw_only=True)
+class WordWeight:
+    """A word of a text and what it did for a class.
+
+    Attributes:
+        word: as it stands in the text.
+        start: where it begins, in characters.
+        end: where the next character is.
+        weight: the log odds ln(p / (1 - p)) of the class, minus those without the word; above 0 it speaks for it.
+    """
+
+    word: str
+    start: int
+    end: int
+    weight: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttentionMaps:
+    """Which token of a text looks at which.
+
+    Attributes:
+        tokens: `[CLS]`, then the tokens.
+        weights: (layers, heads, tokens, tokens): [layer, head, looking, looked at]; rows sum to 1.
+    """
+
+    tokens: list[str]
+    weights: NDArray[np.float32]
+
+
+def explain(
+    classifier: Classifier, texts: Sequence[str], labels: Sequence[int], *, batch_tokens: int = 8192
+) -> list[list[WordWeight]]:
+    """The weights of the words of each text for a class, in the order of the words.
+
+    Args:
+        classifier: the classifier.
+        texts: the texts; what lies beyond the classifier's limit has no words.
+        labels: for each text the number of the class that is explained.
+        batch_tokens: the most tokens in a batch.
+    """
+    return [
+        _explain(classifier, text, label, batch_tokens=batch_tokens) for text, label in zip(texts, labels, strict=True)
+    ]
+
+
+def attention_maps(classifier: Classifier, text: str) -> AttentionMaps:
+    """The attention weights of all layers and heads for a text."""
+    tokenized = classifier.tokenize([text])
+    spans = token_spans(classifier.tokenizer, text, max_seq_len=classifier.config.max_seq_len)
+    device = next(classifier.model.parameters()).device
+    with torch.inference_mode():
+        maps = classifier.model.encoder.attention_maps(*pad(tokenized, np.array([0])).to(device))
+    tokens = ["[CLS]", *(text[span.start : span.end] for span in spans)]
+    return AttentionMaps(tokens=tokens, weights=maps[:, 0].float().cpu().numpy())
+
+
+def _explain(classifier: Classifier, text: str, label: int, *, batch_tokens: int) -> list[WordWeight]:
+    tokenized = classifier.tokenize([text])
+    words = _words(token_spans(classifier.tokenizer, text, max_seq_len=classifier.config.max_seq_len))
+    num_tokens = len(tokenized.input_ids)
+    kept = np.ones((1 + len(words), num_tokens), dtype=bool)  # row 0: the whole text
+    for row, word in enumerate(words, start=1):
+        kept[row, 1 + word.first : 1 + word.last + 1] = False  # [CLS] is token 0
+    lengths = kept.sum(axis=1)
+    device = next(classifier.model.parameters()).device
+    logits = np.zeros((len(kept), len(classifier.label_names)), dtype=np.float32)
+    with torch.inference_mode():
+        for rows in by_length(lengths, batch_tokens=batch_tokens):
+            places = np.nonzero(kept[rows])[1]
+            logits[rows] = classifier.model(*gather(tokenized, places, lengths[rows]).to(device)).cpu().numpy()
+    log_p = log_softmax(logits.astype(np.float64) / classifier.temperature, axis=1)
+    scores = log_p[:, label] - logsumexp(np.delete(log_p, label, axis=1), axis=1)
+    return [
+        WordWeight(word=text[word.start : word.end], start=word.start, end=word.end, weight=float(scores[0] - without))
+        for word, without in zip(words, scores[1:], strict=True)
+    ]
+
+
+@dataclass(frozen=True)
+class _Word:
+    start: int
+    end: int
+    first: int
+    last: int
+
+
+def _words(spans: Sequence[Span]) -> list[_Word]:
+    """Tokens of one word as one: a sub-word is not what a person reads."""
+    words: list[_Word] = []
+    former: int | None = None
+    for number, span in enumerate(spans):
+        if words and span.word is not None and span.word == former:
+            words[-1] = _Word(words[-1].start, span.end, words[-1].first, number)
+        else:
+            words.append(_Word(span.start, span.end, number, number))
+        former = span.word
+    return words

@@ -1,0 +1,105 @@
+"""Logits and labels in, numbers out that tell how well they fit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from encoder_cls.calibration import Logits, softmax
+
+CALIBRATION_BINS = 15  # as in Guo et al. (2017)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassMetrics:
+    """How well one class is found: fractions from 0 to 1, and its number of examples."""
+
+    precision: float
+    recall: float
+    f1: float
+    support: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Metrics:
+    """How well predictions fit labels.
+
+    Attributes:
+        num_examples: examples counted.
+        accuracy: the part that is right.
+        macro_f1: the mean F1 of the classes that occur as label or prediction.
+        loss: the mean cross-entropy, in nats.
+        ece: the expected calibration error: the mean distance between confidence and accuracy.
+        per_class: by class name.
+        confusion_matrix: `[label][prediction]` counts, in the order of the class names.
+    """
+
+    num_examples: int
+    accuracy: float
+    macro_f1: float
+    loss: float
+    ece: float
+    per_class: dict[str, ClassMetrics]
+    confusion_matrix: list[list[int]]
+
+    def scalars(self) -> dict[str, float]:
+        """The metrics that are single numbers."""
+        return {"loss": self.loss, "accuracy": self.accuracy, "macro_f1": self.macro_f1, "ece": self.ece}
+
+
+def compute_metrics(logits: Logits, labels: NDArray[np.int64], label_names: Sequence[str]) -> Metrics:
+    """Score logits (texts, classes) against labels (texts,)."""
+    from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
+
+    probabilities = softmax(logits)
+    predictions = logits.argmax(axis=1)
+    of_label = probabilities[np.arange(len(labels)), labels]
+    numbers = range(len(label_names))
+    precision, recall, f1, support = precision_recall_fscore_support(
+        labels, predictions, labels=numbers, zero_division=0
+    )
+    occurs = np.union1d(labels, predictions)
+    return Metrics(
+        num_examples=len(labels),
+        accuracy=float((predictions == labels).mean()),
+        macro_f1=float(f1[occurs].mean()),
+        loss=float(-np.log(np.maximum(of_label, np.finfo(np.float64).tiny)).mean()),
+        ece=expected_calibration_error(probabilities.max(axis=1), predictions == labels),
+        per_class={
+            name: ClassMetrics(
+                precision=float(precision[i]), recall=float(recall[i]), f1=float(f1[i]), support=int(support[i])
+            )
+            for i, name in enumerate(label_names)
+        },
+        confusion_matrix=confusion_matrix(labels, predictions, labels=numbers).tolist(),
+    )
+
+
+class CalibrationBins(NamedTuple):
+    """Of each bin of confidence its mean confidence, the part that is right, and how many texts are in it."""
+
+    confidence: NDArray[np.float64]
+    accuracy: NDArray[np.float64]
+    texts: NDArray[np.int64]
+
+
+def calibration_bins(confidence: NDArray[np.float64], correct: NDArray[np.bool_]) -> CalibrationBins:
+    """Answers sorted into `CALIBRATION_BINS` bins of equal width; empty bins have zeros."""
+    places = np.minimum((confidence * CALIBRATION_BINS).astype(int), CALIBRATION_BINS - 1)
+    count = np.bincount(places, minlength=CALIBRATION_BINS)
+    sums = (np.bincount(places, weights=values, minlength=CALIBRATION_BINS) for values in (confidence, correct))
+    mean_confidence, accuracy = (total / np.maximum(1, count) for total in sums)
+    return CalibrationBins(mean_confidence, accuracy, count)
+
+
+def expected_calibration_error(confidence: NDArray[np.float64], correct: NDArray[np.bool_]) -> float:
+    """The mean, over bins of equal width, of |accuracy - confidence|, weighted by the bins' sizes.
+
+    Guo et al., "On Calibration of Modern Neural Networks" (2017), https://arxiv.org/abs/1706.04599.
+    """
+    bins = calibration_bins(confidence, correct)
+    return float((bins.texts * np.abs(bins.accuracy - bins.confidence)).sum() / len(confidence))

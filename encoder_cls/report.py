@@ -1,0 +1,332 @@
+"""What an evaluation found out, and how a person reads it: text for the terminal, a page, pictures."""
+
+from __future__ import annotations
+
+import io
+import json
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from encoder_cls.calibration import Logits, softmax
+from encoder_cls.data import Split
+from encoder_cls.explain import WordWeight
+from encoder_cls.metrics import Metrics, calibration_bins
+from encoder_cls.pages import marked, plain_label, render, to_svg
+from encoder_cls.sources import shown
+from encoder_cls.storage import to_json, write_file
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+LARGEST_TABLE = 12  # classes; a wider confusion matrix does not fit a terminal
+LARGEST_ANNOTATED = 30  # classes; in more cells numbers cannot be read
+LARGEST_CURVES = 10  # classes; more curves cannot be told apart
+LENGTH_BINS = 6
+WANTED_ACCURACY = 0.95  # of the answers above the suggested threshold
+
+
+@dataclass(frozen=True, kw_only=True)
+class WrongExample:
+    """A text that was given the wrong class, and how sure the classifier was.
+
+    Attributes:
+        text: the text.
+        where: file and line.
+        label: its class.
+        prediction: the class it was given.
+        probability: of that.
+        likely_mislabelled: whether rather the label seems to be wrong; none where cleanlab is not installed.
+        words: what the words did for the prediction; empty where that would have taken too long.
+    """
+
+    text: str
+    where: str
+    label: str
+    prediction: str
+    probability: float
+    likely_mislabelled: bool | None = None
+    words: Sequence[WordWeight] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """All that an evaluation found out.
+
+    Attributes:
+        split: what was scored: `test`, `validation` or a file.
+        label_names: the classes in the order of the confusion matrix.
+        metrics: of the classifier.
+        linear_reference: accuracy and macro_f1 of the linear model; none where its training texts are gone.
+        suggested_threshold: the lowest probability from which answers are right `WANTED_ACCURACY` of the time.
+        worst_errors: the most confident mistakes, worst first.
+        truncated_fraction: the part of the texts that was cut.
+        unknown_fraction: the part of the tokens that training never showed.
+    """
+
+    split: str
+    label_names: tuple[str, ...]
+    metrics: Metrics
+    linear_reference: dict[str, float] | None
+    suggested_threshold: float | None
+    worst_errors: list[WrongExample]
+    truncated_fraction: float
+    unknown_fraction: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report as JSON values; the metrics are at the top level."""
+        return {
+            "split": self.split,
+            **asdict(self.metrics),
+            "linear_reference": self.linear_reference,
+            "suggested_threshold": self.suggested_threshold,
+            "label_names": list(self.label_names),
+            "truncated_fraction": self.truncated_fraction,
+            "unknown_fraction": self.unknown_fraction,
+            "worst_errors": [asdict(error) for error in self.worst_errors],
+        }
+
+
+def write_report(folder: Path, report: Report, split: Split, logits: Logits) -> None:
+    """Write `report.html`, `report.json`, `predictions.jsonl` and `confusion_matrix.png`.
+
+    Args:
+        folder: where to.
+        report: the report.
+        split: the examples that were scored.
+        logits: what the classifier made of them, (texts, classes).
+
+    Raises:
+        EncoderClsError: the disk refuses.
+    """
+    write_file(folder / "predictions.jsonl", "".join(_prediction_lines(split, logits, report.label_names)).encode())
+    write_file(folder / "confusion_matrix.png", confusion_picture(report.metrics.confusion_matrix, report.label_names))
+    write_file(folder / "report.html", report_page(report, split, logits).encode())
+    write_file(folder / "report.json", to_json(report.to_dict()))
+
+
+def suggest_threshold(confidence: NDArray[np.float64], correct: NDArray[np.bool_]) -> float | None:
+    """The lowest probability from which `WANTED_ACCURACY` of the answers are right; none if there is none."""
+    order = np.argsort(-confidence, kind="stable")
+    accuracy = np.cumsum(correct[order]) / np.arange(1, len(order) + 1)
+    # Only where the next text is less certain can a threshold be put.
+    is_last = np.append(confidence[order][1:] < confidence[order][:-1], True)
+    fitting = np.flatnonzero(is_last & (accuracy >= WANTED_ACCURACY))
+    return float(confidence[order][fitting[-1]]) if len(fitting) else None
+
+
+def report_page(report: Report, split: Split, logits: Logits) -> str:
+    """The report as one HTML page; arguments as in `write_report`."""
+    probabilities = softmax(logits)
+    confidence, correct = probabilities.max(axis=1), logits.argmax(axis=1) == split.labels
+    matrix = np.array(report.metrics.confusion_matrix)
+    shares = matrix / np.maximum(1, matrix.sum(axis=1, keepdims=True))
+    return render(
+        "report.html",
+        title=f"Report on {report.split}",
+        report=report,
+        metrics=report.metrics,
+        wanted=WANTED_ACCURACY,
+        answered=float((confidence >= (report.suggested_threshold or 0)).mean()),
+        confused=most_confused(report, limit=10),
+        matrix=list(zip(report.label_names, matrix.tolist(), shares.tolist(), strict=True)),
+        reliability=to_svg(_reliability_figure(confidence, correct)),
+        curves=to_svg(_curves_figure(probabilities, split.labels, report.label_names)),
+        thresholds=to_svg(_threshold_figure(confidence, correct, report.suggested_threshold)),
+        lengths=to_svg(_length_figure(split.texts, correct)),
+        errors=[(error, Path(error.where).name, marked(error.text, error.words)) for error in report.worst_errors],
+    )
+
+
+def reliability_picture(logits: Logits, labels: NDArray[np.int64]) -> bytes:
+    """How often the classifier is right when it says so, as a PNG."""
+    probabilities = softmax(logits)
+    return _to_png(_reliability_figure(probabilities.max(axis=1), logits.argmax(axis=1) == labels))
+
+
+def confusion_picture(matrix: Sequence[Sequence[int]], label_names: Sequence[str]) -> bytes:
+    """A confusion matrix as a PNG: each row a label, coloured by the part of its examples."""
+    from matplotlib.figure import Figure
+
+    counts = np.array(matrix)
+    fractions = counts / np.maximum(1, counts.sum(axis=1, keepdims=True))
+    size = 2.5 + min(16.0, max(3.0, 0.55 * len(label_names)))
+    figure = Figure(figsize=(size, size), dpi=100, layout="constrained")
+    axes = figure.subplots()
+    axes.imshow(fractions, cmap="Blues", vmin=0, vmax=1)
+    # A dollar sign would start a formula.
+    names = [shown(name, limit=24)[1:-1].replace("$", r"\$") for name in label_names]
+    font = 9 if len(names) <= LARGEST_ANNOTATED else 6
+    axes.set_xticks(range(len(names)), names, rotation=90, fontsize=font)
+    axes.set_yticks(range(len(names)), names, fontsize=font)
+    axes.set(xlabel="predicted", ylabel="label")
+    if len(names) <= LARGEST_ANNOTATED:
+        for row, column in np.argwhere(counts > 0):
+            colour = "white" if fractions[row, column] > 0.5 else "black"
+            axes.text(column, row, str(counts[row, column]), ha="center", va="center", color=colour, fontsize=8)
+    return _to_png(figure)
+
+
+def _to_png(figure: Figure) -> bytes:
+    content = io.BytesIO()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")  # such a character is drawn as a box
+        figure.savefig(content, format="png")
+    return content.getvalue()
+
+
+def _reliability_figure(confidence: NDArray[np.float64], correct: NDArray[np.bool_]) -> Figure:
+    """Accuracy against confidence, above how many texts there are of each confidence."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(4, 4), dpi=100, layout="constrained")
+    upper, lower = figure.subplots(2, sharex=True, height_ratios=(3, 1))
+    bins = calibration_bins(confidence, correct)
+    filled = bins.texts > 0
+    upper.plot([0, 1], [0, 1], color="0.7", linewidth=1)
+    upper.plot(bins.confidence[filled], bins.accuracy[filled], marker="o", markersize=4)
+    upper.set(ylabel="right", xlim=(0, 1), ylim=(0, 1.02))
+    lower.bar((np.arange(len(bins.texts)) + 0.5) / len(bins.texts), bins.texts, width=0.9 / len(bins.texts))
+    lower.set(xlabel="probability of the answer", ylabel="texts")
+    return figure
+
+
+def _curves_figure(probabilities: NDArray[np.float64], labels: NDArray[np.int64], names: Sequence[str]) -> Figure:
+    """Precision against recall of each class, or of all answers where there are too many."""
+    from matplotlib.figure import Figure
+    from sklearn.metrics import precision_recall_curve
+
+    figure = Figure(figsize=(4.6, 4), dpi=100, layout="constrained")
+    axes = figure.subplots()
+    is_label = labels[:, None] == np.arange(len(names))
+    occurring = np.flatnonzero(is_label.any(axis=0))
+    if len(occurring) <= LARGEST_CURVES:
+        for number in occurring.tolist():
+            precision, recall, _ = precision_recall_curve(is_label[:, number], probabilities[:, number])
+            axes.plot(recall, precision, linewidth=1.2, label=plain_label(names[number], limit=18))
+        axes.legend(fontsize=7, loc="lower left")
+    else:
+        precision, recall, _ = precision_recall_curve(is_label.ravel(), probabilities.ravel())
+        axes.plot(recall, precision, label="all classes together")
+        axes.legend(fontsize=8, loc="lower left")
+    axes.set(xlabel="recall", ylabel="precision", xlim=(0, 1.01), ylim=(0, 1.02))
+    return figure
+
+
+def _threshold_figure(confidence: NDArray[np.float64], correct: NDArray[np.bool_], suggested: float | None) -> Figure:
+    """What a threshold does: the part of the texts that still get an answer, and how many of these are right."""
+    from matplotlib.figure import Figure
+
+    thresholds = np.linspace(0, 1, 101)
+    answered = confidence >= thresholds[:, None]
+    num_answered = answered.sum(axis=1)
+    right = np.where(num_answered > 0, (answered & correct).sum(axis=1) / np.maximum(1, num_answered), np.nan)
+    figure = Figure(figsize=(4, 4), dpi=100, layout="constrained")
+    axes = figure.subplots()
+    axes.plot(thresholds, right, label="right, of those answered")
+    axes.plot(thresholds, answered.mean(axis=1), label="answered")
+    if suggested is not None:
+        axes.axvline(suggested, color="0.5", linewidth=1, linestyle="--", label=f"suggested: {suggested:.2f}")
+    axes.set(xlabel="threshold", xlim=(0, 1), ylim=(0, 1.02))
+    axes.legend(fontsize=8, loc="lower left")
+    return figure
+
+
+def _length_figure(texts: Sequence[str], correct: NDArray[np.bool_]) -> Figure:
+    """Accuracy by length of text, in bins of about equally many texts."""
+    from matplotlib.figure import Figure
+
+    lengths = np.array([len(text.split()) for text in texts])
+    edges = np.unique(np.quantile(lengths, np.linspace(0, 1, LENGTH_BINS + 1)).round().astype(int))
+    places = np.clip(np.searchsorted(edges, lengths, side="right") - 1, 0, max(0, len(edges) - 2))
+    names, scores, counts = [], [], []
+    for place in np.unique(places):
+        members = places == place
+        low, high = lengths[members].min(), lengths[members].max()
+        names.append(f"{low}" if low == high else f"{low}–{high}")
+        scores.append(correct[members].mean())
+        counts.append(int(members.sum()))
+    figure = Figure(figsize=(4.6, 4), dpi=100, layout="constrained")
+    axes = figure.subplots()
+    bars = axes.bar(range(len(names)), scores)
+    axes.bar_label(bars, [f"{count}" for count in counts], fontsize=7)
+    axes.set_xticks(range(len(names)), names, fontsize=8)
+    axes.set(xlabel="words of the text", ylabel="right (above: texts)", ylim=(0, 1.08))
+    return figure
+
+
+def report_text(report: Report) -> str:
+    """The report for a terminal."""
+    return "\n".join(_report_lines(report))
+
+
+def most_confused(report: Report, *, limit: int) -> list[tuple[str, str, int]]:
+    """The most frequent mistakes as (label, prediction, count), the most frequent first."""
+    matrix = np.array(report.metrics.confusion_matrix)
+    np.fill_diagonal(matrix, 0)
+    order = np.argsort(-matrix, axis=None, kind="stable")[:limit]
+    pairs = zip(*np.unravel_index(order, matrix.shape), strict=True)
+    names = report.label_names
+    return [(names[row], names[column], int(matrix[row, column])) for row, column in pairs if matrix[row, column]]
+
+
+def _report_lines(report: Report) -> Iterator[str]:
+    metrics, names = report.metrics, [shown(name, limit=28)[1:-1] for name in report.label_names]
+    yield f"{report.split}: {metrics.num_examples} examples"
+    yield f"  accuracy {metrics.accuracy:.4f}   macro-F1 {metrics.macro_f1:.4f}   calibration error {metrics.ece:.4f}"
+    yield from _reference_lines(report)
+    yield f"  texts cut {report.truncated_fraction:.1%}   unknown tokens {report.unknown_fraction:.1%}"
+    width = max(len(name) for name in [*names, "class"])
+    yield f"\n  {'class':{width}}  precision  recall      F1  examples"
+    for name, scores in zip(names, metrics.per_class.values(), strict=True):
+        yield (
+            f"  {name:{width}}  {scores.precision:9.3f}  {scores.recall:6.3f}  {scores.f1:6.3f}  {scores.support:8d}"
+        )
+    if len(names) <= LARGEST_TABLE:
+        yield "\n  confusion matrix (rows: label, columns: prediction)"
+        yield f"  {'':{width + 3}}  " + " ".join(f"{number:>4}" for number in range(1, len(names) + 1))
+        for number, (name, row) in enumerate(zip(names, metrics.confusion_matrix, strict=True), start=1):
+            yield f"  {number:2} {name:{width}}  " + " ".join(f"{count or '.':>4}" for count in row)
+    confused = most_confused(report, limit=3)
+    if confused:
+        yield "\n  most confused: " + "; ".join(
+            f"{shown(label)[1:-1]} taken for {shown(prediction)[1:-1]} ({count})"
+            for label, prediction, count in confused
+        )
+    if report.worst_errors:
+        yield "\n  most confident mistakes"
+    for error in report.worst_errors[:5]:
+        yield (
+            f"  {error.probability:.2f} {shown(error.prediction)[1:-1]}, "
+            f"not {shown(error.label)[1:-1]}: {shown(error.text, limit=90)}"
+        )
+
+
+def _reference_lines(report: Report) -> Iterator[str]:
+    reference = report.linear_reference
+    if reference is None:
+        yield "  linear reference: none (the training texts cannot be read)"
+        return
+    yield (
+        f"  linear reference (TF-IDF, linear SVM): accuracy {reference['accuracy']:.4f}   "
+        f"macro-F1 {reference['macro_f1']:.4f}"
+    )
+    if reference["accuracy"] > report.metrics.accuracy:
+        yield "  the linear model is more accurate here: prefer it, or give the encoder more text or more epochs"
+
+
+def _prediction_lines(split: Split, logits: Logits, label_names: Sequence[str]) -> Iterator[str]:
+    for text, where, label, row in zip(split.texts, split.where, split.labels, softmax(logits), strict=True):
+        record = {
+            "where": where,
+            "text": text,
+            "label": label_names[label],
+            "prediction": label_names[row.argmax()],
+            "probability": float(row.max()),
+        }
+        yield json.dumps(record, ensure_ascii=False) + "\n"
