@@ -59,13 +59,10 @@ def attention_page(title: str, texts: Sequence[tuple[str, AttentionMaps]]) -> st
         title: of the page.
         texts: each with a line about it.
     """
-    shown = []
-    for line, maps in texts:
-        heads = [
-            {"name": f"layer {layer + 1}, head {head + 1}", "picture": to_svg(attention_figure(maps, layer, head))}
-            for layer, head in np.ndindex(maps.weights.shape[:2])
-        ]
-        shown.append({"line": line, "heads": heads, "is_cut": len(maps.tokens) > MOST_TOKENS})
+    shown = [
+        {"line": line, "picture": to_svg(attention_figure(maps)), "is_cut": len(maps.tokens) > MOST_TOKENS}
+        for line, maps in texts
+    ]
     return render("attention.html", title=title, texts=shown, most_tokens=MOST_TOKENS)
 
 
@@ -79,19 +76,20 @@ def to_svg(figure: Figure) -> str:
     return content.getvalue()[content.getvalue().index("<svg") :]
 
 
-def attention_figure(maps: AttentionMaps, layer: int, head: int) -> Figure:
-    """The map of one head, of the first `MOST_TOKENS` tokens."""
+def attention_figure(maps: AttentionMaps) -> Figure:
+    """The maps of all heads, one row a layer, of the first `MOST_TOKENS` tokens."""
     from matplotlib.figure import Figure
 
-    weights = maps.weights[layer, head, :MOST_TOKENS, :MOST_TOKENS]
-    size = 1.0 + 0.13 * len(weights)
-    figure = Figure(figsize=(size, size), layout="constrained")
-    axes = figure.subplots()
-    axes.imshow(weights, cmap="Blues", vmin=0, vmax=max(float(weights.max()), 1e-6))
+    layers, heads = maps.weights.shape[:2]
     names = [plain_label(token, limit=14) for token in maps.tokens[:MOST_TOKENS]]
-    axes.set_xticks(range(len(names)), names, rotation=90, fontsize=6)
-    axes.set_yticks(range(len(names)), names, fontsize=6)
-    axes.set(xlabel="looked at", ylabel="looking")
+    size = 1.0 + 0.13 * len(names)
+    figure = Figure(figsize=(size * heads, size * layers), layout="constrained")
+    for (layer, head), axes in np.ndenumerate(figure.subplots(layers, heads, squeeze=False)):
+        weights = maps.weights[layer, head, :MOST_TOKENS, :MOST_TOKENS]
+        axes.imshow(weights, cmap="Blues", vmin=0, vmax=max(float(weights.max()), 1e-6))
+        axes.set_title(f"layer {layer + 1}, head {head + 1}", fontsize=8)
+        axes.set_xticks(range(len(names)), names, rotation=90, fontsize=6)
+        axes.set_yticks(range(len(names)), names, fontsize=6)
     return figure
 
 

@@ -55,7 +55,8 @@ def show(
     for number in np.argsort(-np.bincount(split.labels, minlength=len(names)), kind="stable")[:MOST_CURVES].tolist():
         dashboard.pr_curve(f"{name}/{names[number]}", split.labels == number, probabilities[:, number], step)
     dashboard.histogram(f"{name}/probability of the answer", probabilities.max(axis=1), step)
-    for key, tensor in classifier.model.named_parameters():
+    matrices = {key: tensor for key, tensor in classifier.model.named_parameters() if tensor.ndim > 1}
+    for key, tensor in matrices.items():
         dashboard.histogram(f"weights/{key}", tensor.detach().float().cpu().numpy(), step)
     dashboard.text(f"{name}/most confident mistakes", _mistakes(report), step)
     chosen = np.random.default_rng(0).permutation(len(split))[:MOST_POINTS]
@@ -63,10 +64,7 @@ def show(
     vectors = pooled_vectors(classifier, classifier.tokenize(texts))
     dashboard.projector(vectors, [(names[split.labels[i]], split.texts[i]) for i in chosen])
     for number, text in enumerate(texts[:MOST_ATTENTION_TEXTS], start=1):
-        maps = attention_maps(classifier, text)
-        for layer, head in np.ndindex(maps.weights.shape[:2]):
-            figure = attention_figure(maps, layer, head)
-            dashboard.picture(f"attention/text {number}/layer {layer + 1} head {head + 1}", _png(figure), step)
+        dashboard.picture(f"attention/text {number}", _png(attention_figure(attention_maps(classifier, text))), step)
     if config.model.positions != "none":
         dashboard.picture("model/positions", _positions_picture(classifier), step)
 

@@ -1,0 +1,133 @@
+"""Pages and dashboards in a real browser: they open, complain of nothing, and show the numbers of the run."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+import time
+import urllib.request
+from contextlib import contextmanager
+from importlib.resources import files
+from pathlib import Path
+from urllib.parse import quote
+
+import numpy as np
+import pytest
+
+from encoder_cls.dashboard import read_metrics
+from encoder_cls.data import Split
+from encoder_cls.evaluate import evaluate
+from encoder_cls.explain import attention_maps
+from encoder_cls.pages import attention_page, explanations_page
+from encoder_cls.report import report_page
+
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
+pytestmark = pytest.mark.skipif(BROWSER is None, reason="needs Chromium or Chrome")
+QUIET = (
+    *("--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"),
+    *("--disable-component-update", "--disable-sync"),
+)
+HOSTILE = '<script>document.title="run"</script><img src=x onerror="document.title=\'run\'">\' onmouseover="x'
+
+
+def opened(address: str, folder: Path, *, milliseconds: int = 2000) -> tuple[str, list[str]]:
+    """The page as the browser has it after a while, and what it complained of."""
+    done = subprocess.run(
+        [BROWSER, "--headless", "--no-sandbox", *QUIET, "--enable-logging=stderr", f"--user-data-dir={folder}",
+         f"--virtual-time-budget={milliseconds}", "--dump-dom", address],
+        capture_output=True, text=True, timeout=120, check=True,
+    )  # fmt: skip
+    complaints = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+    return done.stdout, [line for line in complaints if re.search("Uncaught|Refused|rror", line)]
+
+
+def pages(classifier) -> dict[str, str]:
+    """Each kind of page, with hostile texts and names in it."""
+    texts = ["rain and snow", "ball goal team", HOSTILE, "\x00\ud800\x1b[31m"]
+    split = Split(texts=texts, labels=np.zeros(4, dtype=np.int64), where=[HOSTILE] * 4)
+    report, logits = evaluate(classifier, split, name=HOSTILE, reference=None)
+    rows = [{"text": text, "label": HOSTILE, "probability": 0.5, "weights": []} for text in texts]
+    return {
+        "report": report_page(report, split, logits),
+        "explanations": explanations_page(HOSTILE, rows),
+        "attention": attention_page(HOSTILE, [(HOSTILE, attention_maps(classifier, HOSTILE))]),
+    }
+
+
+@pytest.mark.parametrize("kind", ["report", "explanations", "attention"])
+def test_a_page_opens_and_nothing_strange_runs(classifier, tmp_path, kind):
+    """No complaint, no script of a text, and the content security policy lets the page's own script run."""
+    path = tmp_path / "page.html"
+    path.write_text(pages(classifier)[kind], encoding="utf-8")
+    dom, complaints = opened(path.as_uri(), tmp_path / "profile")
+    assert complaints == []
+    assert "<title>run</title>" not in dom
+    assert "<img" not in dom
+    assert len(re.findall("<script", dom)) == 1
+
+
+def test_tables_are_sorted_by_a_click(tmp_path):
+    """Numbers as numbers, the largest first; a second click turns the order round."""
+    script = files("encoder_cls").joinpath("templates/script.js").read_text()
+    rows = "".join(f"<tr><td>{name}</td><td>{number}</td></tr>" for name, number in (("b", 9), ("c", 10), ("a", 1)))
+    table = f"<table class=sortable><thead><tr><th>n</th><th>v</th></tr></thead><tbody>{rows}</tbody></table>"
+    act = """
+    const found = [], heads = document.querySelectorAll("th");
+    for (const head of [heads[1], heads[1], heads[0]]) {
+      head.click();
+      found.push([...document.querySelectorAll("td:first-child")].map((cell) => cell.textContent).join(""));
+    }
+    document.title = found.join(" ");
+    """
+    path = tmp_path / "page.html"
+    path.write_text(f"<html><head><title></title></head><body>{table}<script>{script}</script><script>{act}</script>")
+    dom, complaints = opened(path.as_uri(), tmp_path / "profile")
+    assert complaints == []
+    assert "<title>cba abc abc</title>" in dom
+
+
+@contextmanager
+def tensorboard(folder: Path):
+    """TensorBoard on a free port of this machine alone."""
+    command = [sys.executable, "-m", "tensorboard.main", "--logdir", folder, "--host", "127.0.0.1", "--port", "0"]
+    with subprocess.Popen([*map(str, command)], stderr=subprocess.PIPE, text=True) as process:
+        try:
+            for line in process.stderr:
+                if match := re.search(r"http://127\.0\.0\.1:\d+/", line):
+                    yield match[0]
+                    break
+        finally:
+            process.terminate()
+            process.stderr.read()
+
+
+def ask(address: str):
+    with urllib.request.urlopen(address, timeout=30) as answer:
+        return json.load(answer)
+
+
+def test_tensorboard_shows_what_was_measured(trained_run, tmp_path):
+    """Every panel has something to show, the curves are those of `metrics.jsonl`, and the page opens."""
+    with tensorboard(trained_run.tensorboard) as address:
+        wanted = {"scalars", "custom_scalars", "images", "histograms", "text", "pr_curves", "hparams", "projector"}
+        missing, deadline = wanted, time.monotonic() + 60
+        while missing and time.monotonic() < deadline:  # it reads the files bit by bit
+            time.sleep(0.5)
+            missing = wanted - {
+                name for name, panel in ask(f"{address}data/plugins_listing").items() if panel["enabled"]
+            }
+        assert not missing
+        tags = ask(f"{address}data/plugin/scalars/tags")["."]
+        rows = read_metrics(trained_run.metrics_file)
+        for tag in ("train/loss", "validation/accuracy", "validation/f1/sport", "train/learning_rate"):
+            split, _, name = tag.partition("/")
+            assert tag in tags
+            curve = ask(f"{address}data/plugin/scalars/scalars?run=.&tag={quote(tag, safe='')}")
+            expected = [(row["step"], row[name]) for row in rows if row["split"] == split and name in row]
+            assert [(step, pytest.approx(value, rel=1e-5)) for _, step, value in curve] == expected
+        dom, complaints = opened(address, tmp_path / "profile", milliseconds=15_000)
+        assert "TensorBoard" in dom
+        assert complaints == []

@@ -1,0 +1,79 @@
+"""Explanations: what is said of a word is what happens without it."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from encoder_cls.classifier import Classifier
+from encoder_cls.config import ModelConfig, TokenizerConfig
+from encoder_cls.explain import attention_maps, explain
+from encoder_cls.model import EncoderClassifier
+from encoder_cls.tokenizer import train_tokenizer
+
+TEXTS = ["rain and snow today", "a big soup with zzz", "Goal! goal; (goal)", "küche ball", "", "   "]
+
+
+def log_odds(classifier, text: str, label: int) -> float:
+    probability = list(classifier.predict([text])[0].probabilities.values())[label]
+    return math.log(probability / (1 - probability))
+
+
+@pytest.mark.parametrize("label", [0, 2])
+def test_a_weight_is_what_leaving_the_word_out_does(classifier, label):
+    """Every word of every text, left out by hand and asked about again."""
+    for text, words in zip(TEXTS, explain(classifier, TEXTS, [label] * len(TEXTS)), strict=True):
+        for word in words:
+            assert text[word.start : word.end] == word.word
+            without = log_odds(classifier, text[: word.start] + " " + text[word.end :], label)
+            assert word.weight == pytest.approx(log_odds(classifier, text, label) - without, abs=1e-3)
+
+
+def test_words_are_those_that_a_person_reads(classifier):
+    """In their order, punctuation by itself; what is no word is none."""
+    found = [[word.word for word in words] for words in explain(classifier, TEXTS, [0] * len(TEXTS))]
+    assert found[2] == ["Goal", "!", "goal", ";", "(", "goal", ")"]
+    assert found[4:] == [[], []]
+
+
+def test_the_word_that_makes_the_class_counts_most(classifier):
+    """Of fillers and one word of a class, that word."""
+    text = "the and big soup today with"
+    label = classifier.label_names.index("küche")
+    words = explain(classifier, [text], [label])[0]
+    assert max(words, key=lambda word: word.weight).word == "soup"
+
+
+def test_batches_change_nothing(classifier):
+    """One token at a time or all at once."""
+    whole = [word.weight for word in explain(classifier, TEXTS[:1], [1])[0]]
+    single = [word.weight for word in explain(classifier, TEXTS[:1], [1], batch_tokens=1)[0]]
+    assert single == pytest.approx(whole, abs=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["word_piece", "bpe", "unigram"])
+def test_parts_of_a_word_count_as_one(kind):
+    """Where tokens are parts of words a person still reads words; what was cut off has no weight."""
+    torch.manual_seed(0)
+    config = ModelConfig(
+        d_model=8, num_layers=1, num_heads=2, d_ff=8, max_seq_len=32, char_ngram_buckets=0, bigram_buckets=8
+    )
+    tokenizer = train_tokenizer(["abcd efgh abef cdgh"] * 3, TokenizerConfig(type=kind, max_vocab_size=30))
+    model = EncoderClassifier(config, vocab_size=tokenizer.get_vocab_size(), num_classes=2).eval()
+    classifier = Classifier(model, tokenizer, config, ["x", "y"])
+    assert [word.word for word in explain(classifier, ["abgh, cdabef!"], [0])[0]] == ["abgh", ",", "cdabef", "!"]
+    many = explain(classifier, ["abgh " * 99], [0])[0]
+    assert 1 <= len(many) < 32
+    assert many[0].start == 0
+
+
+def test_attention_maps_are_those_of_the_model(classifier):
+    """A token for each row and column, `[CLS]` first; rows sum to 1."""
+    maps = attention_maps(classifier, TEXTS[2])
+    assert maps.tokens == ["[CLS]", "Goal", "!", "goal", ";", "(", "goal", ")"]
+    assert maps.weights.shape == (classifier.config.num_layers, classifier.config.num_heads, 8, 8)
+    np.testing.assert_allclose(maps.weights.sum(axis=-1), 1, atol=1e-5)
+    assert attention_maps(classifier, "").weights.shape[2:] == (1, 1)

@@ -1,0 +1,104 @@
+"""Reports: thresholds that keep what they promise, and pages in which nothing of a stranger's runs."""
+
+from __future__ import annotations
+
+import html
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from encoder_cls.calibration import softmax
+from encoder_cls.data import Split
+from encoder_cls.evaluate import evaluate
+from encoder_cls.explain import WordWeight
+from encoder_cls.metrics import CALIBRATION_BINS, calibration_bins
+from encoder_cls.pages import explanations_page, marked
+from encoder_cls.report import WANTED_ACCURACY, report_page, suggest_threshold
+
+HOSTILE = '<script>document.title="x"</script><img src=x onerror="alert(1)">"&\'{{ 7 * 7 }}'
+
+
+def split_of(classifier, texts, label=0) -> Split:
+    labels = np.full(len(texts), label)
+    return Split(texts=texts, labels=labels, where=[f"file.csv:{number}" for number in range(len(texts))])
+
+
+@settings(deadline=None, derandomize=True)
+@given(st.lists(st.tuples(st.integers(1, 20), st.booleans()), min_size=1, max_size=40))
+def test_the_suggested_threshold_is_the_lowest_that_keeps_its_promise(answers):
+    """Compared with trying every probability there is."""
+    confidence, correct = np.array([c / 20 for c, _ in answers]), np.array([right for _, right in answers])
+    keeping = [t for t in np.unique(confidence) if correct[confidence >= t].mean() >= WANTED_ACCURACY]
+    assert suggest_threshold(confidence, correct) == (min(keeping) if keeping else None)
+
+
+def test_bins_of_calibration_count_every_answer():
+    """By hand: the bin of each confidence, their means, their right ones."""
+    confidence, correct = np.array([0.01, 0.5, 0.51, 1.0]), np.array([False, True, False, True])
+    bins = calibration_bins(confidence, correct)
+    middle = int(0.5 * CALIBRATION_BINS)
+    assert bins.texts.sum() == 4
+    assert (bins.texts[0], bins.texts[middle], bins.texts[-1]) == (1, 2, 1)
+    assert bins.accuracy[middle] == 0.5
+    assert bins.confidence[middle] == pytest.approx(0.505)
+
+
+def test_what_is_marked_is_the_whole_text():
+    """Pieces put together give the text; words have their weights, what is between them none."""
+    text = "  no, really  "
+    words = [WordWeight(word="no", start=2, end=4, weight=1.5), WordWeight(word="really", start=6, end=12, weight=-1.0)]
+    pieces = marked(text, words)
+    assert "".join(piece for piece, _ in pieces) == text
+    assert pieces == [("  ", 0.0), ("no", 1.5), (", ", 0.0), ("really", -1.0), ("  ", 0.0)]
+
+
+def test_a_hostile_text_is_shown_and_not_run():
+    """It stands in the page as text; the only script is the page's own, and the policy names its hash."""
+    rows = [{"text": HOSTILE, "label": HOSTILE, "probability": 0.5, "weights": []}]
+    page = explanations_page(HOSTILE, rows)
+    assert page.count("<script") == 1
+    assert "<img" not in page
+    assert html.unescape(page).count(HOSTILE) == 4  # title, heading, class, text
+    assert "default-src 'none'" in page
+    assert re.search(r"script-src 'sha256-[A-Za-z0-9+/]{43}='", page)
+
+
+def test_a_report_says_what_was_measured(classifier):
+    """Numbers of the metrics, each class, each mistake, and no address of anything outside the page."""
+    texts = ["rain and snow", "ball goal team", "soup bread", HOSTILE, "\x00\ud800\x1b[31m", ""]
+    split = split_of(classifier, texts)
+    report, logits = evaluate(classifier, split, name="test", reference={"accuracy": 1.0, "macro_f1": 1.0})
+    page = report_page(report, split, logits)
+    assert f"{report.metrics.accuracy:.1%}" in page
+    assert "The linear model" in page
+    assert all(f"<td>{name}</td>" in page for name in classifier.label_names)
+    assert page.count("<script") == 1
+    assert not re.search(r"(src|href)=.?https?:", page)
+    assert all(c.isprintable() or c in "\n\t" for c in page)
+    wrong = (softmax(logits).argmax(axis=1) != 0).sum()
+    assert len(report.worst_errors) == wrong
+    assert page.count("file.csv:") == wrong
+    assert report_page(report, split, logits) == page
+
+
+def test_a_report_without_mistakes_or_of_one_text_can_be_drawn(classifier):
+    """All right, or a single text: there is a page all the same."""
+    label = classifier.label_names.index("weather")
+    split = split_of(classifier, ["rain and snow and wind"], label)
+    report, logits = evaluate(classifier, split, name="x", reference=None)
+    assert report.worst_errors == []
+    assert "There are none." in report_page(report, split, logits)
+
+
+def test_errors_are_explained_for_the_class_that_was_answered(classifier):
+    """The words of a mistake, each with what it did."""
+    label = classifier.label_names.index("sport")
+    split = split_of(classifier, ["rain and snow"], label)
+    report, _ = evaluate(classifier, split, name="x", reference=None)
+    (error,) = report.worst_errors
+    assert error.prediction == "weather"
+    assert [word.word for word in error.words] == ["rain", "and", "snow"]
+    assert max(error.words, key=lambda word: word.weight).word in {"rain", "snow"}
