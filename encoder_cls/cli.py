@@ -360,6 +360,10 @@ def _show_training(events: Iterator[Event], run: Path) -> None:
                 case Finished():
                     bar.close()
                     typer.echo(report_text(event.report))
-                    _note(f"\ntrained in {event.seconds:.0f} s; best weights from step {event.best_step}")
-                    _note(f'next: encoder-cls predict --model {run} "some text"')
+                    size = sum(file.stat().st_size for file in (run / "model").iterdir()) / 1e6
+                    _note(
+                        f"\ntrained in {event.seconds:.0f} s; best weights from step {event.best_step}; {size:.0f} MB"
+                    )
+                    _note(f'next: encoder-cls predict --model {run} --explain "some text"')
+                    _note(f"      look at {run / 'eval' / 'report.html'} in a browser")
                     _note(f"      tensorboard --logdir {run.parent}")
