@@ -170,7 +170,7 @@ def test_training_with_teachers_tells_of_each_stage_and_of_the_best_validations(
     assert [name for name, _ in told] == ["teacher 1", "teacher 1", "teachers together", "model"]
     assert [accuracy for name, accuracy in told if "together" not in name] == ["0.2500", "0.5000", "0.7500"]
     assert re.search(r"^teachers together.*\(the linear model counts \d+%\)$", outcome.err, re.MULTILINE)
-    assert re.search(r"best weights from step 24$", outcome.err, re.MULTILINE)
+    assert re.search(r"best weights from step 24; \d+ MB$", outcome.err, re.MULTILINE)
 
 
 def test_a_second_training_into_the_same_folder_is_refused(cli, run_copy):
