@@ -82,14 +82,19 @@ def attention_figure(maps: AttentionMaps) -> Figure:
 
     layers, heads = maps.weights.shape[:2]
     names = [plain_label(token, limit=14) for token in maps.tokens[:MOST_TOKENS]]
-    size = 1.0 + 0.13 * len(names)
+    size = 0.6 + 0.12 * len(names)
     figure = Figure(figsize=(size * heads, size * layers), layout="constrained")
-    for (layer, head), axes in np.ndenumerate(figure.subplots(layers, heads, squeeze=False)):
+    grid = figure.subplots(layers, heads, squeeze=False, sharex=True, sharey=True)
+    for (layer, head), axes in np.ndenumerate(grid):
         weights = maps.weights[layer, head, :MOST_TOKENS, :MOST_TOKENS]
         axes.imshow(weights, cmap="Blues", vmin=0, vmax=max(float(weights.max()), 1e-6))
         axes.set_title(f"layer {layer + 1}, head {head + 1}", fontsize=8)
-        axes.set_xticks(range(len(names)), names, rotation=90, fontsize=6)
-        axes.set_yticks(range(len(names)), names, fontsize=6)
+    grid[0, 0].set_xticks(range(len(names)), names)
+    grid[0, 0].set_yticks(range(len(names)), names)
+    for axes in grid[-1, :]:
+        axes.tick_params("x", rotation=90, labelsize=6)
+    for axes in grid[:, 0]:
+        axes.tick_params("y", labelsize=6)
     return figure
 
 

@@ -22,7 +22,7 @@ from encoder_cls.tokenizer import TokenizedTexts
 
 MOST_CURVES = 12  # classes with a curve of their own
 MOST_POINTS = 2000  # texts in the projector
-MOST_ATTENTION_TEXTS = 3
+MOST_ATTENTION_TEXTS = 2
 BATCH_TOKENS = 8192
 
 
