@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -100,8 +101,8 @@ def full_disk(space: Workspace, _draw: random.Random, number: int) -> None:
             assert warned or one["curves"] == other["curves"]
             return
         assert_mendable(ended, code=1, named=str(run))
-        mount_alone_again = subprocess.run(["mount", "-o", "remount,size=8m", run], capture_output=True, check=False)
-        assert mount_alone_again.returncode == 0
+        enlarged = subprocess.run(["mount", "-o", "remount,size=8m", run], capture_output=True, check=False)
+        assert enlarged.returncode == 0
         ended = fork(space.train("distilled", run), cwd=space.folder).end()
         assert ended.code == 0, f"with room again: {ended.err}"
         assert_same_run(run, reference)
@@ -220,9 +221,8 @@ def _as_ended(done: subprocess.CompletedProcess[str]) -> Ended:
     return Ended(code=done.returncode, out=b"", err=done.stderr, seconds=0, cpu_seconds=0, peak_bytes=0)
 
 
-def _in_namespace(function: object) -> None:
+def _in_namespace(function: Callable[[], object]) -> None:
     """Call a function in a process with mounts of its own; what it asserts is asserted here."""
-    assert callable(function)
     ended = fork_call(function).end()
     if "unshare" in ended.message or "mount:" in ended.message:
         raise NotHere(f"no mounts without rights here: {ended.message}")
