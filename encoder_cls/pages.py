@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import io
+import warnings
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -74,6 +75,15 @@ def to_svg(figure: Figure) -> str:
     with mpl.rc_context({"svg.hashsalt": "encoder-cls", "svg.fonttype": "none", "font.size": 9}):
         figure.savefig(content, format="svg", metadata={"Date": None, "Creator": None}, transparent=True)
     return content.getvalue()[content.getvalue().index("<svg") :]
+
+
+def to_png(figure: Figure) -> bytes:
+    """A figure as PNG."""
+    content = io.BytesIO()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")  # such a character is drawn as a box
+        figure.savefig(content, format="png")
+    return content.getvalue()
 
 
 def attention_figure(maps: AttentionMaps) -> Figure:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import json
-import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,7 +15,7 @@ from encoder_cls.calibration import Logits, softmax
 from encoder_cls.data import Split
 from encoder_cls.explain import WordWeight
 from encoder_cls.metrics import Metrics, calibration_bins
-from encoder_cls.pages import marked, plain_label, render, to_svg
+from encoder_cls.pages import marked, plain_label, render, to_png, to_svg
 from encoder_cls.sources import shown
 from encoder_cls.storage import to_json, write_file
 
@@ -146,7 +144,7 @@ def report_page(report: Report, split: Split, logits: Logits) -> str:
 def reliability_picture(logits: Logits, labels: NDArray[np.int64]) -> bytes:
     """How often the classifier is right when it says so, as a PNG."""
     probabilities = softmax(logits)
-    return _to_png(_reliability_figure(probabilities.max(axis=1), logits.argmax(axis=1) == labels))
+    return to_png(_reliability_figure(probabilities.max(axis=1), logits.argmax(axis=1) == labels))
 
 
 def confusion_picture(matrix: Sequence[Sequence[int]], label_names: Sequence[str]) -> bytes:
@@ -169,15 +167,7 @@ def confusion_picture(matrix: Sequence[Sequence[int]], label_names: Sequence[str
         for row, column in np.argwhere(counts > 0):
             colour = "white" if fractions[row, column] > 0.5 else "black"
             axes.text(column, row, str(counts[row, column]), ha="center", va="center", color=colour, fontsize=8)
-    return _to_png(figure)
-
-
-def _to_png(figure: Figure) -> bytes:
-    content = io.BytesIO()
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing from")  # such a character is drawn as a box
-        figure.savefig(content, format="png")
-    return content.getvalue()
+    return to_png(figure)
 
 
 def _reliability_figure(confidence: NDArray[np.float64], correct: NDArray[np.bool_]) -> Figure:

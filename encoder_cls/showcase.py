@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import io
-from typing import Any
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -16,7 +13,7 @@ from encoder_cls.config import Config
 from encoder_cls.dashboard import Dashboard
 from encoder_cls.data import Split
 from encoder_cls.explain import attention_maps
-from encoder_cls.pages import attention_figure
+from encoder_cls.pages import attention_figure, to_png
 from encoder_cls.report import Report, confusion_picture, reliability_picture
 from encoder_cls.tokenizer import TokenizedTexts
 
@@ -64,7 +61,7 @@ def show(
     vectors = pooled_vectors(classifier, classifier.tokenize(texts))
     dashboard.projector(vectors, [(names[split.labels[i]], split.texts[i]) for i in chosen])
     for number, text in enumerate(texts[:MOST_ATTENTION_TEXTS], start=1):
-        dashboard.picture(f"attention/text {number}", _png(attention_figure(attention_maps(classifier, text))), step)
+        dashboard.picture(f"attention/text {number}", to_png(attention_figure(attention_maps(classifier, text))), step)
     if config.model.positions != "none":
         dashboard.picture("model/positions", _positions_picture(classifier), step)
 
@@ -116,10 +113,4 @@ def _positions_picture(classifier: Classifier) -> bytes:
     axes = figure.subplots()
     axes.imshow(added, aspect="auto", cmap="RdBu")
     axes.set(xlabel="feature", ylabel="place")
-    return _png(figure)
-
-
-def _png(figure: Any) -> bytes:
-    content = io.BytesIO()
-    figure.savefig(content, format="png")
-    return content.getvalue()
+    return to_png(figure)

@@ -1,0 +1,68 @@
+"""What TensorBoard shows of a finished run besides curves."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from encoder_cls.dashboard import read_metrics
+from encoder_cls.report import Report, WrongExample
+from encoder_cls.showcase import _mistakes, pooled_vectors
+
+
+@pytest.fixture(scope="module")
+def tags(trained_run) -> dict[str, list[str]]:
+    return EventAccumulator(str(trained_run.tensorboard)).Reload().Tags()
+
+
+def test_a_finished_run_has_its_pictures_curves_and_tables(tags, classifier):
+    """Each by its name; nothing is there for each head or each bias."""
+    assert set(tags["images"]) == {
+        *("test/confusion_matrix", "test/reliability", "attention/text 1", "attention/text 2", "model/positions"),
+    }
+    assert {f"test/{name}" for name in classifier.label_names} <= set(tags["tensors"])
+    assert {"config/text_summary", "test/most confident mistakes/text_summary"} <= set(tags["tensors"])
+    matrices = {key for key, tensor in classifier.model.named_parameters() if tensor.ndim > 1}
+    assert set(tags["histograms"]) == {"test/probability of the answer", *(f"weights/{key}" for key in matrices)}
+
+
+def test_the_table_of_runs_has_the_scores_of_the_best_weights(tags, trained_run):
+    """What stands beside the settings is what the test split says."""
+    events = EventAccumulator(str(trained_run.tensorboard)).Reload()
+    assert "_hparams_/session_start_info" in events.PluginTagToContent("hparams")
+    (row,) = [row for row in read_metrics(trained_run.metrics_file) if row["split"] == "test"]
+    for key in ("accuracy", "macro_f1", "loss", "ece"):
+        assert f"best/{key}" in tags["scalars"]
+        assert events.Scalars(f"best/{key}")[0].value == pytest.approx(row[key], rel=1e-5)
+
+
+def test_the_projector_has_a_point_for_each_text(trained_run):
+    """Label and text of each, in one line."""
+    folder = trained_run.tensorboard / "00000" / "default"
+    header, *rows = [line.split("\t") for line in (folder / "metadata.tsv").read_text().splitlines()]
+    assert header == ["label", "text"]
+    assert len(rows) == len((folder / "tensors.tsv").read_text().splitlines()) == 15
+    assert all(len(row) == 2 for row in rows)
+
+
+def test_points_are_what_the_head_sees(classifier):
+    """Pooled vectors through the last map are the logits."""
+    texts = classifier.tokenize(["rain and snow", "a ball", ""])
+    head = classifier.model.head.linear
+    found = pooled_vectors(classifier, texts) @ head.weight.detach().numpy().T + head.bias.detach().numpy()
+    np.testing.assert_allclose(
+        found / np.float32(classifier.temperature), classifier.logits(texts, batch_tokens=8192), atol=1e-5
+    )
+
+
+def test_a_text_is_no_markdown(trained_run):
+    """Nor HTML, nor a column of the table, whatever is in it."""
+    error = WrongExample(text="| *a* <b>\n# [x](y)", where="f:1", label="a|b", prediction="`c`", probability=0.5)
+    report = Report(
+        split="test", label_names=("a", "b"), metrics=None, linear_reference=None, suggested_threshold=None,
+        worst_errors=[error], truncated_fraction=0, unknown_fraction=0,
+    )  # fmt: skip
+    *_, line = _mistakes(report).splitlines()
+    assert line.count("|") == 5
+    assert not set(line.replace("|", "").replace("&#", "")) & set("*<>[]()`\n")
