@@ -190,9 +190,15 @@ def _ignore(_: threading.ExceptHookArgs) -> None:
 
 
 def read_metrics(metrics_file: Path) -> list[dict[str, Any]]:
-    """All rows of a `metrics.jsonl`; a last line that a crash cut short is left out."""
+    """All rows of a `metrics.jsonl`; a last line that a crash cut short is left out.
+
+    Raises:
+        EncoderClsError: the disk refuses.
+    """
     rows = []
-    for line in metrics_file.read_text(encoding="utf-8").splitlines() if metrics_file.exists() else []:
+    with naming(metrics_file, "read"):
+        lines = metrics_file.read_text(encoding="utf-8").splitlines() if metrics_file.exists() else []
+    for line in lines:
         try:
             rows.append(json.loads(line))
         except ValueError:

@@ -128,9 +128,9 @@ class RunFolder:
             self.path.mkdir(parents=True, exist_ok=True)
             lock = self._lock()
         with lock:
-            lock.truncate(0)
-            lock.write(f"process {os.getpid()}")
-            lock.flush()
+            with naming(self.path / LOCK_FILE):
+                os.ftruncate(lock.fileno(), 0)
+                os.write(lock.fileno(), f"process {os.getpid()}".encode())
             self._is_held = True
             try:
                 yield

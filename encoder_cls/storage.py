@@ -121,12 +121,12 @@ def remove_leftovers(folder: Path) -> None:
 
 
 @contextmanager
-def naming(path: Path) -> Iterator[None]:
+def naming(path: Path, doing: str = "write") -> Iterator[None]:
     """Turn an `OSError` inside the block into one error for the user that names the path."""
     try:
         yield
     except OSError as error:
-        raise _refused(path, error) from error
+        raise _refused(path, error, doing) from error
 
 
 def _write_and_flush(path: Path, content: bytes) -> None:
@@ -136,5 +136,5 @@ def _write_and_flush(path: Path, content: bytes) -> None:
         os.fsync(file.fileno())
 
 
-def _refused(path: Path, error: OSError) -> EncoderClsError:
-    return EncoderClsError(f"{path}: cannot write: {error.strerror or error}")
+def _refused(path: Path, error: OSError, doing: str = "write") -> EncoderClsError:
+    return EncoderClsError(f"{path}: cannot {doing}: {error.strerror or error}")
