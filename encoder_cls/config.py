@@ -172,8 +172,9 @@ class TrainConfig(Section):
     """The part of the words replaced by `[UNK]` in training, so that unknown words are known to be unknown."""
     class_weights: Literal["none", "balanced"] | dict[str, PositiveFloat] = "none"
     """Weights of the classes in the loss: `none`, `balanced` (the rarer the heavier), or by name: {spam: 2.0}."""
-    monitor: Literal["accuracy", "macro_f1", "loss"] = "accuracy"
-    """What tells in validation which weights are best: `accuracy`, `macro_f1` or `loss`."""
+    monitor: Literal["auto", "accuracy", "macro_f1", "loss"] = "auto"
+    """What tells in validation which weights are best: `accuracy`, `macro_f1`, `loss`, or `auto`: how near the model is
+    to its teachers, or `accuracy` where it has none."""
     patience: Count | None = 3
     """Stop after this many validations without a better score; null: never."""
     validate_every: Count | None = None

@@ -42,6 +42,7 @@ from encoder_cls.run_folder import RunFolder
 from encoder_cls.showcase import show
 from encoder_cls.storage import naming, sha256, write_file
 
+LOWER_IS_BETTER = {"loss", "divergence"}
 SECONDS_BETWEEN_LOOKS = 0.05  # for a signal, while waiting
 
 T = TypeVar("T")
@@ -114,6 +115,7 @@ class _Training:
         if checkpoint:
             self._check_facts(checkpoint.facts)
             checkpoint.restore(self.model, self.optimizers)
+        self.teachers: Teachers | None = None  # until there are some
         # Of the steps since the last logged row, in this process: what a resumed run cannot know is not counted.
         self.timed_tokens, self.seconds = 0, 0.0
         self.dashboard = Dashboard(
@@ -181,18 +183,17 @@ class _Training:
 
     def _train_stage(self) -> Iterator[Event]:
         lessons: Lessons = LabelLessons(self.preparation, self.stage, device=self.device)
-        teachers = None
-        if self.stage.learns_from_teachers and not self._is_done():
-            teachers = self._assemble_teachers()
+        if self.stage.learns_from_teachers and (self._is_validation_due() or not self._is_done()):
+            self.teachers = self._assemble_teachers()
             lessons = TeacherLessons(
-                self.preparation, self.stage, teachers, device=self.device, precision=self.precision
+                self.preparation, self.stage, self.teachers, device=self.device, precision=self.precision
             )
         still_to_come = sum(stage.total_steps for stage in self.preparation.stages[self.state.stage :])
         yield StageStarted(
             stage=self.stage,
             step=self.state.step,
             total_steps=self.state.stage_start + still_to_come,
-            teachers=teachers,
+            teachers=self.teachers,
         )
         while True:
             if self._is_validation_due():
@@ -326,11 +327,13 @@ class _Training:
                 "lower train.learning_rate"
             )
         metrics = compute_metrics(logits, dataset.validation.labels, dataset.label_names)
+        scalars = metrics.scalars()
+        if self.teachers:
+            scalars["divergence"] = self.teachers.divergence(logits)
+        by_default = "divergence" if self.teachers else "accuracy"
+        monitored = by_default if self.config.monitor == "auto" else self.config.monitor
         # On small splits many validations have equal accuracy: the loss then tells which is better.
-        score = (
-            -metrics.loss if self.config.monitor == "loss" else metrics.scalars()[self.config.monitor],
-            -metrics.loss,
-        )
+        score = (scalars[monitored] * (-1 if monitored in LOWER_IS_BETTER else 1), -metrics.loss)
         is_best = self.state.best_score is None or score > self.state.best_score
         if is_best:
             self.classifier.temperature = fit_temperature(logits, dataset.validation.labels)
@@ -343,7 +346,7 @@ class _Training:
             stale_validations=0 if is_best else self.state.stale_validations + 1,
         )
         f1 = {f"f1/{name}": scores.f1 for name, scores in metrics.per_class.items()}
-        self.dashboard.log(step, self._split("validation"), {**metrics.scalars(), "epoch": self._epoch(), **f1})
+        self.dashboard.log(step, self._split("validation"), {**scalars, "epoch": self._epoch(), **f1})
         return Validated(stage=self.stage, step=step, epoch=self._epoch(), metrics=metrics, is_best=is_best)
 
     def _finish(self) -> Finished:

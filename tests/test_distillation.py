@@ -115,6 +115,17 @@ def test_the_weight_is_the_one_that_explains_the_validation_labels_best(seed):
     assert teachers.validation_accuracy == (joint.argmax(axis=1) == LABELS[:8]).mean()
 
 
+def test_divergence_is_that_of_kullback_and_leibler_from_the_teachers_to_the_model():
+    """Their mean over the validation texts; none between equals."""
+    random = np.random.default_rng(0)
+    by_encoder, by_model = random.normal(size=(2, 10, 3)).astype(np.float32)
+    teachers = make_teachers([Lookup(by_encoder)], None)
+    joint, model = softmax(by_encoder[:8].astype(np.float64), axis=1), softmax(by_model[:8].astype(np.float64), axis=1)
+    expected = (joint * np.log(joint / model)).sum(axis=1).mean()
+    assert teachers.divergence(by_model[:8]) == pytest.approx(expected, rel=1e-6)
+    assert teachers.divergence(by_encoder[:8]) == pytest.approx(0, abs=1e-7)
+
+
 def test_a_linear_teacher_that_is_not_sure_enough_is_made_so_first():
     """As accurate as the encoder, with weaker margins: at the temperature that fits them it explains more."""
     unsure = make_teachers([Lookup(opinions(range(8), 2.0))], LinearLookup(opinions(range(8), 0.5)))

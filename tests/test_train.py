@@ -361,7 +361,8 @@ def test_only_those_who_learn_from_labels_can_run_out_of_patience(tmp_path, monk
     real = train_module.compute_metrics
     monkeypatch.setattr(train_module, "compute_metrics", lambda *args: replace(real(*args), accuracy=next(metrics)))
     distillation = {"teachers": 1, "linear": False, "epochs": 9}
-    events = run_all(make_config(tmp_path, distillation=distillation, epochs=5, patience=2), tmp_path / "run")
+    config = make_config(tmp_path, distillation=distillation, epochs=5, patience=2, monitor="accuracy")
+    events = run_all(config, tmp_path / "run")
     validations = [event for event in events if isinstance(event, Validated)]
     for name, expected in accuracies.items():
         assert [event.metrics.accuracy for event in validations if event.stage.name == name] == expected
@@ -387,6 +388,43 @@ def test_the_chosen_metric_decides_what_is_best(tmp_path, monkeypatch, monitor, 
     events = run_all(make_config(tmp_path, monitor=monitor), tmp_path / "run")
     steps = [event.step for event in events if isinstance(event, Validated)]
     assert events[-1].best_step == steps[best]
+
+
+def test_a_model_that_is_taught_is_best_where_it_is_nearest_to_its_teachers(tmp_path, monkeypatch):
+    """By default, whatever the labels say; a teacher itself goes by accuracy."""
+    divergences = iter([0.4, 0.1, 0.3])
+    monkeypatch.setattr(train_module.Teachers, "divergence", lambda *_: next(divergences))
+    accuracies = iter([0.5, 0.7, 0.6, 0.1, 0.2, 0.9])
+    real = train_module.compute_metrics
+    monkeypatch.setattr(train_module, "compute_metrics", lambda *args: replace(real(*args), accuracy=next(accuracies)))
+    distillation = {"teachers": 1, "linear": False, "epochs": 3}
+    events = run_all(make_config(tmp_path, distillation=distillation, epochs=3), tmp_path / "run")
+    validations = [event for event in events if isinstance(event, Validated)]
+    assert [event.is_best for event in validations] == [True, True, False, True, True, False]
+    assert events[-1].best_step == validations[4].step
+    rows = metric_rows(tmp_path / "run")
+    assert [row["divergence"] for row in rows if "divergence" in row] == [0.4, 0.1, 0.3]
+
+
+def test_the_teachers_are_asked_in_a_last_validation_that_a_signal_cut_short(tmp_path, monkeypatch):
+    """Every step is done, and still the model's nearness to its teachers has to be known."""
+    config = make_config(tmp_path, distillation=DISTILLED)
+    run_all(config, tmp_path / "straight")
+    last = metric_rows(tmp_path / "straight")[-1]["step"]
+    asked = [None]
+    real = train_module._Training._validate
+
+    def interrupted(training):
+        if training.state.step == last:
+            asked[0] = signal.SIGTERM
+        return real(training)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(train_module._Training, "_validate", interrupted)
+        with pytest.raises(StoppedError):
+            run_all(config, tmp_path / "stopped", stop_signal=lambda: asked[0])
+    run_all(config, tmp_path / "stopped", resume=True)
+    assert weights_hash(tmp_path / "stopped") == weights_hash(tmp_path / "straight")
 
 
 def test_what_the_disk_cannot_hold_is_not_begun(tmp_path, monkeypatch):

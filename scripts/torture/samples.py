@@ -6,12 +6,13 @@ import hashlib
 import json
 import random
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import yaml
-from processes import Arguments, Ended, fork
+from processes import Arguments, Ended, Process, fork
 
 TOPICS = {
     "weather": "rain snow wind cloud storm sunny frost mild humid thunder",
@@ -78,6 +79,14 @@ class Workspace:
     def copy(self, run: Path) -> Path:
         """A copy of a run to be damaged."""
         return Path(shutil.copytree(run, self.new_path("copy"), symlinks=True))
+
+    def finish(self, variant: str, run: Path, *, begin: Callable[..., Process] = fork) -> Ended:
+        """Go on with a disturbed run to its end: it must be the one that nothing disturbed."""
+        reference = self.reference(variant)
+        ended = begin(self.train(variant, run), cwd=self.folder).end()
+        assert ended.code == 0, ended.err
+        assert_same_run(run, reference)
+        return ended
 
     def train(self, variant: str, run: Path, *more: str) -> Arguments:
         """The arguments that train a variant into a run folder, or go on with it."""
