@@ -41,6 +41,7 @@ app = typer.Typer(
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.", metavar="DEVICE")]
 RUNS = Path("runs")
 SECONDS_BETWEEN_LINES = 30
+SCORES = {"loss": "loss", "accuracy": "accuracy", "macro_f1": "macro-F1"}  # of a validation, in words
 OUT_OF_MEMORY = re.compile("OutOfMemoryError|can't allocate memory|could not create a primitive")  # torch, oneDNN
 
 
@@ -286,8 +287,9 @@ def _described(preparation: Preparation) -> Iterator[str]:
     """What will be trained on what, in a few lines."""
     dataset, config, facts = preparation.dataset, preparation.config, preparation.facts
     test = f", {len(dataset.test):,} test" if dataset.test else ""
+    more = f", {len(dataset.unlabelled.texts):,} unlabelled" if dataset.unlabelled.texts else ""
     yield (
-        f"data: {len(dataset.train):,} training, {len(dataset.validation):,} validation{test} texts, "
+        f"data: {len(dataset.train):,} training, {len(dataset.validation):,} validation{test}{more} texts, "
         f"{len(dataset.label_names)} classes"
     )
     yield (
@@ -302,7 +304,8 @@ def _described(preparation: Preparation) -> Iterator[str]:
     teachers = [encoders] if recipe.teachers else []
     teachers += ["a linear model"] if recipe.linear else []
     learnt = f", learning from {' and '.join(teachers)}" if teachers else ""
-    yield f"steps: {preparation.total_steps:,} in all; {recipe.length.epochs} epochs{learnt}"
+    pretrained = f"{recipe.pretraining.epochs} epochs of hidden words, " if recipe.pretraining else ""
+    yield f"steps: {preparation.total_steps:,} in all; {pretrained}{recipe.length.epochs} epochs{learnt}"
 
 
 def _place(stage: str, event: Stepped | Validated) -> str:
@@ -350,12 +353,12 @@ def _show_training(events: Iterator[Event], run: Path) -> None:
                         )
                 case Validated():
                     if event.is_best:
-                        scores = event.metrics
-                        bar.write(
-                            f"{_place(stage, event)}: validation loss {scores.loss:.4f}  "
-                            f"accuracy {scores.accuracy:.4f}  macro-F1 {scores.macro_f1:.4f}",
-                            file=sys.stderr,
+                        scores = "  ".join(
+                            f"{SCORES[name]} {value:.4f}"
+                            for name, value in event.verdict.scores.items()
+                            if name in SCORES
                         )
+                        bar.write(f"{_place(stage, event)}: validation {scores}", file=sys.stderr)
                     last_line = time.monotonic()
                 case Finished():
                     bar.close()

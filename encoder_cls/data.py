@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,22 +38,42 @@ class Split:
 
     def fingerprint(self) -> str:
         """A SHA-256 of all texts and labels in order: equal data, equal fingerprint."""
-        digest = hashlib.sha256(self.labels.tobytes())
-        for text in self.texts:
-            content = text.encode()
-            digest.update(len(content).to_bytes(8, "little"))  # a text may hold any separator
-            digest.update(content)
-        return digest.hexdigest()
+        return _fingerprint(self.texts, self.labels.tobytes())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unlabelled:
+    """Texts whose classes nobody knows: `texts[i]` was read at `where[i]`."""
+
+    texts: Sequence[str] = ()
+    where: Sequence[str] = ()
+
+    def fingerprint(self) -> str:
+        """As that of a split."""
+        return _fingerprint(self.texts)
+
+
+def _fingerprint(texts: Iterable[str], before: bytes = b"") -> str:
+    digest = hashlib.sha256(before)
+    for text in texts:
+        content = text.encode()
+        digest.update(len(content).to_bytes(8, "little"))  # a text may hold any separator
+        digest.update(content)
+    return digest.hexdigest()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Dataset:
-    """The splits of one classification task; class number `c` is called `label_names[c]`."""
+    """The splits of one classification task; class number `c` is called `label_names[c]`.
+
+    `unlabelled` are further texts of the kind, none where none are named.
+    """
 
     label_names: tuple[str, ...]
     train: Split
     validation: Split
     test: Split | None
+    unlabelled: Unlabelled = Unlabelled()
 
     @property
     def reported(self) -> tuple[str, Split]:
@@ -78,7 +98,9 @@ def load_dataset(config: DataConfig, *, seed: int) -> Dataset:
     test = None
     if config.test is not None:
         test = _to_split(_labelled_rows(config.test, "test", config), label_names)
-    return Dataset(label_names=label_names, train=train, validation=validation, test=test)
+    return Dataset(
+        label_names=label_names, train=train, validation=validation, test=test, unlabelled=_unlabelled(config)
+    )
 
 
 def load_split(source: str, config: DataConfig, label_names: tuple[str, ...]) -> Split:
@@ -107,6 +129,21 @@ def hold_out(split: Split, label_names: Sequence[str], *, fraction: float, seed:
             )
         held_out[members[: max(1, round(fraction * len(members)))]] = True
     return split.subset(np.flatnonzero(~held_out)), split.subset(np.flatnonzero(held_out))
+
+
+def _unlabelled(config: DataConfig) -> Unlabelled:
+    if config.unlabelled is None:
+        return Unlabelled()
+    rows = [
+        row
+        for row in read_rows(config.unlabelled, role="train", text_columns=config.text_column, label_column=None)
+        if row.text.strip()  # an empty text says nothing, and there is no label to go with it
+    ]
+    for row in rows:
+        _check_unicode(row)
+    if not rows:
+        raise DataError(f"{config.unlabelled}: no rows with a text")
+    return Unlabelled(texts=[row.text for row in rows], where=[row.where for row in rows])
 
 
 def _labelled_rows(source: str, role: str, config: DataConfig) -> list[Row]:

@@ -19,6 +19,7 @@ from urllib.parse import unquote
 from encoder_cls.errors import DataError
 
 SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet")
+TEXT_SUFFIX = ".txt"  # of files that have no labels: a text a line
 HUB_TIMEOUT = 10.0  # seconds
 
 
@@ -38,12 +39,12 @@ def read_rows(source: str, *, role: str, text_columns: Sequence[str], label_colu
         source: what `DataConfig.train` describes.
         role: train, validation or test: the split taken from a Hub data set that is named without one.
         text_columns: the columns whose texts, joined by a space, are the text.
-        label_column: the column with the class; none where the rows have no labels.
+        label_column: the column with the class; none where the rows have no labels: then files may be `.txt`, too.
 
     Raises:
         DataError: with file and line.
     """
-    for where, record in _records(source, role, columns=[*text_columns, *([label_column] if label_column else [])]):
+    for where, record in _records(source, role, text_columns, label_column):
         texts = [record[column] for column in text_columns]
         for column, text in zip(text_columns, texts, strict=True):
             if not isinstance(text, str):
@@ -66,7 +67,8 @@ def kind(value: Any) -> str:
 Record = tuple[str, dict[str, Any]]  # where it was read, and its columns
 
 
-def _records(source: str, role: str, columns: Sequence[str]) -> Iterator[Record]:
+def _records(source: str, role: str, text_columns: Sequence[str], label_column: str | None) -> Iterator[Record]:
+    columns = [*text_columns, *([label_column] if label_column else [])]
     scheme, colon, rest = source.partition(":")
     if colon and scheme == "hub":
         yield from _hub_records(rest, role, columns)
@@ -75,27 +77,29 @@ def _records(source: str, role: str, columns: Sequence[str]) -> Iterator[Record]
         source = str(Path(__file__).parent / "example" / f"{rest}.csv")
     place: Path | str = source
     reader = {".csv": _csv_records, ".tsv": _tsv_records, ".jsonl": _jsonl_records, ".parquet": _parquet_records}
+    if label_column is None:
+        reader[TEXT_SUFFIX] = _line_records
     try:
         class_folders = _class_folders(Path(source))
         if class_folders:
             yield from _text_file_records(class_folders, columns)
             return
-        for file in _data_files(source):
+        for file in _data_files(source, tuple(reader)):
             place = file
             yield from reader[file.suffix.lower()](file, columns)
     except OSError as error:
         raise DataError(f"{error.filename or place}: cannot be read: {error.strerror or error}") from None
 
 
-def _data_files(source: str) -> list[Path]:
+def _data_files(source: str, suffixes: Sequence[str]) -> list[Path]:
     path = Path(source)
     if path.is_dir():
-        files = sorted(file for file in path.iterdir() if file.suffix.lower() in SUFFIXES)
+        files = sorted(file for file in path.iterdir() if file.suffix.lower() in suffixes)
         splits = {match[0] for file in files if (match := re.match("train|val|dev|eval|test", file.name.lower()))}
         if len(splits) > 1:
             raise DataError(f"{source}: holds files of several splits ({', '.join(sorted(splits))}); name one of them")
         if not files:
-            raise DataError(f"{source}: no {', '.join(SUFFIXES)} file and no class folders with .txt files in it")
+            raise DataError(f"{source}: no {', '.join(suffixes)} file and no class folders with .txt files in it")
     elif path.exists():
         files = [path]
     else:
@@ -103,8 +107,8 @@ def _data_files(source: str) -> list[Path]:
         if not files:
             raise DataError(f"{source}: no such file or folder (paths start at the current folder, {Path.cwd()})")
     for file in files:
-        if file.suffix.lower() not in SUFFIXES:
-            raise DataError(f"{file}: cannot tell the format from the name; known: {', '.join(SUFFIXES)}")
+        if file.suffix.lower() not in suffixes:
+            raise DataError(f"{file}: cannot tell the format from the name; known: {', '.join(suffixes)}")
     return files
 
 
@@ -176,6 +180,12 @@ def _tsv_records(path: Path, columns: Sequence[str]) -> Iterator[Record]:
     lines = (line.removesuffix("\n").removesuffix("\r") for line in _text_lines(path))
     rows = ((number, line.split("\t") if line else []) for number, line in enumerate(lines, start=1))
     yield from _table_records(path, rows, columns)
+
+
+def _line_records(path: Path, columns: Sequence[str]) -> Iterator[Record]:
+    for number, line in enumerate(_text_lines(path), start=1):
+        if line.strip():
+            yield f"{path}:{number}", dict.fromkeys(columns[:1], line.rstrip("\r\n")) | dict.fromkeys(columns[1:], "")
 
 
 def _jsonl_records(path: Path, columns: Sequence[str]) -> Iterator[Record]:

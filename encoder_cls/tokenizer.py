@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple, get_args
 
@@ -62,6 +62,18 @@ class TokenizedTexts:
     def lengths(self) -> NDArray[np.int64]:
         """Tokens of each text, `[CLS]` counted."""
         return np.diff(self.offsets)
+
+    def first(self, count: int) -> TokenizedTexts:
+        """The first texts of these; the list of words stays the same."""
+        end = self.offsets[count]
+        return replace(
+            self,
+            input_ids=self.input_ids[:end],
+            words=self.words[:end],
+            offsets=self.offsets[: count + 1],
+            truncated=self.truncated[:count],
+            unknown=self.unknown[:count],
+        )
 
     @property
     def truncated_fraction(self) -> float:

@@ -17,6 +17,7 @@ from encoder_cls.recipe import (
     MUCH_SPELLING,
     MUCH_TEXT,
     PASSES,
+    Amount,
     Length,
     Recipe,
     decide,
@@ -28,7 +29,8 @@ MANY = 1000  # steps a pass: so many that no pass has to be repeated
 
 def recipe(num_tokens: int, *, num_classes: int = 2, steps_per_epoch: int = MANY, **sections: object) -> Recipe:
     config = Config.model_validate({"name": "x", "data": {"train": "x"}, **sections})
-    return decide(config, num_tokens=num_tokens, num_classes=num_classes, steps_per_epoch=steps_per_epoch)
+    amount = Amount(num_tokens, steps_per_epoch)
+    return decide(config, texts=amount, labelled=amount, num_classes=num_classes)
 
 
 def test_more_text_is_never_seen_more_often_nor_by_more_teachers():

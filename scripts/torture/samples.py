@@ -27,13 +27,15 @@ TRAIN = {"batch_size": 16, "epochs": 3, "log_every": 3, "checkpoint_every": 4, "
 
 # Different ways through the code: teachers, patience, accumulation, weights, moments of different layers.
 VARIANTS: dict[str, dict[str, Any]] = {
-    "distilled": {"distillation": {"teachers": 1, "linear": True, "epochs": 2}},
+    "distilled": {"pretrain": {"epochs": 1}, "distillation": {"teachers": 1, "linear": True, "epochs": 2}},
     "labels": {
+        "pretrain": {"epochs": 0},
         "distillation": {"teachers": 0, "linear": False},
         "model": {"norm": "post", "positions": "learned", "activation": "relu"},
         "train": {"epochs": 6, "patience": 2, "accumulation_steps": 2, "class_weights": "balanced"},
     },
     "encoders": {
+        "pretrain": {"epochs": 0},
         "distillation": {"teachers": 2, "linear": False, "epochs": 1},
         "train": {"validate_every": 3, "keep_checkpoints": 1, "checkpoint_every": None, "monitor": "macro_f1"},
     },
