@@ -304,12 +304,13 @@ def _described(preparation: Preparation) -> Iterator[str]:
     teachers = [encoders] if recipe.teachers else []
     teachers += ["a linear model"] if recipe.linear else []
     learnt = f", learning from {' and '.join(teachers)}" if teachers else ""
-    pretrained = f"{recipe.pretraining.epochs} epochs of hidden words, " if recipe.pretraining else ""
+    passes = recipe.pretraining.epochs if recipe.pretraining else 0
+    pretrained = f"{passes} epoch{'s' * (passes > 1)} of guessing hidden words, " if passes else ""
     yield f"steps: {preparation.total_steps:,} in all; {pretrained}{recipe.length.epochs} epochs{learnt}"
 
 
 def _place(stage: str, event: Stepped | Validated) -> str:
-    return f"{stage:9}  epoch {event.epoch:5.1f}  step {event.step:6d}"
+    return f"{stage:11}  epoch {event.epoch:5.1f}  step {event.step:6d}"
 
 
 def _show_training(events: Iterator[Event], run: Path) -> None:

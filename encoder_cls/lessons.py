@@ -119,7 +119,7 @@ class WordLessons:
 
     def at(self, step: int) -> list[Lesson]:
         """See `Lessons`."""
-        texts = self._preparation.texts
+        texts = self._stage.texts
         return [self._lesson(pad(texts, indices).to(self._device)) for indices in self._stage.batches(step)]
 
     def validate(self, model: EncoderClassifier, after_batch: Callable[[], None]) -> Verdict | None:
@@ -197,7 +197,7 @@ class LabelLessons:
 
     def _lesson(self, indices: Indices) -> ClassLesson:
         config, dataset = self._preparation.config.train, self._preparation.dataset
-        batch = pad(self._preparation.texts, indices).to(self._device)
+        batch = pad(self._stage.texts, indices).to(self._device)
         dropped = drop_words(batch.input_ids, fraction=config.word_dropout)
         labels = torch.from_numpy(dataset.train.labels[indices]).to(self._device)
         classes, smoothing = len(dataset.label_names), config.label_smoothing
@@ -246,7 +246,7 @@ class TeacherLessons:
         return _judge(self._preparation, model, after_batch, teachers=self._teachers)
 
     def _lesson(self, indices: Indices, random: np.random.Generator) -> ClassLesson:
-        texts = self._preparation.texts
+        texts = self._stage.texts
         places, lengths = vary(texts, indices, random)
         batch = gather(texts, places, lengths).to(self._device)
         with torch.autocast(self._device.type, self._precision, enabled=self._precision != torch.float32):

@@ -29,6 +29,7 @@ class Stage:
         seed: of its first weights, its batches and its dropout.
         length: how long it is.
         learns_from: hidden `words`, `labels`, or what `teachers` make of varied texts.
+        texts: from which it learns.
         schedule: the batches of all epochs.
         accumulation_steps: batches of an optimizer step.
     """
@@ -37,6 +38,7 @@ class Stage:
     seed: int
     length: Length
     learns_from: Literal["words", "labels", "teachers"]
+    texts: TokenizedTexts
     schedule: BatchSchedule
     accumulation_steps: int
 
@@ -126,11 +128,12 @@ class Preparation:
     @cached_property
     def facts(self) -> dict[str, float]:
         """What the data looks like to the model: fractions of texts cut, of tokens unknown, of padding."""
-        lengths, schedule = self.train_texts.lengths, self.stages[-1].schedule
+        texts, schedule = self.stages[-1].texts, self.stages[-1].schedule
+        lengths = texts.lengths
         batches = [schedule.indices(i) for i in range(schedule.batches_per_epoch)]
         padded = sum(lengths[batch].max() * len(batch) for batch in batches)
         return {
-            "truncated_fraction": self.train_texts.truncated_fraction,
+            "truncated_fraction": texts.truncated_fraction,
             "unknown_fraction": self.validation_texts.unknown_fraction,
             "padding_fraction": float(1 - lengths.sum() / padded),
         }
@@ -140,14 +143,14 @@ class Preparation:
     ) -> Stage:
         # The model's own seed is the config's; those of its teachers are far from those that a person would try.
         seed = self.config.seed if number == 0 else mixed_seed(self.config.seed, number)
+        texts = self.train_texts if learns_from == "labels" else self.texts
         return Stage(
             name=name,
             seed=seed,
             length=length,
             learns_from=learns_from,
-            schedule=_schedule(
-                self.train_texts if learns_from == "labels" else self.texts, self.config.train, seed=seed
-            ),
+            texts=texts,
+            schedule=_schedule(texts, self.config.train, seed=seed),
             accumulation_steps=self.config.train.accumulation_steps,
         )
 

@@ -443,6 +443,45 @@ def test_the_teachers_are_asked_in_a_last_validation_that_a_signal_cut_short(tmp
     assert weights_hash(tmp_path / "stopped") == weights_hash(tmp_path / "straight")
 
 
+def test_unlabelled_texts_are_learnt_from(tmp_path):
+    """Their words are known, all but teachers pass over them, who see labels alone; others are refused."""
+    more = tmp_path / "more.txt"
+    more.write_text("".join(f"w{i} violet {COLOURS[i % 3]}\n" for i in range(24)))
+    config = make_config(tmp_path, pretrain={"epochs": 1}, distillation=DISTILLED | {"teachers": 1})
+    config = config.model_copy(update={"data": config.data.model_copy(update={"unlabelled": str(more)})})
+    preparation = prepare(config)
+    assert preparation.tokenizer.token_to_id("violet")
+    steps = {stage.name: stage.steps_per_epoch for stage in preparation.stages}
+    assert steps == {"pretraining": 9, "teacher 1": 6, "model": 9}
+    assert (preparation.where(47).rpartition("/")[2], preparation.where(48)) == ("train.csv:60", f"{more}:1")
+    run_all(config, tmp_path / "straight")
+    with pytest.raises(StoppedError):
+        run_all(config, tmp_path / "stopped", stop_signal=stop_after(5))
+    run_all(config, tmp_path / "stopped", resume=True)
+    assert result(tmp_path / "stopped") == result(tmp_path / "straight")
+    (tmp_path / "straight" / "model" / "README.md").unlink()
+    more.write_text("other words\n")
+    with pytest.raises(ConfigError, match="unlabelled texts have changed"):
+        run_all(config, tmp_path / "straight", resume=True)
+
+
+def test_pretraining_keeps_to_a_limit_of_time(tmp_path, monkeypatch):
+    """Its first steps tell how many there is time for; a run that goes on keeps to that, however fast it is then."""
+    seconds = [0.5]
+    clock = iter(range(10**9))
+    monkeypatch.setattr(train_module.time, "perf_counter", lambda: next(clock) * seconds[0])
+    config = make_config(tmp_path, pretrain={"epochs": 10, "time_budget": 0.25}, patience=1, checkpoint_every=1)
+    with pytest.raises(StoppedError):
+        run_all(config, tmp_path / "run", stop_signal=stop_after(28))
+    state = load_newest(tmp_path / "run" / "checkpoints")[0].state
+    assert (state.stage, state.stage_steps) == (0, 30)  # 15 s, at half a second a step, of 60 steps
+    seconds[0] = 0.001
+    events = run_all(config, tmp_path / "run", resume=True)
+    validated = [event.step for event in events if isinstance(event, Validated) and event.stage.name == "pretraining"]
+    assert validated[-1] == 30
+    assert events[-1].report.metrics.num_examples == 12
+
+
 def test_what_the_disk_cannot_hold_is_not_begun(tmp_path, monkeypatch):
     """Before the first step, with what is free and what is needed; what a resumed run has already counts."""
     config = make_config(tmp_path)
