@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from encoder_cls.model import Spelling
+from encoder_cls.ngrams import flat_places
 from encoder_cls.tokenizer import CLS_ID, PAD_ID, UNK_ID, TokenizedTexts
 
 Indices = NDArray[np.int64]
@@ -105,7 +106,8 @@ class Batch(NamedTuple):
 
 def pad(texts: TokenizedTexts, indices: Indices) -> Batch:
     """Some texts as one batch, (B, T) with T the longest of them."""
-    return gather(texts, _places(texts, indices), texts.lengths[indices])
+    lengths = texts.lengths[indices]
+    return gather(texts, flat_places(texts.offsets[indices], lengths), lengths)
 
 
 def gather(texts: TokenizedTexts, places: Indices, lengths: Indices) -> Batch:
@@ -129,7 +131,7 @@ def vary(texts: TokenizedTexts, indices: Indices, random: np.random.Generator) -
     teacher to say.
     """
     pieces: list[Indices] = []
-    all_words = _places(texts, indices)
+    all_words = flat_places(texts.offsets[indices], texts.lengths[indices])
     all_words = all_words[texts.input_ids[all_words] != CLS_ID]
     longest = int(texts.lengths[indices].max())
     kinds = random.choice(list(VARIANTS), size=len(indices), p=list(VARIANTS.values()))
@@ -150,15 +152,6 @@ def vary(texts: TokenizedTexts, indices: Indices, random: np.random.Generator) -
                 words = np.where(is_swapped, random.choice(all_words, len(words)), words)
         pieces.append(np.concatenate([[first], words]))  # [CLS] stays first
     return np.concatenate(pieces), np.array([len(piece) for piece in pieces])
-
-
-def _places(texts: TokenizedTexts, indices: Indices) -> Indices:
-    """Where the tokens of some texts are, one text after the other."""
-    lengths = texts.lengths[indices]
-    places: Indices = np.arange(lengths.sum()) + np.repeat(
-        texts.offsets[indices] - np.cumsum(lengths) + lengths, lengths
-    )
-    return places
 
 
 def _part(words: Indices, random: np.random.Generator) -> Indices:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from encoder_cls.ngrams import LONGEST_WORD, Spellings, spell
+from encoder_cls.ngrams import LONGEST_WORD, Spellings, flat_places, spell
 
 WORDS = ["cat", "", "a", "naïve", "", "🙂", "x" * 99, "日本"]
 
@@ -84,3 +84,13 @@ def test_taking_words_is_spelling_them(places, kind):
     assert taken.ngrams.tolist() == expected.ngrams.tolist()
     assert taken.offsets.tolist() == expected.offsets.tolist()
     assert taken.ngrams.dtype == taken.offsets.dtype == np.int64
+
+
+@pytest.mark.parametrize(
+    ("starts", "lengths", "places"),
+    [([], [], []), ([7], [0], []), ([5, 0, 9, 5], [2, 3, 0, 1], [5, 6, 0, 1, 2, 5])],
+)
+def test_the_places_of_pieces_follow_each_other(starts, lengths, places):
+    """In any order, pieces of no length and pieces that overlap among them."""
+    found = flat_places(np.array(starts, dtype=np.int64), np.array(lengths, dtype=np.int64))
+    assert found.tolist() == places
