@@ -47,9 +47,11 @@ class BatchSchedule:
 
     def __init__(self, lengths: NDArray[np.int64], *, batch_size: int, batch_tokens: int, seed: int) -> None:
         self._seed = seed
-        self._rounded = _round_up(lengths)
+        longest = int(lengths.max(initial=0))
+        # Of the smallest type: sorting eight bits a text takes a tenth of the time and an eighth of the memory.
+        self._rounded = _round_up(np.arange(longest + 1)).astype(np.min_scalar_type(2 * longest))[lengths]
         self._cuts = cut(np.sort(self._rounded), batch_size=batch_size, batch_tokens=batch_tokens)
-        self._epoch = lru_cache(maxsize=2)(self._shuffled_epoch)  # one epoch is needed many times in a row
+        self._epoch = lru_cache(maxsize=1)(self._shuffled_epoch)  # one epoch is needed many times in a row
 
     @property
     def batches_per_epoch(self) -> int:
@@ -59,14 +61,16 @@ class BatchSchedule:
     def indices(self, batch: int) -> Indices:
         """The texts of batch number `batch`, counted from 0 at the start of training."""
         epoch, place = divmod(batch, self.batches_per_epoch)
-        return self._epoch(epoch)[place]
+        in_order, order = self._epoch(epoch)
+        first, last = self._cuts[order[place] : order[place] + 2]
+        return in_order[first:last].astype(np.int64)
 
-    def _shuffled_epoch(self, epoch: int) -> list[Indices]:
+    def _shuffled_epoch(self, epoch: int) -> tuple[NDArray[np.int32], Indices]:
+        """The texts in order of their lengths, and the order of the batches."""
         random = np.random.default_rng([self._seed, epoch])
-        shuffled = random.permutation(len(self._rounded))
+        shuffled = random.permutation(np.arange(len(self._rounded), dtype=np.int32))
         in_order = shuffled[np.argsort(self._rounded[shuffled], kind="stable")]
-        batches = np.split(in_order, self._cuts[1:-1])
-        return [batches[place] for place in random.permutation(len(batches))]
+        return in_order, random.permutation(self.batches_per_epoch)
 
 
 def by_length(lengths: NDArray[np.int64], *, batch_tokens: int) -> list[Indices]:
@@ -114,12 +118,12 @@ def gather(texts: TokenizedTexts, places: Indices, lengths: Indices) -> Batch:
     """A batch of any tokens of some texts: the first `lengths[0]` of `places` make its first sequence, and so on."""
     mask = np.arange(lengths.max()) < lengths[:, None]
     input_ids = np.full(mask.shape, PAD_ID, dtype=np.int64)
-    input_ids[mask] = texts.input_ids[places]
     distinct, rows = np.unique(texts.words[places], return_inverse=True)
+    input_ids[mask] = texts.word_ids[distinct][rows]
     words = np.zeros(mask.shape, dtype=np.int64)
     words[mask] = rows
     spellings = texts.spellings.take(distinct)
-    spelling = Spelling(*map(torch.from_numpy, (words, spellings.ngrams, spellings.offsets)))
+    spelling = Spelling(*map(torch.from_numpy, (words, spellings.ngrams.astype(np.int64), spellings.offsets)))
     return Batch(torch.from_numpy(input_ids), torch.from_numpy(mask), spelling)
 
 
@@ -132,7 +136,7 @@ def vary(texts: TokenizedTexts, indices: Indices, random: np.random.Generator) -
     """
     pieces: list[Indices] = []
     all_words = flat_places(texts.offsets[indices], texts.lengths[indices])
-    all_words = all_words[texts.input_ids[all_words] != CLS_ID]
+    all_words = all_words[texts.input_ids(all_words) != CLS_ID]
     longest = int(texts.lengths[indices].max())
     kinds = random.choice(list(VARIANTS), size=len(indices), p=list(VARIANTS.values()))
     for index, kind in zip(indices, kinds, strict=True):

@@ -41,7 +41,7 @@ class LinearClassifier:
         self, texts: TokenizedTexts, labels: NDArray[np.int64], *, num_classes: int, char_ngrams: bool
     ) -> None:
         self._blocks = [_Block(_word_counts)] + ([_Block(_char_counts)] if char_ngrams else [])
-        places, lengths = np.arange(len(texts.input_ids)), texts.lengths
+        places, lengths = np.arange(len(texts.words)), texts.lengths
         features = sp.hstack([block.fit(texts, places, lengths) for block in self._blocks], format="csr")
         weights, biases = [], []
         present = features > 0
@@ -93,7 +93,7 @@ class _Block:
 
 def _word_counts(texts: TokenizedTexts, places: Indices, lengths: Indices) -> sp.csr_matrix:
     """A block of columns for words, and one for the hashed pairs of each distance."""
-    ids = texts.input_ids[places].astype(np.int64)
+    ids = texts.input_ids(places).astype(np.int64)
     rows = np.repeat(np.arange(len(lengths)), lengths)
     place = np.arange(len(ids)) - np.repeat(np.cumsum(lengths) - lengths, lengths)  # in its text; 0 is [CLS]
     blocks = [(ids, place > 0)]  # without [CLS], which every text has
@@ -111,7 +111,7 @@ def _char_counts(texts: TokenizedTexts, places: Indices, lengths: Indices) -> sp
     ends = np.concatenate([[0], np.cumsum(lengths)])
     distinct, words = np.unique(texts.words[places], return_inverse=True)
     spellings = texts.spellings.take(distinct)
-    hashes, ngrams = np.unique(spellings.ngrams % HASHES, return_inverse=True)
+    hashes, ngrams = np.unique(spellings.ngrams.astype(np.int64) % HASHES, return_inverse=True)
     spelt = sp.csr_matrix(
         (np.ones(len(ngrams), dtype=np.float32), ngrams, spellings.offsets), shape=(len(distinct), len(hashes))
     )

@@ -24,11 +24,11 @@ class Spellings:
     """The n-grams of many words, one after the other.
 
     Attributes:
-        ngrams: hashes of 32 bits; word `i` has `ngrams[offsets[i]:offsets[i + 1]]`, possibly none.
+        ngrams: hashes; word `i` has `ngrams[offsets[i]:offsets[i + 1]]`, possibly none.
         offsets: `words + 1` places in `ngrams`.
     """
 
-    ngrams: NDArray[np.int64]
+    ngrams: NDArray[np.uint32]
     offsets: NDArray[np.int64]
 
     def __len__(self) -> int:
@@ -61,4 +61,4 @@ def spell(words: Sequence[str]) -> Spellings:
                 for start in range(len(marked) - length + 1)
             ]
         offsets.append(len(ngrams))
-    return Spellings(ngrams=np.array(ngrams, dtype=np.int64), offsets=np.array(offsets, dtype=np.int64))
+    return Spellings(ngrams=np.array(ngrams, dtype=np.uint32), offsets=np.array(offsets, dtype=np.int64))

@@ -104,7 +104,7 @@ class Preparation:
     def facts(self) -> dict[str, float]:
         """What the data looks like to the model: fractions of texts cut, of tokens unknown, of padding."""
         lengths, schedule = self.train_texts.lengths, self.stages[-1].schedule
-        batches = [schedule.indices(i) for i in range(schedule.batches_per_epoch)]
+        batches = (schedule.indices(i) for i in range(schedule.batches_per_epoch))
         padded = sum(lengths[batch].max() * len(batch) for batch in batches)
         return {
             "truncated_fraction": self.train_texts.truncated_fraction,
@@ -154,7 +154,7 @@ def prepare(config: Config) -> Preparation:
     batches = _schedule(train_texts, config.train, seed=config.seed).batches_per_epoch
     recipe = decide(
         config,
-        num_tokens=len(train_texts.input_ids),
+        num_tokens=len(train_texts.words),
         num_classes=len(dataset.label_names),
         steps_per_epoch=math.ceil(batches / config.train.accumulation_steps),
     )

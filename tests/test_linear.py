@@ -48,7 +48,7 @@ def read(tokenizer: Tokenizer, texts) -> TokenizedTexts:
 
 
 def margins(classifier: LinearClassifier, texts: TokenizedTexts) -> NDArray[np.float32]:
-    return classifier.margins(texts, np.arange(len(texts.input_ids)), texts.lengths)
+    return classifier.margins(texts, np.arange(len(texts.words)), texts.lengths)
 
 
 @functools.cache
@@ -209,7 +209,7 @@ def test_a_sequence_of_any_words_has_the_margins_of_the_same_text(data, char_ngr
     tokenizer, classifier = trained(3, char_ngrams)
     source = [text for text in (*corpus(3)[0][:12], "zzzz ba yyyy") if text]
     texts = read(tokenizer, source)
-    words = [place for place in range(len(texts.input_ids)) if place not in texts.offsets]
+    words = [place for place in range(len(texts.words)) if place not in texts.offsets]
     pieces = data.draw(st.lists(st.lists(st.sampled_from(words), max_size=8), min_size=1, max_size=5))
     cls = [int(data.draw(st.sampled_from(list(texts.offsets[:-1])))) for _ in pieces]
     written = " ".join(source).split()
