@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from encoder_cls.errors import EncoderClsError
 
-MOST_PENDING = 1 << 22  # bytes of an array that wait in memory to be written at once
+MOST_PENDING = 1 << 20  # bytes of an array that wait in memory to be written at once
 CHUNK = 1024  # texts read at once
 
 Number = TypeVar("Number", bound=np.generic)

@@ -17,6 +17,7 @@ FEWEST_STEPS, FEWEST_LABEL_STEPS = 1400, 300  # where a pass is a few steps, mor
 MUCH_TEXT = 1_000_000  # tokens from which two teachers have to do
 MUCH_SPELLING = 3_000_000  # tokens from which the linear teacher looks at words only: memory
 MOST_LINEAR_WORK = 200_000_000  # tokens times classes from which there is no linear teacher: minutes
+MOST_LINEAR_TEXT = 12_000_000  # tokens from which there is none either: memory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +62,7 @@ def decide(config: Config, *, num_tokens: int, num_classes: int, steps_per_epoch
     chosen = config.distillation
     root = math.sqrt(num_tokens)
     teachers = (2 if num_tokens > MUCH_TEXT else 3) if chosen.teachers == "auto" else chosen.teachers
-    linear = chosen.linear and num_tokens * num_classes <= MOST_LINEAR_WORK
+    linear = chosen.linear and num_tokens <= MOST_LINEAR_TEXT and num_tokens * num_classes <= MOST_LINEAR_WORK
     by_labels = _length(2_750 / root, LABEL_PASSES, fewest_steps=FEWEST_LABEL_STEPS, steps_per_epoch=steps_per_epoch)
     by_teachers = _length(15_000 / root, PASSES, fewest_steps=FEWEST_STEPS, steps_per_epoch=steps_per_epoch)
     length = by_teachers if teachers or linear else by_labels

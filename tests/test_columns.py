@@ -20,7 +20,7 @@ from encoder_cls.errors import EncoderClsError
 TEXTS = ["", "a", "naïve 🙂", "", "two\nlines", "\0", "last"]
 
 
-@pytest.fixture(params=[1 << 22, 5], ids=["memory", "file"], autouse=True)
+@pytest.fixture(params=[1 << 20, 5], ids=["memory", "file"], autouse=True)
 def most_pending(request, tmp_path, monkeypatch) -> int:
     """With the second, nearly each part is written."""
     monkeypatch.setattr(columns, "MOST_PENDING", request.param)

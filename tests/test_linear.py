@@ -14,6 +14,7 @@ from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
 from sklearn.svm import LinearSVC
 from tokenizers import Tokenizer
 
+from encoder_cls import linear
 from encoder_cls.config import TokenizerConfig
 from encoder_cls.linear import TRUST, LinearClassifier
 from encoder_cls.tokenizer import TokenizedTexts, tokenize, train_tokenizer
@@ -106,8 +107,9 @@ class Reference:
 @pytest.mark.parametrize("char_ngrams", [False, True], ids=["words", "letters"])
 @pytest.mark.parametrize("num_classes", [2, 4])
 @pytest.mark.parametrize("max_vocab_size", [30_000, 30], ids=["all known", "many unknown"])
-def test_margins_are_those_of_a_plain_nb_svm(num_classes, char_ngrams, max_vocab_size):
+def test_margins_are_those_of_a_plain_nb_svm(monkeypatch, num_classes, char_ngrams, max_vocab_size):
     """Counts, TF-IDF, ratios and margins written out with scikit-learn, on texts seen and unseen."""
+    monkeypatch.setattr(linear, "CHUNK", 7)
     texts, labels = corpus(num_classes)
     tokenizer = tokenizer_of(texts, max_vocab_size)
     options = {"num_classes": num_classes, "char_ngrams": char_ngrams}
