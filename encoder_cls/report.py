@@ -222,13 +222,14 @@ def _threshold_figure(confidence: NDArray[np.float64], correct: NDArray[np.bool_
     from matplotlib.figure import Figure
 
     thresholds = np.linspace(0, 1, 101)
-    answered = confidence >= thresholds[:, None]
-    num_answered = answered.sum(axis=1)
-    right = np.where(num_answered > 0, (answered & correct).sum(axis=1) / np.maximum(1, num_answered), np.nan)
+    num_answered, num_right = (
+        len(part) - np.searchsorted(np.sort(part), thresholds) for part in (confidence, confidence[correct])
+    )
+    right = np.where(num_answered > 0, num_right / np.maximum(1, num_answered), np.nan)
     figure = Figure(figsize=(4, 4), dpi=100, layout="constrained")
     axes = figure.subplots()
     axes.plot(thresholds, right, label="right, of those answered")
-    axes.plot(thresholds, answered.mean(axis=1), label="answered")
+    axes.plot(thresholds, num_answered / len(confidence), label="answered")
     if suggested is not None:
         axes.axvline(suggested, color="0.5", linewidth=1, linestyle="--", label=f"suggested: {suggested:.2f}")
     axes.set(xlabel="threshold", xlim=(0, 1), ylim=(0, 1.02))
