@@ -260,7 +260,7 @@ def _write_lines(chunks: Iterator[list[str]], output: Path | None) -> None:
         return
     from encoder_cls.storage import write_file
 
-    write_file(output, "".join(f"{line}\n" for lines in chunks for line in lines).encode())
+    write_file(output, (f"{line}\n".encode() for lines in chunks for line in lines))
 
 
 @contextmanager

@@ -68,7 +68,7 @@ class Teachers:
         by_encoders = np.mean(opinions, axis=0) if opinions else np.zeros(())
         by_linear = np.zeros(())
         if linear:
-            margins = linear.margins(validation, np.arange(len(validation.input_ids)), validation.lengths)
+            margins = linear.margins(validation, np.arange(len(validation.words)), validation.lengths)
             self._temperature = fit_temperature(margins, labels)
             by_linear = softmax(margins / self._temperature)
             if encoders:

@@ -81,7 +81,7 @@ def attention_maps(classifier: Classifier, text: str) -> AttentionMaps:
 def _explain(classifier: Classifier, text: str, label: int, *, batch_tokens: int) -> list[WordWeight]:
     tokenized = classifier.tokenize([text])
     words = _words(token_spans(classifier.tokenizer, text, max_seq_len=classifier.config.max_seq_len))
-    num_tokens = len(tokenized.input_ids)
+    num_tokens = len(tokenized.words)
     kept = np.ones((1 + len(words), num_tokens), dtype=bool)  # row 0: the whole text
     for row, word in enumerate(words, start=1):
         kept[row, 1 + word.first : 1 + word.last + 1] = False  # [CLS] is token 0

@@ -12,6 +12,7 @@ import torch
 from tokenizers import Tokenizer
 
 from encoder_cls.batching import BatchSchedule, Indices
+from encoder_cls.columns import Joined
 from encoder_cls.config import Config, TrainConfig
 from encoder_cls.data import Dataset, load_dataset
 from encoder_cls.errors import ConfigError
@@ -130,7 +131,7 @@ class Preparation:
         """What the data looks like to the model: fractions of texts cut, of tokens unknown, of padding."""
         texts, schedule = self.stages[-1].texts, self.stages[-1].schedule
         lengths = texts.lengths
-        batches = [schedule.indices(i) for i in range(schedule.batches_per_epoch)]
+        batches = (schedule.indices(i) for i in range(schedule.batches_per_epoch))
         padded = sum(lengths[batch].max() * len(batch) for batch in batches)
         return {
             "truncated_fraction": texts.truncated_fraction,
@@ -161,7 +162,7 @@ def _schedule(texts: TokenizedTexts, config: TrainConfig, *, seed: int) -> Batch
 
 def _amount(texts: TokenizedTexts, config: Config) -> Amount:
     batches = _schedule(texts, config.train, seed=config.seed).batches_per_epoch
-    return Amount(len(texts.input_ids), math.ceil(batches / config.train.accumulation_steps))
+    return Amount(len(texts.words), math.ceil(batches / config.train.accumulation_steps))
 
 
 def mixed_seed(*numbers: int) -> int:
@@ -181,7 +182,7 @@ def prepare(config: Config) -> Preparation:
     unknown = sorted(weights.keys() - set(dataset.label_names)) if isinstance(weights, dict) else []
     if unknown:
         raise ConfigError(f"train.class_weights: no class is called {unknown[0]!r}")
-    given = [*dataset.train.texts, *dataset.unlabelled.texts]
+    given = Joined(dataset.train.texts, dataset.unlabelled.texts)
     tokenizer = train_tokenizer(given, config.tokenizer)
     texts, validation_texts = (
         tokenize(tokenizer, some, max_seq_len=config.model.max_seq_len) for some in (given, dataset.validation.texts)

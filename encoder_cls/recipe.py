@@ -19,6 +19,7 @@ FEWEST_STEPS, FEWEST_LABEL_STEPS = 1400, 300  # where a pass is a few steps, mor
 MUCH_TEXT = 1_000_000  # tokens from which two teachers have to do
 MUCH_SPELLING = 3_000_000  # tokens from which the linear teacher looks at words only: memory
 MOST_LINEAR_WORK = 200_000_000  # tokens times classes from which there is no linear teacher: minutes
+MOST_LINEAR_TEXT = 12_000_000  # tokens from which there is none either: memory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +84,7 @@ def decide(config: Config, *, texts: Amount, labelled: Amount, num_classes: int)
     """
     chosen = config.distillation
     teachers = (2 if labelled.tokens > MUCH_TEXT else 3) if chosen.teachers == "auto" else chosen.teachers
-    linear = chosen.linear and labelled.tokens * num_classes <= MOST_LINEAR_WORK
+    linear = chosen.linear and labelled.tokens <= MOST_LINEAR_TEXT and labelled.tokens * num_classes <= MOST_LINEAR_WORK
     by_labels = _length(2_750, labelled, LABEL_PASSES, FEWEST_LABEL_STEPS)
     by_teachers = _length(15_000, texts, PASSES, FEWEST_STEPS)
     by_words = _length(7_500, texts, WORD_PASSES, 1)

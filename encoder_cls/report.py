@@ -60,7 +60,8 @@ class Report:
         split: what was scored: `test`, `validation` or a file.
         label_names: the classes in the order of the confusion matrix.
         metrics: of the classifier.
-        linear_reference: accuracy and macro_f1 of the linear model; none where its training texts are gone.
+        linear_reference: accuracy and macro_f1 of the linear model, and of how many texts of how many it has learnt
+            (`texts`, `of_texts`); none where its training texts are gone.
         suggested_threshold: the lowest probability from which answers are right `WANTED_ACCURACY` of the time.
         worst_errors: the most confident mistakes, worst first.
         truncated_fraction: the part of the texts that was cut.
@@ -75,6 +76,14 @@ class Report:
     worst_errors: list[WrongExample]
     truncated_fraction: float
     unknown_fraction: float
+
+    @property
+    def reference_note(self) -> str:
+        """Of how many of the training texts the linear model has learnt, where not of all."""
+        reference = self.linear_reference
+        if reference is None or reference["texts"] == reference["of_texts"]:
+            return ""
+        return f", trained on {reference['texts']:,} of {reference['of_texts']:,} texts"
 
     def to_dict(self) -> dict[str, Any]:
         """The report as JSON values; the metrics are at the top level."""
@@ -102,7 +111,7 @@ def write_report(folder: Path, report: Report, split: Split, logits: Logits) -> 
     Raises:
         EncoderClsError: the disk refuses.
     """
-    write_file(folder / "predictions.jsonl", "".join(_prediction_lines(split, logits, report.label_names)).encode())
+    write_file(folder / "predictions.jsonl", _prediction_lines(split, logits, report.label_names))
     write_file(folder / "confusion_matrix.png", confusion_picture(report.metrics.confusion_matrix, report.label_names))
     write_file(folder / "report.html", report_page(report, split, logits).encode())
     write_file(folder / "report.json", to_json(report.to_dict()))
@@ -213,13 +222,14 @@ def _threshold_figure(confidence: NDArray[np.float64], correct: NDArray[np.bool_
     from matplotlib.figure import Figure
 
     thresholds = np.linspace(0, 1, 101)
-    answered = confidence >= thresholds[:, None]
-    num_answered = answered.sum(axis=1)
-    right = np.where(num_answered > 0, (answered & correct).sum(axis=1) / np.maximum(1, num_answered), np.nan)
+    num_answered, num_right = (
+        len(part) - np.searchsorted(np.sort(part), thresholds) for part in (confidence, confidence[correct])
+    )
+    right = np.where(num_answered > 0, num_right / np.maximum(1, num_answered), np.nan)
     figure = Figure(figsize=(4, 4), dpi=100, layout="constrained")
     axes = figure.subplots()
     axes.plot(thresholds, right, label="right, of those answered")
-    axes.plot(thresholds, answered.mean(axis=1), label="answered")
+    axes.plot(thresholds, num_answered / len(confidence), label="answered")
     if suggested is not None:
         axes.axvline(suggested, color="0.5", linewidth=1, linestyle="--", label=f"suggested: {suggested:.2f}")
     axes.set(xlabel="threshold", xlim=(0, 1), ylim=(0, 1.02))
@@ -303,14 +313,14 @@ def _reference_lines(report: Report) -> Iterator[str]:
         yield "  linear reference: none (the training texts cannot be read)"
         return
     yield (
-        f"  linear reference (TF-IDF, linear SVM): accuracy {reference['accuracy']:.4f}   "
+        f"  linear reference (TF-IDF, linear SVM{report.reference_note}): accuracy {reference['accuracy']:.4f}   "
         f"macro-F1 {reference['macro_f1']:.4f}"
     )
     if reference["accuracy"] > report.metrics.accuracy:
         yield "  the linear model is more accurate here: prefer it, or give the encoder more text or more epochs"
 
 
-def _prediction_lines(split: Split, logits: Logits, label_names: Sequence[str]) -> Iterator[str]:
+def _prediction_lines(split: Split, logits: Logits, label_names: Sequence[str]) -> Iterator[bytes]:
     for text, where, label, row in zip(split.texts, split.where, split.labels, softmax(logits), strict=True):
         record = {
             "where": where,
@@ -319,4 +329,4 @@ def _prediction_lines(split: Split, logits: Logits, label_names: Sequence[str]) 
             "prediction": label_names[row.argmax()],
             "probability": float(row.max()),
         }
-        yield json.dumps(record, ensure_ascii=False) + "\n"
+        yield (json.dumps(record, ensure_ascii=False) + "\n").encode()

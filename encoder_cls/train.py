@@ -475,7 +475,7 @@ def _model_card(preparation: Preparation, report: Report, best_step: int) -> str
     dataset, config, metrics = preparation.dataset, preparation.config, report.metrics
     classes = ", ".join(f"`{name}`" for name in dataset.label_names)
     reference = report.linear_reference
-    against = f" (a linear model on TF-IDF: {reference['accuracy']:.4f})" if reference else ""
+    against = f" (a linear model on TF-IDF{report.reference_note}: {reference['accuracy']:.4f})" if reference else ""
     return f"""# {config.name}
 
 A Transformer-encoder text classifier, trained from scratch with encoder-cls.

@@ -24,7 +24,7 @@ class Witnesses:
 
     def probabilities(self, batch, texts, places, lengths) -> torch.Tensor:
         ids = batch.input_ids[batch.attention_mask].numpy()
-        assert ((texts.input_ids[places] == ids) | (ids == UNK_ID)).all()
+        assert ((texts.input_ids(places) == ids) | (ids == UNK_ID)).all()
         assert (lengths == batch.attention_mask.sum(dim=1).numpy()).all()
         self.asked.append(batch.input_ids)
         return torch.from_numpy(lengths)[:, None] * torch.tensor([0.5, 0.3, 0.2])
