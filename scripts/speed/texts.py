@@ -126,7 +126,7 @@ def load_corpus(folder: Path | None, kind: Kind, *, most_texts: int) -> Corpus:
 def made_up(kind: Kind, *, number: int, vocabulary: int = MADE_UP_WORDS, sigma: float = LENGTH_SIGMA) -> Dataset:
     """Random texts: log-normal lengths, words by Zipf's law, labels by chance; each class occurs."""
     random = np.random.default_rng(0)
-    lengths = np.maximum(1, np.exp(random.normal(np.log(kind.words), sigma, number + BATCH_SIZE)).astype(int))
+    lengths = np.maximum(1, np.exp(random.normal(np.log(kind.words), sigma, number + BATCH_SIZE)).round().astype(int))
     weights = np.arange(1, vocabulary + 1) ** -ZIPF
     numbers = random.choice(vocabulary, size=int(lengths.sum()), p=weights / weights.sum())
     words = [_word(i) for i in range(vocabulary)]

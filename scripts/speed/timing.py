@@ -67,7 +67,7 @@ def best_product(precision: str, shapes: Sequence[tuple[int, int, int]], seconds
         out = torch.empty(m, n, dtype=PRECISIONS[precision])
         torch.mm(left, right, out=out)
         began, done, elapsed = time.perf_counter(), 0, 0.0
-        while elapsed < seconds:
+        while not done or elapsed < seconds:
             torch.mm(left, right, out=out)
             done += 1
             elapsed = time.perf_counter() - began
