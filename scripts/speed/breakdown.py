@@ -24,6 +24,7 @@ from speed.plan import Plan
 from speed.sizes import PLAIN, Size
 from speed.texts import Kind
 
+PASSES = 2  # over the texts of a cell, after one that warms up
 SECTIONS = ("batching", "forward", "loss, backward, clipping", "optimizers", "logging, bookkeeping")
 OUTSIDE = {"batching", "logging, bookkeeping"}  # of the model
 VARIANTS = {
@@ -73,7 +74,7 @@ def measure(plan: Plan, size: Size, kind: Kind) -> dict[str, Any]:
             try:
                 ours.skip_teachers()
                 ours()
-                found[name] = {"sections": sections(ours, passes=plan.rounds), "operations": operations(ours)}
+                found[name] = {"sections": sections(ours, passes=PASSES), "operations": operations(ours)}
             finally:
                 ours.close()
     return found

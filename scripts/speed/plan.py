@@ -34,7 +34,7 @@ class Plan:
     kinds: Sequence[Kind] = tuple(KINDS.values())
     precisions: tuple[str, ...] = ("float32", "bfloat16")
     rounds: int = 3
-    seconds: float = 2.0
+    seconds: float = 1.0
     quick: bool = False
 
     def corpus(self, kind: Kind) -> Corpus:

@@ -143,7 +143,7 @@ def memory(plan: Plan) -> dict[str, Any]:
     """Peak bytes of each contestant, each in a process of its own."""
     size = Size(256, 4) if not plan.quick else plan.sizes[0]
     found = {}
-    for kind in [kind for kind in plan.kinds if kind.name != "sst2"] or plan.kinds:
+    for kind in plan.kinds[-1:]:  # the longest texts
         for number, entry in enumerate(entries(plan.precisions)):
             if entry.needs_transformers and not plan.has_transformers:
                 continue
