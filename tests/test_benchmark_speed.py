@@ -344,7 +344,8 @@ def test_operations_are_told_apart():
 
 
 def test_growth_is_an_exponent():
-    """Twice the size, four times the time: 2."""
+    """Twice the size, four times the time: 2; none between equal sizes."""
+    assert growth.exponent({"step": 1.0}, {"step": 4.0}, 10, 10, "step") == "-"
     assert growth.exponent({"step": 1.0}, {"step": 4.0}, 10, 20, "step") == "2.00"
 
 
@@ -363,10 +364,12 @@ def test_a_point_of_growth_and_the_picture(tmp_path):
     starting.write_csv(path, growth.grown("texts", 80, texts=0))
     found = growth.point(path, "texts")
     assert found["pass"] >= found["step"] > 0
-    results = {(axis, value): found for axis, values in growth.QUICK.items() for value in values}
+    results = {(axis, value): found for axis, values in growth.QUICK.items() for value in values[-1:]}
     growth.picture(results, tmp_path / "cost.png")
     assert (tmp_path / "cost.png").read_bytes().startswith(b"\x89PNG")
-    assert "| classes | 4 |" in "\n".join(growth.section(PLAN, results))
+    text = "\n".join(growth.section(PLAN, results))
+    assert "| classes | 4 |" in text
+    assert f"| words | {found['vocabulary']:,} |" in text
 
 
 # The command

@@ -113,11 +113,12 @@ def section(_plan: Plan, results: dict[tuple[str, int], dict[str, Any]]) -> list
     rows = []
     before: tuple[str, int] | None = None
     for (axis, value), found in results.items():
-        growth = [NOTHING, NOTHING]
+        growth, size = [NOTHING, NOTHING], reached(axis, value, found)
         if before and before[0] == axis:
-            growth = [exponent(results[before], found, before[1], value, what) for what in ("step", "preparation")]
+            smaller = reached(*before, results[before])
+            growth = [exponent(results[before], found, smaller, size, what) for what in ("step", "preparation")]
         rows.append([
-            axis, f"{value:,}", f"{1000 * found['step']:,.1f}", growth[0], f"{found['tokens'] / found['step']:,.0f}",
+            axis, f"{size:,}", f"{1000 * found['step']:,.1f}", growth[0], f"{found['tokens'] / found['step']:,.0f}",
             f"{found['preparation']:,.2f}", growth[1], f"{found['pass']:,.1f}", f"{found['peak'] / 2**20:,.0f}",
         ])  # fmt: skip
         before = axis, value
@@ -127,8 +128,15 @@ def section(_plan: Plan, results: dict[tuple[str, int], dict[str, Any]]) -> list
     return ["## As the work grows", "", NOTES, "", *table(columns, rows)]
 
 
+def reached(axis: str, value: int, found: dict[str, float]) -> int:
+    """How large it has really become: of very many words, many do not occur."""
+    return int(found["vocabulary"]) if axis == "words" else value
+
+
 def exponent(former: dict[str, float], found: dict[str, float], smaller: int, larger: int, what: str) -> str:
-    """How fast something grows from one value to the next, as a power."""
+    """How fast something grows from one value to the next, as a power; nothing where the value did not grow."""
+    if larger == smaller:
+        return NOTHING
     return f"{log(found[what] / former[what]) / log(larger / smaller):.2f}"
 
 
@@ -140,7 +148,7 @@ def picture(results: dict[tuple[str, int], dict[str, Any]], path: Path) -> None:
     figure = Figure(figsize=(8, 5.5), layout="constrained", dpi=100)
     FigureCanvasAgg(figure)
     for axes, axis in zip(figure.subplots(2, 2).flat, AXES, strict=True):
-        points = [(value, found) for (name, value), found in results.items() if name == axis]
+        points = [(reached(axis, value, found), found) for (name, value), found in results.items() if name == axis]
         _panel(axes, axis, points)
     figure.savefig(path, format="png", metadata={"Software": None})
 
