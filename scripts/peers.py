@@ -160,7 +160,7 @@ def fasttext(
     fixed = {"wordNgrams": 2, "bucket": 500_000, "thread": 1, "seed": seed, "verbose": 0}
     if chars:
         fixed |= {"minn": 2, "maxn": 5}
-    lines = [fasttext_line(text) for text in dataset.train.texts]
+    lines = [_fasttext_line(text) for text in dataset.train.texts]
     num_tokens = sum(line.count(" ") + 1 for line in lines)
     order = np.random.default_rng(seed).permutation(len(lines))  # it keeps to the file's, which may be by class
 
@@ -184,13 +184,13 @@ def fasttext(
         return _best(trials(file.name), _test(dataset))
 
 
-def fasttext_line(text: str) -> str:
+def _fasttext_line(text: str) -> str:
     """A text as fastText reads it: on one line, a space between tokens, no token that it would take for a label."""
     return " ".join(re.findall(TOKEN, text.lower())).replace("__label__", "label")
 
 
 def _fasttext_answers(model: Any, split: Split) -> Labels:
-    answers, _ = model.predict([fasttext_line(text) for text in split.texts])
+    answers, _ = model.predict([_fasttext_line(text) for text in split.texts])
     return np.array([int(labels[0].removeprefix("__label__")) if labels else -1 for labels in answers])
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 from benchmark_accuracy import NOTHING, table
-from peers import TOKEN, fasttext_line
+from peers import TOKEN, _fasttext_line
 
 from encoder_cls.classifier import Classifier
 from encoder_cls.model import EncoderClassifier
@@ -133,14 +133,16 @@ def _pipelines(corpus: Corpus, size: Size) -> dict[str, Callable[[Sequence[str]]
 def _fasttext(corpus: Corpus, path: Path) -> Callable[[Sequence[str]], None]:
     library = importlib.import_module("fasttext")
     train = corpus.dataset.train
-    lines = (f"__label__{label} {fasttext_line(text)}\n" for text, label in zip(train.texts, train.labels, strict=True))
+    lines = (
+        f"__label__{label} {_fasttext_line(text)}\n" for text, label in zip(train.texts, train.labels, strict=True)
+    )
     path.write_text("".join(lines), encoding="utf-8")
     model = library.train_supervised(
         input=str(path), wordNgrams=2, bucket=500_000, dim=20, epoch=1, thread=1, verbose=0
     )
 
     def predict(texts: Sequence[str]) -> None:
-        answers, _ = model.predict([fasttext_line(text) for text in texts])
+        answers, _ = model.predict([_fasttext_line(text) for text in texts])
         assert len(answers) == len(texts)
 
     return predict
