@@ -22,7 +22,7 @@ import benchmark_speed as bench
 from speed import breakdown, contestants, growth, prediction, starting, training
 from speed.plan import Plan
 from speed.sizes import Size
-from speed.texts import BATCH_SIZE, KINDS, load_corpus, made_up
+from speed.texts import BATCH_SIZE, KINDS, load_corpus, made_up, write_csv
 from speed.timing import Measured, best_product, in_turns, peak_bytes, rates, repetitions
 
 SIZE = Size(32, 1)
@@ -157,6 +157,7 @@ def test_a_pass_of_ours_learns_each_text_once(corpus):
             measured = ours()
             assert measured.amount == corpus.texts.lengths.sum()
             assert measured.seconds > 0
+        assert ours.preparation.vocab_size == corpus.tokenizer.get_vocab_size()
         assert ours.preparation.config.model.bigram_buckets == ours.preparation.config.model.char_ngram_buckets == 0
     with contestants.running(_entry(contestants.OURS_TABLES), corpus, SIZE, 0.0) as ours:
         assert ours.preparation.config.model.bigram_buckets > 0
@@ -303,7 +304,7 @@ def test_the_lines_that_mark_phases_are_those_of_the_command(trained_run, cli, t
 
 def test_sections_cover_the_step_and_leave_no_hooks(corpus, tmp_path):
     """Each section took time, together all of it, and hooks are gone afterwards."""
-    ours = contestants.Ours(contestants.prepared(corpus, contestants.LABELS_ALONE), tmp_path)
+    ours = contestants.Ours(contestants.prepared(corpus, contestants.LABELS_ALONE, tmp_path), tmp_path)
     ours.skip_teachers()
     ours()
     spent = breakdown.sections(ours, passes=1)
@@ -320,7 +321,7 @@ def test_sections_cover_the_step_and_leave_no_hooks(corpus, tmp_path):
 def test_steps_with_teachers_ask_all_of_them(corpus, tmp_path):
     """The stage of the model is reached, and no teacher counts for nothing."""
     overrides = [*SIZE.overrides(128), *breakdown.VARIANTS["default, taught"], "distillation.teachers=1"]
-    ours = contestants.Ours(contestants.prepared(corpus, overrides), tmp_path)
+    ours = contestants.Ours(contestants.prepared(corpus, overrides, tmp_path), tmp_path)
     ours.skip_teachers()
     assert ours.step().seconds > 0
     assert ours._events.gi_frame.f_locals["training"].is_last_stage
@@ -361,7 +362,8 @@ def test_one_thing_grows_at_a_time():
 def test_a_point_of_growth_and_the_picture(tmp_path):
     """Measured in this process; all panels are drawn."""
     path = tmp_path / "train.csv"
-    starting.write_csv(path, growth.grown("texts", 80, texts=0))
+    dataset = growth.grown("texts", 80, texts=0)
+    write_csv(path, dataset.train, dataset.label_names)
     found = growth.point(path, "texts")
     assert found["pass"] >= found["step"] > 0
     results = {(axis, value): found for axis, values in growth.QUICK.items() for value in values[-1:]}

@@ -19,7 +19,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from encoder_cls.hardware import resolve_precision
 from encoder_cls.model import EncoderClassifier
-from speed.contestants import LABELS_ALONE, Ours, prepared
+from speed.contestants import LABELS_ALONE, NOT_PRETRAINED, Ours, prepared
 from speed.plan import Plan
 from speed.sizes import PLAIN, Size
 from speed.texts import Kind
@@ -31,7 +31,7 @@ VARIANTS = {
     "plain encoder": (*LABELS_ALONE, *PLAIN),
     "default tables": LABELS_ALONE,
     # Teachers learn for one pass only: what they know does not change how long it takes to ask them.
-    "default, taught": ("distillation.teachers=3", "distillation.epochs=1"),
+    "default, taught": (*NOT_PRETRAINED, "distillation.teachers=3", "distillation.epochs=1"),
 }
 
 # The first that is in an operation's name; `Optimizer.step` is what an operation runs within.
@@ -70,7 +70,7 @@ def measure(plan: Plan, size: Size, kind: Kind) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, overrides in VARIANTS.items():
         with TemporaryDirectory() as folder:
-            ours = Ours(prepared(corpus, [*size.overrides(kind.max_seq_len), *overrides]), Path(folder))
+            ours = Ours(prepared(corpus, [*size.overrides(kind.max_seq_len), *overrides], Path(folder)), Path(folder))
             try:
                 ours.skip_teachers()
                 ours()

@@ -6,10 +6,11 @@ tokens, never padding, they learnt from.
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -20,18 +21,18 @@ from torch.nn import functional
 
 from encoder_cls.config import load_config
 from encoder_cls.events import StageStarted, Stepped
-from encoder_cls.preparation import Preparation, Stage
-from encoder_cls.recipe import decide
+from encoder_cls.preparation import Preparation, Stage, prepare
 from encoder_cls.run_folder import RunFolder
 from encoder_cls.tokenizer import PAD_ID, tokenize
 from encoder_cls.train import train
 from speed.hugging_face import HuggingFace
 from speed.sizes import PLAIN, Size
-from speed.texts import BATCH_SIZE, Corpus
+from speed.texts import Corpus, write_csv
 from speed.timing import Measured, repetitions
 
 NEVER = 2**31 - 1
-LABELS_ALONE = ("distillation.teachers=0", "distillation.linear=false")
+NOT_PRETRAINED = ("pretrain.epochs=0",)
+LABELS_ALONE = (*NOT_PRETRAINED, "distillation.teachers=0", "distillation.linear=false")
 
 
 Contestant = Callable[[], Measured]
@@ -44,23 +45,18 @@ Contestant = Callable[[], Measured]
 ENDLESS = ("train.epochs=1000000", "train.patience=null", f"train.validate_every={NEVER}")
 
 
-def prepared(corpus: Corpus, overrides: Sequence[str]) -> Preparation:
-    """What `preparation.prepare` makes of files, made of a corpus."""
-    config = load_config(None, [*ENDLESS, f"train.batch_tokens={corpus.kind.batch_tokens}", *overrides])
-    train_texts, validation_texts = corpus.texts, corpus.dataset.validation.texts
-    return Preparation(
-        config=config,
-        dataset=corpus.dataset,
-        tokenizer=corpus.tokenizer,
-        train_texts=train_texts,
-        validation_texts=tokenize(corpus.tokenizer, validation_texts, max_seq_len=corpus.kind.max_seq_len),
-        recipe=decide(
-            config,
-            num_tokens=len(train_texts.input_ids),
-            num_classes=len(corpus.dataset.label_names),
-            steps_per_epoch=max(1, len(train_texts) // BATCH_SIZE),
-        ),
+def prepared(corpus: Corpus, overrides: Sequence[str], folder: Path) -> Preparation:
+    """What encoder-cls itself prepares from files of a corpus, but with the corpus's own tokenizer."""
+    files = {"train": corpus.dataset.train, "validation": corpus.dataset.validation}
+    for name, split in files.items():
+        write_csv(folder / f"{name}.csv", split, corpus.dataset.label_names)
+    data = [f"data.{name}={json.dumps(str(folder / f'{name}.csv'))}" for name in files]
+    tokens = f"train.batch_tokens={corpus.kind.batch_tokens}"
+    made = prepare(load_config(None, [*ENDLESS, *data, "data.test=null", tokens, *overrides]))
+    texts, validation_texts = (
+        tokenize(corpus.tokenizer, split.texts, max_seq_len=corpus.kind.max_seq_len) for split in files.values()
     )
+    return replace(made, tokenizer=corpus.tokenizer, texts=texts, validation_texts=validation_texts)
 
 
 class Ours:
@@ -100,7 +96,7 @@ class Ours:
         for event in self._events:
             if isinstance(event, Stepped):
                 break
-        return Measured(time.perf_counter() - began, float(self.preparation.train_texts.lengths[indices].sum()))
+        return Measured(time.perf_counter() - began, float(self.stage.texts.lengths[indices].sum()))
 
     def __call__(self) -> Measured:
         """All steps of a pass."""
@@ -186,7 +182,7 @@ class Entry:
 def _ours(precision: str, *, tables: bool) -> Callable[[Corpus, Size, float, Path], Contestant]:
     more = [*LABELS_ALONE, *(() if tables else PLAIN), f"train.precision={precision}"]
     return lambda corpus, size, _budget, folder: Ours(
-        prepared(corpus, [*size.overrides(corpus.kind.max_seq_len), *more]), folder
+        prepared(corpus, [*size.overrides(corpus.kind.max_seq_len), *more], folder), folder
     )
 
 

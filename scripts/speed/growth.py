@@ -19,8 +19,7 @@ from encoder_cls.data import Dataset
 from encoder_cls.preparation import prepare
 from speed.contestants import ENDLESS, LABELS_ALONE, Ours
 from speed.plan import Plan
-from speed.starting import write_csv
-from speed.texts import Kind, made_up
+from speed.texts import Kind, made_up, write_csv
 from speed.timing import peak_bytes
 
 STEPS = 6  # timed, of one length of texts
@@ -68,7 +67,8 @@ def measure(plan: Plan, axis: str, value: int) -> dict[str, Any]:
     """One point, in a process of its own."""
     with TemporaryDirectory() as folder, ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         path = Path(folder) / "train.csv"
-        write_csv(path, grown(axis, value, texts=TEXTS // 8 if plan.quick else MOST_TEXTS[axis]))
+        dataset = grown(axis, value, texts=TEXTS // 8 if plan.quick else MOST_TEXTS[axis])
+        write_csv(path, dataset.train, dataset.label_names)
         return pool.submit(point, path, axis).result()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import statistics
 import subprocess
@@ -18,12 +17,11 @@ from typing import Any
 
 from benchmark_accuracy import NOTHING, table
 
-from encoder_cls.data import Dataset
 from speed.contestants import Entry, entries, running
 from speed.plan import Plan
 from speed.prediction import new_classifier
 from speed.sizes import Size
-from speed.texts import KINDS, Kind
+from speed.texts import KINDS, Kind, write_csv
 from speed.timing import peak_bytes
 
 COMMAND = [str(Path(sys.executable).with_name("encoder-cls"))]
@@ -83,16 +81,9 @@ def _data(plan: Plan, folder: Path) -> Iterator[tuple[str, list[str]]]:
         if plan.folder:
             path = plan.folder / kind.name / "train.parquet"
         else:
-            write_csv(path, plan.corpus(kind).dataset)
+            dataset = plan.corpus(kind).dataset
+            write_csv(path, dataset.train, dataset.label_names)
         yield kind.name, [f"data.train={json.dumps(str(path))}", "data.validation=null", "data.test=null"]
-
-
-def write_csv(path: Path, dataset: Dataset) -> None:
-    """The training texts with their classes."""
-    train, names = dataset.train, dataset.label_names
-    with path.open("w", encoding="utf-8", newline="") as file:
-        rows = zip(train.texts, (names[label] for label in train.labels), strict=True)
-        csv.writer(file).writerows([("text", "label"), *rows])
 
 
 def first_step(overrides: Sequence[str]) -> dict[str, float]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -140,6 +142,13 @@ def made_up(kind: Kind, *, number: int, vocabulary: int = MADE_UP_WORDS, sigma: 
         validation=split.subset(np.arange(number, len(texts))),
         test=None,
     )
+
+
+def write_csv(path: Path, split: Split, label_names: Sequence[str]) -> None:
+    """Labelled texts as a file that encoder-cls reads."""
+    with path.open("w", encoding="utf-8", newline="") as file:
+        rows = zip(split.texts, (label_names[label] for label in split.labels), strict=True)
+        csv.writer(file).writerows([("text", "label"), *rows])
 
 
 def _word(number: int) -> str:
