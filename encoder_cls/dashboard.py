@@ -8,8 +8,7 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -74,12 +73,14 @@ class Dashboard:
         self._writer: SummaryWriter | None = None
         # Its thread dies of an error, with a traceback for the user, and the next call here raises the same.
         self._former_hook, threading.excepthook = threading.excepthook, _ignore
-        with self._giving_up():
-            shutil.rmtree(tensorboard, ignore_errors=True)
+        shutil.rmtree(tensorboard, ignore_errors=True)
+        try:
             # purge_step makes a TensorBoard that is already looking forget what it saw of the former files.
             self._writer = SummaryWriter(str(tensorboard), purge_step=0)
-            self._writer.add_custom_scalars(LAYOUT)
-            self._writer.add_text("config", f"```yaml\n{config_text}```")
+        except OSError as error:
+            self._give_up(error)
+        self._mirror(lambda writer: writer.add_custom_scalars(LAYOUT))
+        self._mirror(lambda writer: writer.add_text("config", f"```yaml\n{config_text}```"))
         for row in kept:
             self._show(row)
 
@@ -100,43 +101,37 @@ class Dashboard:
         """Show a PNG at a step."""
         from matplotlib.image import imread
 
-        with self._giving_up():
-            if self._writer:
-                self._writer.add_image(name, imread(io.BytesIO(png), format="png")[:, :, :3], step, dataformats="HWC")
+        pixels = imread(io.BytesIO(png), format="png")[:, :, :3]
+        self._mirror(lambda writer: writer.add_image(name, pixels, step, dataformats="HWC"))
 
     def text(self, name: str, markdown: str, step: int) -> None:
         """Show a text at a step."""
-        with self._giving_up():
-            if self._writer:
-                self._writer.add_text(name, markdown, step)
+        self._mirror(lambda writer: writer.add_text(name, markdown, step))
 
     def histogram(self, name: str, values: NDArray[np.floating[Any]], step: int) -> None:
         """Show how numbers are distributed at a step."""
-        with self._giving_up():
-            if self._writer:
-                self._writer.add_histogram(name, values, step)
+        self._mirror(lambda writer: writer.add_histogram(name, values, step))
 
     def pr_curve(self, name: str, is_class: NDArray[np.bool_], probabilities: NDArray[np.float64], step: int) -> None:
         """Show precision against recall of a class at a step."""
-        with self._giving_up():
-            if self._writer:
-                self._writer.add_pr_curve(name, is_class, probabilities, step)
+        self._mirror(lambda writer: writer.add_pr_curve(name, is_class, probabilities, step))
 
     def projector(self, vectors: NDArray[np.float32], points: Sequence[tuple[str, str]]) -> None:
         """Show vectors (points, d_model) in space, each with its label and text."""
         rows = [[" ".join(cell.split()) for cell in point] for point in points]
-        with self._giving_up():
-            if self._writer:
-                self._writer.add_embedding(vectors, metadata=rows, metadata_header=["label", "text"])
+        self._mirror(lambda writer: writer.add_embedding(vectors, metadata=rows, metadata_header=["label", "text"]))
 
     def hparams(self, chosen: Mapping[str, bool | float | str], scores: Mapping[str, float]) -> None:
         """Show what was chosen and what came of it, in the run itself, so that runs compare in one table."""
-        with self._giving_up():
-            if self._writer and self._writer.file_writer:
-                for summary in hparams(dict(chosen), dict(scores)):
-                    self._writer.file_writer.add_summary(summary)
-                for name, score in scores.items():
-                    self._writer.add_scalar(name, score, 0)
+
+        def show(writer: SummaryWriter) -> None:
+            files = writer._get_file_writer()  # type: ignore[no-untyped-call] # `add_hparams` would make another run
+            for summary in hparams(dict(chosen), dict(scores)):  # type: ignore[no-untyped-call]
+                files.add_summary(summary)
+            for name, score in scores.items():
+                writer.add_scalar(name, score, 0)
+
+        self._mirror(show)
 
     def flush(self) -> None:
         """Make all rows so far durable.
@@ -146,31 +141,25 @@ class Dashboard:
         """
         with naming(self._metrics_file):
             os.fsync(self._file.fileno())
-        with self._giving_up():
-            if self._writer:
-                self._writer.flush()
+        self._mirror(SummaryWriter.flush)
 
     def _show(self, row: Mapping[str, Any]) -> None:
-        group, teacher = row["split"], "/" in row["split"]
-        for name, value in row.items():
-            if name in NOT_SHOWN or not isinstance(value, int | float) or (teacher and name not in SHOWN_OF_TEACHERS):
-                continue
-            tag = f"teachers/{group}/{name}" if teacher else f"{group}/{name}"
-            with self._giving_up():
-                if self._writer:
-                    self._writer.add_scalar(tag, value, row["step"], walltime=row["time"])
+        self._mirror(lambda writer: _show_scalars(writer, row))
 
-    @contextmanager
-    def _giving_up(self) -> Iterator[None]:
-        """Go on without TensorBoard where the disk refuses its files."""
-        try:
-            yield
-        except OSError as error:
-            self._writer = None
-            self._warn(
-                f"{self._tensorboard}: cannot write: {error.strerror or error}; training goes on without TensorBoard "
-                f"({self._metrics_file} has every number)"
-            )
+    def _mirror(self, show: Callable[[SummaryWriter], object]) -> None:
+        """Show something in TensorBoard, as long as the disk takes it."""
+        if self._writer:
+            try:
+                show(self._writer)
+            except OSError as error:
+                self._give_up(error)
+
+    def _give_up(self, error: OSError) -> None:
+        self._writer = None
+        self._warn(
+            f"{self._tensorboard}: cannot write: {error.strerror or error}; training goes on without TensorBoard "
+            f"({self._metrics_file} has every number)"
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -179,10 +168,17 @@ class Dashboard:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._file.close()
-        with self._giving_up():
-            if self._writer:
-                self._writer.close()
+        self._mirror(SummaryWriter.close)
         threading.excepthook = self._former_hook
+
+
+def _show_scalars(writer: SummaryWriter, row: Mapping[str, Any]) -> None:
+    group, teacher = row["split"], "/" in row["split"]
+    for name, value in row.items():
+        if name in NOT_SHOWN or not isinstance(value, int | float) or (teacher and name not in SHOWN_OF_TEACHERS):
+            continue
+        tag = f"teachers/{group}/{name}" if teacher else f"{group}/{name}"
+        writer.add_scalar(tag, value, row["step"], walltime=row["time"])
 
 
 def _ignore(_: threading.ExceptHookArgs) -> None:

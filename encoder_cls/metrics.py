@@ -79,6 +79,18 @@ def compute_metrics(logits: Logits, labels: NDArray[np.int64], label_names: Sequ
     )
 
 
+class Answers(NamedTuple):
+    """Of each text how probable its most probable class is, and whether that is its label; both (texts,)."""
+
+    confidence: NDArray[np.float64]
+    correct: NDArray[np.bool_]
+
+
+def answers(logits: Logits, labels: NDArray[np.int64]) -> Answers:
+    """What logits (texts, classes) answer, against labels (texts,)."""
+    return Answers(softmax(logits).max(axis=1), logits.argmax(axis=1) == labels)
+
+
 class CalibrationBins(NamedTuple):
     """Of each bin of confidence its mean confidence, the part that is right, and how many texts are in it."""
 

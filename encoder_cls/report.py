@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from encoder_cls.calibration import Logits, softmax
 from encoder_cls.data import Split
 from encoder_cls.explain import WordWeight
-from encoder_cls.metrics import Metrics, calibration_bins
+from encoder_cls.metrics import Metrics, answers, calibration_bins
 from encoder_cls.pages import marked, plain_label, render, to_png, to_svg
 from encoder_cls.sources import shown
 from encoder_cls.storage import to_json, write_file
@@ -120,8 +120,7 @@ def suggest_threshold(confidence: NDArray[np.float64], correct: NDArray[np.bool_
 
 def report_page(report: Report, split: Split, logits: Logits) -> str:
     """The report as one HTML page; arguments as in `write_report`."""
-    probabilities = softmax(logits)
-    confidence, correct = probabilities.max(axis=1), logits.argmax(axis=1) == split.labels
+    confidence, correct = answers(logits, split.labels)
     matrix = np.array(report.metrics.confusion_matrix)
     shares = matrix / np.maximum(1, matrix.sum(axis=1, keepdims=True))
     return render(
@@ -134,7 +133,7 @@ def report_page(report: Report, split: Split, logits: Logits) -> str:
         confused=most_confused(report, limit=10),
         matrix=list(zip(report.label_names, matrix.tolist(), shares.tolist(), strict=True)),
         reliability=to_svg(_reliability_figure(confidence, correct)),
-        curves=to_svg(_curves_figure(probabilities, split.labels, report.label_names)),
+        curves=to_svg(_curves_figure(softmax(logits), split.labels, report.label_names)),
         thresholds=to_svg(_threshold_figure(confidence, correct, report.suggested_threshold)),
         lengths=to_svg(_length_figure(split.texts, correct)),
         errors=[(error, Path(error.where).name, marked(error.text, error.words)) for error in report.worst_errors],
@@ -143,8 +142,7 @@ def report_page(report: Report, split: Split, logits: Logits) -> str:
 
 def reliability_picture(logits: Logits, labels: NDArray[np.int64]) -> bytes:
     """How often the classifier is right when it says so, as a PNG."""
-    probabilities = softmax(logits)
-    return to_png(_reliability_figure(probabilities.max(axis=1), logits.argmax(axis=1) == labels))
+    return to_png(_reliability_figure(*answers(logits, labels)))
 
 
 def confusion_picture(matrix: Sequence[Sequence[int]], label_names: Sequence[str]) -> bytes:

@@ -6,9 +6,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from encoder_cls.batching import by_length, pad
 from encoder_cls.calibration import Logits, softmax
-from encoder_cls.classifier import Classifier
+from encoder_cls.classifier import Classifier, in_batches
 from encoder_cls.config import Config
 from encoder_cls.dashboard import Dashboard
 from encoder_cls.data import Split
@@ -20,7 +19,6 @@ from encoder_cls.tokenizer import TokenizedTexts
 MOST_CURVES = 12  # classes with a curve of their own
 MOST_POINTS = 2000  # texts in the projector
 MOST_ATTENTION_TEXTS = 2
-BATCH_TOKENS = 8192
 
 
 def show(
@@ -58,7 +56,7 @@ def show(
     dashboard.text(f"{name}/most confident mistakes", _mistakes(report), step)
     chosen = np.random.default_rng(0).permutation(len(split))[:MOST_POINTS]
     texts = [split.texts[i] for i in chosen]
-    vectors = pooled_vectors(classifier, classifier.tokenize(texts))
+    vectors = pooled_vectors(classifier, classifier.tokenize(texts), batch_tokens=config.train.batch_tokens)
     dashboard.projector(vectors, [(names[split.labels[i]], split.texts[i]) for i in chosen])
     for number, text in enumerate(texts[:MOST_ATTENTION_TEXTS], start=1):
         dashboard.picture(f"attention/text {number}", to_png(attention_figure(attention_maps(classifier, text))), step)
@@ -66,16 +64,16 @@ def show(
         dashboard.picture("model/positions", _positions_picture(classifier), step)
 
 
-def pooled_vectors(classifier: Classifier, texts: TokenizedTexts) -> NDArray[np.float32]:
+def pooled_vectors(classifier: Classifier, texts: TokenizedTexts, *, batch_tokens: int) -> NDArray[np.float32]:
     """The vectors that the head sees of texts, (texts, d_model)."""
     model = classifier.model
-    device = next(model.parameters()).device
-    vectors = np.zeros((len(texts), classifier.config.d_model), dtype=np.float32)
-    with torch.inference_mode():
-        for indices in by_length(texts.lengths, batch_tokens=BATCH_TOKENS):
-            batch = pad(texts, indices).to(device)
-            vectors[indices] = model.head.pool(model.encoder(*batch), batch.attention_mask).cpu().numpy()
-    return vectors
+    return in_batches(
+        model,
+        texts,
+        lambda batch: model.head.pool(model.encoder(*batch), batch.attention_mask),
+        width=classifier.config.d_model,
+        batch_tokens=batch_tokens,
+    )
 
 
 def _hparams(config: Config) -> dict[str, bool | float | str]:

@@ -50,7 +50,10 @@ def test_points_are_what_the_head_sees(classifier):
     """Pooled vectors through the last map are the logits."""
     texts = classifier.tokenize(["rain and snow", "a ball", ""])
     head = classifier.model.head.linear
-    found = pooled_vectors(classifier, texts) @ head.weight.detach().numpy().T + head.bias.detach().numpy()
+    found = (
+        pooled_vectors(classifier, texts, batch_tokens=8192) @ head.weight.detach().numpy().T
+        + head.bias.detach().numpy()
+    )
     np.testing.assert_allclose(
         found / np.float32(classifier.temperature), classifier.logits(texts, batch_tokens=8192), atol=1e-5
     )
