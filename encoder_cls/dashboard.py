@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import shutil
+import struct
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -15,9 +15,12 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from tensorboard.compat.proto.summary_pb2 import Summary
 from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
+from encoder_cls.metrics import CalibrationBins
+from encoder_cls.pictures import confusion, reliability, to_png
 from encoder_cls.storage import naming, write_file
 
 # Charts in which curves of several splits or scores are to be seen together.
@@ -25,18 +28,20 @@ LAYOUT = {
     "overview": {
         "loss": ["Multiline", ["train/loss", "validation/loss"]],
         "validation scores": ["Multiline", ["validation/accuracy", "validation/macro_f1"]],
+        "F1 of each class": ["Multiline", ["validation_f1/.*"]],
     }
 }
 
 NOT_SHOWN = {"step", "split", "time", "epoch"}  # axes, not curves
+MOST_CLASSES = 100  # with a curve of their own
 SHOWN_OF_TEACHERS = {"loss", "accuracy"}  # whether they learn; all else is in `metrics.jsonl`
 
 
 class Dashboard:
     """Appends rows to `metrics.jsonl` and shows them in TensorBoard.
 
-    TensorBoard's files are made anew from `metrics.jsonl` whenever training goes on, so that its curves
-    have neither gaps nor overlaps, however often and wherever a run was interrupted.
+    TensorBoard's files are made anew from `metrics.jsonl` whenever training goes on, so that its curves and
+    pictures have neither gaps nor overlaps, however often and wherever a run was interrupted.
 
     Args:
         metrics_file: where the rows go.
@@ -44,6 +49,7 @@ class Dashboard:
         resume_after: for each split (that of a teacher as `teacher-1/train`: for its last part) the step after
             which it goes on; what was logged later is removed. None: a new run.
         config_text: the resolved config, shown as text.
+        label_names: the classes in the order of confusion matrices.
         warn: told when TensorBoard's files cannot be written; training goes on, and they can be made again.
 
     Raises:
@@ -57,6 +63,7 @@ class Dashboard:
         tensorboard: Path,
         resume_after: dict[str, int] | None,
         config_text: str,
+        label_names: Sequence[str],
         warn: Callable[[str], None],
     ) -> None:
         last_steps = resume_after or {}
@@ -70,6 +77,7 @@ class Dashboard:
             # Not buffered: what the disk refused must not be tried again when the file is closed.
             self._file = metrics_file.open("ab", buffering=0)
         self._metrics_file, self._tensorboard, self._warn = metrics_file, tensorboard, warn
+        self._label_names = label_names
         self._writer: SummaryWriter | None = None
         # Its thread dies of an error, with a traceback for the user, and the next call here raises the same.
         self._former_hook, threading.excepthook = threading.excepthook, _ignore
@@ -85,7 +93,10 @@ class Dashboard:
             self._show(row)
 
     def log(self, step: int, split: str, values: Mapping[str, Any]) -> None:
-        """Log numbers of a split at a step; what is no number goes to `metrics.jsonl` alone.
+        """Log values of a split at a step.
+
+        Numbers are shown as curves, but those of the split `data` as a table; `confusion_matrix` and `calibration`
+        (as in `Metrics`) as pictures. All else goes to `metrics.jsonl` alone.
 
         Raises:
             EncoderClsError: the disk refuses `metrics.jsonl`.
@@ -99,10 +110,7 @@ class Dashboard:
 
     def picture(self, name: str, png: bytes, step: int) -> None:
         """Show a PNG at a step."""
-        from matplotlib.image import imread
-
-        pixels = imread(io.BytesIO(png), format="png")[:, :, :3]
-        self._mirror(lambda writer: writer.add_image(name, pixels, step, dataformats="HWC"))
+        self._mirror(lambda writer: _add_png(writer, name, png, step, time.time()))
 
     def text(self, name: str, markdown: str, step: int) -> None:
         """Show a text at a step."""
@@ -121,15 +129,12 @@ class Dashboard:
         rows = [[" ".join(cell.split()) for cell in point] for point in points]
         self._mirror(lambda writer: writer.add_embedding(vectors, metadata=rows, metadata_header=["label", "text"]))
 
-    def hparams(self, chosen: Mapping[str, bool | float | str], scores: Mapping[str, float]) -> None:
-        """Show what was chosen and what came of it, in the run itself, so that runs compare in one table."""
+    def hparams(self, chosen: Mapping[str, bool | float | str], curves: Sequence[str]) -> None:
+        """Show what was chosen beside the ends of curves, in the run itself, so that runs compare in one table."""
 
         def show(writer: SummaryWriter) -> None:
-            files = writer._get_file_writer()  # type: ignore[no-untyped-call] # `add_hparams` would make another run
-            for summary in hparams(dict(chosen), dict(scores)):  # type: ignore[no-untyped-call]
-                files.add_summary(summary)
-            for name, score in scores.items():
-                writer.add_scalar(name, score, 0)
+            for summary in hparams(dict(chosen), dict.fromkeys(curves, 0.0)):  # type: ignore[no-untyped-call]
+                _add_summary(writer, summary)  # `add_hparams` would make a run of its own
 
         self._mirror(show)
 
@@ -144,7 +149,7 @@ class Dashboard:
         self._mirror(SummaryWriter.flush)
 
     def _show(self, row: Mapping[str, Any]) -> None:
-        self._mirror(lambda writer: _show_scalars(writer, row))
+        self._mirror(lambda writer: _show_row(writer, row, self._label_names))
 
     def _mirror(self, show: Callable[[SummaryWriter], object]) -> None:
         """Show something in TensorBoard, as long as the disk takes it."""
@@ -172,13 +177,44 @@ class Dashboard:
         threading.excepthook = self._former_hook
 
 
-def _show_scalars(writer: SummaryWriter, row: Mapping[str, Any]) -> None:
-    group, teacher = row["split"], "/" in row["split"]
+def _show_row(writer: SummaryWriter, row: Mapping[str, Any], label_names: Sequence[str]) -> None:
+    split, step, when = row["split"], row["step"], row["time"]
+    if split == "data":
+        writer.add_text("data", _table_of_facts(row), step, walltime=when)
+        return
+    teacher = "/" in split
     for name, value in row.items():
         if name in NOT_SHOWN or not isinstance(value, int | float) or (teacher and name not in SHOWN_OF_TEACHERS):
             continue
-        tag = f"teachers/{group}/{name}" if teacher else f"{group}/{name}"
-        writer.add_scalar(tag, value, row["step"], walltime=row["time"])
+        if not name.startswith("f1/"):
+            writer.add_scalar(f"teachers/{split}/{name}" if teacher else f"{split}/{name}", value, step, walltime=when)
+        elif len(label_names) <= MOST_CLASSES:
+            writer.add_scalar(f"{split}_{name}", value, step, walltime=when)  # a group by themselves
+    if "confusion_matrix" in row:
+        _add_png(writer, f"{split}/confusion_matrix", confusion(row["confusion_matrix"], label_names), step, when)
+    if "calibration" in row:
+        figure = reliability(CalibrationBins(**row["calibration"]))
+        _add_png(writer, f"{split}/reliability", to_png(figure), step, when)
+
+
+def _table_of_facts(row: Mapping[str, Any]) -> str:
+    """A Markdown table of what is known of the data."""
+    facts = {name.replace("_", " "): value for name, value in row.items() if name not in NOT_SHOWN}
+    lines = [
+        f"| {name} | {f'{value:,}' if isinstance(value, int) else f'{value:.1%}'} |" for name, value in facts.items()
+    ]
+    return "\n".join(["| data | |", "| --- | ---: |", *lines])
+
+
+def _add_png(writer: SummaryWriter, name: str, png: bytes, step: int, when: float) -> None:
+    """As it is: `add_image` would want pixels, and compress them once more."""
+    width, height = struct.unpack(">II", png[16:24])
+    image = Summary.Image(width=width, height=height, colorspace=3, encoded_image_string=png)
+    _add_summary(writer, Summary(value=[Summary.Value(tag=name, image=image)]), step, when)
+
+
+def _add_summary(writer: SummaryWriter, summary: Summary, step: int | None = None, when: float | None = None) -> None:
+    writer._get_file_writer().add_summary(summary, step, when)  # type: ignore[no-untyped-call]
 
 
 def _ignore(_: threading.ExceptHookArgs) -> None:

@@ -12,13 +12,14 @@ from encoder_cls.config import Config
 from encoder_cls.dashboard import Dashboard
 from encoder_cls.data import Split
 from encoder_cls.explain import attention_maps
-from encoder_cls.pages import attention_figure, to_png
-from encoder_cls.report import Report, confusion_picture, reliability_picture
+from encoder_cls.pictures import attention, positions, to_png
+from encoder_cls.report import Report
 from encoder_cls.tokenizer import TokenizedTexts
 
 MOST_CURVES = 12  # classes with a curve of their own
 MOST_POINTS = 2000  # texts in the projector
 MOST_ATTENTION_TEXTS = 2
+MOST_PLACES = 128
 
 
 def show(
@@ -29,6 +30,7 @@ def show(
     split: Split,
     logits: Logits,
     *,
+    group: str,
     step: int,
 ) -> None:
     """Show a report, and the classifier behind it, in TensorBoard.
@@ -40,28 +42,28 @@ def show(
         report: on a split.
         split: the examples of the report.
         logits: the classifier's, (texts, classes).
+        group: the name under which the report's numbers were logged.
         step: at which the classifier was the best.
     """
-    name, names = report.split, classifier.label_names
+    names = classifier.label_names
     probabilities = softmax(logits)
-    dashboard.hparams(_hparams(config), {f"best/{key}": value for key, value in report.metrics.scalars().items()})
-    dashboard.picture(f"{name}/confusion_matrix", confusion_picture(report.metrics.confusion_matrix, names), step)
-    dashboard.picture(f"{name}/reliability", reliability_picture(logits, split.labels), step)
+    dashboard.hparams(_hparams(config), [f"{group}/{name}" for name in report.metrics.scalars()])
     for number in np.argsort(-np.bincount(split.labels, minlength=len(names)), kind="stable")[:MOST_CURVES].tolist():
-        dashboard.pr_curve(f"{name}/{names[number]}", split.labels == number, probabilities[:, number], step)
-    dashboard.histogram(f"{name}/probability of the answer", probabilities.max(axis=1), step)
+        dashboard.pr_curve(f"{group}/{names[number]}", split.labels == number, probabilities[:, number], step)
+    dashboard.histogram(f"{group}/probability of the answer", probabilities.max(axis=1), step)
     matrices = {key: tensor for key, tensor in classifier.model.named_parameters() if tensor.ndim > 1}
     for key, tensor in matrices.items():
         dashboard.histogram(f"weights/{key}", tensor.detach().float().cpu().numpy(), step)
-    dashboard.text(f"{name}/most confident mistakes", _mistakes(report), step)
+    dashboard.text(f"{group}/most confident mistakes", _mistakes(report), step)
     chosen = np.random.default_rng(0).permutation(len(split))[:MOST_POINTS]
     texts = [split.texts[i] for i in chosen]
     vectors = pooled_vectors(classifier, classifier.tokenize(texts), batch_tokens=config.train.batch_tokens)
     dashboard.projector(vectors, [(names[split.labels[i]], split.texts[i]) for i in chosen])
     for number, text in enumerate(texts[:MOST_ATTENTION_TEXTS], start=1):
-        dashboard.picture(f"attention/text {number}", to_png(attention_figure(attention_maps(classifier, text))), step)
+        maps = attention_maps(classifier, text)
+        dashboard.picture(f"attention/text {number}", to_png(attention(maps.tokens, maps.weights)), step)
     if config.model.positions != "none":
-        dashboard.picture("model/positions", _positions_picture(classifier), step)
+        dashboard.picture("model/positions", to_png(positions(_added_for_places(classifier))), step)
 
 
 def pooled_vectors(classifier: Classifier, texts: TokenizedTexts, *, batch_tokens: int) -> NDArray[np.float32]:
@@ -98,17 +100,11 @@ def _plain(text: str) -> str:
     return "".join(f"&#{ord(c)};" if c in "<>&|*_`[]()#\\!~" else c if c.isprintable() else " " for c in text)
 
 
-def _positions_picture(classifier: Classifier) -> bytes:
-    """What is added to the tokens' vectors for their places, as a picture."""
-    from matplotlib.figure import Figure
-
-    config, positions = classifier.config, classifier.model.encoder.embedding.positions
-    places = min(config.max_seq_len, 128)
+def _added_for_places(classifier: Classifier) -> NDArray[np.float32]:
+    """What is added to the tokens' vectors for their places, (places, d_model)."""
+    config, embedding = classifier.config, classifier.model.encoder.embedding
+    places = min(config.max_seq_len, MOST_PLACES)
+    device = next(classifier.model.parameters()).device
     with torch.inference_mode():
-        device = next(classifier.model.parameters()).device
-        added = positions(torch.zeros(1, places, config.d_model, device=device))[0].cpu().numpy()
-    figure = Figure(figsize=(6, 3), dpi=100, layout="constrained")
-    axes = figure.subplots()
-    axes.imshow(added, aspect="auto", cmap="RdBu")
-    axes.set(xlabel="feature", ylabel="place")
-    return to_png(figure)
+        added: torch.Tensor = embedding.positions(torch.zeros(1, places, config.d_model, device=device))[0]
+    return added.float().cpu().numpy()

@@ -18,6 +18,7 @@ def open_dashboard(folder, resume_after=None, warn=pytest.fail):
         tensorboard=folder / "tensorboard",
         resume_after=resume_after,
         config_text="seed: 0\n",
+        label_names=("a", "b"),
         warn=warn,
     )
 
@@ -68,7 +69,7 @@ def test_of_teachers_only_what_tells_whether_they_learn_is_shown(tmp_path):
         dashboard.log(1, "teacher-1/validation", {"loss": 1.0, "accuracy": 0.5, "epoch": 1.0, "f1/a": 0.1})
         dashboard.log(2, "validation", {"loss": 1.0, "accuracy": 0.5, "epoch": 1.0, "f1/a": 0.1})
     shown = {"teachers/teacher-1/validation/loss", "teachers/teacher-1/validation/accuracy"}
-    shown |= {"validation/loss", "validation/accuracy", "validation/f1/a"}
+    shown |= {"validation/loss", "validation/accuracy", "validation_f1/a"}
     tags = EventAccumulator(str(tmp_path / "tensorboard")).Reload().Tags()
     assert set(tags["scalars"]) == shown
     assert all(row["f1/a"] == 0.1 and row["epoch"] == 1.0 for row in read_metrics(tmp_path / "metrics.jsonl"))

@@ -146,7 +146,8 @@ def test_a_model_learns_from_teachers(tmp_path):
     assert load_classifier(run.path).predict(["w3 blue w1"])[0].label == "blue"
     rows = metric_rows(run.path)
     assert list(dict.fromkeys(row["split"] for row in rows)) == [
-        "train", "teacher-1/train", "teacher-1/validation", "teacher-2/train", "teacher-2/validation", "validation"
+        "data", "teacher-1/train", "teacher-1/validation", "teacher-2/train", "teacher-2/validation", "train",
+        "validation", "best_validation"
     ]  # fmt: skip
     assert [row["step"] for row in rows if row["split"] == "validation"] == [30 * n for n in range(9, 15)]
 
