@@ -20,7 +20,7 @@ from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
 from encoder_cls.metrics import CalibrationBins
-from encoder_cls.pictures import confusion, reliability, to_png
+from encoder_cls.pictures import DOT, confusion, dots, reliability, to_png
 from encoder_cls.storage import naming, write_file
 
 # Charts in which curves of several splits or scores are to be seen together.
@@ -28,7 +28,6 @@ LAYOUT = {
     "overview": {
         "loss": ["Multiline", ["train/loss", "validation/loss"]],
         "validation scores": ["Multiline", ["validation/accuracy", "validation/macro_f1"]],
-        "F1 of each class": ["Multiline", ["validation_f1/.*"]],
     }
 }
 
@@ -124,10 +123,10 @@ class Dashboard:
         """Show precision against recall of a class at a step."""
         self._mirror(lambda writer: writer.add_pr_curve(name, is_class, probabilities, step))
 
-    def projector(self, vectors: NDArray[np.float32], points: Sequence[tuple[str, str]]) -> None:
-        """Show vectors (points, d_model) in space, each with its label and text."""
-        rows = [[" ".join(cell.split()) for cell in point] for point in points]
-        self._mirror(lambda writer: writer.add_embedding(vectors, metadata=rows, metadata_header=["label", "text"]))
+    def projector(self, vectors: NDArray[np.float32], labels: NDArray[np.int64], texts: Sequence[str]) -> None:
+        """Show vectors (points, d_model) in space, each with its text and in the colour of its label."""
+        names = [self._label_names[label] for label in labels]
+        self._mirror(lambda _: _write_projector(self._tensorboard, vectors, names, texts, dots(labels)))
 
     def hparams(self, chosen: Mapping[str, bool | float | str], curves: Sequence[str]) -> None:
         """Show what was chosen beside the ends of curves, in the run itself, so that runs compare in one table."""
@@ -204,6 +203,31 @@ def _table_of_facts(row: Mapping[str, Any]) -> str:
         f"| {name} | {f'{value:,}' if isinstance(value, int) else f'{value:.1%}'} |" for name, value in facts.items()
     ]
     return "\n".join(["| data | |", "| --- | ---: |", *lines])
+
+
+def _write_projector(
+    folder: Path, vectors: NDArray[np.float32], labels: Sequence[str], texts: Sequence[str], sheet: bytes
+) -> None:
+    """The files that TensorBoard's projector reads.
+
+    Points have one colour until someone chooses another, but the pictures of points keep theirs: so each point has
+    a dot in the colour of its label as its picture.
+    """
+    rows = [("label", "text"), *zip(labels, texts, strict=True)]
+    table = "".join(f"{' '.join(label.split())}\t{' '.join(text.split())}\n" for label, text in rows)
+    shape = " ".join(f"tensor_shape: {size}" for size in vectors.shape)
+    config = f"""embeddings {{
+  tensor_name: "texts" {shape}
+  tensor_path: "projector/vectors.bytes"
+  metadata_path: "projector/texts.tsv"
+  sprite {{ image_path: "projector/dots.png" single_image_dim: {DOT} single_image_dim: {DOT} }}
+}}
+"""
+    (folder / "projector").mkdir()
+    (folder / "projector/vectors.bytes").write_bytes(vectors.tobytes())
+    (folder / "projector/texts.tsv").write_text(table, encoding="utf-8", errors="replace")
+    (folder / "projector/dots.png").write_bytes(sheet)
+    (folder / "projector_config.pbtxt").write_text(config)
 
 
 def _add_png(writer: SummaryWriter, name: str, png: bytes, step: int, when: float) -> None:

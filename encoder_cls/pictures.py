@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,6 +23,7 @@ READABLE = 10  # pixels of a row in which a name can be read
 ANNOTATED = 16  # pixels of a cell in which a number can be read
 SHARES = np.array([0.0, 0.5, 1.0])  # of a row, and their colours
 BLUES = np.array([[247, 251, 255], [107, 174, 214], [8, 48, 107]])
+DOT = 16  # pixels
 LARGEST_CURVES = 10  # classes; more curves cannot be told apart
 LENGTH_BINS = 6
 MOST_TOKENS = 48  # of a text whose attention is drawn: in more cells nothing can be seen
@@ -177,6 +179,23 @@ def positions(added: NDArray[np.float32]) -> Figure:
     axes.imshow(added, aspect="auto", cmap="RdBu")
     axes.set(xlabel="feature", ylabel="place")
     return figure
+
+
+def dots(groups: NDArray[np.int64]) -> bytes:
+    """A PNG of dots `DOT` pixels wide, row by row in a square: one for each number, equal numbers in equal colours."""
+    import matplotlib as mpl
+    from PIL import Image
+
+    palette = (255 * np.array(mpl.colormaps["tab20"](range(20)))).astype(np.uint8)
+    columns = max(1, math.ceil(math.sqrt(len(groups))))
+    places = np.arange(DOT) - (DOT - 1) / 2
+    disc = np.hypot(places, places[:, None]) < DOT / 2 - 0.5
+    sheet = np.zeros((columns**2, DOT, DOT, 4), dtype=np.uint8)
+    sheet[: len(groups)] = palette[groups % len(palette), None, None] * disc[:, :, None]
+    square = sheet.reshape(columns, columns, DOT, DOT, 4).swapaxes(1, 2).reshape(columns * DOT, columns * DOT, 4)
+    content = io.BytesIO()
+    Image.fromarray(square).save(content, format="PNG")
+    return content.getvalue()
 
 
 def to_svg(figure: Figure) -> str:

@@ -135,9 +135,14 @@ def report_page(report: Report, split: Split, logits: Logits) -> str:
     )
 
 
+def summary_text(report: Report) -> str:
+    """The first lines of the report: what one looks at when a training is over."""
+    return "\n".join(_summary_lines(report))
+
+
 def report_text(report: Report) -> str:
     """The report for a terminal."""
-    return "\n".join(_report_lines(report))
+    return "\n".join([*_summary_lines(report), *_detail_lines(report)])
 
 
 def most_confused(report: Report, *, limit: int) -> list[tuple[str, str, int]]:
@@ -150,11 +155,23 @@ def most_confused(report: Report, *, limit: int) -> list[tuple[str, str, int]]:
     return [(names[row], names[column], int(matrix[row, column])) for row, column in pairs if matrix[row, column]]
 
 
-def _report_lines(report: Report) -> Iterator[str]:
-    metrics, names = report.metrics, [shown(name, limit=28)[1:-1] for name in report.label_names]
+def _summary_lines(report: Report) -> Iterator[str]:
+    metrics, threshold = report.metrics, report.suggested_threshold
     yield f"{report.split}: {metrics.num_examples} examples"
     yield f"  accuracy {metrics.accuracy:.4f}   macro-F1 {metrics.macro_f1:.4f}   calibration error {metrics.ece:.4f}"
     yield from _reference_lines(report)
+    if threshold is not None:
+        yield f"  answers from probability {threshold:.2f} up (--threshold) are right {WANTED_ACCURACY:.0%} of the time"
+    confused = most_confused(report, limit=2)
+    if confused:
+        yield "  most confused: " + "; ".join(
+            f"{shown(label)[1:-1]} taken for {shown(prediction)[1:-1]} ({count})"
+            for label, prediction, count in confused
+        )
+
+
+def _detail_lines(report: Report) -> Iterator[str]:
+    metrics, names = report.metrics, [shown(name, limit=28)[1:-1] for name in report.label_names]
     yield f"  texts cut {report.truncated_fraction:.1%}   unknown tokens {report.unknown_fraction:.1%}"
     width = max(len(name) for name in [*names, "class"])
     yield f"\n  {'class':{width}}  precision  recall      F1  examples"
@@ -167,12 +184,6 @@ def _report_lines(report: Report) -> Iterator[str]:
         yield f"  {'':{width + 3}}  " + " ".join(f"{number:>4}" for number in range(1, len(names) + 1))
         for number, (name, row) in enumerate(zip(names, metrics.confusion_matrix, strict=True), start=1):
             yield f"  {number:2} {name:{width}}  " + " ".join(f"{count or '.':>4}" for count in row)
-    confused = most_confused(report, limit=3)
-    if confused:
-        yield "\n  most confused: " + "; ".join(
-            f"{shown(label)[1:-1]} taken for {shown(prediction)[1:-1]} ({count})"
-            for label, prediction, count in confused
-        )
     if report.worst_errors:
         yield "\n  most confident mistakes"
     for error in report.worst_errors[:5]:

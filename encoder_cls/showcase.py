@@ -16,10 +16,13 @@ from encoder_cls.pictures import attention, positions, to_png
 from encoder_cls.report import Report
 from encoder_cls.tokenizer import TokenizedTexts
 
+ALWAYS_COMPARED = {"model.d_model", "model.num_layers", "train.batch_size", "train.epochs", "train.learning_rate"}
 MOST_CURVES = 12  # classes with a curve of their own
+MOST_ROWS = 4096  # of a matrix in its histogram
 MOST_POINTS = 2000  # texts in the projector
 MOST_ATTENTION_TEXTS = 2
 MOST_PLACES = 128
+MOST_CHARACTERS = 80  # of a mistake; `report.html` has all
 
 
 def show(
@@ -53,12 +56,13 @@ def show(
     dashboard.histogram(f"{group}/probability of the answer", probabilities.max(axis=1), step)
     matrices = {key: tensor for key, tensor in classifier.model.named_parameters() if tensor.ndim > 1}
     for key, tensor in matrices.items():
-        dashboard.histogram(f"weights/{key}", tensor.detach().float().cpu().numpy(), step)
+        rows = tensor[:: 1 + len(tensor) // MOST_ROWS]
+        dashboard.histogram(f"weights/{key}", rows.detach().float().cpu().numpy(), step)
     dashboard.text(f"{group}/most confident mistakes", _mistakes(report), step)
     chosen = np.random.default_rng(0).permutation(len(split))[:MOST_POINTS]
     texts = [split.texts[i] for i in chosen]
     vectors = pooled_vectors(classifier, classifier.tokenize(texts), batch_tokens=config.train.batch_tokens)
-    dashboard.projector(vectors, [(names[split.labels[i]], split.texts[i]) for i in chosen])
+    dashboard.projector(vectors, split.labels[chosen], texts)
     for number, text in enumerate(texts[:MOST_ATTENTION_TEXTS], start=1):
         maps = attention_maps(classifier, text)
         dashboard.picture(f"attention/text {number}", to_png(attention(maps.tokens, maps.weights)), step)
@@ -79,19 +83,24 @@ def pooled_vectors(classifier: Classifier, texts: TokenizedTexts, *, batch_token
 
 
 def _hparams(config: Config) -> dict[str, bool | float | str]:
-    """What was chosen, without the data: numbers and words by dotted name."""
+    """What was chosen, without the data: by dotted name what is always compared, and what is not as by default."""
     chosen: dict[str, bool | float | str] = {"seed": config.seed}
-    for section in ("tokenizer", "model", "distillation", "train"):
-        for key, value in getattr(config, section).model_dump().items():
-            chosen[f"{section}.{key}"] = value if isinstance(value, bool | int | float | str) else str(value)
+    for name in ("tokenizer", "model", "distillation", "train"):
+        section = getattr(config, name)
+        defaults = type(section)().model_dump()
+        for key, value in section.model_dump().items():
+            if f"{name}.{key}" in ALWAYS_COMPARED or value != defaults[key]:
+                chosen[f"{name}.{key}"] = value if isinstance(value, bool | int | float | str) else str(value)
     return chosen
 
 
 def _mistakes(report: Report) -> str:
     """A Markdown table; what could be Markdown in a text is not."""
-    rows = ["| answer | probability | label | text |", "| --- | ---: | --- | --- |"]
+    rows = ["| answer | p | label | text |", "| --- | ---: | --- | --- |"]
     for error in report.worst_errors:
-        cells = (error.prediction, f"{error.probability:.3f}", error.label, error.text)
+        # A longer text would squeeze the other columns until names are broken at any letter.
+        text = error.text if len(error.text) <= MOST_CHARACTERS else error.text[: MOST_CHARACTERS - 1] + "…"
+        cells = (error.prediction, f"{error.probability:.2f}", error.label, text)
         rows.append("| " + " | ".join(_plain(cell) for cell in cells) + " |")
     return "\n".join(rows)
 

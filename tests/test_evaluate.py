@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import io
 import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 import yaml
-from PIL import Image
 from sklearn import metrics as reference
 
 from encoder_cls.calibration import softmax
 from encoder_cls.data import Split
 from encoder_cls.evaluate import evaluate, linear_reference
 from encoder_cls.metrics import ClassMetrics, Metrics, calibration_bins, compute_metrics, expected_calibration_error
-from encoder_cls.pictures import confusion
 from encoder_cls.report import Report, most_confused, report_text
 
 NAMES = ("a", "b", "c", "d", "e")
@@ -268,26 +265,3 @@ def test_eval_of_a_run_that_cannot_be_written_still_reports(cli, run_copy):
     assert outcome.code == 0
     assert outcome.out.startswith("test: 15 examples\n")
     assert "cannot write" in outcome.err
-
-
-# ---------------------------------------------------------------- picture
-
-
-@pytest.mark.parametrize(
-    "names",
-    [
-        ["a", "b", "c"],
-        [f"class {number}" for number in range(100)],
-        ["$x^2$", "5$", "a$_{$c", "\\$ \\frac{", "_{^", ""],
-        ["küche", "Ελλάδα", "привет", "x" * 500, "a\x1b\nb"],
-        pytest.param(["天気", "😀"]),
-    ],
-    ids=["3", "100", "formulas", "not ASCII", "not in the font"],
-)
-def test_the_confusion_picture_is_a_readable_png(names):
-    """Any number of classes and any names, without a warning (which pytest makes an error)."""
-    picture = Image.open(io.BytesIO(confusion(np.eye(len(names), dtype=int).tolist(), names)))
-    picture.load()
-    assert picture.format == "PNG"
-    assert 300 <= picture.width == picture.height <= 2000
-    assert len(picture.convert("RGB").getcolors(1 << 24)) > 10
