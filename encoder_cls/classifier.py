@@ -21,10 +21,12 @@ import numpy as np
 import safetensors
 import safetensors.torch
 import torch
+from numpy.typing import NDArray
 from pydantic import ValidationError
 from tokenizers import Tokenizer
+from torch import Tensor
 
-from encoder_cls.batching import by_length, pad
+from encoder_cls.batching import Batch, by_length, pad
 from encoder_cls.calibration import Logits, softmax
 from encoder_cls.config import ModelConfig
 from encoder_cls.errors import ConfigError, EncoderClsError
@@ -112,7 +114,7 @@ class Classifier:
     def logits(
         self, texts: TokenizedTexts, *, batch_tokens: int, after_batch: Callable[[], None] | None = None
     ) -> Logits:
-        """Calibrated logits of all texts, (texts, classes); arguments as in `compute_logits`."""
+        """Calibrated logits of all texts, (texts, classes); arguments as in `in_batches`."""
         logits = compute_logits(self.model, texts, batch_tokens=batch_tokens, after_batch=after_batch)
         return logits / np.float32(self.temperature)
 
@@ -184,27 +186,49 @@ def compute_logits(
     batch_tokens: int,
     after_batch: Callable[[], None] | None = None,
 ) -> Logits:
-    """Logits of all texts, (texts, classes), in float32 and without dropout.
+    """Logits of all texts, (texts, classes); arguments as in `in_batches`."""
+    return in_batches(
+        model,
+        texts,
+        lambda batch: model(*batch),
+        width=model.head.linear.out_features,
+        batch_tokens=batch_tokens,
+        after_batch=after_batch,
+    )
+
+
+def in_batches(
+    model: EncoderClassifier,
+    texts: TokenizedTexts,
+    compute: Callable[[Batch], Tensor],
+    *,
+    width: int,
+    batch_tokens: int,
+    after_batch: Callable[[], None] | None = None,
+) -> NDArray[np.float32]:
+    """What a model makes of all texts, (texts, width), in float32 and without dropout.
 
     Args:
         model: the classifier; its training mode is put back afterwards.
         texts: the token ids.
+        compute: from a batch on the model's device to its rows, (B, width).
+        width: how many numbers a text gets.
         batch_tokens: the most tokens in a batch.
         after_batch: called after each batch; what it raises ends the work.
     """
     device = next(model.parameters()).device
-    logits = np.zeros((len(texts), model.head.linear.out_features), dtype=np.float32)
+    rows = np.zeros((len(texts), width), dtype=np.float32)
     was_training = model.training
     model.eval()
     try:
         with torch.inference_mode():
             for indices in by_length(texts.lengths, batch_tokens=batch_tokens):
-                logits[indices] = model(*pad(texts, indices).to(device)).cpu().numpy()
+                rows[indices] = compute(pad(texts, indices).to(device)).cpu().numpy()
                 if after_batch:
                     after_batch()
     finally:
         model.train(was_training)
-    return logits
+    return rows
 
 
 def _load(folder: Path, device: torch.device) -> Classifier:
@@ -238,9 +262,10 @@ def _load(folder: Path, device: torch.device) -> Classifier:
     if header["config_sha256"] != sha256(config_bytes):
         raise ValueError(f"{WEIGHTS_FILE} and {CONFIG_FILE} do not belong together")
     weights = safetensors.torch.load(weights_bytes)
-    if {name: (tensor.shape, tensor.dtype) for name, tensor in weights.items()} != {
-        name: (tensor.shape, tensor.dtype) for name, tensor in expected.items()
-    }:
+    found_shapes, expected_shapes = (
+        {name: (tensor.shape, tensor.dtype) for name, tensor in tensors.items()} for tensors in (weights, expected)
+    )
+    if found_shapes != expected_shapes:
         raise ValueError(f"{WEIGHTS_FILE} has other weights than {CONFIG_FILE} describes")
     temperature = float(header["temperature"])
     if not (0 < temperature < np.inf and all(tensor.isfinite().all() for tensor in weights.values())):

@@ -318,7 +318,7 @@ def _show_training(events: Iterator[Event], run: Path) -> None:
     from tqdm import tqdm
 
     from encoder_cls.events import Finished, Noted, StageStarted, Started, Stepped, Validated
-    from encoder_cls.report import report_text
+    from encoder_cls.report import summary_text
 
     started = next(events, None)
     if not isinstance(started, Started):
@@ -363,11 +363,11 @@ def _show_training(events: Iterator[Event], run: Path) -> None:
                     last_line = time.monotonic()
                 case Finished():
                     bar.close()
-                    typer.echo(report_text(event.report))
+                    typer.echo(summary_text(event.report))
                     size = sum(file.stat().st_size for file in (run / "model").iterdir()) / 1e6
                     _note(
                         f"\ntrained in {event.seconds:.0f} s; best weights from step {event.best_step}; {size:.0f} MB"
                     )
                     _note(f'next: encoder-cls predict --model {run} --explain "some text"')
-                    _note(f"      look at {run / 'eval' / 'report.html'} in a browser")
+                    _note(f"      encoder-cls eval {run}    (each class; in a browser: {run / 'eval' / 'report.html'})")
                     _note(f"      tensorboard --logdir {run.parent}")

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import shutil
+import struct
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from tensorboard.compat.proto.summary_pb2 import Summary
 from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
+from encoder_cls.metrics import CalibrationBins
+from encoder_cls.pictures import DOT, confusion, dots, reliability, to_png
 from encoder_cls.storage import naming, write_file
 
 # Charts in which curves of several splits or scores are to be seen together.
@@ -30,21 +32,23 @@ LAYOUT = {
 }
 
 NOT_SHOWN = {"step", "split", "time", "epoch"}  # axes, not curves
-SHOWN_OF_TEACHERS = {"loss", "accuracy"}  # whether they learn; all else is in `metrics.jsonl`
+MOST_CLASSES = 100  # with a curve of their own
+SHOWN_OF_EARLIER = {"loss", "accuracy"}  # whether they learn; all else is in `metrics.jsonl`
 
 
 class Dashboard:
     """Appends rows to `metrics.jsonl` and shows them in TensorBoard.
 
-    TensorBoard's files are made anew from `metrics.jsonl` whenever training goes on, so that its curves
-    have neither gaps nor overlaps, however often and wherever a run was interrupted.
+    TensorBoard's files are made anew from `metrics.jsonl` whenever training goes on, so that its curves and
+    pictures have neither gaps nor overlaps, however often and wherever a run was interrupted.
 
     Args:
         metrics_file: where the rows go.
         tensorboard: the folder for TensorBoard's event files.
-        resume_after: for each split (that of a teacher as `teacher-1/train`: for its last part) the step after
+        resume_after: for each split (that of an earlier stage as `teacher-1/train`: for its last part) the step after
             which it goes on; what was logged later is removed. None: a new run.
         config_text: the resolved config, shown as text.
+        label_names: the classes in the order of confusion matrices.
         warn: told when TensorBoard's files cannot be written; training goes on, and they can be made again.
 
     Raises:
@@ -58,6 +62,7 @@ class Dashboard:
         tensorboard: Path,
         resume_after: dict[str, int] | None,
         config_text: str,
+        label_names: Sequence[str],
         warn: Callable[[str], None],
     ) -> None:
         last_steps = resume_after or {}
@@ -71,20 +76,26 @@ class Dashboard:
             # Not buffered: what the disk refused must not be tried again when the file is closed.
             self._file = metrics_file.open("ab", buffering=0)
         self._metrics_file, self._tensorboard, self._warn = metrics_file, tensorboard, warn
+        self._label_names = label_names
         self._writer: SummaryWriter | None = None
         # Its thread dies of an error, with a traceback for the user, and the next call here raises the same.
         self._former_hook, threading.excepthook = threading.excepthook, _ignore
-        with self._giving_up():
-            shutil.rmtree(tensorboard, ignore_errors=True)
+        shutil.rmtree(tensorboard, ignore_errors=True)
+        try:
             # purge_step makes a TensorBoard that is already looking forget what it saw of the former files.
             self._writer = SummaryWriter(str(tensorboard), purge_step=0)
-            self._writer.add_custom_scalars(LAYOUT)
-            self._writer.add_text("config", f"```yaml\n{config_text}```")
+        except OSError as error:
+            self._give_up(error)
+        self._mirror(lambda writer: writer.add_custom_scalars(LAYOUT))
+        self._mirror(lambda writer: writer.add_text("config", f"```yaml\n{config_text}```"))
         for row in kept:
             self._show(row)
 
     def log(self, step: int, split: str, values: Mapping[str, Any]) -> None:
-        """Log numbers of a split at a step; what is no number goes to `metrics.jsonl` alone.
+        """Log values of a split at a step.
+
+        Numbers are shown as curves, but those of the split `data` as a table; `confusion_matrix` and `calibration`
+        (as in `Metrics`) as pictures. All else goes to `metrics.jsonl` alone.
 
         Raises:
             EncoderClsError: the disk refuses `metrics.jsonl`.
@@ -98,45 +109,33 @@ class Dashboard:
 
     def picture(self, name: str, png: bytes, step: int) -> None:
         """Show a PNG at a step."""
-        from matplotlib.image import imread
-
-        with self._giving_up():
-            if self._writer:
-                self._writer.add_image(name, imread(io.BytesIO(png), format="png")[:, :, :3], step, dataformats="HWC")
+        self._mirror(lambda writer: _add_png(writer, name, png, step, time.time()))
 
     def text(self, name: str, markdown: str, step: int) -> None:
         """Show a text at a step."""
-        with self._giving_up():
-            if self._writer:
-                self._writer.add_text(name, markdown, step)
+        self._mirror(lambda writer: writer.add_text(name, markdown, step))
 
     def histogram(self, name: str, values: NDArray[np.floating[Any]], step: int) -> None:
         """Show how numbers are distributed at a step."""
-        with self._giving_up():
-            if self._writer:
-                self._writer.add_histogram(name, values, step)
+        self._mirror(lambda writer: writer.add_histogram(name, values, step))
 
     def pr_curve(self, name: str, is_class: NDArray[np.bool_], probabilities: NDArray[np.float64], step: int) -> None:
         """Show precision against recall of a class at a step."""
-        with self._giving_up():
-            if self._writer:
-                self._writer.add_pr_curve(name, is_class, probabilities, step)
+        self._mirror(lambda writer: writer.add_pr_curve(name, is_class, probabilities, step))
 
-    def projector(self, vectors: NDArray[np.float32], points: Sequence[tuple[str, str]]) -> None:
-        """Show vectors (points, d_model) in space, each with its label and text."""
-        rows = [[" ".join(cell.split()) for cell in point] for point in points]
-        with self._giving_up():
-            if self._writer:
-                self._writer.add_embedding(vectors, metadata=rows, metadata_header=["label", "text"])
+    def projector(self, vectors: NDArray[np.float32], labels: NDArray[np.int64], texts: Sequence[str]) -> None:
+        """Show vectors (points, d_model) in space, each with its text and in the colour of its label."""
+        names = [self._label_names[label] for label in labels]
+        self._mirror(lambda _: _write_projector(self._tensorboard, vectors, names, texts, dots(labels)))
 
-    def hparams(self, chosen: Mapping[str, bool | float | str], scores: Mapping[str, float]) -> None:
-        """Show what was chosen and what came of it, in the run itself, so that runs compare in one table."""
-        with self._giving_up():
-            if self._writer and self._writer.file_writer:
-                for summary in hparams(dict(chosen), dict(scores)):
-                    self._writer.file_writer.add_summary(summary)
-                for name, score in scores.items():
-                    self._writer.add_scalar(name, score, 0)
+    def hparams(self, chosen: Mapping[str, bool | float | str], curves: Sequence[str]) -> None:
+        """Show what was chosen beside the ends of curves, in the run itself, so that runs compare in one table."""
+
+        def show(writer: SummaryWriter) -> None:
+            for summary in hparams(dict(chosen), dict.fromkeys(curves, 0.0)):  # type: ignore[no-untyped-call]
+                _add_summary(writer, summary)  # `add_hparams` would make a run of its own
+
+        self._mirror(show)
 
     def flush(self) -> None:
         """Make all rows so far durable.
@@ -146,31 +145,25 @@ class Dashboard:
         """
         with naming(self._metrics_file):
             os.fsync(self._file.fileno())
-        with self._giving_up():
-            if self._writer:
-                self._writer.flush()
+        self._mirror(SummaryWriter.flush)
 
     def _show(self, row: Mapping[str, Any]) -> None:
-        group, teacher = row["split"], "/" in row["split"]
-        for name, value in row.items():
-            if name in NOT_SHOWN or not isinstance(value, int | float) or (teacher and name not in SHOWN_OF_TEACHERS):
-                continue
-            tag = f"teachers/{group}/{name}" if teacher else f"{group}/{name}"
-            with self._giving_up():
-                if self._writer:
-                    self._writer.add_scalar(tag, value, row["step"], walltime=row["time"])
+        self._mirror(lambda writer: _show_row(writer, row, self._label_names))
 
-    @contextmanager
-    def _giving_up(self) -> Iterator[None]:
-        """Go on without TensorBoard where the disk refuses its files."""
-        try:
-            yield
-        except OSError as error:
-            self._writer = None
-            self._warn(
-                f"{self._tensorboard}: cannot write: {error.strerror or error}; training goes on without TensorBoard "
-                f"({self._metrics_file} has every number)"
-            )
+    def _mirror(self, show: Callable[[SummaryWriter], object]) -> None:
+        """Show something in TensorBoard, as long as the disk takes it."""
+        if self._writer:
+            try:
+                show(self._writer)
+            except OSError as error:
+                self._give_up(error)
+
+    def _give_up(self, error: OSError) -> None:
+        self._writer = None
+        self._warn(
+            f"{self._tensorboard}: cannot write: {error.strerror or error}; training goes on without TensorBoard "
+            f"({self._metrics_file} has every number)"
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -179,10 +172,73 @@ class Dashboard:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._file.close()
-        with self._giving_up():
-            if self._writer:
-                self._writer.close()
+        self._mirror(SummaryWriter.close)
         threading.excepthook = self._former_hook
+
+
+def _show_row(writer: SummaryWriter, row: Mapping[str, Any], label_names: Sequence[str]) -> None:
+    split, step, when = row["split"], row["step"], row["time"]
+    if split == "data":
+        writer.add_text("data", _table_of_facts(row), step, walltime=when)
+        return
+    is_earlier = "/" in split  # of a stage before the last
+    for name, value in row.items():
+        if name in NOT_SHOWN or not isinstance(value, int | float) or (is_earlier and name not in SHOWN_OF_EARLIER):
+            continue
+        if not name.startswith("f1/"):
+            writer.add_scalar(f"stages/{split}/{name}" if is_earlier else f"{split}/{name}", value, step, walltime=when)
+        elif len(label_names) <= MOST_CLASSES:
+            writer.add_scalar(f"{split}_{name}", value, step, walltime=when)  # a group by themselves
+    if "confusion_matrix" in row:
+        _add_png(writer, f"{split}/confusion_matrix", confusion(row["confusion_matrix"], label_names), step, when)
+    if "calibration" in row:
+        figure = reliability(CalibrationBins(**row["calibration"]))
+        _add_png(writer, f"{split}/reliability", to_png(figure), step, when)
+
+
+def _table_of_facts(row: Mapping[str, Any]) -> str:
+    """A Markdown table of what is known of the data."""
+    facts = {name.replace("_", " "): value for name, value in row.items() if name not in NOT_SHOWN}
+    lines = [
+        f"| {name} | {f'{value:,}' if isinstance(value, int) else f'{value:.1%}'} |" for name, value in facts.items()
+    ]
+    return "\n".join(["| data | |", "| --- | ---: |", *lines])
+
+
+def _write_projector(
+    folder: Path, vectors: NDArray[np.float32], labels: Sequence[str], texts: Sequence[str], sheet: bytes
+) -> None:
+    """The files that TensorBoard's projector reads.
+
+    Points have one colour until someone chooses another, but the pictures of points keep theirs: so each point has
+    a dot in the colour of its label as its picture.
+    """
+    rows = [("label", "text"), *zip(labels, texts, strict=True)]
+    table = "".join(f"{' '.join(label.split())}\t{' '.join(text.split())}\n" for label, text in rows)
+    shape = " ".join(f"tensor_shape: {size}" for size in vectors.shape)
+    config = f"""embeddings {{
+  tensor_name: "texts" {shape}
+  tensor_path: "projector/vectors.bytes"
+  metadata_path: "projector/texts.tsv"
+  sprite {{ image_path: "projector/dots.png" single_image_dim: {DOT} single_image_dim: {DOT} }}
+}}
+"""
+    (folder / "projector").mkdir()
+    (folder / "projector/vectors.bytes").write_bytes(vectors.tobytes())
+    (folder / "projector/texts.tsv").write_text(table, encoding="utf-8", errors="replace")
+    (folder / "projector/dots.png").write_bytes(sheet)
+    (folder / "projector_config.pbtxt").write_text(config)
+
+
+def _add_png(writer: SummaryWriter, name: str, png: bytes, step: int, when: float) -> None:
+    """As it is: `add_image` would want pixels, and compress them once more."""
+    width, height = struct.unpack(">II", png[16:24])
+    image = Summary.Image(width=width, height=height, colorspace=3, encoded_image_string=png)
+    _add_summary(writer, Summary(value=[Summary.Value(tag=name, image=image)]), step, when)
+
+
+def _add_summary(writer: SummaryWriter, summary: Summary, step: int | None = None, when: float | None = None) -> None:
+    writer._get_file_writer().add_summary(summary, step, when)  # type: ignore[no-untyped-call]
 
 
 def _ignore(_: threading.ExceptHookArgs) -> None:

@@ -7,8 +7,7 @@ a person sees whether the encoder earns its keep.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +19,7 @@ from encoder_cls.config import DataConfig
 from encoder_cls.data import Dataset, Split, load_dataset, load_split
 from encoder_cls.errors import ConfigError, DataError, EncoderClsError
 from encoder_cls.explain import explain
-from encoder_cls.metrics import compute_metrics
+from encoder_cls.metrics import answers, compute_metrics
 from encoder_cls.report import Report, WrongExample, suggest_threshold, write_report
 from encoder_cls.run_folder import RunFolder
 
@@ -102,8 +101,8 @@ def evaluate(
         label_names=classifier.label_names,
         metrics=compute_metrics(logits, split.labels, classifier.label_names),
         linear_reference=reference,
-        suggested_threshold=suggest_threshold(softmax(logits).max(axis=1), logits.argmax(axis=1) == split.labels),
-        worst_errors=_explained(classifier, _worst_errors(logits, split, classifier.label_names)),
+        suggested_threshold=suggest_threshold(*answers(logits, split.labels)),
+        worst_errors=_worst_errors(classifier, split, logits, tokenized.lengths),
         truncated_fraction=tokenized.truncated_fraction,
         unknown_fraction=tokenized.unknown_fraction,
     )
@@ -156,22 +155,29 @@ def _dataset_of_run(run: RunFolder, *, needed: bool, warn: Callable[[str], None]
         return None
 
 
-def _worst_errors(logits: Logits, split: Split, label_names: Sequence[str]) -> list[WrongExample]:
+def _worst_errors(
+    classifier: Classifier, split: Split, logits: Logits, lengths: NDArray[np.int64]
+) -> list[WrongExample]:
+    """The most confident mistakes, with what their words did as long as there is time for it."""
+    names = classifier.label_names
     probabilities = softmax(logits)
     predictions = logits.argmax(axis=1)
     wrong = np.flatnonzero(predictions != split.labels)
-    order = wrong[np.argsort(-probabilities[wrong, predictions[wrong]], kind="stable")]
+    worst = wrong[np.argsort(-probabilities[wrong, predictions[wrong]], kind="stable")][:WORST_ERRORS]
+    # A text is read once for each of its words.
+    is_explained = np.cumsum(lengths[worst] ** 2) < MOST_EXPLAINED_TOKENS
     mislabelled = _likely_mislabelled(probabilities, split.labels)
     return [
         WrongExample(
             text=split.texts[i],
             where=split.where[i],
-            label=label_names[split.labels[i]],
-            prediction=label_names[predictions[i]],
+            label=names[split.labels[i]],
+            prediction=names[predictions[i]],
             probability=float(probabilities[i, predictions[i]]),
             likely_mislabelled=None if mislabelled is None else bool(mislabelled[i]),
+            words=explain(classifier, [split.texts[i]], [predictions[i]])[0] if affordable else (),
         )
-        for i in order[:WORST_ERRORS]
+        for i, affordable in zip(worst, is_explained, strict=True)
     ]
 
 
@@ -192,14 +198,3 @@ def _likely_mislabelled(probabilities: NDArray[np.float64], labels: NDArray[np.i
         warnings.simplefilter("ignore")  # about classes of few texts, which it leaves alone
         found: NDArray[np.bool_] = find_label_issues(np.searchsorted(occurring, labels), given, n_jobs=1)
     return found
-
-
-def _explained(classifier: Classifier, errors: Sequence[WrongExample]) -> list[WrongExample]:
-    """The same with what their words did, as many of them as there is time for."""
-    explained, left = [], MOST_EXPLAINED_TOKENS
-    for error in errors:
-        left -= int(classifier.tokenize([error.text]).lengths[0]) ** 2
-        label = classifier.label_names.index(error.prediction)
-        words = explain(classifier, [error.text], [label])[0] if left > 0 else ()
-        explained.append(replace(error, words=words))
-    return explained

@@ -9,16 +9,16 @@ through Representation Erasure", 2016, https://arxiv.org/abs/1612.08220). These 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.special import log_softmax, logsumexp
 
-from encoder_cls.batching import by_length, gather, pad
+from encoder_cls.batching import pad
 from encoder_cls.classifier import Classifier
-from encoder_cls.tokenizer import Span, token_spans
+from encoder_cls.tokenizer import UNK_ID, Span, token_spans
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,18 +81,18 @@ def attention_maps(classifier: Classifier, text: str) -> AttentionMaps:
 def _explain(classifier: Classifier, text: str, label: int, *, batch_tokens: int) -> list[WordWeight]:
     tokenized = classifier.tokenize([text])
     words = _words(token_spans(classifier.tokenizer, text, max_seq_len=classifier.config.max_seq_len))
-    num_tokens = len(tokenized.words)
-    kept = np.ones((1 + len(words), num_tokens), dtype=bool)  # row 0: the whole text
+    kept = np.ones((1 + len(words), len(tokenized.words)), dtype=bool)  # row 0: the whole text
     for row, word in enumerate(words, start=1):
         kept[row, 1 + word.first : 1 + word.last + 1] = False  # [CLS] is token 0
-    lengths = kept.sum(axis=1)
-    device = next(classifier.model.parameters()).device
-    logits = np.zeros((len(kept), len(classifier.label_names)), dtype=np.float32)
-    with torch.inference_mode():
-        for rows in by_length(lengths, batch_tokens=batch_tokens):
-            places = np.nonzero(kept[rows])[1]
-            logits[rows] = classifier.model(*gather(tokenized, places, lengths[rows]).to(device)).cpu().numpy()
-    log_p = log_softmax(logits.astype(np.float64) / classifier.temperature, axis=1)
+    rows, places = np.nonzero(kept)
+    variants = replace(
+        tokenized,
+        words=tokenized.words[places],
+        offsets=np.searchsorted(rows, np.arange(len(kept) + 1)),
+        truncated=tokenized.truncated.repeat(len(kept)),
+        unknown=(kept & (tokenized.input_ids() == UNK_ID)).sum(axis=1, dtype=np.int32),
+    )
+    log_p = log_softmax(classifier.logits(variants, batch_tokens=batch_tokens).astype(np.float64), axis=1)
     scores = log_p[:, label] - logsumexp(np.delete(log_p, label, axis=1), axis=1)
     return [
         WordWeight(word=text[word.start : word.end], start=word.start, end=word.end, weight=float(scores[0] - without))

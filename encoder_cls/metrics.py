@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from encoder_cls.calibration import Logits, softmax
 
 CALIBRATION_BINS = 15  # as in Guo et al. (2017)
+LARGEST_LOGGED = 100  # classes; wider confusion matrices would outweigh all else that is logged
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +26,15 @@ class ClassMetrics:
 
 
 @dataclass(frozen=True, kw_only=True)
+class CalibrationBins:
+    """Of each bin of confidence its mean confidence, the part that is right, and how many texts are in it."""
+
+    confidence: list[float]
+    accuracy: list[float]
+    texts: list[int]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Metrics:
     """How well predictions fit labels.
 
@@ -35,6 +45,7 @@ class Metrics:
         loss: the mean cross-entropy, in nats.
         ece: the expected calibration error: the mean distance between confidence and accuracy.
         per_class: by class name.
+        calibration: how sure the answers are, and how often right.
         confusion_matrix: `[label][prediction]` counts, in the order of the class names.
     """
 
@@ -44,20 +55,27 @@ class Metrics:
     loss: float
     ece: float
     per_class: dict[str, ClassMetrics]
+    calibration: CalibrationBins
     confusion_matrix: list[list[int]]
 
     def scalars(self) -> dict[str, float]:
         """The metrics that are single numbers."""
         return {"loss": self.loss, "accuracy": self.accuracy, "macro_f1": self.macro_f1, "ece": self.ece}
 
+    def drawable(self) -> dict[str, Any]:
+        """What pictures are drawn from, as JSON values; a confusion matrix of many classes is left out."""
+        is_small = len(self.confusion_matrix) <= LARGEST_LOGGED
+        matrix = {"confusion_matrix": self.confusion_matrix} if is_small else {}
+        return {"calibration": asdict(self.calibration), **matrix}
+
 
 def compute_metrics(logits: Logits, labels: NDArray[np.int64], label_names: Sequence[str]) -> Metrics:
     """Score logits (texts, classes) against labels (texts,)."""
     from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 
-    probabilities = softmax(logits)
+    of_label = softmax(logits)[np.arange(len(labels)), labels]
     predictions = logits.argmax(axis=1)
-    of_label = probabilities[np.arange(len(labels)), labels]
+    bins = calibration_bins(*answers(logits, labels))
     numbers = range(len(label_names))
     precision, recall, f1, support = precision_recall_fscore_support(
         labels, predictions, labels=numbers, zero_division=0
@@ -68,23 +86,28 @@ def compute_metrics(logits: Logits, labels: NDArray[np.int64], label_names: Sequ
         accuracy=float((predictions == labels).mean()),
         macro_f1=float(f1[occurs].mean()),
         loss=float(-np.log(np.maximum(of_label, np.finfo(np.float64).tiny)).mean()),
-        ece=expected_calibration_error(probabilities.max(axis=1), predictions == labels),
+        ece=expected_calibration_error(bins),
         per_class={
             name: ClassMetrics(
                 precision=float(precision[i]), recall=float(recall[i]), f1=float(f1[i]), support=int(support[i])
             )
             for i, name in enumerate(label_names)
         },
+        calibration=bins,
         confusion_matrix=confusion_matrix(labels, predictions, labels=numbers).tolist(),
     )
 
 
-class CalibrationBins(NamedTuple):
-    """Of each bin of confidence its mean confidence, the part that is right, and how many texts are in it."""
+class Answers(NamedTuple):
+    """Of each text how probable its most probable class is, and whether that is its label; both (texts,)."""
 
     confidence: NDArray[np.float64]
-    accuracy: NDArray[np.float64]
-    texts: NDArray[np.int64]
+    correct: NDArray[np.bool_]
+
+
+def answers(logits: Logits, labels: NDArray[np.int64]) -> Answers:
+    """What logits (texts, classes) answer, against labels (texts,)."""
+    return Answers(softmax(logits).max(axis=1), logits.argmax(axis=1) == labels)
 
 
 def calibration_bins(confidence: NDArray[np.float64], correct: NDArray[np.bool_]) -> CalibrationBins:
@@ -93,13 +116,13 @@ def calibration_bins(confidence: NDArray[np.float64], correct: NDArray[np.bool_]
     count = np.bincount(places, minlength=CALIBRATION_BINS)
     sums = (np.bincount(places, weights=values, minlength=CALIBRATION_BINS) for values in (confidence, correct))
     mean_confidence, accuracy = (total / np.maximum(1, count) for total in sums)
-    return CalibrationBins(mean_confidence, accuracy, count)
+    return CalibrationBins(confidence=mean_confidence.tolist(), accuracy=accuracy.tolist(), texts=count.tolist())
 
 
-def expected_calibration_error(confidence: NDArray[np.float64], correct: NDArray[np.bool_]) -> float:
-    """The mean, over bins of equal width, of |accuracy - confidence|, weighted by the bins' sizes.
+def expected_calibration_error(bins: CalibrationBins) -> float:
+    """The mean over bins of |accuracy - confidence|, weighted by the bins' sizes.
 
     Guo et al., "On Calibration of Modern Neural Networks" (2017), https://arxiv.org/abs/1706.04599.
     """
-    bins = calibration_bins(confidence, correct)
-    return float((bins.texts * np.abs(bins.accuracy - bins.confidence)).sum() / len(confidence))
+    distances = np.abs(np.subtract(bins.accuracy, bins.confidence))
+    return float(np.average(distances, weights=bins.texts))

@@ -7,22 +7,17 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import io
-import warnings
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from encoder_cls.explain import AttentionMaps, WordWeight
+from encoder_cls.pictures import MOST_TOKENS, attention, to_svg
 
 if TYPE_CHECKING:
     from jinja2 import Environment
-    from matplotlib.figure import Figure
 
 STRONG = 2.0  # log odds from which a word has its full colour
-MOST_TOKENS = 48  # of a text whose attention is drawn: in more cells nothing can be seen
 
 
 def render(template: str, **values: Any) -> str:
@@ -61,57 +56,14 @@ def attention_page(title: str, texts: Sequence[tuple[str, AttentionMaps]]) -> st
         texts: each with a line about it.
     """
     shown = [
-        {"line": line, "picture": to_svg(attention_figure(maps)), "is_cut": len(maps.tokens) > MOST_TOKENS}
+        {
+            "line": line,
+            "picture": to_svg(attention(maps.tokens, maps.weights)),
+            "is_cut": len(maps.tokens) > MOST_TOKENS,
+        }
         for line, maps in texts
     ]
     return render("attention.html", title=title, texts=shown, most_tokens=MOST_TOKENS)
-
-
-def to_svg(figure: Figure) -> str:
-    """A figure as SVG that equal figures have in common; its texts are escaped by matplotlib."""
-    import matplotlib as mpl
-
-    content = io.StringIO()
-    with mpl.rc_context({"svg.hashsalt": "encoder-cls", "svg.fonttype": "none", "font.size": 9}):
-        figure.savefig(content, format="svg", metadata={"Date": None, "Creator": None}, transparent=True)
-    return content.getvalue()[content.getvalue().index("<svg") :]
-
-
-def to_png(figure: Figure) -> bytes:
-    """A figure as PNG."""
-    content = io.BytesIO()
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing from")  # such a character is drawn as a box
-        figure.savefig(content, format="png")
-    return content.getvalue()
-
-
-def attention_figure(maps: AttentionMaps) -> Figure:
-    """The maps of all heads, one row a layer, of the first `MOST_TOKENS` tokens."""
-    from matplotlib.figure import Figure
-
-    layers, heads = maps.weights.shape[:2]
-    names = [plain_label(token, limit=14) for token in maps.tokens[:MOST_TOKENS]]
-    size = 0.6 + 0.12 * len(names)
-    figure = Figure(figsize=(size * heads, size * layers), layout="constrained")
-    grid = figure.subplots(layers, heads, squeeze=False, sharex=True, sharey=True)
-    for (layer, head), axes in np.ndenumerate(grid):
-        weights = maps.weights[layer, head, :MOST_TOKENS, :MOST_TOKENS]
-        axes.imshow(weights, cmap="Blues", vmin=0, vmax=max(float(weights.max()), 1e-6))
-        axes.set_title(f"layer {layer + 1}, head {head + 1}", fontsize=8)
-    grid[0, 0].set_xticks(range(len(names)), names)
-    grid[0, 0].set_yticks(range(len(names)), names)
-    for axes in grid[-1, :]:
-        axes.tick_params("x", rotation=90, labelsize=6)
-    for axes in grid[:, 0]:
-        axes.tick_params("y", labelsize=6)
-    return figure
-
-
-def plain_label(text: str, *, limit: int) -> str:
-    """A text for an axis: one line, short, no formula, nothing that cannot be in XML."""
-    short = text if len(text) <= limit else text[: limit - 1] + "…"
-    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in short).replace("$", r"\$")
 
 
 @cache

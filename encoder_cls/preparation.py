@@ -128,12 +128,20 @@ class Preparation:
 
     @cached_property
     def facts(self) -> dict[str, float]:
-        """What the data looks like to the model: fractions of texts cut, of tokens unknown, of padding."""
+        """How much there is of what, and what it looks like to the model: texts cut, tokens unknown, padding."""
         texts, schedule = self.stages[-1].texts, self.stages[-1].schedule
         lengths = texts.lengths
         batches = (schedule.indices(i) for i in range(schedule.batches_per_epoch))
         padded = sum(lengths[batch].max() * len(batch) for batch in batches)
         return {
+            "training_texts": len(self.dataset.train),
+            "validation_texts": len(self.dataset.validation),
+            "test_texts": len(self.dataset.test) if self.dataset.test else 0,
+            "unlabelled_texts": len(self.dataset.unlabelled.texts),
+            "tokens": len(self.texts.words),
+            "classes": len(self.dataset.label_names),
+            "vocabulary": self.vocab_size,
+            "parameters": self.num_parameters,
             "truncated_fraction": texts.truncated_fraction,
             "unknown_fraction": self.validation_texts.unknown_fraction,
             "padding_fraction": float(1 - lengths.sum() / padded),

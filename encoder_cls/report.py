@@ -1,4 +1,4 @@
-"""What an evaluation found out, and how a person reads it: text for the terminal, a page, pictures."""
+"""What an evaluation found out, and how a person reads it: text for the terminal, a page."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,18 +14,13 @@ from numpy.typing import NDArray
 from encoder_cls.calibration import Logits, softmax
 from encoder_cls.data import Split
 from encoder_cls.explain import WordWeight
-from encoder_cls.metrics import Metrics, calibration_bins
-from encoder_cls.pages import marked, plain_label, render, to_png, to_svg
+from encoder_cls.metrics import Metrics, answers
+from encoder_cls.pages import marked, render
+from encoder_cls.pictures import accuracy_by_length, confusion, precision_recall, reliability, thresholds, to_svg
 from encoder_cls.sources import shown
 from encoder_cls.storage import to_json, write_file
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 LARGEST_TABLE = 12  # classes; a wider confusion matrix does not fit a terminal
-LARGEST_ANNOTATED = 30  # classes; in more cells numbers cannot be read
-LARGEST_CURVES = 10  # classes; more curves cannot be told apart
-LENGTH_BINS = 6
 WANTED_ACCURACY = 0.95  # of the answers above the suggested threshold
 
 
@@ -112,7 +107,7 @@ def write_report(folder: Path, report: Report, split: Split, logits: Logits) -> 
         EncoderClsError: the disk refuses.
     """
     write_file(folder / "predictions.jsonl", _prediction_lines(split, logits, report.label_names))
-    write_file(folder / "confusion_matrix.png", confusion_picture(report.metrics.confusion_matrix, report.label_names))
+    write_file(folder / "confusion_matrix.png", confusion(report.metrics.confusion_matrix, report.label_names))
     write_file(folder / "report.html", report_page(report, split, logits).encode())
     write_file(folder / "report.json", to_json(report.to_dict()))
 
@@ -129,8 +124,7 @@ def suggest_threshold(confidence: NDArray[np.float64], correct: NDArray[np.bool_
 
 def report_page(report: Report, split: Split, logits: Logits) -> str:
     """The report as one HTML page; arguments as in `write_report`."""
-    probabilities = softmax(logits)
-    confidence, correct = probabilities.max(axis=1), logits.argmax(axis=1) == split.labels
+    confidence, correct = answers(logits, split.labels)
     matrix = np.array(report.metrics.confusion_matrix)
     shares = matrix / np.maximum(1, matrix.sum(axis=1, keepdims=True))
     return render(
@@ -142,127 +136,22 @@ def report_page(report: Report, split: Split, logits: Logits) -> str:
         answered=float((confidence >= (report.suggested_threshold or 0)).mean()),
         confused=most_confused(report, limit=10),
         matrix=list(zip(report.label_names, matrix.tolist(), shares.tolist(), strict=True)),
-        reliability=to_svg(_reliability_figure(confidence, correct)),
-        curves=to_svg(_curves_figure(probabilities, split.labels, report.label_names)),
-        thresholds=to_svg(_threshold_figure(confidence, correct, report.suggested_threshold)),
-        lengths=to_svg(_length_figure(split.texts, correct)),
+        reliability=to_svg(reliability(report.metrics.calibration)),
+        curves=to_svg(precision_recall(softmax(logits), split.labels, report.label_names)),
+        thresholds=to_svg(thresholds(confidence, correct, report.suggested_threshold)),
+        lengths=to_svg(accuracy_by_length(np.array([len(text.split()) for text in split.texts]), correct)),
         errors=[(error, Path(error.where).name, marked(error.text, error.words)) for error in report.worst_errors],
     )
 
 
-def reliability_picture(logits: Logits, labels: NDArray[np.int64]) -> bytes:
-    """How often the classifier is right when it says so, as a PNG."""
-    probabilities = softmax(logits)
-    return to_png(_reliability_figure(probabilities.max(axis=1), logits.argmax(axis=1) == labels))
-
-
-def confusion_picture(matrix: Sequence[Sequence[int]], label_names: Sequence[str]) -> bytes:
-    """A confusion matrix as a PNG: each row a label, coloured by the part of its examples."""
-    from matplotlib.figure import Figure
-
-    counts = np.array(matrix)
-    fractions = counts / np.maximum(1, counts.sum(axis=1, keepdims=True))
-    size = 2.5 + min(16.0, max(3.0, 0.55 * len(label_names)))
-    figure = Figure(figsize=(size, size), dpi=100, layout="constrained")
-    axes = figure.subplots()
-    axes.imshow(fractions, cmap="Blues", vmin=0, vmax=1)
-    # A dollar sign would start a formula.
-    names = [shown(name, limit=24)[1:-1].replace("$", r"\$") for name in label_names]
-    font = 9 if len(names) <= LARGEST_ANNOTATED else 6
-    axes.set_xticks(range(len(names)), names, rotation=90, fontsize=font)
-    axes.set_yticks(range(len(names)), names, fontsize=font)
-    axes.set(xlabel="predicted", ylabel="label")
-    if len(names) <= LARGEST_ANNOTATED:
-        for row, column in np.argwhere(counts > 0):
-            colour = "white" if fractions[row, column] > 0.5 else "black"
-            axes.text(column, row, str(counts[row, column]), ha="center", va="center", color=colour, fontsize=8)
-    return to_png(figure)
-
-
-def _reliability_figure(confidence: NDArray[np.float64], correct: NDArray[np.bool_]) -> Figure:
-    """Accuracy against confidence, above how many texts there are of each confidence."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(4, 4), dpi=100, layout="constrained")
-    upper, lower = figure.subplots(2, sharex=True, height_ratios=(3, 1))
-    bins = calibration_bins(confidence, correct)
-    filled = bins.texts > 0
-    upper.plot([0, 1], [0, 1], color="0.7", linewidth=1)
-    upper.plot(bins.confidence[filled], bins.accuracy[filled], marker="o", markersize=4)
-    upper.set(ylabel="right", xlim=(0, 1), ylim=(0, 1.02))
-    lower.bar((np.arange(len(bins.texts)) + 0.5) / len(bins.texts), bins.texts, width=0.9 / len(bins.texts))
-    lower.set(xlabel="probability of the answer", ylabel="texts")
-    return figure
-
-
-def _curves_figure(probabilities: NDArray[np.float64], labels: NDArray[np.int64], names: Sequence[str]) -> Figure:
-    """Precision against recall of each class, or of all answers where there are too many."""
-    from matplotlib.figure import Figure
-    from sklearn.metrics import precision_recall_curve
-
-    figure = Figure(figsize=(4.6, 4), dpi=100, layout="constrained")
-    axes = figure.subplots()
-    is_label = labels[:, None] == np.arange(len(names))
-    occurring = np.flatnonzero(is_label.any(axis=0))
-    if len(occurring) <= LARGEST_CURVES:
-        for number in occurring.tolist():
-            precision, recall, _ = precision_recall_curve(is_label[:, number], probabilities[:, number])
-            axes.plot(recall, precision, linewidth=1.2, label=plain_label(names[number], limit=18))
-        axes.legend(fontsize=7, loc="lower left")
-    else:
-        precision, recall, _ = precision_recall_curve(is_label.ravel(), probabilities.ravel())
-        axes.plot(recall, precision, label="all classes together")
-        axes.legend(fontsize=8, loc="lower left")
-    axes.set(xlabel="recall", ylabel="precision", xlim=(0, 1.01), ylim=(0, 1.02))
-    return figure
-
-
-def _threshold_figure(confidence: NDArray[np.float64], correct: NDArray[np.bool_], suggested: float | None) -> Figure:
-    """What a threshold does: the part of the texts that still get an answer, and how many of these are right."""
-    from matplotlib.figure import Figure
-
-    thresholds = np.linspace(0, 1, 101)
-    num_answered, num_right = (
-        len(part) - np.searchsorted(np.sort(part), thresholds) for part in (confidence, confidence[correct])
-    )
-    right = np.where(num_answered > 0, num_right / np.maximum(1, num_answered), np.nan)
-    figure = Figure(figsize=(4, 4), dpi=100, layout="constrained")
-    axes = figure.subplots()
-    axes.plot(thresholds, right, label="right, of those answered")
-    axes.plot(thresholds, num_answered / len(confidence), label="answered")
-    if suggested is not None:
-        axes.axvline(suggested, color="0.5", linewidth=1, linestyle="--", label=f"suggested: {suggested:.2f}")
-    axes.set(xlabel="threshold", xlim=(0, 1), ylim=(0, 1.02))
-    axes.legend(fontsize=8, loc="lower left")
-    return figure
-
-
-def _length_figure(texts: Sequence[str], correct: NDArray[np.bool_]) -> Figure:
-    """Accuracy by length of text, in bins of about equally many texts."""
-    from matplotlib.figure import Figure
-
-    lengths = np.array([len(text.split()) for text in texts])
-    edges = np.unique(np.quantile(lengths, np.linspace(0, 1, LENGTH_BINS + 1)).round().astype(int))
-    places = np.clip(np.searchsorted(edges, lengths, side="right") - 1, 0, max(0, len(edges) - 2))
-    names, scores, counts = [], [], []
-    for place in np.unique(places):
-        members = places == place
-        low, high = lengths[members].min(), lengths[members].max()
-        names.append(f"{low}" if low == high else f"{low}–{high}")
-        scores.append(correct[members].mean())
-        counts.append(int(members.sum()))
-    figure = Figure(figsize=(4.6, 4), dpi=100, layout="constrained")
-    axes = figure.subplots()
-    bars = axes.bar(range(len(names)), scores)
-    axes.bar_label(bars, [f"{count}" for count in counts], fontsize=7)
-    axes.set_xticks(range(len(names)), names, fontsize=8)
-    axes.set(xlabel="words of the text", ylabel="right (above: texts)", ylim=(0, 1.08))
-    return figure
+def summary_text(report: Report) -> str:
+    """The first lines of the report: what one looks at when a training is over."""
+    return "\n".join(_summary_lines(report))
 
 
 def report_text(report: Report) -> str:
     """The report for a terminal."""
-    return "\n".join(_report_lines(report))
+    return "\n".join([*_summary_lines(report), *_detail_lines(report)])
 
 
 def most_confused(report: Report, *, limit: int) -> list[tuple[str, str, int]]:
@@ -275,11 +164,23 @@ def most_confused(report: Report, *, limit: int) -> list[tuple[str, str, int]]:
     return [(names[row], names[column], int(matrix[row, column])) for row, column in pairs if matrix[row, column]]
 
 
-def _report_lines(report: Report) -> Iterator[str]:
-    metrics, names = report.metrics, [shown(name, limit=28)[1:-1] for name in report.label_names]
+def _summary_lines(report: Report) -> Iterator[str]:
+    metrics, threshold = report.metrics, report.suggested_threshold
     yield f"{report.split}: {metrics.num_examples} examples"
     yield f"  accuracy {metrics.accuracy:.4f}   macro-F1 {metrics.macro_f1:.4f}   calibration error {metrics.ece:.4f}"
     yield from _reference_lines(report)
+    if threshold is not None:
+        yield f"  answers from probability {threshold:.2f} up (--threshold) are right {WANTED_ACCURACY:.0%} of the time"
+    confused = most_confused(report, limit=2)
+    if confused:
+        yield "  most confused: " + "; ".join(
+            f"{shown(label)[1:-1]} taken for {shown(prediction)[1:-1]} ({count})"
+            for label, prediction, count in confused
+        )
+
+
+def _detail_lines(report: Report) -> Iterator[str]:
+    metrics, names = report.metrics, [shown(name, limit=28)[1:-1] for name in report.label_names]
     yield f"  texts cut {report.truncated_fraction:.1%}   unknown tokens {report.unknown_fraction:.1%}"
     width = max(len(name) for name in [*names, "class"])
     yield f"\n  {'class':{width}}  precision  recall      F1  examples"
@@ -292,12 +193,6 @@ def _report_lines(report: Report) -> Iterator[str]:
         yield f"  {'':{width + 3}}  " + " ".join(f"{number:>4}" for number in range(1, len(names) + 1))
         for number, (name, row) in enumerate(zip(names, metrics.confusion_matrix, strict=True), start=1):
             yield f"  {number:2} {name:{width}}  " + " ".join(f"{count or '.':>4}" for count in row)
-    confused = most_confused(report, limit=3)
-    if confused:
-        yield "\n  most confused: " + "; ".join(
-            f"{shown(label)[1:-1]} taken for {shown(prediction)[1:-1]} ({count})"
-            for label, prediction, count in confused
-        )
     if report.worst_errors:
         yield "\n  most confident mistakes"
     for error in report.worst_errors[:5]:

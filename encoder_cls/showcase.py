@@ -6,21 +6,23 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from encoder_cls.batching import by_length, pad
 from encoder_cls.calibration import Logits, softmax
-from encoder_cls.classifier import Classifier
+from encoder_cls.classifier import Classifier, in_batches
 from encoder_cls.config import Config
 from encoder_cls.dashboard import Dashboard
 from encoder_cls.data import Split
 from encoder_cls.explain import attention_maps
-from encoder_cls.pages import attention_figure, to_png
-from encoder_cls.report import Report, confusion_picture, reliability_picture
+from encoder_cls.pictures import attention, positions, to_png
+from encoder_cls.report import Report
 from encoder_cls.tokenizer import TokenizedTexts
 
+ALWAYS_COMPARED = {"model.d_model", "model.num_layers", "train.batch_size", "train.epochs", "train.learning_rate"}
 MOST_CURVES = 12  # classes with a curve of their own
+MOST_ROWS = 4096  # of a matrix in its histogram
 MOST_POINTS = 2000  # texts in the projector
 MOST_ATTENTION_TEXTS = 2
-BATCH_TOKENS = 8192
+MOST_PLACES = 128
+MOST_CHARACTERS = 80  # of a mistake; `report.html` has all
 
 
 def show(
@@ -31,6 +33,7 @@ def show(
     split: Split,
     logits: Logits,
     *,
+    group: str,
     step: int,
 ) -> None:
     """Show a report, and the classifier behind it, in TensorBoard.
@@ -42,56 +45,62 @@ def show(
         report: on a split.
         split: the examples of the report.
         logits: the classifier's, (texts, classes).
+        group: the name under which the report's numbers were logged.
         step: at which the classifier was the best.
     """
-    name, names = report.split, classifier.label_names
+    names = classifier.label_names
     probabilities = softmax(logits)
-    dashboard.hparams(_hparams(config), {f"best/{key}": value for key, value in report.metrics.scalars().items()})
-    dashboard.picture(f"{name}/confusion_matrix", confusion_picture(report.metrics.confusion_matrix, names), step)
-    dashboard.picture(f"{name}/reliability", reliability_picture(logits, split.labels), step)
+    dashboard.hparams(_hparams(config), [f"{group}/{name}" for name in report.metrics.scalars()])
     for number in np.argsort(-np.bincount(split.labels, minlength=len(names)), kind="stable")[:MOST_CURVES].tolist():
-        dashboard.pr_curve(f"{name}/{names[number]}", split.labels == number, probabilities[:, number], step)
-    dashboard.histogram(f"{name}/probability of the answer", probabilities.max(axis=1), step)
+        dashboard.pr_curve(f"{group}/{names[number]}", split.labels == number, probabilities[:, number], step)
+    dashboard.histogram(f"{group}/probability of the answer", probabilities.max(axis=1), step)
     matrices = {key: tensor for key, tensor in classifier.model.named_parameters() if tensor.ndim > 1}
     for key, tensor in matrices.items():
-        dashboard.histogram(f"weights/{key}", tensor.detach().float().cpu().numpy(), step)
-    dashboard.text(f"{name}/most confident mistakes", _mistakes(report), step)
+        rows = tensor[:: 1 + len(tensor) // MOST_ROWS]
+        dashboard.histogram(f"weights/{key}", rows.detach().float().cpu().numpy(), step)
+    dashboard.text(f"{group}/most confident mistakes", _mistakes(report), step)
     chosen = np.random.default_rng(0).permutation(len(split))[:MOST_POINTS]
     texts = [split.texts[i] for i in chosen]
-    vectors = pooled_vectors(classifier, classifier.tokenize(texts))
-    dashboard.projector(vectors, [(names[split.labels[i]], split.texts[i]) for i in chosen])
+    vectors = pooled_vectors(classifier, classifier.tokenize(texts), batch_tokens=config.train.batch_tokens)
+    dashboard.projector(vectors, split.labels[chosen], texts)
     for number, text in enumerate(texts[:MOST_ATTENTION_TEXTS], start=1):
-        dashboard.picture(f"attention/text {number}", to_png(attention_figure(attention_maps(classifier, text))), step)
+        maps = attention_maps(classifier, text)
+        dashboard.picture(f"attention/text {number}", to_png(attention(maps.tokens, maps.weights)), step)
     if config.model.positions != "none":
-        dashboard.picture("model/positions", _positions_picture(classifier), step)
+        dashboard.picture("model/positions", to_png(positions(_added_for_places(classifier))), step)
 
 
-def pooled_vectors(classifier: Classifier, texts: TokenizedTexts) -> NDArray[np.float32]:
+def pooled_vectors(classifier: Classifier, texts: TokenizedTexts, *, batch_tokens: int) -> NDArray[np.float32]:
     """The vectors that the head sees of texts, (texts, d_model)."""
     model = classifier.model
-    device = next(model.parameters()).device
-    vectors = np.zeros((len(texts), classifier.config.d_model), dtype=np.float32)
-    with torch.inference_mode():
-        for indices in by_length(texts.lengths, batch_tokens=BATCH_TOKENS):
-            batch = pad(texts, indices).to(device)
-            vectors[indices] = model.head.pool(model.encoder(*batch), batch.attention_mask).cpu().numpy()
-    return vectors
+    return in_batches(
+        model,
+        texts,
+        lambda batch: model.head.pool(model.encoder(*batch), batch.attention_mask),
+        width=classifier.config.d_model,
+        batch_tokens=batch_tokens,
+    )
 
 
 def _hparams(config: Config) -> dict[str, bool | float | str]:
-    """What was chosen, without the data: numbers and words by dotted name."""
+    """What was chosen, without the data: by dotted name what is always compared, and what is not as by default."""
     chosen: dict[str, bool | float | str] = {"seed": config.seed}
-    for section in ("tokenizer", "model", "distillation", "train"):
-        for key, value in getattr(config, section).model_dump().items():
-            chosen[f"{section}.{key}"] = value if isinstance(value, bool | int | float | str) else str(value)
+    for name in ("tokenizer", "model", "distillation", "train"):
+        section = getattr(config, name)
+        defaults = type(section)().model_dump()
+        for key, value in section.model_dump().items():
+            if f"{name}.{key}" in ALWAYS_COMPARED or value != defaults[key]:
+                chosen[f"{name}.{key}"] = value if isinstance(value, bool | int | float | str) else str(value)
     return chosen
 
 
 def _mistakes(report: Report) -> str:
     """A Markdown table; what could be Markdown in a text is not."""
-    rows = ["| answer | probability | label | text |", "| --- | ---: | --- | --- |"]
+    rows = ["| answer | p | label | text |", "| --- | ---: | --- | --- |"]
     for error in report.worst_errors:
-        cells = (error.prediction, f"{error.probability:.3f}", error.label, error.text)
+        # A longer text would squeeze the other columns until names are broken at any letter.
+        text = error.text if len(error.text) <= MOST_CHARACTERS else error.text[: MOST_CHARACTERS - 1] + "…"
+        cells = (error.prediction, f"{error.probability:.2f}", error.label, text)
         rows.append("| " + " | ".join(_plain(cell) for cell in cells) + " |")
     return "\n".join(rows)
 
@@ -100,17 +109,11 @@ def _plain(text: str) -> str:
     return "".join(f"&#{ord(c)};" if c in "<>&|*_`[]()#\\!~" else c if c.isprintable() else " " for c in text)
 
 
-def _positions_picture(classifier: Classifier) -> bytes:
-    """What is added to the tokens' vectors for their places, as a picture."""
-    from matplotlib.figure import Figure
-
-    config, positions = classifier.config, classifier.model.encoder.embedding.positions
-    places = min(config.max_seq_len, 128)
+def _added_for_places(classifier: Classifier) -> NDArray[np.float32]:
+    """What is added to the tokens' vectors for their places, (places, d_model)."""
+    config, embedding = classifier.config, classifier.model.encoder.embedding
+    places = min(config.max_seq_len, MOST_PLACES)
+    device = next(classifier.model.parameters()).device
     with torch.inference_mode():
-        device = next(classifier.model.parameters()).device
-        added = positions(torch.zeros(1, places, config.d_model, device=device))[0].cpu().numpy()
-    figure = Figure(figsize=(6, 3), dpi=100, layout="constrained")
-    axes = figure.subplots()
-    axes.imshow(added, aspect="auto", cmap="RdBu")
-    axes.set(xlabel="feature", ylabel="place")
-    return to_png(figure)
+        added: torch.Tensor = embedding.positions(torch.zeros(1, places, config.d_model, device=device))[0]
+    return added.float().cpu().numpy()

@@ -43,6 +43,7 @@ from encoder_cls.storage import naming, sha256, write_file
 
 TIMED_STEPS = 20  # from which the time of the others is judged
 SECONDS_BETWEEN_LOOKS = 0.05  # for a signal, while waiting
+DRAWN_VALIDATIONS = 10  # TensorBoard shows no more pictures of a kind
 
 T = TypeVar("T")
 
@@ -120,12 +121,15 @@ class _Training:
         self.dashboard = Dashboard(
             metrics_file=run.metrics_file,
             tensorboard=run.tensorboard,
-            resume_after={"train": self.state.step, "validation": self.state.validated_step} if checkpoint else None,
+            resume_after={"data": 0, "train": self.state.step, "validation": self.state.validated_step}
+            if checkpoint
+            else None,
             config_text=config.to_yaml(),
+            label_names=preparation.dataset.label_names,
             warn=self.notes.append,
         )
         if not checkpoint:
-            self.dashboard.log(0, "train", preparation.facts)
+            self.dashboard.log(0, "data", preparation.facts)
 
     def _begin_stage(self, *, anew: bool) -> None:
         """Make the stage's model with its optimizers; anew: with its first weights, not those of a checkpoint."""
@@ -252,10 +256,20 @@ class _Training:
         """Those it has in all, at most."""
         return self.state.stage_steps or self.stage.total_steps
 
+    @property
+    def _validate_every(self) -> int:
+        return self.config.validate_every or self.stage.length.epochs_between_validations * self.stage.steps_per_epoch
+
     def _is_validation_due(self) -> bool:
         step = self._stage_step
-        every = self.config.validate_every or self.stage.length.epochs_between_validations * self.stage.steps_per_epoch
-        return self.state.step > self.state.validated_step and (step % every == 0 or step == self._stage_steps)
+        is_due = step % self._validate_every == 0 or step == self._stage_steps
+        return is_due and self.state.step > self.state.validated_step
+
+    def _is_drawn(self) -> bool:
+        """Whether pictures are drawn of this validation: of the model itself, the first in each tenth of its steps."""
+        step, total = self._stage_step, self._stage_steps
+        former = (step - 1) // self._validate_every * self._validate_every
+        return self.is_last_stage and step * DRAWN_VALIDATIONS // total > former * DRAWN_VALIDATIONS // total
 
     def _is_done(self) -> bool:
         # What is new each time, variants or hidden words, cannot be learnt by heart: that goes on to its last step.
@@ -361,9 +375,11 @@ class _Training:
             best_step=step if is_best else self.state.best_step,
             stale_validations=0 if is_best else self.state.stale_validations + 1,
         )
-        classes = verdict.metrics.per_class if verdict.metrics else {}
-        f1 = {f"f1/{name}": scores.f1 for name, scores in classes.items()}
-        self.dashboard.log(step, self._split("validation"), {**verdict.scores, "epoch": self._epoch(), **f1})
+        values = {**verdict.scores, "epoch": self._epoch()}
+        if verdict.metrics:
+            values |= {f"f1/{name}": scores.f1 for name, scores in verdict.metrics.per_class.items()}
+            values |= verdict.metrics.drawable() if self._is_drawn() else {}
+        self.dashboard.log(step, self._split("validation"), values)
         return Validated(stage=self.stage, step=step, epoch=self._epoch(), verdict=verdict, is_best=is_best)
 
     def _finish(self) -> Finished:
@@ -380,9 +396,11 @@ class _Training:
             after_batch=self._stop_if_asked,
         )
         write_report(self.run.eval, report, split, logits)
-        if dataset.test:
-            self.dashboard.log(self.state.best_step, "test", report.metrics.scalars())
-        show(self.dashboard, best, self.preparation.config, report, split, logits, step=self.state.best_step)
+        group = name if dataset.test else f"best_{name}"  # the curves of validation end with the last weights
+        self.dashboard.log(self.state.best_step, group, {**report.metrics.scalars(), **report.metrics.drawable()})
+        show(
+            self.dashboard, best, self.preparation.config, report, split, logits, group=group, step=self.state.best_step
+        )
         shutil.rmtree(self.run.stages, ignore_errors=True)
         write_file(self.run.model_card, _model_card(self.preparation, report, self.state.best_step).encode())
         return Finished(report=report, best_step=self.state.best_step, seconds=time.monotonic() - self.started)

@@ -209,7 +209,7 @@ def test_hugging_face_reads_the_same_ids(corpus):
     text = " ".join([*corpus.dataset.train.texts[:12], "Unknown-word"])
     ours = tokenize(corpus.tokenizer, [text, "Ünknown a"], max_seq_len=corpus.kind.max_seq_len)
     theirs = wrapped_tokenizer(corpus)([text, "Ünknown a"], truncation=True)["input_ids"]
-    assert [ids for row in theirs for ids in row] == ours.input_ids.tolist()
+    assert [ids for row in theirs for ids in row] == ours.input_ids().tolist()
 
 
 def test_the_training_part_from_measuring_to_tables(monkeypatch):

@@ -12,6 +12,7 @@ import urllib.request
 from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import numpy as np
@@ -27,7 +28,7 @@ from encoder_cls.report import report_page
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
 pytestmark = pytest.mark.skipif(BROWSER is None, reason="needs Chromium or Chrome")
 QUIET = (
-    *("--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"),
+    *("--enable-unsafe-swiftshader", "--disable-quic", "--no-first-run", "--disable-background-networking"),
     *("--disable-component-update", "--disable-sync"),
 )
 HOSTILE = '<script>document.title="run"</script><img src=x onerror="document.title=\'run\'">\' onmouseover="x'
@@ -104,13 +105,14 @@ def tensorboard(folder: Path):
             process.stderr.read()
 
 
-def ask(address: str):
+def ask(address: str) -> Any:
     with urllib.request.urlopen(address, timeout=30) as answer:
         return json.load(answer)
 
 
 def test_tensorboard_shows_what_was_measured(trained_run, tmp_path):
-    """Every panel has something to show, the curves are those of `metrics.jsonl`, and the page opens."""
+    """Every panel has something to show, which is what `metrics.jsonl` says, and the pages open."""
+    rows = read_metrics(trained_run.metrics_file)
     with tensorboard(trained_run.tensorboard) as address:
         wanted = {"scalars", "custom_scalars", "images", "histograms", "text", "pr_curves", "hparams", "projector"}
         missing, deadline = wanted, time.monotonic() + 60
@@ -120,14 +122,57 @@ def test_tensorboard_shows_what_was_measured(trained_run, tmp_path):
                 name for name, panel in ask(f"{address}data/plugins_listing").items() if panel["enabled"]
             }
         assert not missing
-        tags = ask(f"{address}data/plugin/scalars/tags")["."]
-        rows = read_metrics(trained_run.metrics_file)
-        for tag in ("train/loss", "validation/accuracy", "validation/f1/sport", "train/learning_rate"):
-            split, _, name = tag.partition("/")
-            assert tag in tags
-            curve = ask(f"{address}data/plugin/scalars/scalars?run=.&tag={quote(tag, safe='')}")
-            expected = [(row["step"], row[name]) for row in rows if row["split"] == split and name in row]
-            assert [(step, pytest.approx(value, rel=1e-5)) for _, step, value in curve] == expected
-        dom, complaints = opened(address, tmp_path / "profile", milliseconds=15_000)
-        assert "TensorBoard" in dom
-        assert complaints == []
+        check_curves(address, rows)
+        check_pictures(address, rows)
+        check_texts(address, rows)
+        check_projector(address)
+        for panel in ("", "#images", "#text", "#projector"):
+            dom, complaints = opened(address + panel, tmp_path / f"profile{panel}", milliseconds=15_000)
+            assert "TensorBoard" in dom
+            assert complaints == []
+
+
+def check_curves(address: str, rows: list[dict]) -> None:
+    """The same numbers at the same steps; no curve of a single point but the results."""
+    tags = ask(f"{address}data/plugin/scalars/tags")["."]
+    for tag in ("train/loss", "validation/accuracy", "validation_f1/sport", "train/learning_rate"):
+        split, name = re.fullmatch(r"(train|validation)[/_](.*)", tag).groups()
+        curve = ask(f"{address}data/plugin/scalars/scalars?run=.&tag={quote(tag, safe='')}")
+        expected = [(row["step"], row[name]) for row in rows if row["split"] == split and name in row]
+        assert [(step, pytest.approx(value, rel=1e-5)) for _, step, value in curve] == expected
+    assert {tag.partition("/")[0] for tag in tags} == {"train", "validation", "validation_f1", "test"}
+
+
+def check_pictures(address: str, rows: list[dict]) -> None:
+    """At each of the steps of their rows, and each a picture."""
+    for name, key in (("confusion_matrix", "confusion_matrix"), ("reliability", "calibration")):
+        where = f"{address}data/plugin/images/"
+        samples = ask(f"{where}images?run=.&sample=0&tag={quote(f'validation/{name}', safe='')}")
+        steps = [row["step"] for row in rows if row["split"] == "validation" and key in row]
+        assert [sample["step"] for sample in samples] == steps
+        assert len(steps) > 1
+        for sample in samples:
+            with urllib.request.urlopen(f"{where}individualImage?{sample['query']}", timeout=30) as answer:
+                assert answer.read(8) == b"\x89PNG\r\n\x1a\n"
+
+
+def check_texts(address: str, rows: list[dict]) -> None:
+    """The config, the data's facts and the mistakes are there, the latter two as tables."""
+    tags = ask(f"{address}data/plugin/text/tags")["."]
+    assert set(tags) == {f"{tag}/text_summary" for tag in ("config", "data", "test/most confident mistakes")}
+    (text,) = ask(f"{address}data/plugin/text/text?run=.&tag=data%2Ftext_summary")
+    assert "<table>" in text["text"]
+    assert f"{rows[0]['training_texts']:,}</td>" in text["text"]
+
+
+def check_projector(address: str) -> None:
+    """Points, each with its text, and dots to draw them with."""
+    where = f"{address}data/plugin/projector/"
+    (found,) = ask(f"{where}info?run=.")["embeddings"]
+    query = f"run=.&name={found['tensorName']}"
+    for kind, start in (("metadata", b"label\ttext\n"), ("sprite_image", b"\x89PNG")):
+        with urllib.request.urlopen(f"{where}{kind}?{query}", timeout=30) as answer:
+            assert answer.read().startswith(start)
+    points, width = found["tensorShape"]
+    with urllib.request.urlopen(f"{where}tensor?{query}", timeout=30) as answer:
+        assert len(answer.read()) == 4 * points * width

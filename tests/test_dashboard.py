@@ -18,6 +18,7 @@ def open_dashboard(folder, resume_after=None, warn=pytest.fail):
         tensorboard=folder / "tensorboard",
         resume_after=resume_after,
         config_text="seed: 0\n",
+        label_names=("a", "b"),
         warn=warn,
     )
 
@@ -67,8 +68,8 @@ def test_of_teachers_only_what_tells_whether_they_learn_is_shown(tmp_path):
     with open_dashboard(tmp_path) as dashboard:
         dashboard.log(1, "teacher-1/validation", {"loss": 1.0, "accuracy": 0.5, "epoch": 1.0, "f1/a": 0.1})
         dashboard.log(2, "validation", {"loss": 1.0, "accuracy": 0.5, "epoch": 1.0, "f1/a": 0.1})
-    shown = {"teachers/teacher-1/validation/loss", "teachers/teacher-1/validation/accuracy"}
-    shown |= {"validation/loss", "validation/accuracy", "validation/f1/a"}
+    shown = {"stages/teacher-1/validation/loss", "stages/teacher-1/validation/accuracy"}
+    shown |= {"validation/loss", "validation/accuracy", "validation_f1/a"}
     tags = EventAccumulator(str(tmp_path / "tensorboard")).Reload().Tags()
     assert set(tags["scalars"]) == shown
     assert all(row["f1/a"] == 0.1 and row["epoch"] == 1.0 for row in read_metrics(tmp_path / "metrics.jsonl"))
@@ -85,7 +86,43 @@ def test_rows_of_teachers_before_the_checkpoint_stay(tmp_path):
         pass
     rows = [(row["step"], row["split"]) for row in read_metrics(tmp_path / "metrics.jsonl")]
     assert rows == [(1, "teacher-1/train"), (2, "teacher-1/validation"), (3, "teacher-2/train"), (4, "train")]
-    assert scalars(tmp_path, "teachers/teacher-2/train/loss") == [(3, 3.0)]
+    assert scalars(tmp_path, "stages/teacher-2/train/loss") == [(3, 3.0)]
+
+
+DRAWN = {"confusion_matrix": [[3, 1], [0, 2]], "calibration": {"confidence": [0.9], "accuracy": [0.8], "texts": [6]}}
+
+
+def pictures(folder, name) -> dict[int, bytes]:
+    events = EventAccumulator(str(folder / "tensorboard")).Reload()
+    return {event.step: event.encoded_image_string for event in events.Images(name)}
+
+
+@pytest.mark.parametrize("name", ["validation/confusion_matrix", "validation/reliability"])
+def test_pictures_are_drawn_from_rows_and_drawn_again_on_a_resume(tmp_path, name):
+    """Each at its step, the same as before, and none of what was logged after the checkpoint."""
+    with open_dashboard(tmp_path) as dashboard:
+        dashboard.log(1, "validation", {"loss": 1.0})
+        for step in (2, 4):
+            dashboard.log(step, "validation", {"loss": 1.0, **DRAWN})
+    before = pictures(tmp_path, name)
+    assert sorted(before) == [2, 4]
+    assert all(png.startswith(b"\x89PNG") for png in before.values())
+    with open_dashboard(tmp_path, {"train": 3, "validation": 2}) as dashboard:
+        dashboard.log(6, "validation", {"loss": 1.0, **DRAWN})
+    assert pictures(tmp_path, name) == {2: before[2], 6: before[4]}
+
+
+def test_facts_of_the_data_are_a_table_and_no_curve(tmp_path):
+    """Counts and fractions as a person writes them; they stay when the run goes on."""
+    with open_dashboard(tmp_path) as dashboard:
+        dashboard.log(0, "data", {"training_texts": 1200, "unknown_fraction": 0.25})
+    with open_dashboard(tmp_path, {"data": 0, "train": 0}):
+        pass
+    events = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
+    assert events.Tags()["scalars"] == []
+    (table,) = events.Tensors("data/text_summary")
+    (text,) = table.tensor_proto.string_val
+    assert b"| training texts | 1,200 |\n| unknown fraction | 25.0% |" in text
 
 
 def test_a_new_run_forgets_an_aborted_one(tmp_path):

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 import yaml
-from PIL import Image
 from sklearn import metrics as reference
 from sklearn.feature_extraction.text import TfidfVectorizer
 
@@ -18,8 +16,8 @@ from encoder_cls.calibration import softmax
 from encoder_cls.columns import TextColumn
 from encoder_cls.data import Split
 from encoder_cls.evaluate import evaluate, linear_reference
-from encoder_cls.metrics import ClassMetrics, Metrics, compute_metrics, expected_calibration_error
-from encoder_cls.report import Report, confusion_picture, most_confused, report_text
+from encoder_cls.metrics import ClassMetrics, Metrics, calibration_bins, compute_metrics, expected_calibration_error
+from encoder_cls.report import Report, most_confused, report_text
 
 NAMES = ("a", "b", "c", "d", "e")
 TOP_LEVEL = {"accuracy", "macro_f1", "ece", "num_examples", "per_class", "confusion_matrix", "linear_reference"}
@@ -35,11 +33,12 @@ def random_case(seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 def report_of(matrix, *, names=NAMES, accuracy=0.5, reference=None) -> Report:
     per_class = dict.fromkeys(names, ClassMetrics(precision=0.5, recall=0.5, f1=0.5, support=1))
+    bins = calibration_bins(np.array([0.5, 0.7]), np.array([False, True]))
     numbers = {"num_examples": 2, "accuracy": accuracy, "macro_f1": 0.5, "loss": 1.0, "ece": 0.1}
     return Report(
         split="test",
         label_names=tuple(names),
-        metrics=Metrics(**numbers, per_class=per_class, confusion_matrix=matrix),
+        metrics=Metrics(**numbers, per_class=per_class, calibration=bins, confusion_matrix=matrix),
         linear_reference=reference,
         suggested_threshold=None,
         worst_errors=[],
@@ -110,7 +109,9 @@ def test_the_calibration_error_agrees_with_a_plain_loop(seed):
 )
 def test_the_calibration_error_of_known_cases(confidence, correct, expected):
     """Certainty belongs to the last bin; gaps of opposite sign in different bins do not cancel."""
-    assert expected_calibration_error(np.array(confidence), np.array(correct)) == pytest.approx(expected)
+    assert expected_calibration_error(calibration_bins(np.array(confidence), np.array(correct))) == pytest.approx(
+        expected
+    )
 
 
 def test_the_linear_reference_learns_words():
@@ -302,26 +303,3 @@ def test_eval_of_a_run_that_cannot_be_written_still_reports(cli, run_copy):
     assert outcome.code == 0
     assert outcome.out.startswith("test: 15 examples\n")
     assert "cannot write" in outcome.err
-
-
-# ---------------------------------------------------------------- picture
-
-
-@pytest.mark.parametrize(
-    "names",
-    [
-        ["a", "b", "c"],
-        [f"class {number}" for number in range(100)],
-        ["$x^2$", "5$", "a$_{$c", "\\$ \\frac{", "_{^", ""],
-        ["küche", "Ελλάδα", "привет", "x" * 500, "a\x1b\nb"],
-        pytest.param(["天気", "😀"]),
-    ],
-    ids=["3", "100", "formulas", "not ASCII", "not in the font"],
-)
-def test_the_confusion_picture_is_a_readable_png(names):
-    """Any number of classes and any names, without a warning (which pytest makes an error)."""
-    picture = Image.open(io.BytesIO(confusion_picture(np.eye(len(names), dtype=int).tolist(), names)))
-    picture.load()
-    assert picture.format == "PNG"
-    assert 300 <= picture.width == picture.height <= 2000
-    assert len(picture.convert("RGB").getcolors(1 << 24)) > 10

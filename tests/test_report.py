@@ -42,7 +42,7 @@ def test_bins_of_calibration_count_every_answer():
     confidence, correct = np.array([0.01, 0.5, 0.51, 1.0]), np.array([False, True, False, True])
     bins = calibration_bins(confidence, correct)
     middle = int(0.5 * CALIBRATION_BINS)
-    assert bins.texts.sum() == 4
+    assert sum(bins.texts) == 4
     assert (bins.texts[0], bins.texts[middle], bins.texts[-1]) == (1, 2, 1)
     assert bins.accuracy[middle] == 0.5
     assert bins.confidence[middle] == pytest.approx(0.505)

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
+from encoder_cls.config import load_config
 from encoder_cls.dashboard import read_metrics
+from encoder_cls.pictures import DOT
 from encoder_cls.report import Report, WrongExample
-from encoder_cls.showcase import _mistakes, pooled_vectors
+from encoder_cls.showcase import ALWAYS_COMPARED, _hparams, _mistakes, pooled_vectors
 
 
 @pytest.fixture(scope="module")
@@ -19,38 +23,59 @@ def tags(trained_run) -> dict[str, list[str]]:
 def test_a_finished_run_has_its_pictures_curves_and_tables(tags, classifier):
     """Each by its name; nothing is there for each head or each bias."""
     assert set(tags["images"]) == {
-        *("test/confusion_matrix", "test/reliability", "attention/text 1", "attention/text 2", "model/positions"),
+        *("attention/text 1", "attention/text 2", "model/positions"),
+        *(f"{split}/{name}" for split in ("validation", "test") for name in ("confusion_matrix", "reliability")),
     }
     assert {f"test/{name}" for name in classifier.label_names} <= set(tags["tensors"])
-    assert {"config/text_summary", "test/most confident mistakes/text_summary"} <= set(tags["tensors"])
+    assert {"config/text_summary", "data/text_summary", "test/most confident mistakes/text_summary"} <= set(
+        tags["tensors"]
+    )
     matrices = {key for key, tensor in classifier.model.named_parameters() if tensor.ndim > 1}
     assert set(tags["histograms"]) == {"test/probability of the answer", *(f"weights/{key}" for key in matrices)}
 
 
-def test_the_table_of_runs_has_the_scores_of_the_best_weights(tags, trained_run):
+def test_the_table_of_runs_has_the_scores_of_the_best_weights(trained_run):
     """What stands beside the settings is what the test split says."""
     events = EventAccumulator(str(trained_run.tensorboard)).Reload()
-    assert "_hparams_/session_start_info" in events.PluginTagToContent("hparams")
+    experiment = HParamsPluginData.FromString(events.PluginTagToContent("hparams")["_hparams_/experiment"]).experiment
+    scores = {f"test/{key}" for key in ("accuracy", "macro_f1", "loss", "ece")}
+    assert {info.name.tag for info in experiment.metric_infos} == scores
     (row,) = [row for row in read_metrics(trained_run.metrics_file) if row["split"] == "test"]
     for key in ("accuracy", "macro_f1", "loss", "ece"):
-        assert f"best/{key}" in tags["scalars"]
-        assert events.Scalars(f"best/{key}")[0].value == pytest.approx(row[key], rel=1e-5)
+        assert events.Scalars(f"test/{key}")[0].value == pytest.approx(row[key], rel=1e-5)
 
 
-def test_the_projector_has_a_point_for_each_text(trained_run):
-    """Label and text of each, in one line."""
-    folder = trained_run.tensorboard / "00000" / "default"
-    header, *rows = [line.split("\t") for line in (folder / "metadata.tsv").read_text().splitlines()]
+def test_the_projector_has_a_point_for_each_text(trained_run, classifier):
+    """Label and text of each in one line, its vector, and a dot in the colour of its label."""
+    folder = trained_run.tensorboard / "projector"
+    header, *rows = [line.split("\t") for line in (folder / "texts.tsv").read_text().splitlines()]
     assert header == ["label", "text"]
-    assert len(rows) == len((folder / "tensors.tsv").read_text().splitlines()) == 15
+    assert len(rows) == 15
     assert all(len(row) == 2 for row in rows)
+    vectors = np.frombuffer((folder / "vectors.bytes").read_bytes(), dtype=np.float32).reshape(15, -1)
+    expected = pooled_vectors(classifier, classifier.tokenize([text for _, text in rows]), batch_tokens=8192)
+    np.testing.assert_allclose(vectors, expected, atol=1e-5)
+    sheet = np.array(Image.open(folder / "dots.png"))
+    colours = sheet[DOT // 2 :: DOT, DOT // 2 :: DOT].reshape(-1, 4)[:15].tolist()
+    assert len({(label, *colour) for (label, _), colour in zip(rows, colours, strict=True)}) == 3
+
+
+def test_what_is_compared_is_what_was_chosen():
+    """A few settings always, beside them those that are not as by default."""
+    chosen = _hparams(load_config(None, ["model.dropout=0.3", "train.epochs=3", "train.class_weights=balanced"]))
+    assert set(chosen) == {"seed", "model.dropout", "train.class_weights", *ALWAYS_COMPARED}
+    assert chosen["model.dropout"] == 0.3
+    assert chosen["train.epochs"] == 3
 
 
 def test_points_are_what_the_head_sees(classifier):
     """Pooled vectors through the last map are the logits."""
     texts = classifier.tokenize(["rain and snow", "a ball", ""])
     head = classifier.model.head.linear
-    found = pooled_vectors(classifier, texts) @ head.weight.detach().numpy().T + head.bias.detach().numpy()
+    found = (
+        pooled_vectors(classifier, texts, batch_tokens=8192) @ head.weight.detach().numpy().T
+        + head.bias.detach().numpy()
+    )
     np.testing.assert_allclose(
         found / np.float32(classifier.temperature), classifier.logits(texts, batch_tokens=8192), atol=1e-5
     )

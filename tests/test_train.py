@@ -153,9 +153,27 @@ def test_a_model_learns_from_teachers(tmp_path):
     assert load_classifier(run.path).predict(["w3 blue w1"])[0].label == "blue"
     rows = metric_rows(run.path)
     assert list(dict.fromkeys(row["split"] for row in rows)) == [
-        "train", "teacher-1/train", "teacher-1/validation", "teacher-2/train", "teacher-2/validation", "validation"
+        "data", "teacher-1/train", "teacher-1/validation", "teacher-2/train", "teacher-2/validation", "train",
+        "validation", "best_validation"
     ]  # fmt: skip
     assert [row["step"] for row in rows if row["split"] == "validation"] == [30 * n for n in range(9, 15)]
+
+
+@pytest.mark.parametrize("epochs", [3, 10, 27])
+def test_pictures_are_of_validations_all_along_the_way(tmp_path, epochs):
+    """Ten at most, evenly spaced, the last among them; they say what the numbers say."""
+    config = make_config(tmp_path, texts=60, distillation=DISTILLED | {"teachers": 1}, epochs=epochs)
+    run_all(config, tmp_path / "run")
+    rows = [row for row in metric_rows(tmp_path / "run") if row["split"].endswith("validation")]
+    assert not any("confusion_matrix" in row for row in rows if row["split"] == "teacher-1/validation")
+    drawn = [row for row in rows if row["split"] == "validation" and "confusion_matrix" in row]
+    assert len(drawn) == min(epochs, 10)
+    gaps = np.diff([0, *(row["epoch"] for row in drawn)])
+    assert gaps.max() - gaps.min() <= 1
+    assert drawn[-1]["epoch"] == epochs
+    for row in drawn:
+        assert np.trace(row["confusion_matrix"]) / np.sum(row["confusion_matrix"]) == pytest.approx(row["accuracy"])
+        assert sum(row["calibration"]["texts"]) == np.sum(row["confusion_matrix"])
 
 
 @pytest.mark.parametrize(

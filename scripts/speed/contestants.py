@@ -140,7 +140,7 @@ class Tutorial:
         self._optimizer = torch.optim.Adam(self._model.parameters(), lr=config.learning_rate)
         self._ids = torch.full((len(texts), kind.max_seq_len), PAD_ID)
         self._ids[torch.arange(kind.max_seq_len) < torch.from_numpy(texts.lengths)[:, None]] = torch.from_numpy(
-            texts.input_ids
+            texts.input_ids()
         ).long()
         self._labels = torch.from_numpy(corpus.dataset.train.labels)
         self._batch_size = corpus.fixed_batch_size

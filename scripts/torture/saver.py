@@ -54,6 +54,7 @@ def write(operation: str, folder: Path, version: int) -> None:
             tensorboard=folder / "tensorboard",
             resume_after={"train": 1} if version > 1 else None,
             config_text="",
+            label_names=(),
             warn=lambda message: print(f"warning: {message}", file=sys.stderr),
         )
         with dashboard:
