@@ -31,7 +31,7 @@ from encoder_cls.calibration import Logits, softmax
 from encoder_cls.config import ModelConfig
 from encoder_cls.errors import ConfigError, EncoderClsError
 from encoder_cls.hardware import resolve_device
-from encoder_cls.model import EncoderClassifier
+from encoder_cls.model import EncoderClassifier, without_memory
 from encoder_cls.storage import naming, read_file, sha256, to_json, write_file
 from encoder_cls.tokenizer import TokenizedTexts, parse_tokenizer, tokenize
 
@@ -253,8 +253,7 @@ def _load(folder: Path, device: torch.device) -> Classifier:
         raise ValueError(f"{TOKENIZER_FILE} is not the one the model was trained with")
     tokenizer = parse_tokenizer(tokenizer_bytes.decode())
     shape: dict[str, Any] = {"vocab_size": tokenizer.get_vocab_size(), "num_classes": len(label_names)}
-    with torch.device("meta"):  # shapes without memory
-        expected = EncoderClassifier(architecture, **shape).state_dict()
+    expected = without_memory(architecture, **shape).state_dict()
 
     most_bytes = 8 + LARGEST_HEADER + sum(tensor.nbytes for tensor in expected.values())
     weights_bytes = read_file(folder / WEIGHTS_FILE, most_bytes=most_bytes)

@@ -14,11 +14,13 @@ Masks are True on real tokens, everywhere. No sequence is empty: the tokenizer p
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.overrides import TorchFunctionMode
 
 from encoder_cls.config import ModelConfig
 
@@ -61,11 +63,13 @@ class PositionalEncoding(nn.Module):
         super().__init__()
         self.kind = config.positions
         self.max_seq_len = config.max_seq_len
+        shape = (config.max_seq_len, config.d_model)
         if self.kind == "learned":
-            self.weight = nn.Parameter(INITIAL_STD * torch.randn(config.max_seq_len, config.d_model))
+            self.weight = nn.Parameter(nn.init.normal_(torch.empty(shape), std=INITIAL_STD))
         elif self.kind == "sinusoidal":
             self.scale = nn.Parameter(torch.tensor(INITIAL_STD))
-            self.register_buffer("table", sinusoids(config.max_seq_len, config.d_model), persistent=False)
+            table = torch.empty(shape)
+            self.register_buffer("table", table if table.is_meta else sinusoids(*shape), persistent=False)
 
     def forward(self, x_BTD: Tensor) -> Tensor:
         """Add to the vectors of each token those of its place.
@@ -344,6 +348,23 @@ class EncoderClassifier(nn.Module):
     def log_probabilities(self, input_ids: Tensor, attention_mask: Tensor, spelling: Spelling | None = None) -> Tensor:
         """(B, T) ids, their mask and spelling -> (B, C) log-probabilities."""
         return functional.log_softmax(self(input_ids, attention_mask, spelling), dim=-1)
+
+
+def without_memory(config: ModelConfig, *, vocab_size: int, num_classes: int) -> EncoderClassifier:
+    """A model of shapes alone: made in no time, to count its numbers or to check a file before building from it."""
+    with torch.device("meta"), _Uninitialized():
+        return EncoderClassifier(config, vocab_size=vocab_size, num_classes=num_classes)
+
+
+class _Uninitialized(TorchFunctionMode):
+    """Leaves out `torch.nn.init`: where there is no memory, it would first load a second's worth of modules."""
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if getattr(func, "__module__", None) == "torch.nn.init":
+            return (kwargs or {}).get("tensor", args[0] if args else None)
+        return func(*args, **(kwargs or {}))
 
 
 def _initialize(module: nn.Module) -> None:

@@ -16,7 +16,7 @@ from encoder_cls.columns import Joined
 from encoder_cls.config import Config, TrainConfig
 from encoder_cls.data import Dataset, load_dataset
 from encoder_cls.errors import ConfigError
-from encoder_cls.model import EncoderClassifier
+from encoder_cls.model import EncoderClassifier, without_memory
 from encoder_cls.recipe import Amount, Length, Recipe, decide
 from encoder_cls.tokenizer import TokenizedTexts, tokenize, train_tokenizer
 
@@ -122,9 +122,9 @@ class Preparation:
 
     @property
     def num_parameters(self) -> int:
-        """Numbers to learn; counted on a model without memory."""
-        with torch.device("meta"):
-            return sum(parameter.numel() for parameter in self.new_model(self.stages[-1]).parameters())
+        """Numbers to learn."""
+        shape = {"vocab_size": self.vocab_size, "num_classes": len(self.dataset.label_names)}
+        return sum(parameter.numel() for parameter in without_memory(self.config.model, **shape).parameters())
 
     @cached_property
     def facts(self) -> dict[str, float]:

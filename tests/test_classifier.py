@@ -6,6 +6,8 @@ import json
 import os
 import random
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -309,3 +311,10 @@ def test_a_path_without_a_model_says_so(path, reason):
     """The user learns whether the folder or the model is missing."""
     with pytest.raises(ConfigError, match=reason):
         model_folder(Path(path))
+
+
+def test_predicting_loads_no_compiler(run_copy):
+    """A model is checked before memory is spent on it, and that without a second's worth of modules."""
+    code = "import sys; from encoder_cls import load_classifier as load; load(sys.argv[1]).predict(['rain'])"
+    code += "; sys.exit('torch._dynamo' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code, run_copy.path], check=False).returncode == 0

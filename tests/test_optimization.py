@@ -7,7 +7,9 @@ import torch
 
 from encoder_cls.config import ModelConfig, TrainConfig
 from encoder_cls.model import EncoderClassifier
-from encoder_cls.optimization import learning_rate, make_optimizers
+from encoder_cls.optimization import BETAS, RowAdam, learning_rate, make_optimizers
+
+needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
 SHAPE = ModelConfig(d_model=16, num_heads=2, char_ngram_buckets=64, bigram_buckets=64)
 
@@ -55,6 +57,32 @@ def test_a_step_changes_only_the_rows_that_a_batch_touched():
         sparse.step()
     assert {int(row) for row in (table != before).any(dim=1).nonzero()} == {1, 2, 5}
     assert {int(row) for row in (table != after_first).any(dim=1).nonzero()} == {2, 5}
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=needs_cuda)])
+def test_adam_by_rows_is_sparse_adam(device):
+    """Rows that come twice in a batch, or never, steps without any: the update is that of torch's."""
+    torch.manual_seed(0)
+    tables = [torch.nn.Embedding(20, 6, sparse=True, device=device) for _ in range(2)]
+    tables[1].load_state_dict(tables[0].state_dict())
+    ours = RowAdam(tables[0].parameters(), lr=0.1, betas=BETAS)
+    theirs = torch.optim.SparseAdam(tables[1].parameters(), lr=0.1, betas=BETAS)
+    for _ in range(20):
+        rows, weights = torch.randint(0, 15, (12,), device=device), torch.randn(12, 6, device=device)
+        for table, optimizer in zip(tables, (ours, theirs), strict=True):
+            optimizer.zero_grad()
+            (table(rows) * weights).sum().backward()
+            optimizer.step()
+    torch.testing.assert_close(tables[0].weight, tables[1].weight)
+    for one, other in zip(ours.state.values(), theirs.state.values(), strict=True):
+        assert one.keys() == other.keys()
+        torch.testing.assert_close(one["exp_avg"], other["exp_avg"])
+        torch.testing.assert_close(one["exp_avg_sq"], other["exp_avg_sq"])
+        assert one["step"] == other["step"]
+    before = tables[0].weight.detach().clone()
+    ours.zero_grad()
+    ours.step()
+    assert torch.equal(tables[0].weight, before)
 
 
 def test_learning_rate_rises_then_falls_to_zero():
