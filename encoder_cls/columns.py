@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import mmap
 import tempfile
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
@@ -57,7 +58,7 @@ class GrowingArray(Generic[Number]):
         if self._file is not None and self._map is None:
             self._write()
             self._map = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
-            self._file.close()
+            self._file.close()  # the map holds it
         if self._map is not None:
             return np.frombuffer(self._map, dtype=self._dtype)
         self._pending = [np.concatenate([np.zeros(0, dtype=self._dtype), *self._pending])]
@@ -73,6 +74,7 @@ class GrowingArray(Generic[Number]):
         try:
             if self._file is None:
                 self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - it lives as long as the array
+                weakref.finalize(self, self._file.close)
             while content:
                 content = content[self._file.write(content) :]
         except OSError as error:

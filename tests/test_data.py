@@ -20,6 +20,7 @@ from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 from sklearn.pipeline import make_pipeline
 from sklearn.svm import LinearSVC
 
+from encoder_cls import columns, data
 from encoder_cls.config import DataConfig
 from encoder_cls.data import Dataset, Split, hold_out, load_dataset, load_split
 from encoder_cls.errors import DataError
@@ -499,6 +500,30 @@ def test_the_fingerprint_is_that_of_texts_and_labels():
     ]
     assert fingerprint("some text", "another") == fingerprint("some text", "another", where="b")
     assert len({fingerprint("some text", "another"), *others}) == 1 + len(others)
+
+
+@pytest.mark.parametrize("most_pending", [1 << 20, 0], ids=["memory", "files"])
+def test_rows_keep_their_class_and_their_place(monkeypatch, most_pending):
+    """Read a few at a time, of several files, in memory and not, and also of the part that is held out."""
+    monkeypatch.setattr(data, "CHUNK", 3)
+    monkeypatch.setattr(columns, "MOST_PENDING", most_pending)
+    write("d/a.csv", "text,label\n" + "".join(f"a{i},{i % 3}\n" for i in range(20)))
+    write("d/b.jsonl", "".join(f'\n{{"text": "b{i}", "label": {i % 3}}}\n' for i in range(20)))
+    write("d/c.csv", "text,label\nc,2\n")
+    expected = [(f"a{i}", i % 3, f"d/a.csv:{i + 2}") for i in range(20)]
+    expected += [(f"b{i}", i % 3, f"d/b.jsonl:{2 * i + 2}") for i in range(20)] + [("c", 2, "d/c.csv:2")]
+    texts, labels, where = map(list, zip(*expected, strict=True))
+    whole = load("d").train
+    assert list(zip(whole.texts, whole.labels.tolist(), whole.where, strict=True)) == expected
+    assert whole.fingerprint() == Split(texts=texts, labels=np.array(labels), where=where).fingerprint()
+    dataset = load("d", validation=None, validation_fraction=0.5)
+    parts = [
+        row
+        for split in (dataset.train, dataset.validation)
+        for row in zip(split.texts, split.labels.tolist(), split.where, strict=True)
+    ]
+    assert sorted(parts) == sorted(expected)
+    assert parts != expected
 
 
 def test_the_fingerprint_sees_the_boundaries_of_any_text():

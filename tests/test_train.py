@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 
+from encoder_cls import columns
 from encoder_cls import lessons as lessons_module
 from encoder_cls import linear as linear_module
 from encoder_cls import train as train_module
@@ -329,6 +330,19 @@ def test_watching_changes_nothing(tmp_path):
     run_all(make_config(tmp_path), tmp_path / "a")
     run_all(make_config(tmp_path, log_every=5, checkpoint_every=1, keep_checkpoints=1), tmp_path / "b")
     assert model_hash(tmp_path / "a") == model_hash(tmp_path / "b")
+
+
+def test_where_the_data_is_kept_changes_nothing(tmp_path, monkeypatch):
+    """Texts, places and tokens from memory, and all of them from files: the same weights, numbers and report."""
+    config = make_config(tmp_path, distillation=DISTILLED)
+    run_all(config, tmp_path / "memory")
+    monkeypatch.setattr(columns, "MOST_PENDING", 0)
+    run_all(config, tmp_path / "files")
+    one, other = (tmp_path / name for name in ("memory", "files"))
+    assert weights_hash(one) == weights_hash(other)
+    assert metric_rows(one) == metric_rows(other)
+    for name in ("report.json", "predictions.jsonl"):
+        assert (one / "eval" / name).read_bytes() == (other / "eval" / name).read_bytes()
 
 
 def test_seeds_differ_and_repeat(tmp_path):
