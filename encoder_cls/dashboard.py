@@ -181,12 +181,14 @@ def _show_row(writer: SummaryWriter, row: Mapping[str, Any], label_names: Sequen
     if split == "data":
         writer.add_text("data", _table_of_facts(row), step, walltime=when)
         return
-    teacher = "/" in split
+    teacher, _, part = split.rpartition("/")
     for name, value in row.items():
         if name in NOT_SHOWN or not isinstance(value, int | float) or (teacher and name not in SHOWN_OF_TEACHERS):
             continue
         if not name.startswith("f1/"):
-            writer.add_scalar(f"teachers/{split}/{name}" if teacher else f"{split}/{name}", value, step, walltime=when)
+            # Groups are in the order of their names: those of teachers come after the model's.
+            tag = f"{part}_teachers/{teacher}_{name}" if teacher else f"{split}/{name}"
+            writer.add_scalar(tag, value, step, walltime=when)
         elif len(label_names) <= MOST_CLASSES:
             writer.add_scalar(f"{split}_{name}", value, step, walltime=when)  # a group by themselves
     if "confusion_matrix" in row:
