@@ -47,6 +47,7 @@ class TrainingState:
         step: optimizer steps done, in all stages.
         stage: which encoder is being trained, counted from 0; the last is the model, those before it teachers.
         stage_start: the step at which its training began.
+        stage_steps: its steps, where a limit of time has decided on fewer than there would be.
         validated_step: the step of the last validation.
         best_score: the stage's best validation score so far and what breaks a tie; none before the first.
         best_step: when it was reached.
@@ -57,6 +58,7 @@ class TrainingState:
     step: int = 0
     stage: int = 0
     stage_start: int = 0
+    stage_steps: int | None = None
     validated_step: int = 0
     best_score: tuple[float, float] | None = None
     best_step: int = 0

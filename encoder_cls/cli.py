@@ -41,6 +41,7 @@ app = typer.Typer(
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.", metavar="DEVICE")]
 RUNS = Path("runs")
 SECONDS_BETWEEN_LINES = 30
+SCORES = {"loss": "loss", "accuracy": "accuracy", "macro_f1": "macro-F1"}  # of a validation, in words
 OUT_OF_MEMORY = re.compile("OutOfMemoryError|can't allocate memory|could not create a primitive")  # torch, oneDNN
 
 
@@ -259,7 +260,7 @@ def _write_lines(chunks: Iterator[list[str]], output: Path | None) -> None:
         return
     from encoder_cls.storage import write_file
 
-    write_file(output, "".join(f"{line}\n" for lines in chunks for line in lines).encode())
+    write_file(output, (f"{line}\n".encode() for lines in chunks for line in lines))
 
 
 @contextmanager
@@ -286,8 +287,9 @@ def _described(preparation: Preparation) -> Iterator[str]:
     """What will be trained on what, in a few lines."""
     dataset, config, facts = preparation.dataset, preparation.config, preparation.facts
     test = f", {len(dataset.test):,} test" if dataset.test else ""
+    more = f", {len(dataset.unlabelled.texts):,} unlabelled" if dataset.unlabelled.texts else ""
     yield (
-        f"data: {len(dataset.train):,} training, {len(dataset.validation):,} validation{test} texts, "
+        f"data: {len(dataset.train):,} training, {len(dataset.validation):,} validation{test}{more} texts, "
         f"{len(dataset.label_names)} classes"
     )
     yield (
@@ -302,11 +304,13 @@ def _described(preparation: Preparation) -> Iterator[str]:
     teachers = [encoders] if recipe.teachers else []
     teachers += ["a linear model"] if recipe.linear else []
     learnt = f", learning from {' and '.join(teachers)}" if teachers else ""
-    yield f"steps: {preparation.total_steps:,} in all; {recipe.length.epochs} epochs{learnt}"
+    passes = recipe.pretraining.epochs if recipe.pretraining else 0
+    pretrained = f"{passes} epoch{'s' * (passes > 1)} of guessing hidden words, " if passes else ""
+    yield f"steps: {preparation.total_steps:,} in all; {pretrained}{recipe.length.epochs} epochs{learnt}"
 
 
 def _place(stage: str, event: Stepped | Validated) -> str:
-    return f"{stage:9}  epoch {event.epoch:5.1f}  step {event.step:6d}"
+    return f"{stage:11}  epoch {event.epoch:5.1f}  step {event.step:6d}"
 
 
 def _show_training(events: Iterator[Event], run: Path) -> None:
@@ -350,12 +354,12 @@ def _show_training(events: Iterator[Event], run: Path) -> None:
                         )
                 case Validated():
                     if event.is_best:
-                        scores = event.metrics
-                        bar.write(
-                            f"{_place(stage, event)}: validation loss {scores.loss:.4f}  "
-                            f"accuracy {scores.accuracy:.4f}  macro-F1 {scores.macro_f1:.4f}",
-                            file=sys.stderr,
+                        scores = "  ".join(
+                            f"{SCORES[name]} {value:.4f}"
+                            for name, value in event.verdict.scores.items()
+                            if name in SCORES
                         )
+                        bar.write(f"{_place(stage, event)}: validation {scores}", file=sys.stderr)
                     last_line = time.monotonic()
                 case Finished():
                     bar.close()

@@ -62,6 +62,9 @@ class DataConfig(Section):
     """The same for the validation split; null: a part of train is held out, stratified by class."""
     test: str | None = None
     """The same for the test split; null: the final report is on the validation split."""
+    unlabelled: str | None = None
+    """Further texts, of which no class is known: in a file as above, or `.txt` with a text a line; null: none. The
+    encoders learn their language, and the teachers tell the model what they make of them."""
     validation_fraction: Annotated[float, Field(gt=0, le=0.5)] = 0.1
     """The part of train that is held out where no validation data is named."""
     text_column: Names = ("text",)
@@ -136,6 +139,17 @@ class ModelConfig(Section):
         return self
 
 
+class PretrainConfig(Section):
+    """Guessing hidden words, before any class is learnt: all encoders start from what that has taught one."""
+
+    epochs: Annotated[int, Field(ge=0, lt=2**31)] | Literal["auto"] = "auto"
+    """Passes over the texts; `auto`: the fewer the more text there is; 0: no pretraining."""
+    time_budget: PositiveFloat | None = None
+    """The most minutes it may take, judged by its first steps; null: as many as it takes."""
+    masked_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.2
+    """The part of the words that are hidden."""
+
+
 class DistillationConfig(Section):
     """Teachers, which are trained first and whose joint opinion the model then learns; with neither, labels alone."""
 
@@ -172,8 +186,9 @@ class TrainConfig(Section):
     """The part of the words replaced by `[UNK]` in training, so that unknown words are known to be unknown."""
     class_weights: Literal["none", "balanced"] | dict[str, PositiveFloat] = "none"
     """Weights of the classes in the loss: `none`, `balanced` (the rarer the heavier), or by name: {spam: 2.0}."""
-    monitor: Literal["accuracy", "macro_f1", "loss"] = "accuracy"
-    """What tells in validation which weights are best: `accuracy`, `macro_f1` or `loss`."""
+    monitor: Literal["auto", "accuracy", "macro_f1", "loss"] = "auto"
+    """What tells in validation which weights are best: `accuracy`, `macro_f1`, `loss`, or `auto`: how near the model is
+    to its teachers, or `accuracy` where it has none."""
     patience: Count | None = 3
     """Stop after this many validations without a better score; null: never."""
     validate_every: Count | None = None
@@ -198,10 +213,11 @@ class Config(Section):
     data: DataConfig
     tokenizer: TokenizerConfig = TokenizerConfig()
     model: ModelConfig = ModelConfig()
+    pretrain: PretrainConfig = PretrainConfig()
     distillation: DistillationConfig = DistillationConfig()
     train: TrainConfig = TrainConfig()
 
-    @field_validator("data", "tokenizer", "model", "distillation", "train", mode="before")
+    @field_validator("data", "tokenizer", "model", "pretrain", "distillation", "train", mode="before")
     @classmethod
     def _empty_section(cls, value: Any) -> Any:
         return {} if value is None else value  # `model:` with nothing under it is YAML for null

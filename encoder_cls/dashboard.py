@@ -33,7 +33,7 @@ LAYOUT = {
 
 NOT_SHOWN = {"step", "split", "time", "epoch"}  # axes, not curves
 MOST_CLASSES = 100  # with a curve of their own
-SHOWN_OF_TEACHERS = {"loss", "accuracy"}  # whether they learn; all else is in `metrics.jsonl`
+SHOWN_OF_EARLIER = {"loss", "accuracy"}  # whether they learn; all else is in `metrics.jsonl`
 
 
 class Dashboard:
@@ -45,7 +45,7 @@ class Dashboard:
     Args:
         metrics_file: where the rows go.
         tensorboard: the folder for TensorBoard's event files.
-        resume_after: for each split (that of a teacher as `teacher-1/train`: for its last part) the step after
+        resume_after: for each split (that of an earlier stage as `teacher-1/train`: for its last part) the step after
             which it goes on; what was logged later is removed. None: a new run.
         config_text: the resolved config, shown as text.
         label_names: the classes in the order of confusion matrices.
@@ -181,13 +181,13 @@ def _show_row(writer: SummaryWriter, row: Mapping[str, Any], label_names: Sequen
     if split == "data":
         writer.add_text("data", _table_of_facts(row), step, walltime=when)
         return
-    teacher, _, part = split.rpartition("/")
+    earlier, _, part = split.rpartition("/")  # a stage before the last
     for name, value in row.items():
-        if name in NOT_SHOWN or not isinstance(value, int | float) or (teacher and name not in SHOWN_OF_TEACHERS):
+        if name in NOT_SHOWN or not isinstance(value, int | float) or (earlier and name not in SHOWN_OF_EARLIER):
             continue
         if not name.startswith("f1/"):
-            # Groups are in the order of their names: those of teachers come after the model's.
-            tag = f"{part}_teachers/{teacher}_{name}" if teacher else f"{split}/{name}"
+            # Groups are in the order of their names: those of former stages come after the model's.
+            tag = f"{part}_earlier/{earlier}_{name}" if earlier else f"{split}/{name}"
             writer.add_scalar(tag, value, step, walltime=when)
         elif len(label_names) <= MOST_CLASSES:
             writer.add_scalar(f"{split}_{name}", value, step, walltime=when)  # a group by themselves

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
 
+from encoder_cls.columns import Column, GrowingArray, TextColumn
 from encoder_cls.config import DataConfig
 from encoder_cls.errors import DataError
-from encoder_cls.sources import Row, kind, read_rows, shown
+from encoder_cls.sources import Place, Row, kind, read_rows, shown
 
 SHOWN_NAMES = 8
+CHUNK = 1024  # rows read, or texts hashed, at once
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,29 +34,51 @@ class Split:
     def subset(self, indices: NDArray[np.int64]) -> Split:
         """The examples at these places, in this order."""
         return Split(
-            texts=[self.texts[i] for i in indices],
-            labels=self.labels[indices],
-            where=[self.where[i] for i in indices],
+            texts=_selected(self.texts, indices), labels=self.labels[indices], where=_selected(self.where, indices)
         )
 
     def fingerprint(self) -> str:
         """A SHA-256 of all texts and labels in order: equal data, equal fingerprint."""
-        digest = hashlib.sha256(self.labels.tobytes())
-        for text in self.texts:
-            content = text.encode()
-            digest.update(len(content).to_bytes(8, "little"))  # a text may hold any separator
-            digest.update(content)
-        return digest.hexdigest()
+        return _fingerprint(self.texts, self.labels.tobytes())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unlabelled:
+    """Texts whose classes nobody knows: `texts[i]` was read at `where[i]`."""
+
+    texts: Sequence[str] = ()
+    where: Sequence[str] = ()
+
+    def fingerprint(self) -> str:
+        """As that of a split."""
+        return _fingerprint(self.texts)
+
+
+def _fingerprint(texts: Iterable[str], before: bytes = b"") -> str:
+    digest = hashlib.sha256(before)
+    texts = iter(texts)
+    while contents := [text.encode() for text in islice(texts, CHUNK)]:
+        # Each after its length, since a text may hold any separator.
+        digest.update(b"".join(part for it in contents for part in (len(it).to_bytes(8, "little"), it)))
+    return digest.hexdigest()
+
+
+def _selected(column: Sequence[str], indices: NDArray[np.int64]) -> Sequence[str]:
+    return column.select(indices) if isinstance(column, Column) else [column[i] for i in indices]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Dataset:
-    """The splits of one classification task; class number `c` is called `label_names[c]`."""
+    """The splits of one classification task; class number `c` is called `label_names[c]`.
+
+    `unlabelled` are further texts of the kind, none where none are named.
+    """
 
     label_names: tuple[str, ...]
     train: Split
     validation: Split
     test: Split | None
+    unlabelled: Unlabelled = Unlabelled()
 
     @property
     def reported(self) -> tuple[str, Split]:
@@ -68,17 +93,19 @@ def load_dataset(config: DataConfig, *, seed: int) -> Dataset:
         DataError: a source is missing or malformed, has fewer than two classes, or a validation or
             test label never occurs in train.
     """
-    train_rows = _labelled_rows(config.train, "train", config)
-    label_names = _class_names(train_rows, config)
+    train_rows = _read(config.train, "train", config)
+    label_names = _class_names(train_rows.classes, config)
     train = _to_split(train_rows, label_names)
     if config.validation is None:
         train, validation = hold_out(train, label_names, fraction=config.validation_fraction, seed=seed)
     else:
-        validation = _to_split(_labelled_rows(config.validation, "validation", config), label_names)
+        validation = _to_split(_read(config.validation, "validation", config), label_names)
     test = None
     if config.test is not None:
-        test = _to_split(_labelled_rows(config.test, "test", config), label_names)
-    return Dataset(label_names=label_names, train=train, validation=validation, test=test)
+        test = _to_split(_read(config.test, "test", config), label_names)
+    return Dataset(
+        label_names=label_names, train=train, validation=validation, test=test, unlabelled=_unlabelled(config)
+    )
 
 
 def load_split(source: str, config: DataConfig, label_names: tuple[str, ...]) -> Split:
@@ -87,7 +114,7 @@ def load_split(source: str, config: DataConfig, label_names: tuple[str, ...]) ->
     Raises:
         DataError: as `load_dataset`.
     """
-    return _to_split(_labelled_rows(source, "test", config), label_names)
+    return _to_split(_read(source, "test", config), label_names)
 
 
 def hold_out(split: Split, label_names: Sequence[str], *, fraction: float, seed: int) -> tuple[Split, Split]:
@@ -109,28 +136,97 @@ def hold_out(split: Split, label_names: Sequence[str], *, fraction: float, seed:
     return split.subset(np.flatnonzero(~held_out)), split.subset(np.flatnonzero(held_out))
 
 
-def _labelled_rows(source: str, role: str, config: DataConfig) -> list[Row]:
-    rows, dropped = [], 0
-    first_empty = None
-    reader = read_rows(source, role=role, text_columns=config.text_column, label_column=config.label_column)
-    for row in reader:
+class _PlaceColumn(Column):
+    """Where rows were read, each as a number for the file and one for the line."""
+
+    def __init__(self) -> None:
+        self._files: dict[str, int] = {}
+        self._file_numbers = GrowingArray(np.int32)
+        self._lines = GrowingArray(np.int64)
+        self._rows_in_all = 0
+
+    def append(self, places: Sequence[Place]) -> None:
+        self._file_numbers.append([self._files.setdefault(place.file, len(self._files)) for place in places])
+        self._lines.append([place.line for place in places])
+        self._rows_in_all += len(places)
+
+    def _count(self) -> int:
+        return self._rows_in_all
+
+    def _at(self, rows: NDArray[np.int64]) -> list[str]:
+        files = list(self._files)
+        numbers = zip(self._file_numbers.array()[rows].tolist(), self._lines.array()[rows].tolist(), strict=True)
+        return [str(Place(files[file], line)) for file, line in numbers]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Rows:
+    """The labelled rows of a source.
+
+    Attributes:
+        classes: of each class name the place of its first row, in the order of these.
+        numbers: of each row the place of its class in `classes`.
+    """
+
+    texts: TextColumn = field(default_factory=TextColumn)
+    where: _PlaceColumn = field(default_factory=_PlaceColumn)
+    classes: dict[str, Place] = field(default_factory=dict)
+    numbers: GrowingArray[np.int32] = field(default_factory=lambda: GrowingArray(np.int32))
+
+
+def _unlabelled(config: DataConfig) -> Unlabelled:
+    if config.unlabelled is None:
+        return Unlabelled()
+    texts, where = TextColumn(), _PlaceColumn()
+    rows = read_rows(config.unlabelled, role="train", text_columns=config.text_column, label_column=None)
+    # An empty text says nothing, and there is no label to go with it.
+    found = (row for row in rows if row.text.strip())
+    while chunk := list(islice(found, CHUNK)):
+        for row in chunk:
+            _check_unicode(row)
+        texts.append([row.text for row in chunk])
+        where.append([row.where for row in chunk])
+    if not len(texts):
+        raise DataError(f"{config.unlabelled}: no rows with a text")
+    return Unlabelled(texts=texts, where=where)
+
+
+def _read(source: str, role: str, config: DataConfig) -> _Rows:
+    rows = _Rows()
+    numbers: dict[str, int] = {}
+    labelled = _labelled_rows(source, role, config)
+    while chunk := list(islice(labelled, CHUNK)):
+        texts, names, places = zip(*chunk, strict=True)
+        for name, place in zip(names, places, strict=True):
+            rows.classes.setdefault(name, place)
+            numbers.setdefault(name, len(numbers))
+        rows.texts.append(texts)
+        rows.where.append(places)
+        rows.numbers.append([numbers[name] for name in names])
+    if not len(rows.texts):
+        raise DataError(f"{source}: no rows with a text")
+    return rows
+
+
+def _labelled_rows(source: str, role: str, config: DataConfig) -> Iterator[tuple[str, str, Place]]:
+    """Text, class name and place of each row."""
+    first_empty, dropped = None, 0
+    for row in read_rows(source, role=role, text_columns=config.text_column, label_column=config.label_column):
         if not row.text.strip():
             first_empty, dropped = first_empty or row.where, dropped + 1
             continue
         _check_unicode(row)
-        rows.append(row._replace(label=_named(row, config.label_names)))
+        yield row.text, _named(row, config.label_names), row.where
     if first_empty and config.empty_texts == "error":
         more = f" (and {dropped - 1} rows after it)" if dropped > 1 else ""
         raise DataError(f"{first_empty}: the text is empty{more}; mend the file or set data.empty_texts=drop")
-    if not rows:
-        raise DataError(f"{source}: no rows with a text")
-    return rows
 
 
 def _check_unicode(row: Row) -> None:
     for name, value in (("text", row.text), ("label", str(row.label))):
         try:
-            value.encode()
+            if not value.isascii():
+                value.encode()
         except UnicodeEncodeError as error:
             raise DataError(
                 f"{row.where}: the {name} holds half of a surrogate pair at character {error.start}"
@@ -154,9 +250,9 @@ def _named(row: Row, names: Sequence[str] | None) -> str:
     return name
 
 
-def _class_names(rows: Sequence[Row], config: DataConfig) -> tuple[str, ...]:
+def _class_names(classes: Iterable[str], config: DataConfig) -> tuple[str, ...]:
     """The classes that occur, in the order of `data.label_names`, of their numbers, or of the alphabet."""
-    found = {str(row.label) for row in rows}
+    found = set(classes)
     if len(found) < 2:
         raise DataError(
             f"{config.train}: every row has the label {shown(found.pop())}; at least two classes are needed"
@@ -168,15 +264,12 @@ def _class_names(rows: Sequence[Row], config: DataConfig) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
-def _to_split(rows: Sequence[Row], label_names: tuple[str, ...]) -> Split:
+def _to_split(rows: _Rows, label_names: tuple[str, ...]) -> Split:
     numbers = {name: number for number, name in enumerate(label_names)}
-    for row in rows:
-        if row.label not in numbers:
+    for name, first_place in rows.classes.items():
+        if name not in numbers:
             known = ", ".join(shown(name) for name in label_names[:SHOWN_NAMES])
             more = ", …" if len(label_names) > SHOWN_NAMES else ""
-            raise DataError(f"{row.where}: label {shown(str(row.label))} never occurs in train ({known}{more})")
-    return Split(
-        texts=[row.text for row in rows],
-        labels=np.array([numbers[str(row.label)] for row in rows], dtype=np.int64),
-        where=[row.where for row in rows],
-    )
+            raise DataError(f"{first_place}: label {shown(name)} never occurs in train ({known}{more})")
+    renumbered = np.array([numbers[name] for name in rows.classes], dtype=np.int64)
+    return Split(texts=rows.texts, labels=renumbered[rows.numbers.array()], where=rows.where)

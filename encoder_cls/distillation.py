@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 from encoder_cls.batching import Batch, Indices
-from encoder_cls.calibration import cross_entropy, fit_temperature, one_hot, softmax
+from encoder_cls.calibration import Logits, cross_entropy, fit_temperature, one_hot, softmax
 from encoder_cls.classifier import compute_logits
 from encoder_cls.model import EncoderClassifier
 from encoder_cls.tokenizer import TokenizedTexts
@@ -44,6 +44,7 @@ class Teachers:
 
     Attributes:
         linear_weight: how much the linear classifier counts, from 0 to 1.
+        validation_probabilities: of all teachers together, (texts, classes).
         validation_accuracy: of all teachers together.
     """
 
@@ -67,7 +68,7 @@ class Teachers:
         by_encoders = np.mean(opinions, axis=0) if opinions else np.zeros(())
         by_linear = np.zeros(())
         if linear:
-            margins = linear.margins(validation, np.arange(len(validation.input_ids)), validation.lengths)
+            margins = linear.margins(validation, np.arange(len(validation.words)), validation.lengths)
             self._temperature = fit_temperature(margins, labels)
             by_linear = softmax(margins / self._temperature)
             if encoders:
@@ -76,7 +77,13 @@ class Teachers:
                     LINEAR_WEIGHTS, key=lambda w: cross_entropy(w * by_linear + (1 - w) * by_encoders, targets)
                 )
         joint = self.linear_weight * by_linear + (1 - self.linear_weight) * by_encoders
+        self.validation_probabilities = joint
         self.validation_accuracy = float((joint.argmax(axis=-1) == labels).mean())
+
+    def divergence(self, logits: Logits) -> float:
+        """How far answers to the validation texts are from the teachers': the mean KL(teachers || model), in nats."""
+        joint = self.validation_probabilities
+        return cross_entropy(softmax(logits), joint) - cross_entropy(joint, joint)
 
     def probabilities(self, batch: Batch, texts: TokenizedTexts, places: Indices, lengths: Indices) -> torch.Tensor:
         """What the teachers make of a batch, (B, C); `gather(texts, places, lengths)` has to be the batch."""

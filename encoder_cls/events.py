@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from encoder_cls.distillation import Teachers
-from encoder_cls.metrics import Metrics
+from encoder_cls.lessons import Verdict
 from encoder_cls.preparation import Stage
 from encoder_cls.report import Report
 
@@ -54,12 +54,20 @@ class Stepped:
 
 @dataclass(frozen=True, kw_only=True)
 class Validated:
-    """A validation is done; `is_best`: its weights are the stage's best so far, and saved."""
+    """A validation is done.
+
+    Attributes:
+        stage: in which.
+        step: steps done, in all stages.
+        epoch: passes done, in this stage.
+        verdict: what it found out.
+        is_best: whether its weights are the stage's best so far, and saved.
+    """
 
     stage: Stage
     step: int
     epoch: float
-    metrics: Metrics
+    verdict: Verdict
     is_best: bool
 
 

@@ -81,17 +81,16 @@ def attention_maps(classifier: Classifier, text: str) -> AttentionMaps:
 def _explain(classifier: Classifier, text: str, label: int, *, batch_tokens: int) -> list[WordWeight]:
     tokenized = classifier.tokenize([text])
     words = _words(token_spans(classifier.tokenizer, text, max_seq_len=classifier.config.max_seq_len))
-    kept = np.ones((1 + len(words), len(tokenized.input_ids)), dtype=bool)  # row 0: the whole text
+    kept = np.ones((1 + len(words), len(tokenized.words)), dtype=bool)  # row 0: the whole text
     for row, word in enumerate(words, start=1):
         kept[row, 1 + word.first : 1 + word.last + 1] = False  # [CLS] is token 0
     rows, places = np.nonzero(kept)
     variants = replace(
         tokenized,
-        input_ids=tokenized.input_ids[places],
         words=tokenized.words[places],
         offsets=np.searchsorted(rows, np.arange(len(kept) + 1)),
         truncated=tokenized.truncated.repeat(len(kept)),
-        unknown=(kept & (tokenized.input_ids == UNK_ID)).sum(axis=1, dtype=np.int32),
+        unknown=(kept & (tokenized.input_ids() == UNK_ID)).sum(axis=1, dtype=np.int32),
     )
     log_p = log_softmax(classifier.logits(variants, batch_tokens=batch_tokens).astype(np.float64), axis=1)
     scores = log_p[:, label] - logsumexp(np.delete(log_p, label, axis=1), axis=1)

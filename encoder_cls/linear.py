@@ -25,6 +25,7 @@ HASHES = 1 << 22  # so many that few of a million different n-grams meet
 DISTANCES = (1, 2)  # of the words of a pair
 TRUST = 0.5  # in naive Bayes, the power of its ratios: at 1, where classes have few texts, chance scales features
 PENALTY = 1.0  # LinearSVC's C
+CHUNK = 4096  # training texts counted at once: what counting needs is many times the counts
 
 
 class LinearClassifier:
@@ -41,8 +42,7 @@ class LinearClassifier:
         self, texts: TokenizedTexts, labels: NDArray[np.int64], *, num_classes: int, char_ngrams: bool
     ) -> None:
         self._blocks = [_Block(_word_counts)] + ([_Block(_char_counts)] if char_ngrams else [])
-        places, lengths = np.arange(len(texts.input_ids)), texts.lengths
-        features = sp.hstack([block.fit(texts, places, lengths) for block in self._blocks], format="csr")
+        features = sp.hstack([block.fit(texts) for block in self._blocks], format="csr")
         weights, biases = [], []
         present = features > 0
         for number in range(num_classes) if num_classes > 2 else [1]:
@@ -74,8 +74,15 @@ class _Block:
         self._count = count
         self._tfidf = TfidfTransformer(sublinear_tf=True)
 
-    def fit(self, texts: TokenizedTexts, places: Indices, lengths: Indices) -> sp.csr_matrix:
-        counts = self._count(texts, places, lengths)
+    def fit(self, texts: TokenizedTexts) -> sp.csr_matrix:
+        pieces = [(i, min(i + CHUNK, len(texts))) for i in range(0, len(texts), CHUNK)]
+        counts = sp.vstack(
+            [
+                self._count(texts, np.arange(texts.offsets[first], texts.offsets[last]), texts.lengths[first:last])
+                for first, last in pieces
+            ],
+            format="csr",
+        )
         self._seen = np.unique(counts.indices)
         self._column_of = np.full(counts.shape[1], -1, dtype=np.int32)
         self._column_of[self._seen] = np.arange(len(self._seen))
@@ -93,7 +100,7 @@ class _Block:
 
 def _word_counts(texts: TokenizedTexts, places: Indices, lengths: Indices) -> sp.csr_matrix:
     """A block of columns for words, and one for the hashed pairs of each distance."""
-    ids = texts.input_ids[places].astype(np.int64)
+    ids = texts.input_ids(places).astype(np.int64)
     rows = np.repeat(np.arange(len(lengths)), lengths)
     place = np.arange(len(ids)) - np.repeat(np.cumsum(lengths) - lengths, lengths)  # in its text; 0 is [CLS]
     blocks = [(ids, place > 0)]  # without [CLS], which every text has
@@ -111,7 +118,7 @@ def _char_counts(texts: TokenizedTexts, places: Indices, lengths: Indices) -> sp
     ends = np.concatenate([[0], np.cumsum(lengths)])
     distinct, words = np.unique(texts.words[places], return_inverse=True)
     spellings = texts.spellings.take(distinct)
-    hashes, ngrams = np.unique(spellings.ngrams % HASHES, return_inverse=True)
+    hashes, ngrams = np.unique(spellings.ngrams.astype(np.int64) % HASHES, return_inverse=True)
     spelt = sp.csr_matrix(
         (np.ones(len(ngrams), dtype=np.float32), ngrams, spellings.offsets), shape=(len(distinct), len(hashes))
     )

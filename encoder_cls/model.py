@@ -7,7 +7,7 @@ with three choices: where the norms stand, which activation, which positions. Re
 
 Shapes are suffixes of names:
     B batch, T tokens, D d_model, H heads, K width of a head (D / H), F d_ff, C classes,
-    W distinct words of a batch, N their character n-grams.
+    W distinct words of a batch, N their character n-grams, M hidden tokens, V tokens to choose from.
 Masks are True on real tokens, everywhere. No sequence is empty: the tokenizer puts `[CLS]` first.
 """
 
@@ -165,6 +165,13 @@ class InputEmbedding(nn.Module):
         if self.bigrams:
             x_BTD = x_BTD + self.bigrams(input_ids_BT)
         return self.dropout(self.positions(x_BTD))
+
+    def token_scores(self, x_MD: Tensor, token_ids_V: Tensor) -> Tensor:
+        """How well tokens fit where the encoder made these vectors, (M, V): products with the tokens' own vectors.
+
+        Press and Wolf, "Using the Output Embedding to Improve Language Models" (2017), https://arxiv.org/abs/1608.05859.
+        """
+        return x_MD @ self.tokens(token_ids_V).T
 
 
 class MultiHeadSelfAttention(nn.Module):

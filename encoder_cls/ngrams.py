@@ -24,11 +24,11 @@ class Spellings:
     """The n-grams of many words, one after the other.
 
     Attributes:
-        ngrams: hashes of 32 bits; word `i` has `ngrams[offsets[i]:offsets[i + 1]]`, possibly none.
+        ngrams: hashes; word `i` has `ngrams[offsets[i]:offsets[i + 1]]`, possibly none.
         offsets: `words + 1` places in `ngrams`.
     """
 
-    ngrams: NDArray[np.int64]
+    ngrams: NDArray[np.uint32]
     offsets: NDArray[np.int64]
 
     def __len__(self) -> int:
@@ -36,10 +36,16 @@ class Spellings:
 
     def take(self, words: NDArray[np.integer[Any]]) -> Spellings:
         """The spellings of some of the words, in their order."""
-        lengths = np.diff(self.offsets)[words]
+        starts = self.offsets[words]
+        lengths = self.offsets[words + 1] - starts
         offsets = np.concatenate([[0], np.cumsum(lengths)])
-        places = np.arange(offsets[-1]) + np.repeat(self.offsets[words] - offsets[:-1], lengths)
-        return Spellings(ngrams=self.ngrams[places], offsets=offsets)
+        return Spellings(ngrams=self.ngrams[flat_places(starts, lengths)], offsets=offsets)
+
+
+def flat_places(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The places of several pieces of a flat array, one piece after the other: each from its start, so many long."""
+    places: NDArray[np.int64] = np.arange(lengths.sum()) + np.repeat(starts - np.cumsum(lengths) + lengths, lengths)
+    return places
 
 
 def spell(words: Sequence[str]) -> Spellings:
@@ -55,4 +61,4 @@ def spell(words: Sequence[str]) -> Spellings:
                 for start in range(len(marked) - length + 1)
             ]
         offsets.append(len(ngrams))
-    return Spellings(ngrams=np.array(ngrams, dtype=np.int64), offsets=np.array(offsets, dtype=np.int64))
+    return Spellings(ngrams=np.array(ngrams, dtype=np.uint32), offsets=np.array(offsets, dtype=np.int64))

@@ -112,13 +112,14 @@ def precision_recall(probabilities: NDArray[np.float64], labels: NDArray[np.int6
 def thresholds(confidence: NDArray[np.float64], correct: NDArray[np.bool_], suggested: float | None) -> Figure:
     """What a threshold does: the part of the texts that still get an answer, and how many of these are right."""
     steps = np.linspace(0, 1, 101)
-    answered = confidence >= steps[:, None]
-    num_answered = answered.sum(axis=1)
-    right = np.where(num_answered > 0, (answered & correct).sum(axis=1) / np.maximum(1, num_answered), np.nan)
+    num_answered, num_right = (
+        len(part) - np.searchsorted(np.sort(part), steps) for part in (confidence, confidence[correct])
+    )
+    right = np.where(num_answered > 0, num_right / np.maximum(1, num_answered), np.nan)
     figure = _figure(4, 4)
     axes = figure.subplots()
     axes.plot(steps, right, label="right, of those answered")
-    axes.plot(steps, answered.mean(axis=1), label="answered")
+    axes.plot(steps, num_answered / len(confidence), label="answered")
     if suggested is not None:
         axes.axvline(suggested, color="0.5", linewidth=1, linestyle="--", label=f"suggested: {suggested:.2f}")
     axes.set(xlabel="threshold", xlim=(0, 1), ylim=(0, 1.02))

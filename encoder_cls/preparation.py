@@ -5,17 +5,19 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal
 
 import numpy as np
 import torch
 from tokenizers import Tokenizer
 
 from encoder_cls.batching import BatchSchedule, Indices
+from encoder_cls.columns import Joined
 from encoder_cls.config import Config, TrainConfig
 from encoder_cls.data import Dataset, load_dataset
 from encoder_cls.errors import ConfigError
 from encoder_cls.model import EncoderClassifier
-from encoder_cls.recipe import Length, Recipe, decide
+from encoder_cls.recipe import Amount, Length, Recipe, decide
 from encoder_cls.tokenizer import TokenizedTexts, tokenize, train_tokenizer
 
 
@@ -24,10 +26,11 @@ class Stage:
     """The training of one encoder.
 
     Attributes:
-        name: `teacher 1`, `teacher 2`, ..., and last `model`.
+        name: `pretraining`, then `teacher 1`, `teacher 2`, ..., and last `model`.
         seed: of its first weights, its batches and its dropout.
         length: how long it is.
-        learns_from_teachers: or else from the labels.
+        learns_from: hidden `words`, `labels`, or what `teachers` make of varied texts.
+        texts: from which it learns.
         schedule: the batches of all epochs.
         accumulation_steps: batches of an optimizer step.
     """
@@ -35,7 +38,8 @@ class Stage:
     name: str
     seed: int
     length: Length
-    learns_from_teachers: bool
+    learns_from: Literal["words", "labels", "teachers"]
+    texts: TokenizedTexts
     schedule: BatchSchedule
     accumulation_steps: int
 
@@ -59,21 +63,43 @@ class Stage:
 
 @dataclass(frozen=True, kw_only=True)
 class Preparation:
-    """The data of a run, tokenized, with its tokenizer and all stages of its training."""
+    """The data of a run, tokenized, with its tokenizer and all stages of its training.
+
+    Attributes:
+        config: of the run.
+        dataset: its data.
+        tokenizer: trained on all texts but those of validation and test.
+        texts: those texts: those with labels, then those without.
+        validation_texts: the validation texts.
+        recipe: what was decided for so much text.
+    """
 
     config: Config
     dataset: Dataset
     tokenizer: Tokenizer
-    train_texts: TokenizedTexts
+    texts: TokenizedTexts
     validation_texts: TokenizedTexts
     recipe: Recipe
 
     @cached_property
     def stages(self) -> list[Stage]:
-        """The teachers, then the model."""
+        """Pretraining, the teachers, then the model."""
         recipe = self.recipe
-        teachers = [self._stage(f"teacher {i}", i, recipe.teacher_length) for i in range(1, recipe.teachers + 1)]
-        return [*teachers, self._stage("model", 0, recipe.length, learns_from_teachers=recipe.distils)]
+        numbers = range(1, recipe.teachers + 1)
+        pretraining = [self._stage("pretraining", 1000, recipe.pretraining, "words")] if recipe.pretraining else []
+        teachers = [self._stage(f"teacher {number}", number, recipe.teacher_length, "labels") for number in numbers]
+        model = self._stage("model", 0, recipe.length, "teachers" if recipe.distils else "labels")
+        return [*pretraining, *teachers, model]
+
+    @cached_property
+    def train_texts(self) -> TokenizedTexts:
+        """The texts with labels."""
+        return self.texts.first(len(self.dataset.train))
+
+    def where(self, text: int) -> str:
+        """Where one of the texts was read."""
+        train, unlabelled = self.dataset.train, self.dataset.unlabelled
+        return train.where[text] if text < len(train) else unlabelled.where[text - len(train)]
 
     @property
     def total_steps(self) -> int:
@@ -89,7 +115,7 @@ class Preparation:
         """The model of a stage with its first weights, a function of the seed."""
         torch.manual_seed(stage.seed)
         config = self.config.model
-        if stage.learns_from_teachers:
+        if stage.learns_from == "teachers":
             # Texts and labels are new each time: dropout would only blur them.
             config = config.model_copy(update={"dropout": 0.0, "head_dropout": 0.0})
         return EncoderClassifier(config, vocab_size=self.vocab_size, num_classes=len(self.dataset.label_names))
@@ -103,37 +129,48 @@ class Preparation:
     @cached_property
     def facts(self) -> dict[str, float]:
         """How much there is of what, and what it looks like to the model: texts cut, tokens unknown, padding."""
-        lengths, schedule = self.train_texts.lengths, self.stages[-1].schedule
-        batches = [schedule.indices(i) for i in range(schedule.batches_per_epoch)]
+        texts, schedule = self.stages[-1].texts, self.stages[-1].schedule
+        lengths = texts.lengths
+        batches = (schedule.indices(i) for i in range(schedule.batches_per_epoch))
         padded = sum(lengths[batch].max() * len(batch) for batch in batches)
         return {
             "training_texts": len(self.dataset.train),
             "validation_texts": len(self.dataset.validation),
             "test_texts": len(self.dataset.test) if self.dataset.test else 0,
-            "training_tokens": len(self.train_texts.input_ids),
+            "unlabelled_texts": len(self.dataset.unlabelled.texts),
+            "tokens": len(self.texts.words),
             "classes": len(self.dataset.label_names),
             "vocabulary": self.vocab_size,
             "parameters": self.num_parameters,
-            "truncated_fraction": self.train_texts.truncated_fraction,
+            "truncated_fraction": texts.truncated_fraction,
             "unknown_fraction": self.validation_texts.unknown_fraction,
             "padding_fraction": float(1 - lengths.sum() / padded),
         }
 
-    def _stage(self, name: str, number: int, length: Length, *, learns_from_teachers: bool = False) -> Stage:
+    def _stage(
+        self, name: str, number: int, length: Length, learns_from: Literal["words", "labels", "teachers"]
+    ) -> Stage:
         # The model's own seed is the config's; those of its teachers are far from those that a person would try.
         seed = self.config.seed if number == 0 else mixed_seed(self.config.seed, number)
+        texts = self.train_texts if learns_from == "labels" else self.texts
         return Stage(
             name=name,
             seed=seed,
             length=length,
-            learns_from_teachers=learns_from_teachers,
-            schedule=_schedule(self.train_texts, self.config.train, seed=seed),
+            learns_from=learns_from,
+            texts=texts,
+            schedule=_schedule(texts, self.config.train, seed=seed),
             accumulation_steps=self.config.train.accumulation_steps,
         )
 
 
 def _schedule(texts: TokenizedTexts, config: TrainConfig, *, seed: int) -> BatchSchedule:
     return BatchSchedule(texts.lengths, batch_size=config.batch_size, batch_tokens=config.batch_tokens, seed=seed)
+
+
+def _amount(texts: TokenizedTexts, config: Config) -> Amount:
+    batches = _schedule(texts, config.train, seed=config.seed).batches_per_epoch
+    return Amount(len(texts.words), math.ceil(batches / config.train.accumulation_steps))
 
 
 def mixed_seed(*numbers: int) -> int:
@@ -153,23 +190,19 @@ def prepare(config: Config) -> Preparation:
     unknown = sorted(weights.keys() - set(dataset.label_names)) if isinstance(weights, dict) else []
     if unknown:
         raise ConfigError(f"train.class_weights: no class is called {unknown[0]!r}")
-    tokenizer = train_tokenizer(dataset.train.texts, config.tokenizer)
-    train_texts, validation_texts = (
-        tokenize(tokenizer, split.texts, max_seq_len=config.model.max_seq_len)
-        for split in (dataset.train, dataset.validation)
+    given = Joined(dataset.train.texts, dataset.unlabelled.texts)
+    tokenizer = train_tokenizer(given, config.tokenizer)
+    texts, validation_texts = (
+        tokenize(tokenizer, some, max_seq_len=config.model.max_seq_len) for some in (given, dataset.validation.texts)
     )
-    batches = _schedule(train_texts, config.train, seed=config.seed).batches_per_epoch
-    recipe = decide(
-        config,
-        num_tokens=len(train_texts.input_ids),
-        num_classes=len(dataset.label_names),
-        steps_per_epoch=math.ceil(batches / config.train.accumulation_steps),
-    )
+    labelled = texts.first(len(dataset.train))
+    amounts = [_amount(some, config) for some in (texts, labelled)]
+    recipe = decide(config, texts=amounts[0], labelled=amounts[1], num_classes=len(dataset.label_names))
     return Preparation(
         config=config,
         dataset=dataset,
         tokenizer=tokenizer,
-        train_texts=train_texts,
+        texts=texts,
         validation_texts=validation_texts,
         recipe=recipe,
     )

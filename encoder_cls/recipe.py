@@ -1,4 +1,4 @@
-"""What depends on the data: how long to train and with how many teachers, from the amount of text.
+"""What depends on the data: how long to pretrain and train and with how many teachers, from the amount of text.
 
 Little text has to be seen often, much text cannot be: passes fall with the square root of the number of
 tokens, so the time of a training grows with its square root too. Every number can be set in the config.
@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from encoder_cls.config import Config
 
 PASSES = (4, 40)  # of a model that learns from teachers, on varied texts: it does not overfit
 LABEL_PASSES = (4, 8)  # of a model that learns from labels, on the same texts over and over: it does
+WORD_PASSES = (2, 20)  # of pretraining, about a fifth of the time of all the rest
 FEWEST_STEPS, FEWEST_LABEL_STEPS = 1400, 300  # where a pass is a few steps, more passes make up for it
 MUCH_TEXT = 1_000_000  # tokens from which two teachers have to do
 MUCH_SPELLING = 3_000_000  # tokens from which the linear teacher looks at words only: memory
 MOST_LINEAR_WORK = 200_000_000  # tokens times classes from which there is no linear teacher: minutes
+MOST_LINEAR_TEXT = 12_000_000  # tokens from which there is none either: memory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,13 +40,15 @@ class Recipe:
     """The config's `auto` values, decided.
 
     Attributes:
-        teachers: encoders trained first.
+        pretraining: how long hidden words are guessed; none: not at all.
+        teachers: encoders trained before the model.
         teacher_length: how long each of them is trained.
         linear: whether a linear model is one more teacher.
         char_ngrams: whether that one looks at character n-grams.
         length: how long the model itself is trained.
     """
 
+    pretraining: Length | None
     teachers: int
     teacher_length: Length
     linear: bool
@@ -56,25 +61,47 @@ class Recipe:
         return self.linear or self.teachers > 0
 
 
-def decide(config: Config, *, num_tokens: int, num_classes: int, steps_per_epoch: int) -> Recipe:
-    """The recipe for training texts of so many tokens in all, which take so many steps a pass."""
+class Amount(NamedTuple):
+    """An amount of text.
+
+    Attributes:
+        tokens: in all.
+        steps: of one pass over them.
+    """
+
+    tokens: int
+    steps: int
+
+
+def decide(config: Config, *, texts: Amount, labelled: Amount, num_classes: int) -> Recipe:
+    """The recipe for so much text.
+
+    Args:
+        config: what is chosen already.
+        texts: all there is to learn from.
+        labelled: that part whose classes are known.
+        num_classes: how many there are.
+    """
     chosen = config.distillation
-    root = math.sqrt(num_tokens)
-    teachers = (2 if num_tokens > MUCH_TEXT else 3) if chosen.teachers == "auto" else chosen.teachers
-    linear = chosen.linear and num_tokens * num_classes <= MOST_LINEAR_WORK
-    by_labels = _length(2_750 / root, LABEL_PASSES, fewest_steps=FEWEST_LABEL_STEPS, steps_per_epoch=steps_per_epoch)
-    by_teachers = _length(15_000 / root, PASSES, fewest_steps=FEWEST_STEPS, steps_per_epoch=steps_per_epoch)
+    teachers = (2 if labelled.tokens > MUCH_TEXT else 3) if chosen.teachers == "auto" else chosen.teachers
+    linear = chosen.linear and labelled.tokens <= MOST_LINEAR_TEXT and labelled.tokens * num_classes <= MOST_LINEAR_WORK
+    by_labels = _length(2_750, labelled, LABEL_PASSES, FEWEST_LABEL_STEPS)
+    by_teachers = _length(15_000, texts, PASSES, FEWEST_STEPS)
+    by_words = _length(7_500, texts, WORD_PASSES, 1)
+    words = by_words if config.pretrain.epochs == "auto" else Length(epochs=config.pretrain.epochs)
     length = by_teachers if teachers or linear else by_labels
     return Recipe(
+        pretraining=words if words.epochs else None,
         teachers=teachers,
         teacher_length=by_labels if chosen.epochs == "auto" else Length(epochs=chosen.epochs),
         linear=linear,
-        char_ngrams=num_tokens <= MUCH_SPELLING,
+        char_ngrams=labelled.tokens <= MUCH_SPELLING,
         length=length if config.train.epochs == "auto" else Length(epochs=config.train.epochs),
     )
 
 
-def _length(passes: float, limits: tuple[int, int], *, fewest_steps: int, steps_per_epoch: int) -> Length:
-    limited = min(max(round(passes), limits[0]), limits[1])
-    times = math.ceil(fewest_steps / (limited * steps_per_epoch))
+def _length(factor: float, amount: Amount, limits: tuple[int, int], fewest_steps: int) -> Length:
+    """As many passes as a factor over the square root of the tokens, within limits; and so many steps at least."""
+    limited = min(max(round(factor / math.sqrt(amount.tokens)), limits[0]), limits[1])
+    times = math.ceil(fewest_steps / (limited * amount.steps))
     return Length(epochs=limited * times, epochs_between_validations=times)

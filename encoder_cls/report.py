@@ -55,7 +55,8 @@ class Report:
         split: what was scored: `test`, `validation` or a file.
         label_names: the classes in the order of the confusion matrix.
         metrics: of the classifier.
-        linear_reference: accuracy and macro_f1 of the linear model; none where its training texts are gone.
+        linear_reference: accuracy and macro_f1 of the linear model, and of how many texts of how many it has learnt
+            (`texts`, `of_texts`); none where its training texts are gone.
         suggested_threshold: the lowest probability from which answers are right `WANTED_ACCURACY` of the time.
         worst_errors: the most confident mistakes, worst first.
         truncated_fraction: the part of the texts that was cut.
@@ -70,6 +71,14 @@ class Report:
     worst_errors: list[WrongExample]
     truncated_fraction: float
     unknown_fraction: float
+
+    @property
+    def reference_note(self) -> str:
+        """Of how many of the training texts the linear model has learnt, where not of all."""
+        reference = self.linear_reference
+        if reference is None or reference["texts"] == reference["of_texts"]:
+            return ""
+        return f", trained on {reference['texts']:,} of {reference['of_texts']:,} texts"
 
     def to_dict(self) -> dict[str, Any]:
         """The report as JSON values; the metrics are at the top level."""
@@ -97,7 +106,7 @@ def write_report(folder: Path, report: Report, split: Split, logits: Logits) -> 
     Raises:
         EncoderClsError: the disk refuses.
     """
-    write_file(folder / "predictions.jsonl", "".join(_prediction_lines(split, logits, report.label_names)).encode())
+    write_file(folder / "predictions.jsonl", _prediction_lines(split, logits, report.label_names))
     write_file(folder / "confusion_matrix.png", confusion(report.metrics.confusion_matrix, report.label_names))
     write_file(folder / "report.html", report_page(report, split, logits).encode())
     write_file(folder / "report.json", to_json(report.to_dict()))
@@ -199,14 +208,14 @@ def _reference_lines(report: Report) -> Iterator[str]:
         yield "  linear reference: none (the training texts cannot be read)"
         return
     yield (
-        f"  linear reference (TF-IDF, linear SVM): accuracy {reference['accuracy']:.4f}   "
+        f"  linear reference (TF-IDF, linear SVM{report.reference_note}): accuracy {reference['accuracy']:.4f}   "
         f"macro-F1 {reference['macro_f1']:.4f}"
     )
     if reference["accuracy"] > report.metrics.accuracy:
         yield "  the linear model is more accurate here: prefer it, or give the encoder more text or more epochs"
 
 
-def _prediction_lines(split: Split, logits: Logits, label_names: Sequence[str]) -> Iterator[str]:
+def _prediction_lines(split: Split, logits: Logits, label_names: Sequence[str]) -> Iterator[bytes]:
     for text, where, label, row in zip(split.texts, split.where, split.labels, softmax(logits), strict=True):
         record = {
             "where": where,
@@ -215,4 +224,4 @@ def _prediction_lines(split: Split, logits: Logits, label_names: Sequence[str]) 
             "prediction": label_names[row.argmax()],
             "probability": float(row.max()),
         }
-        yield json.dumps(record, ensure_ascii=False) + "\n"
+        yield (json.dumps(record, ensure_ascii=False) + "\n").encode()

@@ -48,13 +48,13 @@ class RunFolder:
         return self.model / "README.md"
 
     @property
-    def teachers(self) -> Path:
-        """A portable classifier for each teacher, while they are needed."""
-        return self.path / "teachers"
+    def stages(self) -> Path:
+        """A portable classifier for each stage before the last, while they are needed."""
+        return self.path / "stages"
 
-    def teacher(self, number: int) -> Path:
-        """That of one teacher, counted from 1."""
-        return self.teachers / str(number)
+    def stage(self, name: str) -> Path:
+        """That of one stage."""
+        return self.stages / name.replace(" ", "-")
 
     @property
     def checkpoints(self) -> Path:
@@ -168,7 +168,7 @@ class RunFolder:
         self.check_trainable(config, resume=resume)
         with self.held():
             self.check_trainable(config, resume=resume)  # another process may have been here in between
-            for folder in (self.path, self.model, self.checkpoints, self.eval, *self.teachers.glob("*")):
+            for folder in (self.path, self.model, self.checkpoints, self.eval, *self.stages.glob("*")):
                 remove_leftovers(folder)
             if not self.is_run():
                 write_file(self.config_file, config.to_yaml().encode())

@@ -19,7 +19,18 @@ from urllib.parse import unquote
 from encoder_cls.errors import DataError
 
 SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet")
+TEXT_SUFFIX = ".txt"  # of files that have no labels: a text a line
 HUB_TIMEOUT = 10.0  # seconds
+
+
+class Place(NamedTuple):
+    """Where a row was read: a file and the line, or the number, of the row in it; -1 where the file is one row."""
+
+    file: str
+    line: int = -1
+
+    def __str__(self) -> str:
+        return self.file if self.line < 0 else f"{self.file}:{self.line}"
 
 
 class Row(NamedTuple):
@@ -28,7 +39,7 @@ class Row(NamedTuple):
     text: str
     label: str | int | None
     id: str | int | None
-    where: str
+    where: Place
 
 
 def read_rows(source: str, *, role: str, text_columns: Sequence[str], label_column: str | None) -> Iterator[Row]:
@@ -38,12 +49,12 @@ def read_rows(source: str, *, role: str, text_columns: Sequence[str], label_colu
         source: what `DataConfig.train` describes.
         role: train, validation or test: the split taken from a Hub data set that is named without one.
         text_columns: the columns whose texts, joined by a space, are the text.
-        label_column: the column with the class; none where the rows have no labels.
+        label_column: the column with the class; none where the rows have no labels: then files may be `.txt`, too.
 
     Raises:
         DataError: with file and line.
     """
-    for where, record in _records(source, role, columns=[*text_columns, *([label_column] if label_column else [])]):
+    for where, record in _records(source, role, text_columns, label_column):
         texts = [record[column] for column in text_columns]
         for column, text in zip(text_columns, texts, strict=True):
             if not isinstance(text, str):
@@ -63,10 +74,11 @@ def kind(value: Any) -> str:
     return "nothing" if value is None else f"{type(value).__name__} {shown(str(value), limit=40)}"
 
 
-Record = tuple[str, dict[str, Any]]  # where it was read, and its columns
+Record = tuple[Place, dict[str, Any]]  # where it was read, and its columns
 
 
-def _records(source: str, role: str, columns: Sequence[str]) -> Iterator[Record]:
+def _records(source: str, role: str, text_columns: Sequence[str], label_column: str | None) -> Iterator[Record]:
+    columns = [*text_columns, *([label_column] if label_column else [])]
     scheme, colon, rest = source.partition(":")
     if colon and scheme == "hub":
         yield from _hub_records(rest, role, columns)
@@ -75,27 +87,29 @@ def _records(source: str, role: str, columns: Sequence[str]) -> Iterator[Record]
         source = str(Path(__file__).parent / "example" / f"{rest}.csv")
     place: Path | str = source
     reader = {".csv": _csv_records, ".tsv": _tsv_records, ".jsonl": _jsonl_records, ".parquet": _parquet_records}
+    if label_column is None:
+        reader[TEXT_SUFFIX] = _line_records
     try:
         class_folders = _class_folders(Path(source))
         if class_folders:
             yield from _text_file_records(class_folders, columns)
             return
-        for file in _data_files(source):
+        for file in _data_files(source, tuple(reader)):
             place = file
             yield from reader[file.suffix.lower()](file, columns)
     except OSError as error:
         raise DataError(f"{error.filename or place}: cannot be read: {error.strerror or error}") from None
 
 
-def _data_files(source: str) -> list[Path]:
+def _data_files(source: str, suffixes: Sequence[str]) -> list[Path]:
     path = Path(source)
     if path.is_dir():
-        files = sorted(file for file in path.iterdir() if file.suffix.lower() in SUFFIXES)
+        files = sorted(file for file in path.iterdir() if file.suffix.lower() in suffixes)
         splits = {match[0] for file in files if (match := re.match("train|val|dev|eval|test", file.name.lower()))}
         if len(splits) > 1:
             raise DataError(f"{source}: holds files of several splits ({', '.join(sorted(splits))}); name one of them")
         if not files:
-            raise DataError(f"{source}: no {', '.join(SUFFIXES)} file and no class folders with .txt files in it")
+            raise DataError(f"{source}: no {', '.join(suffixes)} file and no class folders with .txt files in it")
     elif path.exists():
         files = [path]
     else:
@@ -103,8 +117,8 @@ def _data_files(source: str) -> list[Path]:
         if not files:
             raise DataError(f"{source}: no such file or folder (paths start at the current folder, {Path.cwd()})")
     for file in files:
-        if file.suffix.lower() not in SUFFIXES:
-            raise DataError(f"{file}: cannot tell the format from the name; known: {', '.join(SUFFIXES)}")
+        if file.suffix.lower() not in suffixes:
+            raise DataError(f"{file}: cannot tell the format from the name; known: {', '.join(suffixes)}")
     return files
 
 
@@ -121,7 +135,7 @@ def _text_lines(path: Path) -> Iterator[str]:
             yield text
 
 
-def _check_columns(path: Path | str, found: Sequence[str], wanted: Sequence[str]) -> None:
+def _check_columns(path: Path | Place | str, found: Sequence[str], wanted: Sequence[str]) -> None:
     missing = [column for column in wanted if column not in found]
     if missing:
         raise DataError(
@@ -143,13 +157,14 @@ def _table_records(path: Path, rows: Iterator[tuple[int, list[str]]], columns: S
         raise DataError(f"{path}: the file is empty")
     _check_columns(path, header, columns)
     _check_undoubled(f"{path}:1", header, columns)
+    name = str(path)
     for line, fields in rows:
         if not fields and len(header) > 1:
             continue  # an empty line
         values = fields or [""]
         if len(values) != len(header):
             raise DataError(f"{path}:{line}: {len(values)} fields where the header has {len(header)}")
-        yield f"{path}:{line}", dict(zip(header, values, strict=True))
+        yield Place(name, line), dict(zip(header, values, strict=True))
 
 
 def _csv_records(path: Path, columns: Sequence[str]) -> Iterator[Record]:
@@ -178,11 +193,19 @@ def _tsv_records(path: Path, columns: Sequence[str]) -> Iterator[Record]:
     yield from _table_records(path, rows, columns)
 
 
+def _line_records(path: Path, columns: Sequence[str]) -> Iterator[Record]:
+    name = str(path)
+    for number, line in enumerate(_text_lines(path), start=1):
+        if line.strip():
+            yield Place(name, number), dict.fromkeys(columns[:1], line.rstrip("\r\n")) | dict.fromkeys(columns[1:], "")
+
+
 def _jsonl_records(path: Path, columns: Sequence[str]) -> Iterator[Record]:
+    name = str(path)
     for number, line in enumerate(_text_lines(path), start=1):
         if not line.strip():
             continue
-        where = f"{path}:{number}"
+        where = Place(name, number)
         try:
             record = json.loads(line, object_pairs_hook=_without_doubles)
         except (ValueError, RecursionError) as error:
@@ -211,11 +234,11 @@ def _parquet_records(path: Path, columns: Sequence[str]) -> Iterator[Record]:
             _check_undoubled(path, schema.names, columns)
             wanted = [*columns, *({"id"} & set(schema.names) - set(columns))]
             names = _class_label_names(schema.metadata)
-            number = 0
+            number, name = 0, str(path)
             for batch in file.iter_batches(batch_size=4096, columns=wanted):
                 for record in batch.to_pylist():
                     number += 1
-                    where = f"{path}:{number}"
+                    where = Place(name, number)
                     yield where, _with_class_names(record, names, where)
     except (pyarrow.ArrowException, ValueError, OverflowError, OSError) as error:
         if isinstance(error, OSError) and error.errno:
@@ -233,7 +256,7 @@ def _class_label_names(metadata: dict[bytes, bytes] | None) -> dict[str, list[st
         return {}
 
 
-def _with_class_names(record: dict[str, Any], names: dict[str, list[str]], where: str) -> dict[str, Any]:
+def _with_class_names(record: dict[str, Any], names: dict[str, list[str]], where: Place) -> dict[str, Any]:
     for column in names.keys() & record.keys():
         label = record[column]
         if not isinstance(label, int) or not 0 <= label < len(names[column]):
@@ -256,7 +279,7 @@ def _text_file_records(folders: Sequence[Path], columns: Sequence[str]) -> Itera
     for folder in folders:
         for file in sorted(folder.glob("*.txt")):
             record: dict[str, Any] = {text_column: "".join(_text_lines(file)), "id": file.name}
-            yield str(file), record | dict.fromkeys(label_column, folder.name)
+            yield Place(str(file)), record | dict.fromkeys(label_column, folder.name)
 
 
 def _hub_records(rest: str, role: str, columns: Sequence[str]) -> Iterator[Record]:
@@ -288,7 +311,7 @@ def _hub_records(rest: str, role: str, columns: Sequence[str]) -> Iterator[Recor
         column: feature.names for column, feature in table.features.items() if isinstance(feature, datasets.ClassLabel)
     }
     for number, record in enumerate(table):
-        where = f"hub:{name}/{split}:{number}"
+        where = Place(f"hub:{name}/{split}", number)
         yield where, _with_class_names(record, names, where)
 
 

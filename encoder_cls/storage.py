@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -63,8 +63,8 @@ def flush_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def write_file(path: Path, content: bytes) -> None:
-    """Replace a file's content durably and atomically.
+def write_file(path: Path, content: bytes | Iterable[bytes]) -> None:
+    """Replace a file's content, given whole or in parts, durably and atomically.
 
     Raises:
         EncoderClsError: the disk refused; the file keeps its former content, nothing temporary stays.
@@ -75,10 +75,12 @@ def write_file(path: Path, content: bytes) -> None:
         _write_and_flush(temporary, content)
         temporary.replace(path)
         flush_folder(path.parent)
-    except OSError as error:
+    except BaseException as error:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
-        raise _refused(path, error) from error
+        if isinstance(error, OSError):
+            raise _refused(path, error) from error
+        raise
 
 
 def write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
@@ -129,9 +131,9 @@ def naming(path: Path, doing: str = "write") -> Iterator[None]:
         raise _refused(path, error, doing) from error
 
 
-def _write_and_flush(path: Path, content: bytes) -> None:
+def _write_and_flush(path: Path, content: bytes | Iterable[bytes]) -> None:
     with path.open("wb") as file:
-        file.write(content)
+        file.writelines([content] if isinstance(content, bytes) else content)
         file.flush()
         os.fsync(file.fileno())
 

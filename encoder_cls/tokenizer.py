@@ -7,15 +7,17 @@ user they are ordinary characters.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain, islice
 from typing import Any, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 
+from encoder_cls.columns import GrowingArray
 from encoder_cls.config import TokenizerConfig
 from encoder_cls.errors import ConfigError
 from encoder_cls.ngrams import Spellings, spell
@@ -32,24 +34,25 @@ CHARACTERS_PER_TOKEN = 64
 
 NORMALIZERS = {"NFD", "StripAccents", "NFC", "NFKC", "Lowercase"}
 
-CHUNK = 4096  # texts tokenized at once
+CHUNK = 1024  # texts tokenized at once
+MOST_REMEMBERED = 1 << 19  # unknown words, in some 100 MB
 
 
 @dataclass(frozen=True, kw_only=True)
 class TokenizedTexts:
-    """The tokens of many texts, one after the other.
+    """The tokens of many texts, one after the other; each is a word, of which there is a list.
 
     Attributes:
-        input_ids: all token ids; text `i` has `input_ids[offsets[i]:offsets[i + 1]]`.
-        words: of each token its row in `spellings`; unknown words, all `[UNK]`, have rows of their own.
-        spellings: how each distinct word of these texts is spelt; special tokens have no letters.
-        offsets: `len(texts) + 1` places in `input_ids` and `words`.
+        words: the row of each token in the list of words; text `i` has `words[offsets[i]:offsets[i + 1]]`.
+        word_ids: of each word its token id; unknown words, all `[UNK]`, are words of their own.
+        spellings: how each word is spelt; special tokens have no letters.
+        offsets: `len(texts) + 1` places in `words`.
         truncated: whether text `i` was cut at the maximum length.
         unknown: how many tokens of text `i` are `[UNK]`.
     """
 
-    input_ids: NDArray[np.int32]
     words: NDArray[np.int32]
+    word_ids: NDArray[np.int32]
     spellings: Spellings
     offsets: NDArray[np.int64]
     truncated: NDArray[np.bool_]
@@ -58,10 +61,25 @@ class TokenizedTexts:
     def __len__(self) -> int:
         return len(self.truncated)
 
+    def input_ids(self, places: NDArray[np.int64] | slice = slice(None)) -> NDArray[np.int32]:
+        """The ids of the tokens at these places."""
+        return self.word_ids[self.words[places]]
+
     @cached_property
     def lengths(self) -> NDArray[np.int64]:
         """Tokens of each text, `[CLS]` counted."""
         return np.diff(self.offsets)
+
+    def first(self, count: int) -> TokenizedTexts:
+        """The first texts of these; the list of words stays the same."""
+        end = self.offsets[count]
+        return replace(
+            self,
+            words=self.words[:end],
+            offsets=self.offsets[: count + 1],
+            truncated=self.truncated[:count],
+            unknown=self.unknown[:count],
+        )
 
     @property
     def truncated_fraction(self) -> float:
@@ -71,10 +89,10 @@ class TokenizedTexts:
     @property
     def unknown_fraction(self) -> float:
         """The part of the tokens, `[CLS]` not counted, that is `[UNK]`."""
-        return float(self.unknown.sum() / max(1, len(self.input_ids) - len(self)))
+        return float(self.unknown.sum() / max(1, len(self.words) - len(self)))
 
 
-def train_tokenizer(texts: Sequence[str], config: TokenizerConfig) -> Tokenizer:
+def train_tokenizer(texts: Iterable[str], config: TokenizerConfig) -> Tokenizer:
     """Train a tokenizer; the same texts and config give the same bytes.
 
     Raises:
@@ -100,7 +118,7 @@ def train_tokenizer(texts: Sequence[str], config: TokenizerConfig) -> Tokenizer:
     return _guarded(tokenizer)
 
 
-def _continuations(tokenizer: Tokenizer, texts: Sequence[str]) -> list[str]:
+def _continuations(tokenizer: Tokenizer, texts: Iterable[str]) -> list[str]:
     """The characters inside words as `word_piece` writes them, sorted.
 
     Left to itself its trainer numbers them in the order of a hash table, another one in each run, and pairs
@@ -161,35 +179,45 @@ def _known_pre_tokenizers() -> list[Any]:
     return tokenizers
 
 
-def tokenize(tokenizer: Tokenizer, texts: Sequence[str], *, max_seq_len: int) -> TokenizedTexts:
+def tokenize(tokenizer: Tokenizer, texts: Iterable[str], *, max_seq_len: int) -> TokenizedTexts:
     """Turn texts into token ids, `[CLS]` first, each cut at `max_seq_len` tokens.
 
     Half surrogate pairs, which no tokenizer can read, count as U+FFFD.
     """
     most_characters = CHARACTERS_PER_TOKEN * max_seq_len
     lexicon = _Lexicon(tokenizer)
-    ids: list[NDArray[np.int32]] = []
-    numbers: list[NDArray[np.int32]] = []
-    truncated: list[bool] = []
+    words, offsets = GrowingArray(np.int32), GrowingArray(np.int64)
+    truncated, unknown = GrowingArray(np.bool_), GrowingArray(np.int32)
+    offsets.append([0])
+    end = 0
     for chunk in _chunks(texts):
         readable = [_readable(text[:most_characters]) for text in chunk]
-        for text, read, encoding in zip(chunk, readable, tokenizer.encode_batch_fast(readable), strict=True):
-            tokens = np.array(encoding.ids, dtype=np.int32)
-            truncated.append(len(tokens) > max_seq_len or len(text) > most_characters)
-            ids.append(tokens[:max_seq_len])
-            numbers.append(lexicon.numbers(read, tokens)[:max_seq_len])
-    input_ids = _flat(ids)
-    lengths = np.array([len(tokens) for tokens in ids], dtype=np.int64)
-    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-    unknown_before = np.concatenate([[0], np.cumsum(input_ids == UNK_ID, dtype=np.int32)])
-    distinct, rows = np.unique(_flat(numbers), return_inverse=True)
+        whole = [encoding.ids for encoding in tokenizer.encode_batch_fast(readable)]
+        ids = [tokens[:max_seq_len] for tokens in whole]
+        lengths = np.array([len(tokens) for tokens in ids])
+        starts = np.cumsum(lengths) - lengths
+        flat = np.fromiter(chain.from_iterable(ids), dtype=np.int32, count=lengths.sum())
+        num_unknown = np.add.reduceat(flat == UNK_ID, starts, dtype=np.int32)
+        unknown_words: dict[int, str] = {}  # by place in this chunk
+        for i in np.flatnonzero(num_unknown).tolist():
+            found = _words(tokenizer, readable[i])
+            if len(found) == len(whole[i]) - 1:  # else not a token for each word: what is unknown are characters
+                places = np.flatnonzero(flat[starts[i] : starts[i] + lengths[i]] == UNK_ID).tolist()
+                unknown_words |= {int(starts[i]) + place: found[place - 1] for place in places}
+        words.append(lexicon.rows(flat, unknown_words))
+        offsets.append(end + starts + lengths)
+        end += len(flat)
+        truncated.append(
+            [len(text) > most_characters or len(it) > max_seq_len for text, it in zip(chunk, whole, strict=True)]
+        )
+        unknown.append(num_unknown)
     return TokenizedTexts(
-        input_ids=input_ids,
-        words=rows.astype(np.int32),
-        spellings=spell([lexicon.word(number) for number in distinct.tolist()]),
-        offsets=offsets,
-        truncated=np.array(truncated, dtype=np.bool_),
-        unknown=np.diff(unknown_before[offsets]).astype(np.int32),
+        words=words.array(),
+        word_ids=lexicon.ids.array(),
+        spellings=Spellings(ngrams=lexicon.ngrams.array(), offsets=lexicon.offsets.array()),
+        offsets=offsets.array(),
+        truncated=truncated.array(),
+        unknown=unknown.array(),
     )
 
 
@@ -209,40 +237,46 @@ def token_spans(tokenizer: Tokenizer, text: str, *, max_seq_len: int) -> list[Sp
 
 
 class _Lexicon:
-    """A number for each word: its token id, or for words without one of their own those that follow the last."""
+    """The list of words: of each its id and its spelling.
+
+    What is known is there once. Of unknown words there is no end: when too many are remembered, they are all
+    forgotten, and those that come again get another row, which says the same.
+    """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
+        self.ids = GrowingArray(np.int32)
+        self.ngrams, self.offsets = GrowingArray(np.uint32), GrowingArray(np.int64)
+        self.offsets.append([0])
         self._tokenizer = tokenizer
-        self._vocab_size = tokenizer.get_vocab_size()
-        self._unknown: dict[str, int] = {}  # in the order of their numbers
+        self._row_of_id = np.full(tokenizer.get_vocab_size(), -1, dtype=np.int32)
+        self._row_of_unknown: dict[str, int] = {}
+        self._size, self._num_ngrams = 0, 0
 
-    def numbers(self, text: str, ids: NDArray[np.int32]) -> NDArray[np.int32]:
-        """The numbers of a text's tokens."""
-        if UNK_ID not in ids:
-            return ids
-        words = _words(self._tokenizer, text)
-        if len(words) != len(ids) - 1:  # not a token for each word: what is unknown are characters
-            return ids
-        numbers = ids.copy()
-        for place in np.flatnonzero(ids == UNK_ID):
-            numbers[place] = self._unknown.setdefault(words[place - 1], self._vocab_size + len(self._unknown))
-        return numbers
+    def rows(self, ids: NDArray[np.int32], unknown_words: Mapping[int, str]) -> NDArray[np.int32]:
+        """The row of each token; `unknown_words` are what is written at some places, of unknown tokens."""
+        is_known = np.ones(len(ids), dtype=bool)
+        is_known[list(unknown_words)] = False
+        new_ids = np.unique(ids[is_known & (self._row_of_id[ids] < 0)])
+        self._row_of_id[new_ids] = self._add(new_ids, [self._word(number) for number in new_ids.tolist()])
+        if len(self._row_of_unknown) > MOST_REMEMBERED:
+            self._row_of_unknown.clear()
+        new_words = [word for word in dict.fromkeys(unknown_words.values()) if word not in self._row_of_unknown]
+        self._row_of_unknown.update(zip(new_words, self._add([UNK_ID] * len(new_words), new_words), strict=True))
+        rows = self._row_of_id[ids]
+        rows[list(unknown_words)] = [self._row_of_unknown[word] for word in unknown_words.values()]
+        return rows
 
-    def word(self, number: int) -> str:
-        """The word of a number; special tokens have no letters."""
-        if number < len(SPECIAL_TOKENS):
-            return ""
-        if number < self._vocab_size:
-            return self._tokenizer.id_to_token(number) or ""
-        return self._unknown_words[number - self._vocab_size]
+    def _add(self, ids: Sequence[int] | NDArray[np.int32], words: Sequence[str]) -> range:
+        spellings = spell(words)
+        self.ids.append(ids)
+        self.ngrams.append(spellings.ngrams)
+        self.offsets.append(self._num_ngrams + spellings.offsets[1:])
+        self._size += len(words)
+        self._num_ngrams += len(spellings.ngrams)
+        return range(self._size - len(words), self._size)
 
-    @cached_property
-    def _unknown_words(self) -> list[str]:
-        return list(self._unknown)
-
-
-def _flat(arrays: Sequence[NDArray[np.int32]]) -> NDArray[np.int32]:
-    return np.concatenate(arrays) if arrays else np.zeros(0, dtype=np.int32)
+    def _word(self, number: int) -> str:
+        return "" if number < len(SPECIAL_TOKENS) else self._tokenizer.id_to_token(number) or ""
 
 
 def _words(tokenizer: Tokenizer, text: str) -> list[str]:
@@ -253,9 +287,10 @@ def _words(tokenizer: Tokenizer, text: str) -> list[str]:
     return [word for word, _ in tokenizer.pre_tokenizer.pre_tokenize_str(normalized)]
 
 
-def _chunks(texts: Sequence[str]) -> Iterator[Sequence[str]]:
-    for start in range(0, len(texts), CHUNK):
-        yield texts[start : start + CHUNK]
+def _chunks(texts: Iterable[str]) -> Iterator[list[str]]:
+    remaining = iter(texts)
+    while chunk := list(islice(remaining, CHUNK)):
+        yield chunk
 
 
 def _readable(text: str) -> str:

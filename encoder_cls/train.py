@@ -1,7 +1,8 @@
 """Config in, finished run out: the training loop, as a generator of reports.
 
-A run has stages: each trains one encoder from its first weights to its best. The teachers learn from the
-labels; the last, which is the run's model, learns what the teachers together make of varied texts.
+A run has stages: each trains one encoder from its first weights to its best. Pretraining guesses hidden words, and
+all others begin with what it found; the teachers learn from the labels; the last, which is the run's model, learns
+what the teachers together make of varied texts.
 
 Everything that varies from step to step is a pure function of (config, step): the batch, the learning
 rate, the random numbers of dropout. So the state of a run is its weights, the optimizer's moments and a
@@ -22,19 +23,17 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from encoder_cls.calibration import fit_temperature
 from encoder_cls.checkpoint import TrainingState, load_newest, save_checkpoint
-from encoder_cls.classifier import Classifier, compute_logits, load_classifier
+from encoder_cls.classifier import Classifier, load_classifier
 from encoder_cls.dashboard import Dashboard
 from encoder_cls.distillation import Teachers
 from encoder_cls.errors import ConfigError, DivergedError, EncoderClsError, StoppedError
 from encoder_cls.evaluate import evaluate, linear_reference
 from encoder_cls.events import Event, Finished, Noted, StageStarted, Started, Stepped, Validated
 from encoder_cls.hardware import environment, resolve_precision
-from encoder_cls.lessons import LabelLessons, Lesson, Lessons, TeacherLessons
-from encoder_cls.metrics import compute_metrics
+from encoder_cls.lessons import LabelLessons, Lesson, Lessons, TeacherLessons, WordLessons
 from encoder_cls.optimization import learning_rate, make_optimizers
 from encoder_cls.preparation import Preparation, mixed_seed
 from encoder_cls.report import Report, write_report
@@ -42,6 +41,7 @@ from encoder_cls.run_folder import RunFolder
 from encoder_cls.showcase import show
 from encoder_cls.storage import naming, sha256, write_file
 
+TIMED_STEPS = 20  # from which the time of the others is judged
 SECONDS_BETWEEN_LOOKS = 0.05  # for a signal, while waiting
 DRAWN_VALIDATIONS = 10  # TensorBoard shows no more pictures of a kind
 
@@ -105,12 +105,13 @@ class _Training:
         self.facts = environment(device, self.precision) | {
             "tokenizer": sha256(preparation.tokenizer.to_str().encode()),
             "training_data": preparation.dataset.train.fingerprint(),
+            "unlabelled_data": preparation.dataset.unlabelled.fingerprint(),
             "validation_data": preparation.dataset.validation.fingerprint(),
         }
         checkpoint, self.notes = load_newest(run.checkpoints)
         self.state = checkpoint.state if checkpoint else TrainingState()
         self.saved_state = checkpoint.state if checkpoint else None
-        self._begin_stage()
+        self._begin_stage(anew=checkpoint is None)
         self._check_free_space()
         if checkpoint:
             self._check_facts(checkpoint.facts)
@@ -130,20 +131,21 @@ class _Training:
         if not checkpoint:
             self.dashboard.log(0, "data", preparation.facts)
 
-    def _begin_stage(self) -> None:
-        """Make the stage's encoder with its first weights, and its optimizers."""
+    def _begin_stage(self, *, anew: bool) -> None:
+        """Make the stage's model with its optimizers; anew: with its first weights, not those of a checkpoint."""
         preparation = self.preparation
         self.stage = preparation.stages[self.state.stage]
         self.is_last_stage = self.stage is preparation.stages[-1]
-        self.folder = self.run.model if self.is_last_stage else self.run.teacher(self.state.stage + 1)
+        self.folder = self.run.model if self.is_last_stage else self.run.stage(self.stage.name)
         self.model = preparation.new_model(self.stage).to(self.device)
+        if anew and preparation.recipe.pretraining and self.stage.learns_from != "words":
+            pretrained = load_classifier(self.run.stage("pretraining"), device=str(self.device))
+            self.model.encoder.load_state_dict(pretrained.model.encoder.state_dict())
         self.classifier = Classifier(
             self.model, preparation.tokenizer, preparation.config.model, preparation.dataset.label_names
         )
         self.optimizers = make_optimizers(self.model, self.config)
-        # Teachers tell how probable each class is; the model they teach then weighs the classes, once.
-        weights = _class_weights(preparation)
-        self.class_weights = (weights if self.is_last_stage else torch.ones_like(weights)).to(self.device)
+        self.stage_steps_timed, self.stage_seconds = 0, 0.0  # of the stage, in this process
 
     def _check_free_space(self) -> None:
         """Refuse to begin what the disk cannot hold to its end."""
@@ -172,7 +174,7 @@ class _Training:
             self.state = TrainingState(
                 step=step, stage=self.state.stage + 1, stage_start=step, validated_step=step, best_step=step
             )
-            self._begin_stage()
+            self._begin_stage(anew=True)
             self._save_checkpoint()
         finished = self._finish()
         yield from self.noted()
@@ -184,23 +186,20 @@ class _Training:
             yield Noted(self.notes.pop(0))
 
     def _train_stage(self) -> Iterator[Event]:
-        lessons: Lessons = LabelLessons(self.preparation, self.stage, device=self.device)
         teachers = None
-        if self.stage.learns_from_teachers and not self._is_done():
+        if self.stage.learns_from == "teachers" and (self._is_validation_due() or not self._is_done()):
             teachers = self._assemble_teachers()
-            lessons = TeacherLessons(
-                self.preparation, self.stage, teachers, device=self.device, precision=self.precision
-            )
-        still_to_come = sum(stage.total_steps for stage in self.preparation.stages[self.state.stage :])
+        lessons = self._lessons(teachers)
+        still_to_come = sum(stage.total_steps for stage in self.preparation.stages[self.state.stage + 1 :])
         yield StageStarted(
             stage=self.stage,
             step=self.state.step,
-            total_steps=self.state.stage_start + still_to_come,
+            total_steps=self.state.stage_start + self._stage_steps + still_to_come,
             teachers=teachers,
         )
         while True:
             if self._is_validation_due():
-                yield self._validate()
+                yield self._validate(lessons)
                 self._save_checkpoint()
             if self._is_done():
                 break
@@ -209,10 +208,23 @@ class _Training:
             if self.config.checkpoint_every and self.state.step % self.config.checkpoint_every == 0:
                 self._save_checkpoint()
 
+    def _lessons(self, teachers: Teachers | None) -> Lessons:
+        preparation, stage, device = self.preparation, self.stage, self.device
+        if stage.learns_from == "words":
+            return WordLessons(preparation, stage, device=device)
+        # Teachers tell how probable each class is; the model they teach then weighs the classes, once.
+        weights = _class_weights(preparation)
+        if teachers:
+            return TeacherLessons(
+                preparation, stage, teachers, class_weights=weights, device=device, precision=self.precision
+            )
+        weights = weights if self.is_last_stage else torch.ones_like(weights)
+        return LabelLessons(preparation, stage, class_weights=weights, device=device)
+
     def _assemble_teachers(self) -> Teachers:
         """The trained encoders of the stages before, and the linear classifier, which is trained here."""
         preparation, dataset = self.preparation, self.preparation.dataset
-        folders = [self.run.teacher(number) for number in range(1, preparation.recipe.teachers + 1)]
+        folders = [self.run.stage(stage.name) for stage in preparation.stages[:-1] if stage.learns_from == "labels"]
         linear = None
         if preparation.recipe.linear:
             from encoder_cls.linear import LinearClassifier  # scikit-learn: most of a second
@@ -240,38 +252,43 @@ class _Training:
         return self.state.step - self.state.stage_start
 
     @property
+    def _stage_steps(self) -> int:
+        """Those it has in all, at most."""
+        return self.state.stage_steps or self.stage.total_steps
+
+    @property
     def _validate_every(self) -> int:
         return self.config.validate_every or self.stage.length.epochs_between_validations * self.stage.steps_per_epoch
 
     def _is_validation_due(self) -> bool:
         step = self._stage_step
-        is_due = step % self._validate_every == 0 or step == self.stage.total_steps
+        is_due = step % self._validate_every == 0 or step == self._stage_steps
         return is_due and self.state.step > self.state.validated_step
 
     def _is_drawn(self) -> bool:
         """Whether pictures are drawn of this validation: of the model itself, the first in each tenth of its steps."""
-        step, total = self._stage_step, self.stage.total_steps
+        step, total = self._stage_step, self._stage_steps
         former = (step - 1) // self._validate_every * self._validate_every
         return self.is_last_stage and step * DRAWN_VALIDATIONS // total > former * DRAWN_VALIDATIONS // total
 
     def _is_done(self) -> bool:
-        # Texts that are new each time cannot be learnt by heart: a student goes on to its last step.
-        patience = None if self.stage.learns_from_teachers else self.config.patience
+        # What is new each time, variants or hidden words, cannot be learnt by heart: that goes on to its last step.
+        patience = self.config.patience if self.stage.learns_from == "labels" else None
         out_of_patience = patience is not None and self.state.stale_validations >= patience
-        return out_of_patience or self._stage_step == self.stage.total_steps
+        return out_of_patience or self._stage_step == self._stage_steps
 
     def _step(self, lessons: Lessons) -> Stepped:
         """One optimizer step over `accumulation_steps` batches."""
         began = time.perf_counter()
         step = self._stage_step
         torch.manual_seed(mixed_seed(self.stage.seed, step))  # whatever was drawn before
-        rate = learning_rate(step, total_steps=self.stage.total_steps, config=self.config)
+        rate = learning_rate(step, total_steps=self._stage_steps, config=self.config)
         for optimizer in self.optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = rate
         self.model.train()
-        batches = lessons.at(step)
-        loss = self._accumulate_gradients(batches)
+        asked = lessons.at(step)
+        loss = self._accumulate_gradients(asked)
         # Of the embeddings' sparse gradients there is no norm; they come through the same layers as the others.
         dense = [p for p in self.model.parameters() if p.grad is not None and not p.grad.is_sparse]
         grad_norm = float(torch.nn.utils.clip_grad_norm_(dense, self.config.max_grad_norm))
@@ -281,33 +298,44 @@ class _Training:
             optimizer.step()
             optimizer.zero_grad()
 
-        masks = [batch.attention_mask for batch, _ in batches]
+        masks = [lesson.batch.attention_mask for lesson in asked]
         tokens, padded_tokens = sum(int(mask.sum()) for mask in masks), sum(mask.numel() for mask in masks)
         new = {"steps": 1, "loss": loss, "grad_norm": grad_norm, "tokens": tokens, "padded_tokens": padded_tokens}
         sums = {key: self.state.sums.get(key, 0.0) + value for key, value in new.items()}
         self.state = replace(self.state, step=self.state.step + 1, sums=sums)
         self.timed_tokens += tokens
-        self.seconds += time.perf_counter() - began
+        taken = time.perf_counter() - began
+        self.seconds += taken
+        self.stage_steps_timed, self.stage_seconds = self.stage_steps_timed + 1, self.stage_seconds + taken
+        self._limit_time()
         values = self._log_training(rate) if self._stage_step % self.config.log_every == 0 else None
         return Stepped(step=self.state.step, epoch=self._epoch(), loss=loss, values=values)
 
     def _accumulate_gradients(self, lessons: list[Lesson]) -> float:
-        """Gradients of the mean loss over the texts of all batches, each text counted by its class's weight.
+        """Gradients of the mean loss over the answers to all batches, each answer by its weight.
 
         The sum over a batch is divided by the weight of all batches together: so many small batches give the
         same gradient as one large.
         """
-        weights = [targets @ self.class_weights for _, targets in lessons]
-        total_weight = sum(weight.sum() for weight in weights)
+        total_weight = sum(lesson.weight for lesson in lessons)
         total_loss = 0.0
-        for batch, targets in lessons:
+        for lesson in lessons:
             with torch.autocast(self.device.type, self.precision, enabled=self.precision != torch.float32):
-                logits = self.model(*batch)
-            losses = functional.cross_entropy(logits, targets, weight=self.class_weights, reduction="sum")
-            loss: Tensor = losses / total_weight
+                loss: Tensor = lesson.loss(self.model) / total_weight
             loss.backward()  # type: ignore[no-untyped-call]
             total_loss += loss.item()
         return total_loss
+
+    def _limit_time(self) -> None:
+        """Where pretraining has a limit of time, decide by its first steps how many there will be.
+
+        The decision is part of the state: a run that goes on keeps to it, so that it equals one undisturbed.
+        """
+        budget = self.preparation.config.pretrain.time_budget
+        if self.stage.learns_from == "words" and budget and self._stage_step == TIMED_STEPS:
+            affordable = int(60 * budget / (self.stage_seconds / self.stage_steps_timed))
+            steps = min(max(affordable, TIMED_STEPS), self.stage.total_steps)
+            self.state = replace(self.state, stage_steps=steps)
 
     def _log_training(self, rate: float) -> dict[str, float]:
         """Log the means since the last row."""
@@ -325,41 +353,34 @@ class _Training:
         self.timed_tokens, self.seconds = 0, 0.0
         return values
 
-    def _validate(self) -> Validated:
-        """Score the validation split, and keep the weights if they are the best so far."""
-        dataset, step = self.preparation.dataset, self.state.step
-        logits = compute_logits(
-            self.model,
-            self.preparation.validation_texts,
-            batch_tokens=self.config.batch_tokens,
-            after_batch=self._stop_if_asked,
-        )
-        if not np.isfinite(logits).all():
+    def _validate(self, lessons: Lessons) -> Validated:
+        """Judge the model on the validation split, and keep its weights if they are the best so far."""
+        step = self.state.step
+        verdict = lessons.validate(self.model, self._stop_if_asked)
+        if verdict is None:
             raise DivergedError(
                 f"training diverged at step {step}: a validation text gets numbers that are not finite; "
                 "lower train.learning_rate"
             )
-        metrics = compute_metrics(logits, dataset.validation.labels, dataset.label_names)
-        # On small splits many validations have equal accuracy: the loss then tells which is better.
-        score = (
-            -metrics.loss if self.config.monitor == "loss" else metrics.scalars()[self.config.monitor],
-            -metrics.loss,
-        )
-        is_best = self.state.best_score is None or score > self.state.best_score
+        is_best = self.state.best_score is None or verdict.rank > self.state.best_score
         if is_best:
-            self.classifier.temperature = fit_temperature(logits, dataset.validation.labels)
+            if verdict.logits is not None:
+                labels = self.preparation.dataset.validation.labels
+                self.classifier.temperature = fit_temperature(verdict.logits, labels)
             self.classifier.save(self.folder)
         self.state = replace(
             self.state,
             validated_step=step,
-            best_score=score if is_best else self.state.best_score,
+            best_score=verdict.rank if is_best else self.state.best_score,
             best_step=step if is_best else self.state.best_step,
             stale_validations=0 if is_best else self.state.stale_validations + 1,
         )
-        f1 = {f"f1/{name}": scores.f1 for name, scores in metrics.per_class.items()}
-        values = {**metrics.scalars(), "epoch": self._epoch(), **f1, **(metrics.drawable() if self._is_drawn() else {})}
+        values = {**verdict.scores, "epoch": self._epoch()}
+        if verdict.metrics:
+            values |= {f"f1/{name}": scores.f1 for name, scores in verdict.metrics.per_class.items()}
+            values |= verdict.metrics.drawable() if self._is_drawn() else {}
         self.dashboard.log(step, self._split("validation"), values)
-        return Validated(stage=self.stage, step=step, epoch=self._epoch(), metrics=metrics, is_best=is_best)
+        return Validated(stage=self.stage, step=step, epoch=self._epoch(), verdict=verdict, is_best=is_best)
 
     def _finish(self) -> Finished:
         """Report on the best weights, and write the model card as the sign that the run is complete."""
@@ -380,7 +401,7 @@ class _Training:
         show(
             self.dashboard, best, self.preparation.config, report, split, logits, group=group, step=self.state.best_step
         )
-        shutil.rmtree(self.run.teachers, ignore_errors=True)
+        shutil.rmtree(self.run.stages, ignore_errors=True)
         write_file(self.run.model_card, _model_card(self.preparation, report, self.state.best_step).encode())
         return Finished(report=report, best_step=self.state.best_step, seconds=time.monotonic() - self.started)
 
@@ -432,7 +453,12 @@ class _Training:
 
     def _check_facts(self, facts: dict[str, Any]) -> None:
         changed = [name for name in facts if facts[name] != self.facts.get(name)]
-        for name, meaning in (("training_data", "training data has"), ("tokenizer", "tokenizer's library has")):
+        reasons = {
+            "training_data": "training data has",
+            "unlabelled_data": "unlabelled texts have",
+            "tokenizer": "tokenizer's library has",
+        }
+        for name, meaning in reasons.items():
             if name in changed:
                 raise ConfigError(f"{self.run.path}: the {meaning} changed since the run began; start a new run")
         if changed:
@@ -441,8 +467,8 @@ class _Training:
             )
 
     def _diverged(self, loss: float, grad_norm: float, rate: float) -> EncoderClsError:
-        where = self.preparation.dataset.train.where
-        examples = ", ".join(where[i] for i in np.concatenate(self.stage.batches(self._stage_step))[:3])
+        texts = np.concatenate(self.stage.batches(self._stage_step))[:3].tolist()
+        examples = ", ".join(self.preparation.where(text) for text in texts)
         return DivergedError(
             f"training diverged at step {self.state.step + 1}: loss {loss}, gradient norm {grad_norm}, learning rate "
             f"{rate:.3g}, batch of {examples}, …; lower train.learning_rate (the last checkpoint is good)"
@@ -467,7 +493,7 @@ def _model_card(preparation: Preparation, report: Report, best_step: int) -> str
     dataset, config, metrics = preparation.dataset, preparation.config, report.metrics
     classes = ", ".join(f"`{name}`" for name in dataset.label_names)
     reference = report.linear_reference
-    against = f" (a linear model on TF-IDF: {reference['accuracy']:.4f})" if reference else ""
+    against = f" (a linear model on TF-IDF{report.reference_note}: {reference['accuracy']:.4f})" if reference else ""
     return f"""# {config.name}
 
 A Transformer-encoder text classifier, trained from scratch with encoder-cls.

@@ -47,11 +47,13 @@ from encoder_cls.data import Dataset, load_dataset
 from encoder_cls.storage import sha256, to_json, write_file
 
 DEFAULT = "encoder-cls"
-PLAIN = ("distillation.teachers=0", "distillation.linear=false", "model.char_ngram_buckets=0", "model.bigram_buckets=0")
+LABELS_ALONE = ("pretrain.epochs=0", "distillation.teachers=0", "distillation.linear=false")
+PLAIN = (*LABELS_ALONE, "model.char_ngram_buckets=0", "model.bigram_buckets=0")
 ABLATIONS = {
+    "no pretraining": ("pretrain.epochs=0",),
     "no encoder teachers": ("distillation.teachers=0",),
     "no linear teacher": ("distillation.linear=false",),
-    "labels alone": ("distillation.teachers=0", "distillation.linear=false"),
+    "labels alone": LABELS_ALONE,
     "no character n-grams": ("model.char_ngram_buckets=0",),
     "no pairs of words": ("model.bigram_buckets=0",),
     "one layer": ("model.num_layers=1",),
@@ -74,8 +76,8 @@ Validation is the official split or, drawn anew with each seed, a tenth of train
 made on it; test labels chose nothing. Time is that of training with the chosen setting, for encoder-cls and plain from
 typing the command to the end of the final report; search is the time of all settings. `-` is not measured yet.
 
-- encoder-cls: the default config, nothing set but the data. plain: the same without teachers, character n-grams and
-  pairs of words, so a Transformer encoder that learns from the labels.
+- encoder-cls: the default config, nothing set but the data. plain: the same without pretraining, teachers, character
+  n-grams and pairs of words, so a Transformer encoder that learns from the labels.
 - fasttext: words and pairs of words, the best of 16 settings. fasttext-chars: with character 2- to 5-grams, too.
 - tfidf-words: TF-IDF of words and pairs of words with logistic regression or a linear SVM, the best of 10 settings.
   tfidf-chars: with character 2- to 5-grams inside words, too.
@@ -88,7 +90,8 @@ random numbers vary, test texts do not); binomial, that of the difference of two
 of two samples, which is cautious: both saw the same texts)."""
 CURVES_NOTE = """\
 So many labelled texts in all, drawn from train by seed, stratified, each set holding the smaller ones; a tenth of them
-is the validation split. `all` is the result above, where an official validation split comes on top."""
+is the validation split. encoder-cls gets the other texts of train, too, without their labels; the peers have no use for
+them. `all` is the result above, where an official validation split comes on top."""
 ABLATION_NOTE = """\
 Points of accuracy against the default, each technique off alone; ± is the standard error of the difference of means
 over seeds."""
@@ -234,9 +237,11 @@ def split_files(folder: Path, case: Case) -> Iterator[tuple[str, ...]]:
     with tempfile.TemporaryDirectory() as temporary:
         if case.size is not None:
             rows = pq.read_table(files["train"])
-            places = nested_order(rows["label"].to_pylist(), case.seed)[: case.size]
-            files |= {"train": Path(temporary) / "train.parquet", "validation": Path(temporary) / "none"}
-            pq.write_table(rows.take(np.sort(places)), files["train"])
+            order = nested_order(rows["label"].to_pylist(), case.seed)
+            files["validation"] = Path(temporary) / "none"
+            for name, places in (("train", order[: case.size]), ("unlabelled", order[case.size :])):
+                files[name] = Path(temporary) / f"{name}.parquet"
+                pq.write_table(rows.take(np.sort(places)), files[name])
         named = {name: json.dumps(str(path)) if path.exists() else "null" for name, path in files.items()}
         yield (f"name={case.data}", *(f"data.{name}={path}" for name, path in named.items()))
 
@@ -259,7 +264,8 @@ def nested_order(labels: Sequence[Hashable], seed: int) -> NDArray[np.int64]:
 
 def fingerprint(dataset: Dataset) -> str:
     """Equal splits, equal fingerprint."""
-    splits = [split.fingerprint() for split in (dataset.train, dataset.validation, dataset.test) if split]
+    parts = (dataset.train, dataset.validation, dataset.test, dataset.unlabelled)
+    splits = [part.fingerprint() for part in parts if part]
     return sha256(json.dumps([dataset.label_names, splits]).encode())
 
 

@@ -40,7 +40,7 @@ def make_texts(lengths) -> TokenizedTexts:
     input_ids[offsets[:-1]] = CLS_ID
     distinct, words = np.unique(input_ids, return_inverse=True)
     return TokenizedTexts(
-        input_ids=input_ids,
+        word_ids=distinct.astype(np.int32),
         words=words.astype(np.int32),
         spellings=spell([word_of(token) for token in distinct]),
         offsets=offsets,
@@ -125,15 +125,15 @@ def test_a_padded_batch_is_spelt_as_its_texts_are(lengths, data):
     batch = pad(texts, np.array(indices))
     assert_spelt_as_its_ids_say(batch)
     for row, index in enumerate(indices):
-        expected = texts.input_ids[texts.offsets[index] : texts.offsets[index + 1]]
+        expected = texts.input_ids(slice(*texts.offsets[index : index + 2]))
         assert batch.input_ids[row][batch.attention_mask[row]].tolist() == expected.tolist()
 
 
 def test_a_word_that_occurs_often_is_spelt_once():
     """Unknown words have one id and letters of their own; the same word in two texts is one word."""
     texts = TokenizedTexts(
-        input_ids=np.array([CLS_ID, UNK_ID, UNK_ID, CLS_ID, UNK_ID], dtype=np.int32),
         words=np.array([0, 2, 1, 0, 2], dtype=np.int32),
+        word_ids=np.array([CLS_ID, UNK_ID, UNK_ID, 7], dtype=np.int32),
         spellings=spell(["", "one", "another", "unused"]),
         offsets=np.array([0, 3, 5]),
         truncated=np.zeros(2, dtype=bool),
@@ -153,7 +153,7 @@ def test_any_tokens_make_a_batch(pieces):
     batch = gather(texts, np.concatenate(pieces), np.array([len(piece) for piece in pieces]))
     longest = max(map(len, pieces))
     assert batch.attention_mask.tolist() == [[t < len(piece) for t in range(longest)] for piece in pieces]
-    expected = [texts.input_ids[piece].tolist() + [PAD_ID] * (longest - len(piece)) for piece in pieces]
+    expected = [texts.input_ids(piece).tolist() + [PAD_ID] * (longest - len(piece)) for piece in pieces]
     assert batch.input_ids.tolist() == expected
     assert_spelt_as_its_ids_say(batch)
 

@@ -250,11 +250,13 @@ def test_subsets_are_nested_and_stratified():
 
 
 def test_a_subset_is_all_that_a_method_sees(folder):
-    """Of a subset the tool holds out its validation split, as of a whole; the test split stays."""
+    """Of a subset the tool holds out its validation split, as of a whole; the rest has no labels."""
     case = bench.Case(data="trec6", seed=1, size=30)
     with bench.split_files(folder, case) as overrides:
         dataset = bench.load_dataset(bench.load_config(None, overrides).data, seed=1)
     assert (len(dataset.train), len(dataset.validation), len(dataset.test)) == (27, 3, 24)
+    parts = (dataset.train.texts, dataset.validation.texts, dataset.unlabelled.texts)
+    assert sorted(text for part in parts for text in part) == sorted(_split(30, seed=0).texts)
 
 
 # Numbers and tables

@@ -20,7 +20,7 @@ import typer.main
 import yaml
 
 from encoder_cls import cli as cli_module
-from encoder_cls import train as train_module
+from encoder_cls import lessons as lessons_module
 from encoder_cls.cli import app
 from encoder_cls.config import load_config
 from encoder_cls.run_folder import RunFolder
@@ -146,7 +146,7 @@ def test_training_prints_a_summary_to_stdout_and_all_else_to_stderr(cli, trained
     for part in (
         "reading ",
         "training in runs/tiny",
-        "model      epoch   1.0",
+        "model        epoch   1.0",
         "step     10 of 12: loss",
         "next: encoder-cls predict",
         "encoder-cls eval runs/tiny",
@@ -162,18 +162,23 @@ def test_training_prints_a_summary_to_stdout_and_all_else_to_stderr(cli, trained
 def test_training_with_teachers_tells_of_each_stage_and_of_the_best_validations(cli, trained_run, monkeypatch):
     """What is learnt from whom is told before, each stage by its name, and a validation only where it is the best."""
     accuracies = iter([0.25, 0.5, 0.125, 0.75, 0.375])
-    real = train_module.compute_metrics
-    monkeypatch.setattr(train_module, "compute_metrics", lambda *args: replace(real(*args), accuracy=next(accuracies)))
+    real = lessons_module.compute_metrics
+    monkeypatch.setattr(
+        lessons_module, "compute_metrics", lambda *args: replace(real(*args), accuracy=next(accuracies))
+    )
     chosen = ["distillation.teachers=1", "distillation.linear=true", "distillation.epochs=3", "train.epochs=2"]
+    chosen += ["pretrain.epochs=1", "train.monitor=accuracy"]
     options = [word for value in chosen for word in ("--set", value)]
     outcome = cli("train", "--config", trained_run.path.parent / "tiny.yaml", *options)
     assert outcome.code == 0
-    assert "steps: 30 in all; 2 epochs, learning from 1 encoder (3 epochs each) and a linear model\n" in outcome.err
+    learnt = "1 epoch of guessing hidden words, 2 epochs, learning from 1 encoder (3 epochs each) and a linear model"
+    assert f"steps: 36 in all; {learnt}\n" in outcome.err
     told = re.findall(r"^(teacher 1|model|teachers together).*accuracy (\d\.\d{4})", outcome.err, re.MULTILINE)
     assert [name for name, _ in told] == ["teacher 1", "teacher 1", "teachers together", "model"]
     assert [accuracy for name, accuracy in told if "together" not in name] == ["0.2500", "0.5000", "0.7500"]
+    assert re.search(r"^pretraining  epoch   1\.0  step      6: validation loss \d\.\d{4}$", outcome.err, re.MULTILINE)
     assert re.search(r"^teachers together.*\(the linear model counts \d+%\)$", outcome.err, re.MULTILINE)
-    assert re.search(r"best weights from step 24; \d+ MB$", outcome.err, re.MULTILINE)
+    assert re.search(r"best weights from step 30; \d+ MB$", outcome.err, re.MULTILINE)
 
 
 def test_a_second_training_into_the_same_folder_is_refused(cli, run_copy):

@@ -16,6 +16,7 @@ from encoder_cls.config import (
     DataConfig,
     DistillationConfig,
     ModelConfig,
+    PretrainConfig,
     TokenizerConfig,
     TrainConfig,
     load_config,
@@ -28,6 +29,7 @@ SECTIONS = {
     "data": DataConfig,
     "tokenizer": TokenizerConfig,
     "model": ModelConfig,
+    "pretrain": PretrainConfig,
     "distillation": DistillationConfig,
     "train": TrainConfig,
 }

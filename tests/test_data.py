@@ -139,7 +139,7 @@ def test_class_folders_of_text_files_are_classes():
     write("d/empty/readme.md", "not a class")
     dataset = load("d")
     assert rows("d") == [("hello", "ham"), (" a", "spam"), ("win\r\nnow\n", "spam")]
-    assert dataset.train.where == ["d/ham/1.txt", "d/spam/10.txt", "d/spam/2.txt"]
+    assert list(dataset.train.where) == ["d/ham/1.txt", "d/spam/10.txt", "d/spam/2.txt"]
 
 
 def test_class_folders_have_no_second_text_column():
@@ -159,7 +159,8 @@ def test_rows_know_their_line_and_their_id():
     """A row names the line on which it begins, and carries its `id`; without a label column there is no label."""
     source = write("a.csv", 'id,text\n7,"a\nb"\n8,c\n')
     found = list(read_rows(source, role="test", text_columns=["text"], label_column=None))
-    assert found == [("a\nb", None, "7", "a.csv:2"), ("c", None, "8", "a.csv:4")]
+    assert found == [("a\nb", None, "7", ("a.csv", 2)), ("c", None, "8", ("a.csv", 4))]
+    assert [str(row.where) for row in found] == ["a.csv:2", "a.csv:4"]
 
 
 csv_texts = st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from('",\r\n \ufeff\0'), max_size=12)
@@ -473,7 +474,7 @@ def test_the_seed_decides_what_is_held_out():
     config = DataConfig(train=write("a.csv", "text,label\n" + "".join(f"t{i},{i % 2}\n" for i in range(40))))
     dataset, same = (load_dataset(config, seed=3) for _ in range(2))
     assert (len(dataset.train), len(dataset.validation)) == (36, 4)
-    assert dataset.validation.texts == same.validation.texts
+    assert list(dataset.validation.texts) == list(same.validation.texts)
     assert dataset.test is None
 
 
@@ -567,3 +568,51 @@ def test_the_bundled_example_is_neither_trivial_nor_hopeless(bundled):
 def plain(text: str) -> str:
     """The letters and digits of a text, in lower case."""
     return re.sub(r"[\W_]+", "", text.lower())
+
+
+# ---------------------------------------------------------------- texts without labels
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "texts"),
+    [
+        ("more.txt", "one text\n\n  two,texts \r\nlast", ["one text", "  two,texts ", "last"]),
+        ("more.csv", "id,text\n1,one text\n2,\n3,last\n", ["one text", "last"]),
+        ("more.jsonl", '{"text": "one"}\n{"text": "two", "label": 3}\n', ["one", "two"]),
+    ],
+    ids=["a text a line", "a column", "labels do not matter"],
+)
+def test_unlabelled_texts_are_read_without_labels_and_without_what_is_empty(name, content, texts):
+    """Of any format, `.txt` too; each text with its place."""
+    unlabelled = load(write("train.csv", GOOD), unlabelled=write(name, content)).unlabelled
+    assert list(unlabelled.texts) == texts
+    lines = content.splitlines()
+    for text, where in zip(unlabelled.texts, unlabelled.where, strict=True):
+        assert text in lines[int(str(where).rpartition(":")[2]) - 1]
+
+
+def test_several_files_of_unlabelled_texts():
+    """A glob names them; where none are named there are none."""
+    source = write("train.csv", GOOD)
+    for number in (1, 2):
+        write(f"more-{number}.txt", f"text {number}\n")
+    unlabelled = load(source, unlabelled="more-*.txt").unlabelled
+    assert list(unlabelled.texts) == ["text 1", "text 2"]
+    nothing = load(source).unlabelled
+    assert not nothing.texts
+    assert nothing.fingerprint() != unlabelled.fingerprint()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("empty.txt", "\n \n", r"^empty\.txt: no rows with a text$"),
+        ("latin.txt", "good\ncaf\u00e9\n".encode("latin-1"), r"^latin\.txt:2: not UTF-8"),
+        ("more.csv", "words\nyes\n", r"^more\.csv: no column 'text'"),
+        ("more.pdf", "text", r"^more\.pdf: cannot tell the format.*\.txt$"),
+    ],
+    ids=["empty", "encoding", "column", "format"],
+)
+def test_unlabelled_texts_that_cannot_be_read_are_refused(name, content, message):
+    """With the place, as with labelled ones."""
+    assert re.search(message, refusal(write("train.csv", GOOD), unlabelled=write(name, content)))

@@ -45,7 +45,7 @@ def make_teachers(encoders: Sequence[nn.Module], linear: object, labels=LABELS[:
 
 
 def everything() -> tuple[Batch, np.ndarray]:
-    return pad(READ, np.arange(len(READ))), np.arange(len(READ.input_ids))
+    return pad(READ, np.arange(len(READ))), np.arange(len(READ.words))
 
 
 # ---------------------------------------------------------------- teachers whose opinions are known
@@ -62,7 +62,7 @@ class Lookup(nn.Module):
 
     def forward(self, input_ids, attention_mask, spelling):
         asked = [row[mask].tolist() for row, mask in zip(input_ids, attention_mask, strict=True)]
-        known = np.split(READ.input_ids, READ.offsets[1:-1])
+        known = np.split(READ.input_ids(), READ.offsets[1:-1])
         return torch.stack([self.logits[[k.tolist() for k in known].index(ids)] for ids in asked])
 
 
@@ -74,7 +74,7 @@ class LinearLookup:
 
     def margins(self, texts: TokenizedTexts, places, lengths):
         assert lengths.sum() == len(places)
-        assert (texts.input_ids[places[np.cumsum(lengths) - lengths]] == CLS_ID).all()
+        assert (texts.input_ids(places[np.cumsum(lengths) - lengths]) == CLS_ID).all()
         return self.logits[: len(lengths)]
 
 
@@ -113,6 +113,17 @@ def test_the_weight_is_the_one_that_explains_the_validation_labels_best(seed):
     assert teachers.linear_weight == min(surprise, key=surprise.__getitem__)
     joint = mixtures[teachers.linear_weight]
     assert teachers.validation_accuracy == (joint.argmax(axis=1) == LABELS[:8]).mean()
+
+
+def test_divergence_is_that_of_kullback_and_leibler_from_the_teachers_to_the_model():
+    """Their mean over the validation texts; none between equals."""
+    random = np.random.default_rng(0)
+    by_encoder, by_model = random.normal(size=(2, 10, 3)).astype(np.float32)
+    teachers = make_teachers([Lookup(by_encoder)], None)
+    joint, model = softmax(by_encoder[:8].astype(np.float64), axis=1), softmax(by_model[:8].astype(np.float64), axis=1)
+    expected = (joint * np.log(joint / model)).sum(axis=1).mean()
+    assert teachers.divergence(by_model[:8]) == pytest.approx(expected, rel=1e-6)
+    assert teachers.divergence(by_encoder[:8]) == pytest.approx(0, abs=1e-7)
 
 
 def test_a_linear_teacher_that_is_not_sure_enough_is_made_so_first():
@@ -173,7 +184,7 @@ def test_probabilities_are_the_weighted_mean_of_the_teachers(seeds, has_linear):
             logits = encoder(*pad(READ, np.array([row]))).detach().numpy()[0]
             expected[row] += (1 - weight) * softmax(logits) / len(encoders)
     if linear:
-        margins = linear.margins(VALIDATION, np.arange(len(VALIDATION.input_ids)), VALIDATION.lengths)
+        margins = linear.margins(VALIDATION, np.arange(len(VALIDATION.words)), VALIDATION.lengths)
         temperature = fit_temperature(margins, LABELS[:8])
         expected += weight * softmax(linear.margins(READ, places, READ.lengths) / temperature, axis=1)
     np.testing.assert_allclose(found, expected, atol=1e-5)

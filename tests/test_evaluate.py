@@ -9,8 +9,11 @@ import numpy as np
 import pytest
 import yaml
 from sklearn import metrics as reference
+from sklearn.feature_extraction.text import TfidfVectorizer
 
+from encoder_cls import evaluate as evaluate_module
 from encoder_cls.calibration import softmax
+from encoder_cls.columns import TextColumn
 from encoder_cls.data import Split
 from encoder_cls.evaluate import evaluate, linear_reference
 from encoder_cls.metrics import ClassMetrics, Metrics, calibration_bins, compute_metrics, expected_calibration_error
@@ -118,8 +121,36 @@ def test_the_linear_reference_learns_words():
         return Split(texts=texts, labels=np.array([0, 1] * 4), where=[""] * 8)
 
     train = split(["good fine", "bad poor"] * 4)
-    assert linear_reference(train, split(["fine", "poor"] * 4)) == {"accuracy": 1.0, "macro_f1": 1.0}
-    assert linear_reference(train, split(["poor", "fine"] * 4)) == {"accuracy": 0.0, "macro_f1": 0.0}
+    number = {"texts": 8, "of_texts": 8}
+    assert linear_reference(train, split(["fine", "poor"] * 4)) == {"accuracy": 1.0, "macro_f1": 1.0} | number
+    assert linear_reference(train, split(["poor", "fine"] * 4)) == {"accuracy": 0.0, "macro_f1": 0.0} | number
+
+
+def test_the_linear_reference_reads_a_sample_of_much_text(monkeypatch):
+    """No more characters than the limit, of texts drawn from everywhere; the same texts each time."""
+    texts = [f"{'good' if i % 2 else 'poor'} {'x' * (i % 7)}" for i in range(300)]
+    split = Split(texts=TextColumn(texts), labels=np.arange(300) % 2, where=[""] * 300)
+    monkeypatch.setattr(evaluate_module, "CHUNK", 7)
+    monkeypatch.setattr(evaluate_module, "MOST_REFERENCE_CHARACTERS", 800)
+    read = []
+    monkeypatch.setattr(TfidfVectorizer, "fit_transform", spied(TfidfVectorizer.fit_transform, read))
+    first, again = (linear_reference(split, split) for _ in range(2))
+    assert first == again == {"accuracy": 1.0, "macro_f1": 1.0, "texts": len(read[0]), "of_texts": 300}
+    assert read[0] == read[1]
+    assert 780 < sum(map(len, read[0])) <= 800
+    assert texts.index(read[0][0]) < 20
+    monkeypatch.setattr(evaluate_module, "MOST_REFERENCE_CHARACTERS", sum(map(len, texts)))
+    assert linear_reference(split, split)["texts"] == 300
+
+
+def spied(function, seen):
+    """The same function, which notes the texts that it is given."""
+
+    def fit_transform(self, texts, *args):
+        seen.append(list(texts))
+        return function(self, texts, *args)
+
+    return fit_transform
 
 
 def test_the_worst_errors_come_first(classifier):
@@ -161,10 +192,17 @@ def test_the_most_confused_classes_are_found():
 )
 def test_the_report_says_when_the_linear_model_is_better(accuracy, linear, words):
     """Whoever would do better without this program is told so, and nobody else."""
-    numbers = None if linear is None else {"accuracy": linear, "macro_f1": 0.5}
+    numbers = None if linear is None else {"accuracy": linear, "macro_f1": 0.5, "texts": 9, "of_texts": 9}
     text = report_text(report_of(np.eye(5, dtype=int).tolist(), accuracy=accuracy, reference=numbers))
     assert all(word in text for word in words)
     assert ("more accurate" in text) == (linear is not None and linear > accuracy)
+
+
+def test_the_report_says_of_how_many_texts_the_linear_model_is():
+    """Where it has not learnt from all of them, and only there."""
+    for texts, words in ((2000, "(TF-IDF, linear SVM, trained on 2,000 of 30,000 texts)"), (30_000, "linear SVM):")):
+        numbers = {"accuracy": 0.5, "macro_f1": 0.5, "texts": texts, "of_texts": 30_000}
+        assert words in report_text(report_of(np.eye(5, dtype=int).tolist(), reference=numbers))
 
 
 @pytest.mark.parametrize(("classes", "table"), [(3, True), (100, False)])
@@ -192,7 +230,7 @@ def test_eval_prints_and_writes_json_as_contracted(cli, run_copy):
     assert report["per_class"].keys() == {"küche", "sport", "weather"}
     assert all(scores.keys() == {"precision", "recall", "f1", "support"} for scores in report["per_class"].values())
     assert np.sum(report["confusion_matrix"]) == 15
-    assert report["linear_reference"].keys() == {"accuracy", "macro_f1"}
+    assert report["linear_reference"].keys() == {"accuracy", "macro_f1", "texts", "of_texts"}
 
 
 def test_eval_repeats_the_final_report_of_the_training(cli, run_copy):

@@ -14,6 +14,7 @@ from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
 from sklearn.svm import LinearSVC
 from tokenizers import Tokenizer
 
+from encoder_cls import linear
 from encoder_cls.config import TokenizerConfig
 from encoder_cls.linear import TRUST, LinearClassifier
 from encoder_cls.tokenizer import TokenizedTexts, tokenize, train_tokenizer
@@ -48,7 +49,7 @@ def read(tokenizer: Tokenizer, texts) -> TokenizedTexts:
 
 
 def margins(classifier: LinearClassifier, texts: TokenizedTexts) -> NDArray[np.float32]:
-    return classifier.margins(texts, np.arange(len(texts.input_ids)), texts.lengths)
+    return classifier.margins(texts, np.arange(len(texts.words)), texts.lengths)
 
 
 @functools.cache
@@ -106,8 +107,9 @@ class Reference:
 @pytest.mark.parametrize("char_ngrams", [False, True], ids=["words", "letters"])
 @pytest.mark.parametrize("num_classes", [2, 4])
 @pytest.mark.parametrize("max_vocab_size", [30_000, 30], ids=["all known", "many unknown"])
-def test_margins_are_those_of_a_plain_nb_svm(num_classes, char_ngrams, max_vocab_size):
+def test_margins_are_those_of_a_plain_nb_svm(monkeypatch, num_classes, char_ngrams, max_vocab_size):
     """Counts, TF-IDF, ratios and margins written out with scikit-learn, on texts seen and unseen."""
+    monkeypatch.setattr(linear, "CHUNK", 7)
     texts, labels = corpus(num_classes)
     tokenizer = tokenizer_of(texts, max_vocab_size)
     options = {"num_classes": num_classes, "char_ngrams": char_ngrams}
@@ -209,7 +211,7 @@ def test_a_sequence_of_any_words_has_the_margins_of_the_same_text(data, char_ngr
     tokenizer, classifier = trained(3, char_ngrams)
     source = [text for text in (*corpus(3)[0][:12], "zzzz ba yyyy") if text]
     texts = read(tokenizer, source)
-    words = [place for place in range(len(texts.input_ids)) if place not in texts.offsets]
+    words = [place for place in range(len(texts.words)) if place not in texts.offsets]
     pieces = data.draw(st.lists(st.lists(st.sampled_from(words), max_size=8), min_size=1, max_size=5))
     cls = [int(data.draw(st.sampled_from(list(texts.offsets[:-1])))) for _ in pieces]
     written = " ".join(source).split()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -49,7 +50,9 @@ def ragged_batch(lengths: tuple[int, ...] = (3, 8, 1)) -> tuple[torch.Tensor, to
 
 def spelling_of(words: list[str], rows: list[list[int]]) -> Spelling:
     spellings = spell(words)
-    return Spelling(torch.tensor(rows), torch.from_numpy(spellings.ngrams), torch.from_numpy(spellings.offsets))
+    return Spelling(
+        torch.tensor(rows), torch.from_numpy(spellings.ngrams.astype(np.int64)), torch.from_numpy(spellings.offsets)
+    )
 
 
 def random_spelling(input_ids: torch.Tensor) -> Spelling:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from encoder_cls.ngrams import LONGEST_WORD, Spellings, spell
+from encoder_cls.ngrams import LONGEST_WORD, Spellings, flat_places, spell
 
 WORDS = ["cat", "", "a", "naïve", "", "🙂", "x" * 99, "日本"]
 
@@ -66,11 +66,10 @@ def test_half_surrogates_are_spelt_with_question_marks():
 @settings(max_examples=80, deadline=None, derandomize=True)
 @given(words=st.lists(st.text(st.characters(), max_size=50), max_size=8))
 def test_words_are_spelt_by_themselves(words):
-    """In any company a word has the n-grams it has alone, all of 32 bits, in arrays of 64."""
+    """In any company a word has the n-grams it has alone, in arrays of the same types."""
     spellings = spell(words)
     assert len(spellings) == len(words)
-    assert spellings.ngrams.dtype == spellings.offsets.dtype == np.int64
-    assert ((spellings.ngrams >= 0) & (spellings.ngrams < 1 << 32)).all()
+    assert (spellings.ngrams.dtype, spellings.offsets.dtype) == (np.uint32, np.int64)
     for place, word in enumerate(words):
         assert ngrams_of(spellings, place) == ngrams_of(spell([word]))
 
@@ -83,4 +82,14 @@ def test_taking_words_is_spelling_them(places, kind):
     expected = spell([WORDS[place] for place in places])
     assert taken.ngrams.tolist() == expected.ngrams.tolist()
     assert taken.offsets.tolist() == expected.offsets.tolist()
-    assert taken.ngrams.dtype == taken.offsets.dtype == np.int64
+    assert (taken.ngrams.dtype, taken.offsets.dtype) == (np.uint32, np.int64)
+
+
+@pytest.mark.parametrize(
+    ("starts", "lengths", "places"),
+    [([], [], []), ([7], [0], []), ([5, 0, 9, 5], [2, 3, 0, 1], [5, 6, 0, 1, 2, 5])],
+)
+def test_the_places_of_pieces_follow_each_other(starts, lengths, places):
+    """In any order, pieces of no length and pieces that overlap among them."""
+    found = flat_places(np.array(starts, dtype=np.int64), np.array(lengths, dtype=np.int64))
+    assert found.tolist() == places

@@ -25,6 +25,7 @@ def prepared(
                 "seed": seed,
                 "data": {"train": str(folder / "train.csv"), "validation": str(folder / "validation.csv")},
                 "model": MODEL | {"max_seq_len": max_seq_len},
+                "pretrain": {"epochs": 0},
                 "distillation": {"teachers": teachers, "linear": linear, "epochs": 2},
                 "train": {"epochs": 3, "batch_size": 2, **train_values},
             }
@@ -75,7 +76,7 @@ def test_teachers_come_first_and_the_model_last(tmp_path):
     preparation = prepared(tmp_path, teachers=2, seed=5)
     *teachers, model = preparation.stages
     assert [stage.name for stage in preparation.stages] == ["teacher 1", "teacher 2", "model"]
-    assert [stage.learns_from_teachers for stage in preparation.stages] == [False, False, True]
+    assert [stage.learns_from for stage in preparation.stages] == ["labels", "labels", "teachers"]
     assert [stage.total_steps for stage in preparation.stages] == [10, 10, 15]
     assert preparation.total_steps == 35
     assert model.seed == 5
@@ -92,7 +93,7 @@ def test_a_model_learns_from_labels_only_where_there_is_no_teacher(tmp_path, tea
     """The linear model is a teacher, too, but needs no stage of its own."""
     stages = prepared(tmp_path, teachers=teachers, linear=linear).stages
     assert len(stages) == teachers + 1
-    assert stages[-1].learns_from_teachers is (linear or teachers > 0)
+    assert stages[-1].learns_from == ("teachers" if linear or teachers > 0 else "labels")
 
 
 def test_each_batch_of_an_epoch_is_in_one_step(tmp_path):

@@ -13,10 +13,12 @@ from encoder_cls.recipe import (
     FEWEST_LABEL_STEPS,
     FEWEST_STEPS,
     LABEL_PASSES,
+    MOST_LINEAR_TEXT,
     MOST_LINEAR_WORK,
     MUCH_SPELLING,
     MUCH_TEXT,
     PASSES,
+    Amount,
     Length,
     Recipe,
     decide,
@@ -28,7 +30,8 @@ MANY = 1000  # steps a pass: so many that no pass has to be repeated
 
 def recipe(num_tokens: int, *, num_classes: int = 2, steps_per_epoch: int = MANY, **sections: object) -> Recipe:
     config = Config.model_validate({"name": "x", "data": {"train": "x"}, **sections})
-    return decide(config, num_tokens=num_tokens, num_classes=num_classes, steps_per_epoch=steps_per_epoch)
+    amount = Amount(num_tokens, steps_per_epoch)
+    return decide(config, texts=amount, labelled=amount, num_classes=num_classes)
 
 
 def test_more_text_is_never_seen_more_often_nor_by_more_teachers():
@@ -96,7 +99,13 @@ def test_the_linear_teacher_looks_at_letters_where_memory_allows():
     assert not recipe(MUCH_SPELLING + 1).char_ngrams
 
 
-@pytest.mark.parametrize("num_classes", [2, 50, 1000])
+def test_there_is_no_linear_teacher_where_it_would_take_much_memory():
+    """Which grows with the tokens, however few the classes."""
+    assert recipe(MOST_LINEAR_TEXT, num_classes=2).linear
+    assert not recipe(MOST_LINEAR_TEXT + 1, num_classes=2).linear
+
+
+@pytest.mark.parametrize("num_classes", [20, 50, 1000])
 def test_there_is_no_linear_teacher_where_it_would_take_minutes(num_classes):
     """Its time is that of tokens times classes."""
     most = MOST_LINEAR_WORK // num_classes

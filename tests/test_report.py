@@ -20,6 +20,8 @@ from encoder_cls.report import WANTED_ACCURACY, report_page, suggest_threshold
 
 HOSTILE = '<script>document.title="x"</script><img src=x onerror="alert(1)">"&\'{{ 7 * 7 }}'
 
+REFERENCE = {"accuracy": 1.0, "macro_f1": 1.0, "texts": 7, "of_texts": 9000}
+
 
 def split_of(classifier, texts, label=0) -> Split:
     labels = np.full(len(texts), label)
@@ -70,8 +72,9 @@ def test_a_report_says_what_was_measured(classifier):
     """Numbers of the metrics, each class, each mistake, and no address of anything outside the page."""
     texts = ["rain and snow", "ball goal team", "soup bread", HOSTILE, "\x00\ud800\x1b[31m", ""]
     split = split_of(classifier, texts)
-    report, logits = evaluate(classifier, split, name="test", reference={"accuracy": 1.0, "macro_f1": 1.0})
+    report, logits = evaluate(classifier, split, name="test", reference=REFERENCE)
     page = report_page(report, split, logits)
+    assert "accuracy of a linear model, trained on 7 of 9,000 texts" in page
     assert f"{report.metrics.accuracy:.1%}" in page
     assert "The linear model" in page
     assert all(f"<td>{name}</td>" in page for name in classifier.label_names)

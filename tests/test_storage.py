@@ -69,6 +69,16 @@ def test_files_are_flushed_before_they_get_their_name(tmp_path, monkeypatch):
     assert events == ["fsync", "rename", "fsync"]
 
 
+def test_a_file_can_be_written_in_parts(tmp_path):
+    """Where making a part fails, the old file stays, and nothing else."""
+    path = tmp_path / "file.txt"
+    storage.write_file(path, (part for part in (b"a", b"", b"bc")))
+    assert contents(tmp_path) == {"file.txt": b"abc"}
+    with pytest.raises(ZeroDivisionError):
+        storage.write_file(path, (b"%d" % (1 // divisor) for divisor in (1, 0)))
+    assert contents(tmp_path) == {"file.txt": b"abc"}
+
+
 def test_leftovers_of_a_killed_writer_are_removed(tmp_path):
     """Temporary files and folders go, and what has been replaced; others stay."""
     (tmp_path / f"{storage.TEMPORARY_PREFIX}1-step-3").mkdir()

@@ -69,7 +69,7 @@ def train_on(*texts: str, **values: object) -> Tokenizer:
 
 
 def ids_of(tokenizer: Tokenizer, text: str, max_seq_len: int = 64) -> list[int]:
-    return tokenize(tokenizer, [text], max_seq_len=max_seq_len).input_ids.tolist()
+    return tokenize(tokenizer, [text], max_seq_len=max_seq_len).input_ids().tolist()
 
 
 # ---------------------------------------------------------------- training
@@ -261,7 +261,7 @@ def test_a_text_has_the_same_tokens_alone_and_among_others(kind, monkeypatch):
     together = tokenize(trained(kind), texts, max_seq_len=12)
     for i, text in enumerate(texts):
         alone = tokenize(trained(kind), [text], max_seq_len=12)
-        assert together.input_ids[together.offsets[i] : together.offsets[i + 1]].tolist() == alone.input_ids.tolist()
+        assert together.input_ids(slice(*together.offsets[i : i + 2])).tolist() == alone.input_ids().tolist()
         assert (together.truncated[i], together.unknown[i]) == (alone.truncated[0], alone.unknown[0])
 
 
@@ -272,10 +272,10 @@ def test_the_flat_arrays_fit_together(kind, texts):
     result = tokenize(trained(kind), texts, max_seq_len=6)
     assert len(result) == len(result.lengths) == len(result.truncated) == len(result.unknown) == len(texts)
     assert result.offsets[0] == 0
-    assert result.offsets[-1] == len(result.input_ids) == len(result.words) == result.lengths.sum()
+    assert result.offsets[-1] == len(result.input_ids()) == len(result.words) == result.lengths.sum()
     assert all(1 <= length <= 6 for length in result.lengths)
     assert set(result.words) == set(range(len(result.spellings)))
-    arrays = (result.input_ids, result.words, result.offsets, result.truncated, result.unknown)
+    arrays = (result.word_ids, result.words, result.offsets, result.truncated, result.unknown)
     assert [array.dtype for array in arrays] == [np.int32, np.int32, np.int64, np.bool_, np.int32]
     assert 0 <= result.truncated_fraction <= 1
     assert 0 <= result.unknown_fraction <= 1
@@ -296,7 +296,7 @@ def letters(word: str) -> list[int]:
 def assert_spelt(tokenizer: Tokenizer, text: str, words: list[str], max_seq_len: int = 64) -> None:
     """The text has exactly these words, each of which is spelt as it is written; `[CLS]` has no letters."""
     result = tokenize(tokenizer, [text], max_seq_len=max_seq_len)
-    found = [spelling_at(result, place) for place in range(len(result.input_ids))]
+    found = [spelling_at(result, place) for place in range(len(result.words))]
     assert found == [[], *map(letters, words)]
 
 
@@ -316,7 +316,7 @@ def test_unknown_words_share_an_id_and_not_their_letters(monkeypatch):
     texts = ["my refunded", "my umbrella", "Umbrella my refunded my"]
     result = tokenize(train_on("my"), texts, max_seq_len=8)
     refunded, umbrella = [2, 9], [5, 7]
-    assert result.input_ids[refunded + umbrella].tolist() == [UNK_ID] * 4
+    assert result.input_ids(refunded + umbrella).tolist() == [UNK_ID] * 4
     for places, word in ((refunded, "refunded"), (umbrella, "umbrella")):
         assert len(set(result.words[places])) == 1
         assert [spelling_at(result, place) for place in places] == [letters(word)] * 2
@@ -325,13 +325,26 @@ def test_unknown_words_share_an_id_and_not_their_letters(monkeypatch):
     assert result.words.max() < 4
 
 
+def test_forgotten_words_are_spelt_as_before(monkeypatch):
+    """However few unknown words are remembered, each is `[UNK]` with its letters: the file around it says nothing."""
+    monkeypatch.setattr(tokenizer_module, "CHUNK", 1)
+    tokenizer, texts = train_on("my"), ["my umbrella", "refunded my", "an umbrella", "my umbrella"]
+    expected = tokenize(tokenizer, texts, max_seq_len=8)
+    monkeypatch.setattr(tokenizer_module, "MOST_REMEMBERED", 1)
+    found = tokenize(tokenizer, texts, max_seq_len=8)
+    assert len(found.spellings) == len(found.word_ids) == len(expected.spellings) + 2
+    assert found.input_ids().tolist() == expected.input_ids().tolist()
+    places = range(len(found.words))
+    assert [spelling_at(found, place) for place in places] == [spelling_at(expected, place) for place in places]
+
+
 @every_type
 def test_special_tokens_have_no_letters_and_typed_ones_have(kind):
     """`[CLS]` is spelt as nothing; a typed "[PAD]" is brackets and a word, also where training texts have it."""
     text = "[PAD] [CLS] [UNK] [MASK]"
     result = tokenize(train_on(text, "a", type=kind), [text, ""], max_seq_len=64)
-    is_special = result.input_ids < len(SPECIAL_TOKENS)
-    assert is_special.tolist() == [True] + [False] * (len(result.input_ids) - 2) + [True]
+    is_special = result.input_ids() < len(SPECIAL_TOKENS)
+    assert is_special.tolist() == [True] + [False] * (len(result.words) - 2) + [True]
     assert [bool(spelling_at(result, place)) for place in range(len(is_special))] == (~is_special).tolist()
     assert_spelt(train_on("a"), "[PAD] a [UNK]", ["[", "pad", "]", "a", "[", "unk", "]"])
 
@@ -437,7 +450,7 @@ def test_pieces_of_words_are_spelt_as_they_are_kept(kind, texts):
         first, last = result.offsets[number], result.offsets[number + 1]
         assert spelling_at(result, first) == []
         for place in range(first + 1, last):
-            found, token = spelling_at(result, place), result.input_ids[place]
+            found, token = spelling_at(result, place), result.input_ids()[place]
             if token != UNK_ID:
                 assert found == letters(tokenizer.id_to_token(token))
             else:
@@ -468,7 +481,7 @@ def test_a_tokenizer_read_from_its_file_gives_the_same_tokens(kind):
     expected = tokenize(trained(kind), texts, max_seq_len=32)
     for content in (trained(kind).to_str(), trained(kind).to_str(pretty=True)):
         found = tokenize(parse_tokenizer(content), texts, max_seq_len=32)
-        assert np.array_equal(found.input_ids, expected.input_ids)
+        assert np.array_equal(found.input_ids(), expected.input_ids())
         assert np.array_equal(found.offsets, expected.offsets)
 
 

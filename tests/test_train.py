@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 
+from encoder_cls import lessons as lessons_module
 from encoder_cls import linear as linear_module
 from encoder_cls import train as train_module
 from encoder_cls.calibration import fit_temperature
@@ -22,7 +23,6 @@ from encoder_cls.classifier import compute_logits, load_classifier
 from encoder_cls.config import Config
 from encoder_cls.errors import ConfigError, DivergedError, EncoderClsError, StoppedError
 from encoder_cls.events import Event, Finished, StageStarted, Started, Stepped, Validated
-from encoder_cls.lessons import LabelLessons
 from encoder_cls.preparation import prepare
 from encoder_cls.run_folder import RunFolder
 from encoder_cls.storage import sha256
@@ -56,18 +56,25 @@ def write_data(folder: Path, *, texts: int) -> Path:
     return path
 
 
+NO_PRETRAINING = {"epochs": 0}
 LABELS_ALONE = {"teachers": 0, "linear": False}
 DISTILLED = {"teachers": 2, "linear": True, "epochs": 2}
 
 
 def make_config(
-    folder: Path, *, texts: int = 60, distillation: dict[str, object] = LABELS_ALONE, **train_values: object
+    folder: Path,
+    *,
+    texts: int = 60,
+    pretrain: dict[str, object] = NO_PRETRAINING,
+    distillation: dict[str, object] = LABELS_ALONE,
+    **train_values: object,
 ) -> Config:
     return Config.model_validate(
         {
             "name": "test",
             "data": {"train": str(write_data(folder, texts=texts)), "validation_fraction": 0.2},
             "model": SHAPE,
+            "pretrain": pretrain,
             "distillation": distillation,
             "train": {"epochs": 3, "batch_size": 8, "learning_rate": 0.01, "log_every": 2, "patience": None}
             | train_values,
@@ -113,7 +120,7 @@ def test_it_learns_and_reports(tmp_path):
     assert events[-1].report.metrics.accuracy == 1
     validations = [event for event in events if isinstance(event, Validated)]
     assert [event.epoch for event in validations] == list(range(1, 7))
-    best = max(validations, key=lambda event: (event.metrics.accuracy, -event.metrics.loss))
+    best = max(validations, key=lambda event: (event.verdict.metrics.accuracy, -event.verdict.metrics.loss))
     assert events[-1].best_step == best.step
     assert load_classifier(tmp_path / "run").predict(["w3 blue w1"])[0].label == "blue"
     folder = tmp_path / "run"
@@ -133,8 +140,8 @@ def test_a_model_learns_from_teachers(tmp_path):
         if isinstance(event, StageStarted):
             stages.append((event.stage.name, event.step))
             if event.teachers:
-                assert sorted(path.name for path in run.teachers.iterdir()) == ["1", "2"]
-                assert load_classifier(run.teachers / "2").predict(["w3 blue w1"])[0].label == "blue"
+                assert sorted(path.name for path in run.stages.iterdir()) == ["teacher-1", "teacher-2"]
+                assert load_classifier(run.stage("teacher 2")).predict(["w3 blue w1"])[0].label == "blue"
                 assert event.teachers.validation_accuracy == 1
         if isinstance(event, Validated):
             scores.append((event.stage.name, event.epoch))
@@ -142,7 +149,7 @@ def test_a_model_learns_from_teachers(tmp_path):
     epochs = {"teacher 1": 4, "teacher 2": 4, "model": 6}
     assert scores == [(name, epoch) for name, many in epochs.items() for epoch in range(1, many + 1)]
     assert event.report.metrics.accuracy == 1
-    assert not run.teachers.exists()
+    assert not run.stages.exists()
     assert load_classifier(run.path).predict(["w3 blue w1"])[0].label == "blue"
     rows = metric_rows(run.path)
     assert list(dict.fromkeys(row["split"] for row in rows)) == [
@@ -230,6 +237,7 @@ def straight(tmp_path_factory):
 
 
 LABELLED, TAUGHT = {"distillation": LABELS_ALONE}, {"distillation": DISTILLED}
+PRETRAINED = {"pretrain": {"epochs": 2}, "distillation": DISTILLED | {"teachers": 1}}
 
 
 @pytest.mark.parametrize(
@@ -249,6 +257,9 @@ LABELLED, TAUGHT = {"distillation": LABELS_ALONE}, {"distillation": DISTILLED}
         pytest.param(TAUGHT, [33], (2, 21, 20), id="in the last validation"),
         pytest.param(TAUGHT, [34], (2, 21, 21), id="in the report"),
         pytest.param(TAUGHT, [5, 6, 10, 3, 7], (2, 17, 16), id="in every stage"),
+        pytest.param(PRETRAINED, [1], (0, 1, 0), id="in pretraining"),
+        pytest.param(PRETRAINED, [2], (0, 2, 0), id="in a validation of pretraining"),
+        pytest.param(PRETRAINED, [9], (1, 6, 6), id="after pretraining"),
     ],
 )
 def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path, straight, values, stops, stopped_in):
@@ -279,6 +290,9 @@ def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path, straight, values, s
         pytest.param(TAUGHT, ("model", StageStarted, 24), id="at the model's start"),
         pytest.param(TAUGHT, ("model", Stepped, 33), id="in the model"),
         pytest.param(TAUGHT, ("model", Validated, 42), id="before the report"),
+        pytest.param(PRETRAINED, ("pretraining", Stepped, 5), id="in pretraining"),
+        pytest.param(PRETRAINED, ("pretraining", Validated, 12), id="after the last validation of pretraining"),
+        pytest.param(PRETRAINED, ("teacher 1", StageStarted, 12), id="after pretraining"),
     ],
 )
 def test_a_run_that_vanished_resumes_from_its_last_checkpoint(tmp_path, straight, values, last):
@@ -337,7 +351,7 @@ def test_accumulated_gradients_equal_one_large_batch(tmp_path, monkeypatch):
         training = train_module._Training(
             prepare(config), RunFolder(tmp_path / name), device=CPU, stop_signal=lambda: None
         )
-        lessons = LabelLessons(training.preparation, training.stage, device=CPU)
+        lessons = training._lessons(None)
         loss = training._accumulate_gradients([lessons._lesson(part) for part in np.split(np.arange(20), cuts)])
         gradients.append([loss, *(p.grad.to_dense() for p in training.model.parameters())])
         training.dashboard.__exit__(None, None, None)
@@ -353,7 +367,7 @@ def test_both_optimizers_follow_the_learning_rate(tmp_path):
     training = train_module._Training(
         prepare(config), RunFolder(tmp_path / "run"), device=CPU, stop_signal=stop_after(0)
     )
-    lessons = LabelLessons(training.preparation, training.stage, device=CPU)
+    lessons = training._lessons(None)
     for step in (1, 2):
         training._step(lessons)
         rates = {group["lr"] for optimizer in training.optimizers for group in optimizer.param_groups}
@@ -364,8 +378,8 @@ def test_both_optimizers_follow_the_learning_rate(tmp_path):
 def test_patience_ends_the_run(tmp_path, monkeypatch):
     """After `patience` validations without a better score, the run ends and the best weights are its model."""
     metrics = iter([0.5, 0.7, 0.6, 0.6, 0.9])
-    real = train_module.compute_metrics
-    monkeypatch.setattr(train_module, "compute_metrics", lambda *args: replace(real(*args), accuracy=next(metrics)))
+    real = lessons_module.compute_metrics
+    monkeypatch.setattr(lessons_module, "compute_metrics", lambda *args: replace(real(*args), accuracy=next(metrics)))
     events = run_all(make_config(tmp_path, epochs=9, patience=2), tmp_path / "run")
     validations = [event for event in events if isinstance(event, Validated)]
     assert [event.is_best for event in validations] == [True, True, False, False]
@@ -376,13 +390,14 @@ def test_only_those_who_learn_from_labels_can_run_out_of_patience(tmp_path, monk
     """A teacher stops after `patience` worse validations; the model, whose texts are new each time, goes on."""
     accuracies = {"teacher 1": [0.5, 0.7, 0.6, 0.6], "model": [0.5, 0.4, 0.4, 0.4, 0.6]}
     metrics = iter(accuracies["teacher 1"] + accuracies["model"])
-    real = train_module.compute_metrics
-    monkeypatch.setattr(train_module, "compute_metrics", lambda *args: replace(real(*args), accuracy=next(metrics)))
+    real = lessons_module.compute_metrics
+    monkeypatch.setattr(lessons_module, "compute_metrics", lambda *args: replace(real(*args), accuracy=next(metrics)))
     distillation = {"teachers": 1, "linear": False, "epochs": 9}
-    events = run_all(make_config(tmp_path, distillation=distillation, epochs=5, patience=2), tmp_path / "run")
+    config = make_config(tmp_path, distillation=distillation, epochs=5, patience=2, monitor="accuracy")
+    events = run_all(config, tmp_path / "run")
     validations = [event for event in events if isinstance(event, Validated)]
     for name, expected in accuracies.items():
-        assert [event.metrics.accuracy for event in validations if event.stage.name == name] == expected
+        assert [event.verdict.metrics.accuracy for event in validations if event.stage.name == name] == expected
     assert [event.is_best for event in validations[4:]] == [True, False, False, False, True]
     assert events[-1].best_step == validations[-1].step
     teacher, model = (event for event in events if isinstance(event, StageStarted))
@@ -395,16 +410,94 @@ def test_only_those_who_learn_from_labels_can_run_out_of_patience(tmp_path, monk
 def test_the_chosen_metric_decides_what_is_best(tmp_path, monkeypatch, monitor, best):
     """Of three validations, each is best by another metric."""
     scores = iter([(0.9, 0.1, 3.0), (0.1, 0.9, 2.0), (0.2, 0.2, 1.0)])
-    real = train_module.compute_metrics
+    real = lessons_module.compute_metrics
 
     def scripted(*args):
         accuracy, macro_f1, loss = next(scores)
         return replace(real(*args), accuracy=accuracy, macro_f1=macro_f1, loss=loss)
 
-    monkeypatch.setattr(train_module, "compute_metrics", scripted)
+    monkeypatch.setattr(lessons_module, "compute_metrics", scripted)
     events = run_all(make_config(tmp_path, monitor=monitor), tmp_path / "run")
     steps = [event.step for event in events if isinstance(event, Validated)]
     assert events[-1].best_step == steps[best]
+
+
+def test_a_model_that_is_taught_is_best_where_it_is_nearest_to_its_teachers(tmp_path, monkeypatch):
+    """By default, whatever the labels say; a teacher itself goes by accuracy."""
+    divergences = iter([0.4, 0.1, 0.3])
+    monkeypatch.setattr(lessons_module.Teachers, "divergence", lambda *_: next(divergences))
+    accuracies = iter([0.5, 0.7, 0.6, 0.1, 0.2, 0.9])
+    real = lessons_module.compute_metrics
+    monkeypatch.setattr(
+        lessons_module, "compute_metrics", lambda *args: replace(real(*args), accuracy=next(accuracies))
+    )
+    distillation = {"teachers": 1, "linear": False, "epochs": 3}
+    events = run_all(make_config(tmp_path, distillation=distillation, epochs=3), tmp_path / "run")
+    validations = [event for event in events if isinstance(event, Validated)]
+    assert [event.is_best for event in validations] == [True, True, False, True, True, False]
+    assert events[-1].best_step == validations[4].step
+    rows = metric_rows(tmp_path / "run")
+    assert [row["divergence"] for row in rows if "divergence" in row] == [0.4, 0.1, 0.3]
+
+
+def test_the_teachers_are_asked_in_a_last_validation_that_a_signal_cut_short(tmp_path, monkeypatch):
+    """Every step is done, and still the model's nearness to its teachers has to be known."""
+    config = make_config(tmp_path, distillation=DISTILLED)
+    run_all(config, tmp_path / "straight")
+    last = metric_rows(tmp_path / "straight")[-1]["step"]
+    asked = [None]
+    real = train_module._Training._validate
+
+    def interrupted(training, lessons):
+        if training.state.step == last:
+            asked[0] = signal.SIGTERM
+        return real(training, lessons)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(train_module._Training, "_validate", interrupted)
+        with pytest.raises(StoppedError):
+            run_all(config, tmp_path / "stopped", stop_signal=lambda: asked[0])
+    run_all(config, tmp_path / "stopped", resume=True)
+    assert weights_hash(tmp_path / "stopped") == weights_hash(tmp_path / "straight")
+
+
+def test_unlabelled_texts_are_learnt_from(tmp_path):
+    """Their words are known, all but teachers pass over them, who see labels alone; others are refused."""
+    more = tmp_path / "more.txt"
+    more.write_text("".join(f"w{i} violet {COLOURS[i % 3]}\n" for i in range(24)))
+    config = make_config(tmp_path, pretrain={"epochs": 1}, distillation=DISTILLED | {"teachers": 1})
+    config = config.model_copy(update={"data": config.data.model_copy(update={"unlabelled": str(more)})})
+    preparation = prepare(config)
+    assert preparation.tokenizer.token_to_id("violet")
+    steps = {stage.name: stage.steps_per_epoch for stage in preparation.stages}
+    assert steps == {"pretraining": 9, "teacher 1": 6, "model": 9}
+    assert (preparation.where(47).rpartition("/")[2], preparation.where(48)) == ("train.csv:60", f"{more}:1")
+    run_all(config, tmp_path / "straight")
+    with pytest.raises(StoppedError):
+        run_all(config, tmp_path / "stopped", stop_signal=stop_after(5))
+    run_all(config, tmp_path / "stopped", resume=True)
+    assert result(tmp_path / "stopped") == result(tmp_path / "straight")
+    (tmp_path / "straight" / "model" / "README.md").unlink()
+    more.write_text("other words\n")
+    with pytest.raises(ConfigError, match="unlabelled texts have changed"):
+        run_all(config, tmp_path / "straight", resume=True)
+
+
+def test_pretraining_keeps_to_a_limit_of_time(tmp_path, monkeypatch):
+    """Its first steps tell how many there is time for; a run that goes on keeps to that, however fast it is then."""
+    seconds = [0.5]
+    clock = iter(range(10**9))
+    monkeypatch.setattr(train_module.time, "perf_counter", lambda: next(clock) * seconds[0])
+    config = make_config(tmp_path, pretrain={"epochs": 10, "time_budget": 0.25}, patience=1, checkpoint_every=1)
+    with pytest.raises(StoppedError):
+        run_all(config, tmp_path / "run", stop_signal=stop_after(28))
+    state = load_newest(tmp_path / "run" / "checkpoints")[0].state
+    assert (state.stage, state.stage_steps) == (0, 30)  # 15 s, at half a second a step, of 60 steps
+    seconds[0] = 0.001
+    events = run_all(config, tmp_path / "run", resume=True)
+    validated = [event.step for event in events if isinstance(event, Validated) and event.stage.name == "pretraining"]
+    assert validated[-1] == 30
+    assert events[-1].report.metrics.num_examples == 12
 
 
 def test_what_the_disk_cannot_hold_is_not_begun(tmp_path, monkeypatch):
@@ -450,14 +543,14 @@ def test_a_signal_is_heard_while_something_long_is_waited_for(tmp_path, monkeypa
 def test_divergence_stops_before_the_update(tmp_path, monkeypatch):
     """A loss that is no number ends the run with its step and examples; the last checkpoint stays good."""
     config = make_config(tmp_path)
-    real = train_module.functional.cross_entropy
+    real = lessons_module.functional.cross_entropy
     calls = []
 
     def poisoned(*args, **kwargs):
         calls.append(1)
         return real(*args, **kwargs) * (math.nan if len(calls) == 9 else 1)
 
-    monkeypatch.setattr(train_module.functional, "cross_entropy", poisoned)
+    monkeypatch.setattr(lessons_module.functional, "cross_entropy", poisoned)
     with pytest.raises(DivergedError, match=r"step 9: loss nan.*train\.csv:\d+") as diverged:
         run_all(config, tmp_path / "run")
     assert diverged.value.exit_code == 4

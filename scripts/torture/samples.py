@@ -6,12 +6,13 @@ import hashlib
 import json
 import random
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import yaml
-from processes import Arguments, Ended, fork
+from processes import Arguments, Ended, Process, fork
 
 TOPICS = {
     "weather": "rain snow wind cloud storm sunny frost mild humid thunder",
@@ -26,13 +27,15 @@ TRAIN = {"batch_size": 16, "epochs": 3, "log_every": 3, "checkpoint_every": 4, "
 
 # Different ways through the code: teachers, patience, accumulation, weights, moments of different layers.
 VARIANTS: dict[str, dict[str, Any]] = {
-    "distilled": {"distillation": {"teachers": 1, "linear": True, "epochs": 2}},
+    "distilled": {"pretrain": {"epochs": 1}, "distillation": {"teachers": 1, "linear": True, "epochs": 2}},
     "labels": {
+        "pretrain": {"epochs": 0},
         "distillation": {"teachers": 0, "linear": False},
         "model": {"norm": "post", "positions": "learned", "activation": "relu"},
         "train": {"epochs": 6, "patience": 2, "accumulation_steps": 2, "class_weights": "balanced"},
     },
     "encoders": {
+        "pretrain": {"epochs": 0},
         "distillation": {"teachers": 2, "linear": False, "epochs": 1},
         "train": {"validate_every": 3, "keep_checkpoints": 1, "checkpoint_every": None, "monitor": "macro_f1"},
     },
@@ -78,6 +81,14 @@ class Workspace:
     def copy(self, run: Path) -> Path:
         """A copy of a run to be damaged."""
         return Path(shutil.copytree(run, self.new_path("copy"), symlinks=True))
+
+    def finish(self, variant: str, run: Path, *, begin: Callable[..., Process] = fork) -> Ended:
+        """Go on with a disturbed run to its end: it must be the one that nothing disturbed."""
+        reference = self.reference(variant)
+        ended = begin(self.train(variant, run), cwd=self.folder).end()
+        assert ended.code == 0, ended.err
+        assert_same_run(run, reference)
+        return ended
 
     def train(self, variant: str, run: Path, *more: str) -> Arguments:
         """The arguments that train a variant into a run folder, or go on with it."""

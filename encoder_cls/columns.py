@@ -1,0 +1,170 @@
+"""Numbers and texts appended part by part in, arrays and sequences out that memory need not hold.
+
+Little is kept in memory, more goes to a file without a name in the folder for temporary files (`TMPDIR`), which is
+gone with the process, however that ends. It is read through a memory map: the system keeps of it in memory what
+there is room for. So data can be larger than memory, where that folder is on a disk.
+"""
+
+from __future__ import annotations
+
+import copy
+import mmap
+import tempfile
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from typing import IO, Any, Generic, Self, TypeVar, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from encoder_cls.errors import EncoderClsError
+
+MOST_PENDING = 1 << 20  # bytes of an array that wait in memory to be written at once
+CHUNK = 1024  # texts read at once
+
+Number = TypeVar("Number", bound=np.generic)
+
+
+class GrowingArray(Generic[Number]):
+    """Numbers of one type that are appended and, once all are there, read as an array, (numbers,)."""
+
+    def __init__(self, dtype: type[Number]) -> None:
+        self._dtype = dtype
+        self._pending: list[NDArray[Number]] = []
+        self._pending_bytes = 0
+        self._file: IO[bytes] | None = None
+        self._map: mmap.mmap | None = None
+
+    def append(self, numbers: Sequence[Any] | NDArray[Any]) -> None:
+        """Add numbers at the end.
+
+        Raises:
+            EncoderClsError: the disk refuses.
+        """
+        part = np.asarray(numbers, dtype=self._dtype)
+        self._pending.append(part)
+        self._pending_bytes += part.nbytes
+        if self._pending_bytes > MOST_PENDING:
+            self._write()
+
+    def array(self) -> NDArray[Number]:
+        """All numbers, not to be changed; after this, none can be appended.
+
+        Raises:
+            EncoderClsError: the disk refuses.
+        """
+        if self._file is not None and self._map is None:
+            self._write()
+            self._map = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
+            self._file.close()
+        if self._map is not None:
+            return np.frombuffer(self._map, dtype=self._dtype)
+        self._pending = [np.concatenate([np.zeros(0, dtype=self._dtype), *self._pending])]
+        return self._pending[0]
+
+    def forget(self) -> None:
+        """Give back the memory that reading has filled: what is read again comes from the file again."""
+        if self._map is not None:
+            self._map.madvise(mmap.MADV_DONTNEED)
+
+    def _write(self) -> None:
+        content = memoryview(b"".join(part.tobytes() for part in self._pending))
+        try:
+            if self._file is None:
+                self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - it lives as long as the array
+            while content:
+                content = content[self._file.write(content) :]
+        except OSError as error:
+            raise EncoderClsError(
+                f"{tempfile.tempdir or 'TMPDIR'}: cannot write the data to a temporary file: "
+                f"{error.strerror or error} (TMPDIR can name another folder)"
+            ) from error
+        self._pending, self._pending_bytes = [], 0
+
+
+class Column(Sequence[str], ABC):
+    """Texts that are made when they are asked for, all rows of a column or some of them."""
+
+    _rows: NDArray[np.int64] | None = None  # of the whole column; none: all
+
+    def select(self, rows: NDArray[np.int64]) -> Self:
+        """The texts of these rows, in this order; nothing is copied."""
+        selection = copy.copy(self)
+        selection._rows = rows if self._rows is None else self._rows[rows]
+        return selection
+
+    @abstractmethod
+    def _count(self) -> int:
+        """Rows of the whole column."""
+
+    @abstractmethod
+    def _at(self, rows: NDArray[np.int64]) -> list[str]:
+        """The texts of rows of the whole column."""
+
+    def __len__(self) -> int:
+        return self._count() if self._rows is None else len(self._rows)
+
+    @overload
+    def __getitem__(self, place: int) -> str: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[str]: ...
+    def __getitem__(self, place: int | slice) -> str | list[str]:
+        places = range(len(self))[place]
+        rows = np.atleast_1d(np.asarray(places, dtype=np.int64))
+        texts = self._at(rows if self._rows is None else self._rows[rows])
+        return texts[0] if isinstance(places, int) else texts
+
+    def __iter__(self) -> Iterator[str]:
+        for start in range(0, len(self), CHUNK):
+            yield from self[start : start + CHUNK]
+
+
+class TextColumn(Column):
+    """Texts, kept as UTF-8.
+
+    Args:
+        texts: the first of them.
+    """
+
+    def __init__(self, texts: Sequence[str] = ()) -> None:
+        self._content = GrowingArray(np.uint8)
+        self._offsets = GrowingArray(np.int64)
+        self._offsets.append([0])
+        self._size, self._rows_in_all = 0, 0
+        self.append(texts)
+
+    def append(self, texts: Sequence[str]) -> None:
+        """Add texts at the end; half surrogate pairs cannot be (`UnicodeEncodeError`).
+
+        Raises:
+            EncoderClsError: the disk refuses.
+        """
+        contents = [text.encode() for text in texts]
+        ends = self._size + np.cumsum([len(content) for content in contents], dtype=np.int64)
+        content = b"".join(contents)
+        self._content.append(np.frombuffer(content, dtype=np.uint8))
+        self._offsets.append(ends)
+        self._size += len(content)
+        self._rows_in_all += len(texts)
+
+    def _count(self) -> int:
+        return self._rows_in_all
+
+    def _at(self, rows: NDArray[np.int64]) -> list[str]:
+        content, offsets = self._content.array().data, self._offsets.array()
+        places = zip(offsets[rows].tolist(), offsets[rows + 1].tolist(), strict=True)
+        texts = [str(content[start:end], "utf-8") for start, end in places]
+        self._content.forget()
+        self._offsets.forget()
+        return texts
+
+
+class Joined(Iterable[str]):
+    """The texts of several sequences, one after the other, as often as they are wanted."""
+
+    def __init__(self, *parts: Sequence[str]) -> None:
+        self._parts = parts
+
+    def __iter__(self) -> Iterator[str]:
+        return chain.from_iterable(self._parts)

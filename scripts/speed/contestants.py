@@ -1,0 +1,233 @@
+"""Who trains: encoder-cls, a loop as in tutorials, and Hugging Face's Trainer, on the same tokens and of one size.
+
+Each contestant is called again and again; a call trains on, and tells how long its steps took and how many real
+tokens, never padding, they learnt from.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import torch
+from peers import TutorialConfig, TutorialEncoder
+from torch.nn import functional
+
+from encoder_cls.config import load_config
+from encoder_cls.events import StageStarted, Stepped
+from encoder_cls.preparation import Preparation, Stage, prepare
+from encoder_cls.run_folder import RunFolder
+from encoder_cls.tokenizer import PAD_ID, tokenize
+from encoder_cls.train import train
+from speed.hugging_face import HuggingFace
+from speed.sizes import PLAIN, Size
+from speed.texts import Corpus, write_csv
+from speed.timing import Measured, repetitions
+
+NEVER = 2**31 - 1
+NOT_PRETRAINED = ("pretrain.epochs=0",)
+LABELS_ALONE = (*NOT_PRETRAINED, "distillation.teachers=0", "distillation.linear=false")
+
+
+Contestant = Callable[[], Measured]
+
+
+# encoder-cls
+
+
+# A training that nobody ends, and that does nothing but steps.
+ENDLESS = ("train.epochs=1000000", "train.patience=null", f"train.validate_every={NEVER}")
+
+
+def prepared(corpus: Corpus, overrides: Sequence[str], folder: Path) -> Preparation:
+    """What encoder-cls itself prepares from files of a corpus, but with the corpus's own tokenizer."""
+    files = {"train": corpus.dataset.train, "validation": corpus.dataset.validation}
+    for name, split in files.items():
+        write_csv(folder / f"{name}.csv", split, corpus.dataset.label_names)
+    data = [f"data.{name}={json.dumps(str(folder / f'{name}.csv'))}" for name in files]
+    tokens = f"train.batch_tokens={corpus.kind.batch_tokens}"
+    made = prepare(load_config(None, [*ENDLESS, *data, "data.test=null", tokens, *overrides]))
+    texts, validation_texts = (
+        tokenize(corpus.tokenizer, split.texts, max_seq_len=corpus.kind.max_seq_len) for split in files.values()
+    )
+    return replace(made, tokenizer=corpus.tokenizer, texts=texts, validation_texts=validation_texts)
+
+
+class Ours:
+    """`encoder_cls.train.train` itself, with its logging: from one step to the next of the model's own stage.
+
+    Args:
+        preparation: a call trains on each of its texts once.
+        folder: an empty one.
+    """
+
+    def __init__(self, preparation: Preparation, folder: Path) -> None:
+        self.preparation = preparation
+        self._events = train(preparation, RunFolder(folder / "run"), device=torch.device("cpu"))
+        self._step = 0
+
+    @property
+    def stage(self) -> Stage:
+        """The last one: of the model itself."""
+        return self.preparation.stages[-1]
+
+    def skip_teachers(self) -> None:
+        """Train all teachers; of what the model is then taught, half is the linear one's.
+
+        Left to themselves, teachers that have hardly learnt could count for nothing, and would not be asked.
+        """
+        for event in self._events:
+            if isinstance(event, StageStarted) and event.stage is self.stage:
+                if event.teachers:
+                    event.teachers.linear_weight = 0.5
+                return
+
+    def step(self) -> Measured:
+        """One optimizer step, all that belongs to it included."""
+        indices = np.concatenate(self.stage.batches(self._step))
+        self._step += 1
+        began = time.perf_counter()
+        for event in self._events:
+            if isinstance(event, Stepped):
+                break
+        return Measured(time.perf_counter() - began, float(self.stage.texts.lengths[indices].sum()))
+
+    def __call__(self) -> Measured:
+        """All steps of a pass."""
+        return total(self.step() for _ in range(self.stage.steps_per_epoch))
+
+    def close(self) -> None:
+        """End the training where it is."""
+        self._events.close()  # type: ignore[attr-defined]
+
+
+def total(steps: Iterator[Measured]) -> Measured:
+    """All steps together."""
+    seconds, tokens = zip(*steps, strict=True)
+    return Measured(sum(seconds), sum(tokens))
+
+
+# As in tutorials
+
+
+class Tutorial:
+    """A plain loop over `nn.TransformerEncoder`: Adam, float32, all texts padded to the same length.
+
+    Args:
+        corpus: the texts; a call trains on as many random ones as there is time for.
+        size: of the model.
+        budget: seconds of a call, about.
+    """
+
+    def __init__(self, corpus: Corpus, size: Size, budget: float) -> None:
+        kind, texts = corpus.kind, corpus.texts
+        torch.manual_seed(0)
+        config = TutorialConfig(
+            d_model=size.d_model, num_layers=size.num_layers, num_heads=size.num_heads, d_ff=size.d_ff
+        )
+        self._model = TutorialEncoder(
+            config,
+            vocab_size=corpus.tokenizer.get_vocab_size(),
+            length=kind.max_seq_len,
+            num_classes=len(corpus.dataset.label_names),
+        )
+        self._optimizer = torch.optim.Adam(self._model.parameters(), lr=config.learning_rate)
+        self._ids = torch.full((len(texts), kind.max_seq_len), PAD_ID)
+        self._ids[torch.arange(kind.max_seq_len) < torch.from_numpy(texts.lengths)[:, None]] = torch.from_numpy(
+            texts.input_ids()
+        ).long()
+        self._labels = torch.from_numpy(corpus.dataset.train.labels)
+        self._batch_size = corpus.fixed_batch_size
+        self._budget = budget
+        self._steps = 0  # of a call; known after the first, which warms up
+
+    def __call__(self) -> Measured:
+        """So many steps."""
+        measured = total(self._step() for _ in range(self._steps or 1))
+        if not self._steps:
+            again = self._step()
+            self._steps = repetitions(again.seconds, most=len(self._ids) // self._batch_size, budget=self._budget)
+        return measured
+
+    def _step(self) -> Measured:
+        began = time.perf_counter()
+        batch = torch.randperm(len(self._ids))[: self._batch_size]
+        ids = self._ids[batch]
+        self._optimizer.zero_grad()
+        loss = functional.cross_entropy(self._model(ids), self._labels[batch])
+        loss.backward()  # type: ignore[no-untyped-call]
+        self._optimizer.step()
+        return Measured(time.perf_counter() - began, float((ids != PAD_ID).sum()))
+
+
+# All of them
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """A contestant: its name, its precision and how to make it of (corpus, size, seconds of a call, folder)."""
+
+    name: str
+    precision: str
+    make: Callable[[Corpus, Size, float, Path], Contestant]
+    needs_transformers: bool = False
+
+
+def _ours(precision: str, *, tables: bool) -> Callable[[Corpus, Size, float, Path], Contestant]:
+    more = [*LABELS_ALONE, *(() if tables else PLAIN), f"train.precision={precision}"]
+    return lambda corpus, size, _budget, folder: Ours(
+        prepared(corpus, [*size.overrides(corpus.kind.max_seq_len), *more], folder), folder
+    )
+
+
+def _hugging_face(precision: str, *, at_best: bool) -> Callable[[Corpus, Size, float, Path], Contestant]:
+    return lambda corpus, size, budget, folder: HuggingFace(
+        corpus, size, precision=precision, at_best=at_best, budget=budget, folder=folder
+    )
+
+
+OURS, OURS_TABLES = "encoder-cls, plain encoder", "encoder-cls, default tables"
+TUTORIAL, HF_DEFAULT, HF_BEST = "nn.TransformerEncoder loop", "HF Trainer, default", "HF Trainer, best effort"
+
+
+def entries(precisions: tuple[str, ...]) -> list[Entry]:
+    """The contestants; those that are float32 by default take part whatever the precisions."""
+    found = []
+    for precision in precisions:
+        found += [
+            Entry(name=OURS, precision=precision, make=_ours(precision, tables=False)),
+            Entry(name=OURS_TABLES, precision=precision, make=_ours(precision, tables=True)),
+            Entry(
+                name=HF_BEST,
+                precision=precision,
+                make=_hugging_face(precision, at_best=True),
+                needs_transformers=True,
+            ),
+        ]
+    return [
+        *found,
+        Entry(name=TUTORIAL, precision="float32", make=lambda corpus, size, budget, _: Tutorial(corpus, size, budget)),
+        Entry(
+            name=HF_DEFAULT,
+            precision="float32",
+            make=_hugging_face("float32", at_best=False),
+            needs_transformers=True,
+        ),
+    ]
+
+
+@contextmanager
+def running(entry: Entry, corpus: Corpus, size: Size, budget: float) -> Iterator[Contestant]:
+    """A contestant, ready to be called; its files exist inside the block only."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(TemporaryDirectory()))
+        contestant = entry.make(corpus, size, budget, folder)
+        if isinstance(contestant, Ours):
+            stack.callback(contestant.close)
+        yield contestant

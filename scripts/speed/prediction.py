@@ -1,0 +1,178 @@
+"""Prediction speed: bulk prediction from a file beside Hugging Face's pipeline, fastText and a linear model."""
+
+from __future__ import annotations
+
+import importlib
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import torch
+from benchmark_accuracy import NOTHING, table
+from peers import TOKEN, _fasttext_line
+
+from encoder_cls.classifier import Classifier
+from encoder_cls.model import EncoderClassifier
+from encoder_cls.predict import predict_lines, read_inputs
+from speed.contestants import OURS, OURS_TABLES
+from speed.hugging_face import bert, quiet, wrapped_tokenizer
+from speed.plan import Plan
+from speed.sizes import Size
+from speed.texts import BATCH_SIZE, Corpus, Kind
+from speed.timing import Measured, in_turns, rates, repetitions
+
+BATCH_TOKENS = 8192  # the default of `encoder-cls predict`
+FEWEST = 16  # texts of a turn
+
+NOTES = """\
+Texts a second: the median of {rounds} rounds (lowest to highest). Each contestant predicts as many of the same texts
+as there is time for, {most:,} at most; any first few of them have nearly the mean length. Weights are random: they do
+not change the speed.
+
+- encoder-cls: what `encoder-cls predict --input FILE --format jsonl` does, from the file to the lines, in float32.
+- HF pipeline: `pipeline("text-classification")` on a list, with the same tokenizer; by default a text at a time, or
+  in batches of 64. Both cut texts at the same number of tokens.
+- fastText: words and pairs of words, 20 dimensions. TF-IDF: of words and pairs of words, with a linear SVM. Neither
+  depends on the size of an encoder.
+
+Ratios are those of medians: encoder-cls's plain encoder to the other."""
+
+
+def cells(plan: Plan) -> list[tuple[Size, Kind]]:
+    """Sizes and kinds of texts."""
+    return [(size, kind) for size in plan.sizes for kind in plan.kinds]
+
+
+def measure(plan: Plan, size: Size, kind: Kind) -> dict[str, Any]:
+    """All contestants in turns."""
+    corpus = plan.corpus(kind)
+    texts = corpus.spread_out(plan.most_predicted)
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(TemporaryDirectory()))
+        contestants: dict[str, Callable[[Sequence[str]], None]] = {
+            OURS: _ours(corpus, size, folder / "plain.txt", tables=False),
+            OURS_TABLES: _ours(corpus, size, folder / "tables.txt", tables=True),
+        }
+        if plan.has_transformers:
+            contestants |= _pipelines(corpus, size)
+        if plan.has_fasttext:
+            contestants["fastText"] = _fasttext(corpus, folder / "train.txt")
+        contestants["TF-IDF, linear SVM"] = _linear(corpus)
+        turns = {name: _Turn(predict, texts, plan.seconds / 2) for name, predict in contestants.items()}
+        return {"rounds": in_turns(turns, rounds=plan.rounds)}
+
+
+class _Turn:
+    """Predicts as many texts as there is time for; the first call finds out how many these are."""
+
+    def __init__(self, predict: Callable[[Sequence[str]], None], texts: Sequence[str], budget: float) -> None:
+        self._predict, self._texts, self._budget = predict, texts, budget
+        self._number = 0
+
+    def __call__(self) -> Measured:
+        if not self._number:
+            self._predict(self._texts[:FEWEST])
+            seconds = self._timed(FEWEST) / FEWEST
+            self._number = max(FEWEST, repetitions(seconds, most=len(self._texts), budget=self._budget))
+        return Measured(self._timed(self._number), float(len(self._texts[: self._number])))
+
+    def _timed(self, number: int) -> float:
+        began = time.perf_counter()
+        self._predict(self._texts[:number])
+        return time.perf_counter() - began
+
+
+def _ours(corpus: Corpus, size: Size, path: Path, *, tables: bool) -> Callable[[Sequence[str]], None]:
+    classifier = new_classifier(corpus, size, tables=tables)
+
+    def predict(texts: Sequence[str]) -> None:
+        path.write_text("".join(f"{' '.join(text.split())}\n" for text in texts), encoding="utf-8")
+        lines = predict_lines(
+            classifier,
+            read_inputs(str(path), text_columns=["text"]),
+            output_format="jsonl",
+            top_k=1,
+            threshold=0.0,
+            batch_tokens=BATCH_TOKENS,
+        )
+        assert sum(map(len, lines)) == len(texts)
+
+    return predict
+
+
+def new_classifier(corpus: Corpus, size: Size, *, tables: bool) -> Classifier:
+    """A classifier with random weights."""
+    torch.manual_seed(0)
+    config = size.model_config(corpus.kind.max_seq_len, tables=tables)
+    names = corpus.dataset.label_names
+    model = EncoderClassifier(config, vocab_size=corpus.tokenizer.get_vocab_size(), num_classes=len(names))
+    return Classifier(model.eval(), corpus.tokenizer, config, names)
+
+
+def _pipelines(corpus: Corpus, size: Size) -> dict[str, Callable[[Sequence[str]], None]]:
+    from transformers import pipeline
+
+    quiet()
+    answer: Any = pipeline(
+        "text-classification", model=bert(corpus, size).eval(), tokenizer=wrapped_tokenizer(corpus), device="cpu"
+    )
+
+    def one_by_one(texts: Sequence[str]) -> None:
+        assert len(answer(list(texts), truncation=True)) == len(texts)
+
+    def in_batches(texts: Sequence[str]) -> None:
+        assert len(answer(list(texts), truncation=True, batch_size=BATCH_SIZE)) == len(texts)
+
+    return {"HF pipeline, default": one_by_one, "HF pipeline, batched": in_batches}
+
+
+def _fasttext(corpus: Corpus, path: Path) -> Callable[[Sequence[str]], None]:
+    library = importlib.import_module("fasttext")
+    train = corpus.dataset.train
+    lines = (
+        f"__label__{label} {_fasttext_line(text)}\n" for text, label in zip(train.texts, train.labels, strict=True)
+    )
+    path.write_text("".join(lines), encoding="utf-8")
+    model = library.train_supervised(
+        input=str(path), wordNgrams=2, bucket=500_000, dim=20, epoch=1, thread=1, verbose=0
+    )
+
+    def predict(texts: Sequence[str]) -> None:
+        answers, _ = model.predict([_fasttext_line(text) for text in texts])
+        assert len(answers) == len(texts)
+
+    return predict
+
+
+def _linear(corpus: Corpus) -> Callable[[Sequence[str]], None]:
+    from sklearn.feature_extraction.text import TfidfVectorizer
+    from sklearn.pipeline import make_pipeline
+    from sklearn.svm import LinearSVC
+
+    train = corpus.dataset.train
+    features = TfidfVectorizer(ngram_range=(1, 2), token_pattern=TOKEN, sublinear_tf=True, dtype=np.float32)
+    model = make_pipeline(features, LinearSVC(random_state=0, max_iter=20, tol=0.1))
+    model.fit(train.texts, train.labels)
+
+    def predict(texts: Sequence[str]) -> None:
+        assert len(model.predict(texts)) == len(texts)
+
+    return predict
+
+
+def section(plan: Plan, results: dict[tuple[Size, Kind], dict[str, Any]]) -> list[str]:
+    """Markdown."""
+    rows = []
+    for (size, kind), result in results.items():
+        ours = rates(result["rounds"][OURS]).median
+        for name, values in result["rounds"].items():
+            speed = rates(values)
+            ratio = NOTHING if name in {OURS, OURS_TABLES} else f"{ours / speed.median:.2g}"
+            spread = f"{speed.median:,.0f} ({speed.lowest:,.0f} to {speed.highest:,.0f})"
+            rows.append([kind.name, str(size), name, spread, ratio])
+    notes = NOTES.format(rounds=plan.rounds, most=plan.most_predicted)
+    return ["## Prediction", "", notes, "", *table(["texts", "size", "contestant", "texts/s", "ratio"], rows, left=3)]
