@@ -181,12 +181,14 @@ def _show_row(writer: SummaryWriter, row: Mapping[str, Any], label_names: Sequen
     if split == "data":
         writer.add_text("data", _table_of_facts(row), step, walltime=when)
         return
-    is_earlier = "/" in split  # of a stage before the last
+    earlier, _, part = split.rpartition("/")  # a stage before the last
     for name, value in row.items():
-        if name in NOT_SHOWN or not isinstance(value, int | float) or (is_earlier and name not in SHOWN_OF_EARLIER):
+        if name in NOT_SHOWN or not isinstance(value, int | float) or (earlier and name not in SHOWN_OF_EARLIER):
             continue
         if not name.startswith("f1/"):
-            writer.add_scalar(f"stages/{split}/{name}" if is_earlier else f"{split}/{name}", value, step, walltime=when)
+            # Groups are in the order of their names: those of former stages come after the model's.
+            tag = f"{part}_earlier/{earlier}_{name}" if earlier else f"{split}/{name}"
+            writer.add_scalar(tag, value, step, walltime=when)
         elif len(label_names) <= MOST_CLASSES:
             writer.add_scalar(f"{split}_{name}", value, step, walltime=when)  # a group by themselves
     if "confusion_matrix" in row:

@@ -16,13 +16,13 @@ from encoder_cls.pictures import attention, positions, to_png
 from encoder_cls.report import Report
 from encoder_cls.tokenizer import TokenizedTexts
 
-ALWAYS_COMPARED = {"model.d_model", "model.num_layers", "train.batch_size", "train.epochs", "train.learning_rate"}
+ALWAYS_COMPARED = {"model.d_model", "model.num_layers", "train.learning_rate"}
 MOST_CURVES = 12  # classes with a curve of their own
 MOST_ROWS = 4096  # of a matrix in its histogram
 MOST_POINTS = 2000  # texts in the projector
 MOST_ATTENTION_TEXTS = 2
 MOST_PLACES = 128
-MOST_CHARACTERS = 80  # of a mistake; `report.html` has all
+MOST_CHARACTERS = 70  # of a mistake; `report.html` has all
 
 
 def show(
@@ -50,7 +50,7 @@ def show(
     """
     names = classifier.label_names
     probabilities = softmax(logits)
-    dashboard.hparams(_hparams(config), [f"{group}/{name}" for name in report.metrics.scalars()])
+    dashboard.hparams(_hparams(config), [f"{group}/{name}" for name in sorted(report.metrics.scalars())])
     for number in np.argsort(-np.bincount(split.labels, minlength=len(names)), kind="stable")[:MOST_CURVES].tolist():
         dashboard.pr_curve(f"{group}/{names[number]}", split.labels == number, probabilities[:, number], step)
     dashboard.histogram(f"{group}/probability of the answer", probabilities.max(axis=1), step)
@@ -65,9 +65,9 @@ def show(
     dashboard.projector(vectors, split.labels[chosen], texts)
     for number, text in enumerate(texts[:MOST_ATTENTION_TEXTS], start=1):
         maps = attention_maps(classifier, text)
-        dashboard.picture(f"attention/text {number}", to_png(attention(maps.tokens, maps.weights)), step)
+        dashboard.picture(f"weights/attention in text {number}", to_png(attention(maps.tokens, maps.weights)), step)
     if config.model.positions != "none":
-        dashboard.picture("model/positions", to_png(positions(_added_for_places(classifier))), step)
+        dashboard.picture("weights/positions", to_png(positions(_added_for_places(classifier))), step)
 
 
 def pooled_vectors(classifier: Classifier, texts: TokenizedTexts, *, batch_tokens: int) -> NDArray[np.float32]:
@@ -96,11 +96,11 @@ def _hparams(config: Config) -> dict[str, bool | float | str]:
 
 def _mistakes(report: Report) -> str:
     """A Markdown table; what could be Markdown in a text is not."""
-    rows = ["| answer | p | label | text |", "| --- | ---: | --- | --- |"]
+    rows = ["| answer | label | text |", "| --- | --- | --- |"]
     for error in report.worst_errors:
         # A longer text would squeeze the other columns until names are broken at any letter.
         text = error.text if len(error.text) <= MOST_CHARACTERS else error.text[: MOST_CHARACTERS - 1] + "…"
-        cells = (error.prediction, f"{error.probability:.2f}", error.label, text)
+        cells = (f"{error.prediction} {error.probability:.2f}", error.label, text)
         rows.append("| " + " | ".join(_plain(cell) for cell in cells) + " |")
     return "\n".join(rows)
 

@@ -68,7 +68,7 @@ def test_of_teachers_only_what_tells_whether_they_learn_is_shown(tmp_path):
     with open_dashboard(tmp_path) as dashboard:
         dashboard.log(1, "teacher-1/validation", {"loss": 1.0, "accuracy": 0.5, "epoch": 1.0, "f1/a": 0.1})
         dashboard.log(2, "validation", {"loss": 1.0, "accuracy": 0.5, "epoch": 1.0, "f1/a": 0.1})
-    shown = {"stages/teacher-1/validation/loss", "stages/teacher-1/validation/accuracy"}
+    shown = {"validation_earlier/teacher-1_loss", "validation_earlier/teacher-1_accuracy"}
     shown |= {"validation/loss", "validation/accuracy", "validation_f1/a"}
     tags = EventAccumulator(str(tmp_path / "tensorboard")).Reload().Tags()
     assert set(tags["scalars"]) == shown
@@ -86,7 +86,7 @@ def test_rows_of_teachers_before_the_checkpoint_stay(tmp_path):
         pass
     rows = [(row["step"], row["split"]) for row in read_metrics(tmp_path / "metrics.jsonl")]
     assert rows == [(1, "teacher-1/train"), (2, "teacher-1/validation"), (3, "teacher-2/train"), (4, "train")]
-    assert scalars(tmp_path, "stages/teacher-2/train/loss") == [(3, 3.0)]
+    assert scalars(tmp_path, "train_earlier/teacher-2_loss") == [(3, 3.0)]
 
 
 DRAWN = {"confusion_matrix": [[3, 1], [0, 2]], "calibration": {"confidence": [0.9], "accuracy": [0.8], "texts": [6]}}

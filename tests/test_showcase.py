@@ -23,7 +23,7 @@ def tags(trained_run) -> dict[str, list[str]]:
 def test_a_finished_run_has_its_pictures_curves_and_tables(tags, classifier):
     """Each by its name; nothing is there for each head or each bias."""
     assert set(tags["images"]) == {
-        *("attention/text 1", "attention/text 2", "model/positions"),
+        *("weights/attention in text 1", "weights/attention in text 2", "weights/positions"),
         *(f"{split}/{name}" for split in ("validation", "test") for name in ("confusion_matrix", "reliability")),
     }
     assert {f"test/{name}" for name in classifier.label_names} <= set(tags["tensors"])
@@ -62,10 +62,10 @@ def test_the_projector_has_a_point_for_each_text(trained_run, classifier):
 
 def test_what_is_compared_is_what_was_chosen():
     """A few settings always, beside them those that are not as by default."""
-    chosen = _hparams(load_config(None, ["model.dropout=0.3", "train.epochs=3", "train.class_weights=balanced"]))
+    chosen = _hparams(load_config(None, ["model.dropout=0.3", "model.d_model=64", "train.class_weights=balanced"]))
     assert set(chosen) == {"seed", "model.dropout", "train.class_weights", *ALWAYS_COMPARED}
     assert chosen["model.dropout"] == 0.3
-    assert chosen["train.epochs"] == 3
+    assert chosen["model.d_model"] == 64
 
 
 def test_points_are_what_the_head_sees(classifier):
@@ -89,5 +89,5 @@ def test_a_text_is_no_markdown(trained_run):
         worst_errors=[error], truncated_fraction=0, unknown_fraction=0,
     )  # fmt: skip
     *_, line = _mistakes(report).splitlines()
-    assert line.count("|") == 5
+    assert line.count("|") == 4
     assert not set(line.replace("|", "").replace("&#", "")) & set("*<>[]()`\n")
