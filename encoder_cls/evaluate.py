@@ -25,7 +25,7 @@ from encoder_cls.run_folder import RunFolder
 
 WORST_ERRORS = 20  # kept in a report
 CHUNK = 4096  # texts that the linear model classifies at once
-MOST_REFERENCE_CHARACTERS = 40_000_000  # that the linear model reads of the training texts: a minute and a gigabyte
+MOST_REFERENCE_CHARACTERS = 40_000_000  # that the linear model reads of the training texts: a minute, 1.3 GB at most
 MOST_EXPLAINED_TOKENS = 400_000  # read to explain them: some seconds
 
 # Words, runs of punctuation, and single characters of scripts that are written without spaces.
