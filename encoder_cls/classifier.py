@@ -37,6 +37,8 @@ from encoder_cls.tokenizer import TokenizedTexts, parse_tokenizer, tokenize
 
 CONFIG_FILE, TOKENIZER_FILE, WEIGHTS_FILE = "config.json", "tokenizer.json", "model.safetensors"
 FORMAT, FORMAT_VERSION = "encoder-cls", 3
+# The most tokens in a batch where nobody has chosen: what fits a processor's cache, or keeps a GPU busy.
+BATCH_TOKENS = {"cpu": 2048, "cuda": 65_536}
 LARGEST_HEADER = 1 << 20  # bytes; the header of a real model of 1,000 layers is a tenth of that
 LARGEST_CONFIG, LARGEST_TOKENIZER = 1 << 24, 1 << 28  # bytes; 100,000 classes, some million tokens
 UNSEALED = b"0" * 64  # what stands in a weights file in place of its own hash while that is taken
@@ -87,12 +89,12 @@ class Classifier:
         self.label_names = tuple(label_names)
         self.temperature = temperature
 
-    def predict(self, texts: Sequence[str], *, batch_tokens: int = 8192) -> list[Prediction]:
+    def predict(self, texts: Sequence[str], *, batch_tokens: int | None = None) -> list[Prediction]:
         """Classify texts, any number and any length of them; the order is kept.
 
         Args:
             texts: the texts.
-            batch_tokens: the most tokens in a batch, padding counted: memory against speed.
+            batch_tokens: the most tokens in a batch, padding counted; none: what the device is fast with.
         """
         tokenized = self.tokenize(texts)
         logits = self.logits(tokenized, batch_tokens=batch_tokens)
@@ -112,7 +114,7 @@ class Classifier:
         return tokenize(self.tokenizer, texts, max_seq_len=self.config.max_seq_len)
 
     def logits(
-        self, texts: TokenizedTexts, *, batch_tokens: int, after_batch: Callable[[], None] | None = None
+        self, texts: TokenizedTexts, *, batch_tokens: int | None, after_batch: Callable[[], None] | None = None
     ) -> Logits:
         """Calibrated logits of all texts, (texts, classes); arguments as in `in_batches`."""
         logits = compute_logits(self.model, texts, batch_tokens=batch_tokens, after_batch=after_batch)
@@ -183,7 +185,7 @@ def compute_logits(
     model: EncoderClassifier,
     texts: TokenizedTexts,
     *,
-    batch_tokens: int,
+    batch_tokens: int | None,
     after_batch: Callable[[], None] | None = None,
 ) -> Logits:
     """Logits of all texts, (texts, classes); arguments as in `in_batches`."""
@@ -203,7 +205,7 @@ def in_batches(
     compute: Callable[[Batch], Tensor],
     *,
     width: int,
-    batch_tokens: int,
+    batch_tokens: int | None,
     after_batch: Callable[[], None] | None = None,
 ) -> NDArray[np.float32]:
     """What a model makes of all texts, (texts, width), in float32 and without dropout.
@@ -213,7 +215,7 @@ def in_batches(
         texts: the token ids.
         compute: from a batch on the model's device to its rows, (B, width).
         width: how many numbers a text gets.
-        batch_tokens: the most tokens in a batch.
+        batch_tokens: the most tokens in a batch; none: what the device is fast with.
         after_batch: called after each batch; what it raises ends the work.
     """
     device = next(model.parameters()).device
@@ -222,7 +224,7 @@ def in_batches(
     model.eval()
     try:
         with torch.inference_mode():
-            for indices in by_length(texts.lengths, batch_tokens=batch_tokens):
+            for indices in by_length(texts.lengths, batch_tokens=batch_tokens or BATCH_TOKENS[device.type]):
                 rows[indices] = compute(pad(texts, indices).to(device)).cpu().numpy()
                 if after_batch:
                     after_batch()

@@ -155,7 +155,12 @@ def predict_command(
     threshold: Annotated[
         float, typer.Option(min=0, max=1, help="Withhold the label where its probability is lower.")
     ] = 0.0,
-    batch_tokens: Annotated[int, typer.Option(min=1, help="The most tokens in a batch.")] = 8192,
+    batch_tokens: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="The most tokens in a batch. Default: what the device is fast with.", show_default=False
+        ),
+    ] = None,
     explained: Annotated[
         bool, typer.Option("--explain", help="Show which words spoke for the class, and which against it.")
     ] = False,

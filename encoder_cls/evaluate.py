@@ -78,7 +78,7 @@ def evaluate(
     *,
     name: str,
     reference: dict[str, float] | None,
-    batch_tokens: int = 8192,
+    batch_tokens: int | None = None,
     after_batch: Callable[[], None] | None = None,
 ) -> tuple[Report, Logits]:
     """Score a classifier on a split.
@@ -88,7 +88,7 @@ def evaluate(
         split: the examples; labels are numbers into the classifier's class names.
         name: what to call the split in the report.
         reference: what `linear_reference` says of the split.
-        batch_tokens: the most tokens in a batch.
+        batch_tokens: the most tokens in a batch; none: what the device is fast with.
         after_batch: called after each batch; what it raises ends the work.
 
     Returns:

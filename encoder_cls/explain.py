@@ -52,7 +52,7 @@ class AttentionMaps:
 
 
 def explain(
-    classifier: Classifier, texts: Sequence[str], labels: Sequence[int], *, batch_tokens: int = 8192
+    classifier: Classifier, texts: Sequence[str], labels: Sequence[int], *, batch_tokens: int | None = None
 ) -> list[list[WordWeight]]:
     """The weights of the words of each text for a class, in the order of the words.
 
@@ -60,7 +60,7 @@ def explain(
         classifier: the classifier.
         texts: the texts; what lies beyond the classifier's limit has no words.
         labels: for each text the number of the class that is explained.
-        batch_tokens: the most tokens in a batch.
+        batch_tokens: the most tokens in a batch; none: what the device is fast with.
     """
     return [
         _explain(classifier, text, label, batch_tokens=batch_tokens) for text, label in zip(texts, labels, strict=True)
@@ -78,7 +78,7 @@ def attention_maps(classifier: Classifier, text: str) -> AttentionMaps:
     return AttentionMaps(tokens=tokens, weights=maps[:, 0].float().cpu().numpy())
 
 
-def _explain(classifier: Classifier, text: str, label: int, *, batch_tokens: int) -> list[WordWeight]:
+def _explain(classifier: Classifier, text: str, label: int, *, batch_tokens: int | None) -> list[WordWeight]:
     tokenized = classifier.tokenize([text])
     words = _words(token_spans(classifier.tokenizer, text, max_seq_len=classifier.config.max_seq_len))
     kept = np.ones((1 + len(words), len(tokenized.words)), dtype=bool)  # row 0: the whole text

@@ -67,7 +67,7 @@ def predict_lines(
     output_format: Format,
     top_k: int,
     threshold: float,
-    batch_tokens: int,
+    batch_tokens: int | None,
     explained: bool = False,
     coloured: bool = False,
 ) -> Iterator[list[str]]:
@@ -79,7 +79,7 @@ def predict_lines(
         output_format: `text` or `html` for people, `jsonl` or `tsv` for programs; `html` is one page, at the end.
         top_k: how many classes to name.
         threshold: a less probable best class is withheld: the label is null (jsonl), empty (tsv) or "?" (text, html).
-        batch_tokens: the most tokens in a batch.
+        batch_tokens: the most tokens in a batch; none: what the device is fast with.
         explained: whether to say which words spoke for the best class, and which against it.
         coloured: whether a text shows that in colours.
     """
