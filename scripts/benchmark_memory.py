@@ -85,7 +85,16 @@ def measure(texts: int, *, vocabulary: int = VOCABULARY, prepare_only: bool = Fa
         write_texts(Path(folder) / "train.csv", texts, vocabulary=vocabulary)
         config = Path(folder) / "config.yaml"
         config.write_text(CONFIG.format(folder=folder))
-        command = ["encoder-cls", "train", "--config", str(config), "--run-dir", f"{folder}/run", "--device", "cpu"]
+        command = [
+            str(Path(sys.executable).with_name("encoder-cls")),
+            "train",
+            "--config",
+            str(config),
+            "--run-dir",
+            f"{folder}/run",
+            "--device",
+            "cpu",
+        ]
         return run([*command, *(["--dry-run"] if prepare_only else [])], texts)
 
 
