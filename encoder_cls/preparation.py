@@ -10,6 +10,7 @@ from typing import Literal
 import numpy as np
 import torch
 from tokenizers import Tokenizer
+from torch import Tensor
 
 from encoder_cls.batching import BatchSchedule, Indices
 from encoder_cls.columns import Joined
@@ -90,6 +91,19 @@ class Preparation:
         teachers = [self._stage(f"teacher {number}", number, recipe.teacher_length, "labels") for number in numbers]
         model = self._stage("model", 0, recipe.length, "teachers" if recipe.distils else "labels")
         return [*pretraining, *teachers, model]
+
+    @cached_property
+    def class_weights(self) -> Tensor:
+        """The weight of each class in the loss, (classes,)."""
+        choice, dataset = self.config.train.class_weights, self.dataset
+        counts = np.bincount(dataset.train.labels, minlength=len(dataset.label_names))
+        if choice == "balanced":
+            weights = len(dataset.train) / (len(counts) * counts)
+        elif choice == "none":
+            weights = np.ones(len(counts))
+        else:
+            weights = np.array([choice.get(name, 1.0) for name in dataset.label_names])
+        return torch.from_numpy(weights).float()
 
     @cached_property
     def train_texts(self) -> TokenizedTexts:

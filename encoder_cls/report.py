@@ -17,6 +17,7 @@ from encoder_cls.explain import WordWeight
 from encoder_cls.metrics import Metrics, answers
 from encoder_cls.pages import marked, render
 from encoder_cls.pictures import accuracy_by_length, confusion, precision_recall, reliability, thresholds, to_svg
+from encoder_cls.preparation import Preparation
 from encoder_cls.sources import shown
 from encoder_cls.storage import to_json, write_file
 
@@ -147,6 +148,31 @@ def report_page(report: Report, split: Split, logits: Logits) -> str:
 def summary_text(report: Report) -> str:
     """The first lines of the report: what one looks at when a training is over."""
     return "\n".join(_summary_lines(report))
+
+
+def model_card(preparation: Preparation, report: Report, best_step: int) -> str:
+    """What the model of a run is, was trained on and scores, and how to use it, as Markdown."""
+    dataset, config, metrics = preparation.dataset, preparation.config, report.metrics
+    classes = ", ".join(f"`{name}`" for name in dataset.label_names)
+    reference = report.linear_reference
+    against = f" (a linear model on TF-IDF{report.reference_note}: {reference['accuracy']:.4f})" if reference else ""
+    return f"""# {config.name}
+
+A Transformer-encoder text classifier, trained from scratch with encoder-cls.
+
+- Classes: {classes}
+- Trained on {len(dataset.train):,} texts of `{config.data.train}`; validation was best at step {best_step}
+- {report.split.capitalize()} split: {metrics.num_examples:,} texts, accuracy {metrics.accuracy:.4f}{against}, \
+macro-F1 {metrics.macro_f1:.4f}, expected calibration error {metrics.ece:.4f}
+- Reads the first {config.model.max_seq_len} tokens of a text; {preparation.vocab_size:,} tokens known
+
+```python
+from encoder_cls import load_classifier
+
+classifier = load_classifier("path/to/this/folder")
+print(classifier.predict(["some text"])[0].label)
+```
+"""
 
 
 def report_text(report: Report) -> str:

@@ -36,7 +36,7 @@ from encoder_cls.hardware import environment, resolve_precision
 from encoder_cls.lessons import LabelLessons, Lesson, Lessons, TeacherLessons, WordLessons
 from encoder_cls.optimization import learning_rate, make_optimizers
 from encoder_cls.preparation import Preparation, mixed_seed
-from encoder_cls.report import Report, write_report
+from encoder_cls.report import model_card, write_report
 from encoder_cls.run_folder import RunFolder
 from encoder_cls.showcase import show
 from encoder_cls.storage import naming, sha256, write_file
@@ -213,7 +213,7 @@ class _Training:
         if stage.learns_from == "words":
             return WordLessons(preparation, stage, device=device)
         # Teachers tell how probable each class is; the model they teach then weighs the classes, once.
-        weights = _class_weights(preparation)
+        weights = preparation.class_weights
         if teachers:
             return TeacherLessons(
                 preparation, stage, teachers, class_weights=weights, device=device, precision=self.precision
@@ -402,7 +402,7 @@ class _Training:
             self.dashboard, best, self.preparation.config, report, split, logits, group=group, step=self.state.best_step
         )
         shutil.rmtree(self.run.stages, ignore_errors=True)
-        write_file(self.run.model_card, _model_card(self.preparation, report, self.state.best_step).encode())
+        write_file(self.run.model_card, model_card(self.preparation, report, self.state.best_step).encode())
         return Finished(report=report, best_step=self.state.best_step, seconds=time.monotonic() - self.started)
 
     def _epoch(self) -> float:
@@ -473,41 +473,3 @@ class _Training:
             f"training diverged at step {self.state.step + 1}: loss {loss}, gradient norm {grad_norm}, learning rate "
             f"{rate:.3g}, batch of {examples}, …; lower train.learning_rate (the last checkpoint is good)"
         )
-
-
-def _class_weights(preparation: Preparation) -> Tensor:
-    """The weight of each class in the loss, (classes,)."""
-    choice, dataset = preparation.config.train.class_weights, preparation.dataset
-    counts = np.bincount(dataset.train.labels, minlength=len(dataset.label_names))
-    if choice == "balanced":
-        weights = len(dataset.train) / (len(counts) * counts)
-    elif choice == "none":
-        weights = np.ones(len(counts))
-    else:
-        weights = np.array([choice.get(name, 1.0) for name in dataset.label_names])
-    return torch.from_numpy(weights).float()
-
-
-def _model_card(preparation: Preparation, report: Report, best_step: int) -> str:
-    """What the model is, was trained on and scores, and how to use it."""
-    dataset, config, metrics = preparation.dataset, preparation.config, report.metrics
-    classes = ", ".join(f"`{name}`" for name in dataset.label_names)
-    reference = report.linear_reference
-    against = f" (a linear model on TF-IDF{report.reference_note}: {reference['accuracy']:.4f})" if reference else ""
-    return f"""# {config.name}
-
-A Transformer-encoder text classifier, trained from scratch with encoder-cls.
-
-- Classes: {classes}
-- Trained on {len(dataset.train):,} texts of `{config.data.train}`; validation was best at step {best_step}
-- {report.split.capitalize()} split: {metrics.num_examples:,} texts, accuracy {metrics.accuracy:.4f}{against}, \
-macro-F1 {metrics.macro_f1:.4f}, expected calibration error {metrics.ece:.4f}
-- Reads the first {config.model.max_seq_len} tokens of a text; {preparation.vocab_size:,} tokens known
-
-```python
-from encoder_cls import load_classifier
-
-classifier = load_classifier("path/to/this/folder")
-print(classifier.predict(["some text"])[0].label)
-```
-"""

@@ -587,7 +587,7 @@ def test_class_weights(tmp_path, choice, expected):
     config = config.model_copy(update={"data": config.data.model_copy(update={"validation_fraction": 0.25})})
     preparation = prepare(config)
     counts = np.bincount(preparation.dataset.train.labels)
-    weights = train_module._class_weights(preparation)
+    weights = preparation.class_weights
     if choice == "balanced":
         assert (weights.numpy() * counts) == pytest.approx([counts.sum() / 3] * 3)
     else:
