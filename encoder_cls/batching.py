@@ -27,7 +27,7 @@ LENGTH_TOLERANCE = 1 / 16
 # How often a text is varied in which way.
 VARIANTS = {"whole": 0.1, "shortened": 0.15, "part": 0.15, "spliced": 0.15, "swapped": 0.45}
 MOST_DELETED = 0.4  # of the words of a shortened text
-MOST_SWAPPED = 0.5  # of the words of a swapped text
+MOST_SWAPPED = 1.0  # of the words of a swapped text
 
 
 class BatchSchedule:

@@ -85,15 +85,22 @@ class Teachers:
         joint = self.validation_probabilities
         return cross_entropy(softmax(logits), joint) - cross_entropy(joint, joint)
 
-    def probabilities(self, batch: Batch, texts: TokenizedTexts, places: Indices, lengths: Indices) -> torch.Tensor:
-        """What the teachers make of a batch, (B, C); `gather(texts, places, lengths)` has to be the batch."""
+    def probabilities(
+        self, batch: Batch, texts: TokenizedTexts, places: Indices, lengths: Indices, random: np.random.Generator
+    ) -> torch.Tensor:
+        """What the teachers make of a batch, (B, C); `gather(texts, places, lengths)` has to be the batch.
+
+        Of the encoders one is asked, drawn anew each time. Cross entropy is linear in its targets, so on average its
+        gradient is the one that the mean of all encoders would give, at a part of the time.
+        """
         device = batch.input_ids.device
         weight = self.linear_weight
         total = torch.zeros(())
         if self._encoders and weight < 1:
+            encoder = self._encoders[int(random.integers(len(self._encoders)))]
             with torch.inference_mode():
-                opinions = [encoder(*batch).softmax(dim=-1) for encoder in self._encoders]
-            total = (1 - weight) * torch.stack(opinions).mean(dim=0)
+                opinion = encoder(*batch).softmax(dim=-1)
+            total = (1 - weight) * opinion
         if self._linear and weight > 0:
             by_linear = softmax(self._linear.margins(texts, places, lengths) / self._temperature)
             total = total + weight * torch.from_numpy(by_linear).float().to(device)

@@ -251,7 +251,7 @@ class TeacherLessons:
         batch = gather(texts, places, lengths).to(self._device)
         with torch.autocast(self._device.type, self._precision, enabled=self._precision != torch.float32):
             batch = batch._replace(input_ids=drop_words(batch.input_ids, fraction=UNKNOWN))
-            targets = self._teachers.probabilities(batch, texts, places, lengths)
+            targets = self._teachers.probabilities(batch, texts, places, lengths, random)
         return ClassLesson(batch=batch, targets=targets, class_weights=self._class_weights)
 
 

@@ -31,6 +31,7 @@ class Stage:
         seed: of its first weights, its batches and its dropout.
         length: how long it is.
         learns_from: hidden `words`, `labels`, or what `teachers` make of varied texts.
+        starts_from: the stage whose weights are its first; none: random ones.
         texts: from which it learns.
         schedule: the batches of all epochs.
         accumulation_steps: batches of an optimizer step.
@@ -40,6 +41,7 @@ class Stage:
     seed: int
     length: Length
     learns_from: Literal["words", "labels", "teachers"]
+    starts_from: str | None
     texts: TokenizedTexts
     schedule: BatchSchedule
     accumulation_steps: int
@@ -87,9 +89,15 @@ class Preparation:
         """Pretraining, the teachers, then the model."""
         recipe = self.recipe
         numbers = range(1, recipe.teachers + 1)
-        pretraining = [self._stage("pretraining", 1000, recipe.pretraining, "words")] if recipe.pretraining else []
-        teachers = [self._stage(f"teacher {number}", number, recipe.teacher_length, "labels") for number in numbers]
-        model = self._stage("model", 0, recipe.length, "teachers" if recipe.distils else "labels")
+        pretraining = (
+            [self._stage("pretraining", 1000, recipe.pretraining, "words", None)] if recipe.pretraining else []
+        )
+        start = pretraining[0].name if pretraining else None
+        teachers = [
+            self._stage(f"teacher {number}", number, recipe.teacher_length, "labels", start) for number in numbers
+        ]
+        start = teachers[0].name if teachers else start
+        model = self._stage("model", 0, recipe.length, "teachers" if recipe.distils else "labels", start)
         return [*pretraining, *teachers, model]
 
     @cached_property
@@ -162,7 +170,12 @@ class Preparation:
         }
 
     def _stage(
-        self, name: str, number: int, length: Length, learns_from: Literal["words", "labels", "teachers"]
+        self,
+        name: str,
+        number: int,
+        length: Length,
+        learns_from: Literal["words", "labels", "teachers"],
+        starts_from: str | None,
     ) -> Stage:
         # The model's own seed is the config's; those of its teachers are far from those that a person would try.
         seed = self.config.seed if number == 0 else mixed_seed(self.config.seed, number)
@@ -172,6 +185,7 @@ class Preparation:
             seed=seed,
             length=length,
             learns_from=learns_from,
+            starts_from=starts_from,
             texts=texts,
             schedule=_schedule(texts, self.config.train, seed=seed),
             accumulation_steps=self.config.train.accumulation_steps,

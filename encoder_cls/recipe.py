@@ -7,7 +7,7 @@ tokens, so the time of a training grows with its square root too. Every number c
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from encoder_cls.config import Config
@@ -16,6 +16,7 @@ PASSES = (4, 40)  # of a model that learns from teachers, on varied texts: it do
 LABEL_PASSES = (4, 8)  # of a model that learns from labels, on the same texts over and over: it does
 WORD_PASSES = (2, 20)  # of pretraining, about a fifth of the time of all the rest
 FEWEST_STEPS, FEWEST_LABEL_STEPS = 1400, 300  # where a pass is a few steps, more passes make up for it
+STEPS_BETWEEN_VALIDATIONS = 300  # at least, where nothing can be learnt by heart: one takes as long as many steps
 MUCH_TEXT = 1_000_000  # tokens from which two teachers have to do
 MUCH_SPELLING = 3_000_000  # tokens from which the linear teacher looks at words only: memory
 MOST_LINEAR_WORK = 200_000_000  # tokens times classes from which there is no linear teacher: minutes
@@ -86,8 +87,8 @@ def decide(config: Config, *, texts: Amount, labelled: Amount, num_classes: int)
     teachers = (2 if labelled.tokens > MUCH_TEXT else 3) if chosen.teachers == "auto" else chosen.teachers
     linear = chosen.linear and labelled.tokens <= MOST_LINEAR_TEXT and labelled.tokens * num_classes <= MOST_LINEAR_WORK
     by_labels = _length(2_750, labelled, LABEL_PASSES, FEWEST_LABEL_STEPS)
-    by_teachers = _length(15_000, texts, PASSES, FEWEST_STEPS)
-    by_words = _length(7_500, texts, WORD_PASSES, 1)
+    by_teachers = _seldom_validated(_length(12_000, texts, PASSES, FEWEST_STEPS), texts)
+    by_words = _seldom_validated(_length(7_500, texts, WORD_PASSES, 1), texts)
     words = by_words if config.pretrain.epochs == "auto" else Length(epochs=config.pretrain.epochs)
     length = by_teachers if teachers or linear else by_labels
     return Recipe(
@@ -105,3 +106,8 @@ def _length(factor: float, amount: Amount, limits: tuple[int, int], fewest_steps
     limited = min(max(round(factor / math.sqrt(amount.tokens)), limits[0]), limits[1])
     times = math.ceil(fewest_steps / (limited * amount.steps))
     return Length(epochs=limited * times, epochs_between_validations=times)
+
+
+def _seldom_validated(length: Length, amount: Amount) -> Length:
+    """The same with no more validations than worthwhile."""
+    return replace(length, epochs_between_validations=math.ceil(STEPS_BETWEEN_VALIDATIONS / amount.steps))

@@ -1,8 +1,8 @@
 """Config in, finished run out: the training loop, as a generator of reports.
 
-A run has stages: each trains one encoder from its first weights to its best. Pretraining guesses hidden words, and
-all others begin with what it found; the teachers learn from the labels; the last, which is the run's model, learns
-what the teachers together make of varied texts.
+A run has stages: each trains one encoder from its first weights to its best. Pretraining guesses hidden words; the
+teachers begin with what it found and learn from the labels; the last, which is the run's model, begins with what the
+first teacher found and learns what all of them together make of varied texts.
 
 Everything that varies from step to step is a pure function of (config, step): the batch, the learning
 rate, the random numbers of dropout. So the state of a run is its weights, the optimizer's moments and a
@@ -138,9 +138,9 @@ class _Training:
         self.is_last_stage = self.stage is preparation.stages[-1]
         self.folder = self.run.model if self.is_last_stage else self.run.stage(self.stage.name)
         self.model = preparation.new_model(self.stage).to(self.device)
-        if anew and preparation.recipe.pretraining and self.stage.learns_from != "words":
-            pretrained = load_classifier(self.run.stage("pretraining"), device=str(self.device))
-            self.model.encoder.load_state_dict(pretrained.model.encoder.state_dict())
+        if anew and self.stage.starts_from:
+            former = load_classifier(self.run.stage(self.stage.starts_from), device=str(self.device))
+            self.model.load_state_dict(former.model.state_dict())
         self.classifier = Classifier(
             self.model, preparation.tokenizer, preparation.config.model, preparation.dataset.label_names
         )

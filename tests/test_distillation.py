@@ -146,10 +146,14 @@ def test_encoders_are_averaged_by_their_probabilities():
     """One that is very sure outvotes two that are not, and one that is infinitely sure counts no more than once."""
     sure, unsure, other = [[9e4, 0, 0]] * 10, [[0, 0.9, 0]] * 10, [[0, 0.9, 0.5]] * 10
     teachers = make_teachers([Lookup(sure), Lookup(unsure), Lookup(other)], None)
+    each = [softmax([9e4, 0, 0]), softmax([0, 0.9, 0]), softmax([0, 0.9, 0.5])]
+    np.testing.assert_allclose(teachers.validation_probabilities, np.tile(np.mean(each, axis=0), (8, 1)), atol=1e-6)
     batch, places = everything()
-    expected = (softmax([9e4, 0, 0]) + softmax([0, 0.9, 0]) + softmax([0, 0.9, 0.5])) / 3
-    found = teachers.probabilities(batch, READ, places, READ.lengths)
-    np.testing.assert_allclose(found, np.tile(expected, (10, 1)), atol=1e-6)
+    random = np.random.default_rng(0)
+    answers = [teachers.probabilities(batch, READ, places, READ.lengths, random) for _ in range(600)]
+    asked = [sum(bool(np.allclose(answer, opinion, atol=1e-6)) for answer in answers) for opinion in each]
+    assert sum(asked) == 600  # each time one of them
+    assert min(asked) > 160  # and all equally often, 200 times
 
 
 # ---------------------------------------------------------------- real teachers
@@ -166,7 +170,7 @@ companies = pytest.mark.parametrize(("seeds", "has_linear"), COMPANIES.values(),
 
 @companies
 def test_probabilities_are_the_weighted_mean_of_the_teachers(seeds, has_linear):
-    """Each text asked by itself and added up by hand; rows sum to one, in float32 on the batch's device."""
+    """One encoder's and the linear classifier's, each text by itself; rows sum to one, in float32 on the device."""
     encoders, linear = [make_encoder(seed) for seed in seeds], make_linear() if has_linear else None
     teachers = make_teachers(encoders, linear)
     weight = teachers.linear_weight
@@ -174,15 +178,16 @@ def test_probabilities_are_the_weighted_mean_of_the_teachers(seeds, has_linear):
     if has_linear and seeds:
         teachers.linear_weight = weight = 0.25  # whatever validation said, that both are asked
     batch, places = everything()
-    found = teachers.probabilities(batch, READ, places, READ.lengths)
+    found = teachers.probabilities(batch, READ, places, READ.lengths, np.random.default_rng(3))
     assert found.dtype == torch.float32
     assert found.device == batch.input_ids.device
     torch.testing.assert_close(found.sum(dim=1), torch.ones(len(READ)))
     expected = np.zeros((len(READ), 3))
-    for row in range(len(READ)):
-        for encoder in encoders:
-            logits = encoder(*pad(READ, np.array([row]))).detach().numpy()[0]
-            expected[row] += (1 - weight) * softmax(logits) / len(encoders)
+    if encoders:
+        asked = encoders[np.random.default_rng(3).integers(len(encoders))]
+        for row in range(len(READ)):
+            logits = asked(*pad(READ, np.array([row]))).detach().numpy()[0]
+            expected[row] += (1 - weight) * softmax(logits)
     if linear:
         margins = linear.margins(VALIDATION, np.arange(len(VALIDATION.words)), VALIDATION.lengths)
         temperature = fit_temperature(margins, LABELS[:8])
@@ -196,7 +201,7 @@ def test_another_model_learns_from_the_probabilities(seeds, has_linear):
     encoders, linear = [make_encoder(seed) for seed in seeds], make_linear() if has_linear else None
     teachers, student = make_teachers(encoders, linear), make_encoder(99).train()
     batch, places = everything()
-    targets = teachers.probabilities(batch, READ, places, READ.lengths)
+    targets = teachers.probabilities(batch, READ, places, READ.lengths, np.random.default_rng(0))
     assert not targets.requires_grad
     assert not targets.is_inference()
     for loss in (
@@ -215,11 +220,11 @@ def test_teachers_are_asked_about_texts_varied_in_any_way(seeds, has_linear):
     linear = make_linear() if has_linear else None
     teachers = make_teachers([make_encoder(seed) for seed in seeds], linear)
     places, lengths = vary(READ, np.arange(len(READ)), np.random.default_rng(0))
-    together = teachers.probabilities(gather(READ, places, lengths), READ, places, lengths)
+    together = teachers.probabilities(gather(READ, places, lengths), READ, places, lengths, np.random.default_rng(0))
     starts = np.cumsum(lengths) - lengths
     for row, (start, length) in enumerate(zip(starts, lengths, strict=True)):
         own, one = places[start : start + length], np.array([length])
-        alone = teachers.probabilities(gather(READ, own, one), READ, own, one)
+        alone = teachers.probabilities(gather(READ, own, one), READ, own, one, np.random.default_rng(0))
         torch.testing.assert_close(alone[0], together[row], atol=1e-5, rtol=1e-4)
 
 

@@ -22,7 +22,7 @@ class Witnesses:
     def __init__(self) -> None:
         self.asked: list[torch.Tensor] = []
 
-    def probabilities(self, batch, texts, places, lengths) -> torch.Tensor:
+    def probabilities(self, batch, texts, places, lengths, random) -> torch.Tensor:
         ids = batch.input_ids[batch.attention_mask].numpy()
         assert ((texts.input_ids(places) == ids) | (ids == UNK_ID)).all()
         assert (lengths == batch.attention_mask.sum(dim=1).numpy()).all()

@@ -18,6 +18,7 @@ from encoder_cls.recipe import (
     MUCH_SPELLING,
     MUCH_TEXT,
     PASSES,
+    STEPS_BETWEEN_VALIDATIONS,
     Amount,
     Length,
     Recipe,
@@ -65,17 +66,29 @@ def test_automatic_lengths_stay_within_their_limits(num_tokens, num_classes, ste
     by_labels = (decided.teacher_length, LABEL_PASSES, FEWEST_LABEL_STEPS)
     by_teachers = (decided.length, PASSES, FEWEST_STEPS)
     for length, limits, fewest in (by_labels, by_teachers if decided.distils else (decided.length, *by_labels[1:])):
-        passes, left = divmod(length.epochs, length.epochs_between_validations)
-        assert left == 0  # the last validation is of the last weights
-        assert limits[0] <= passes <= limits[1]
         assert length.epochs * steps_per_epoch >= fewest
-        fewer = passes * (length.epochs_between_validations - 1)
-        assert fewer * steps_per_epoch < fewest
+        repeated = (divmod(length.epochs, passes) for passes in range(limits[0], limits[1] + 1))
+        assert any(
+            rest == 0 and length.epochs * (times - 1) / times * steps_per_epoch < fewest for times, rest in repeated
+        )
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(num_tokens=st.integers(1, 10**11), steps_per_epoch=st.integers(1, 2000), teachers=st.integers(0, 2))
+def test_validations_are_no_more_than_worthwhile(num_tokens, steps_per_epoch, teachers):
+    """One a pass where labels may be learnt by heart; elsewhere whole passes of so many steps together, and no more."""
+    decided = recipe(num_tokens, steps_per_epoch=steps_per_epoch, distillation={"teachers": teachers})
+    for length in (decided.pretraining, decided.length) if decided.distils else (decided.pretraining,):
+        assert length.epochs_between_validations * steps_per_epoch >= STEPS_BETWEEN_VALIDATIONS
+        assert (length.epochs_between_validations - 1) * steps_per_epoch < STEPS_BETWEEN_VALIDATIONS
+    by_labels = decided.teacher_length
+    assert by_labels.epochs % by_labels.epochs_between_validations == 0
+    assert by_labels.epochs_between_validations == 1 or LABEL_PASSES[0] * steps_per_epoch < FEWEST_LABEL_STEPS
 
 
 def test_passes_fall_with_the_square_root_of_the_tokens():
     """Between the limits, four times the text is seen half as often."""
-    assert [recipe(size).length.epochs for size in (250_000, 1_000_000, 4_000_000)] == [30, 15, 8]
+    assert [recipe(size).length.epochs for size in (250_000, 1_000_000, 4_000_000)] == [24, 12, 6]
     assert [recipe(size).teacher_length.epochs for size in (1, 200_000, 10**9)] == [8, 6, 4]
     assert (recipe(10**9).length.epochs, recipe(1).length.epochs) == PASSES
     assert {recipe(size).length.epochs_between_validations for size in SIZES} == {1}
@@ -84,7 +97,7 @@ def test_passes_fall_with_the_square_root_of_the_tokens():
 def test_short_passes_are_repeated_between_validations():
     """Where a pass is a few steps, as of a hundred texts, the model still takes a thousand."""
     tiny = recipe(1000, steps_per_epoch=2)
-    assert tiny.length == Length(epochs=40 * 18, epochs_between_validations=18)
+    assert tiny.length == Length(epochs=40 * 18, epochs_between_validations=150)
     assert tiny.teacher_length == Length(epochs=8 * 19, epochs_between_validations=19)
 
 

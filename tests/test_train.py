@@ -475,18 +475,17 @@ def test_the_teachers_are_asked_in_a_last_validation_that_a_signal_cut_short(tmp
     assert weights_hash(tmp_path / "stopped") == weights_hash(tmp_path / "straight")
 
 
-def test_all_encoders_start_from_the_pretrained_one(tmp_path):
-    """A teacher's and the model's first weights are those best in pretraining; their heads are their own."""
+def test_each_stage_starts_from_the_one_it_builds_on(tmp_path):
+    """A teacher's first weights are those best in pretraining; the model's are those of the first teacher."""
     run = RunFolder(tmp_path / "run")
     compared = []
     for event in train(prepare(make_config(tmp_path, **PRETRAINED)), run, device=CPU):
         if isinstance(event, StageStarted) and event.stage.learns_from != "words":
             first = load_newest(run.checkpoints)[0].model
-            pretrained = load_classifier(run.stage("pretraining")).model.state_dict()
-            assert all(torch.equal(first[name], pretrained[name]) for name in first if name.startswith("encoder."))
-            assert not torch.equal(first["head.linear.weight"], pretrained["head.linear.weight"])
-            compared.append(event.stage.name)
-    assert compared == ["teacher 1", "model"]
+            former = load_classifier(run.stage(event.stage.starts_from)).model.state_dict()
+            assert all(torch.equal(first[name], former[name]) for name in first)
+            compared.append((event.stage.starts_from, event.stage.name))
+    assert compared == [("pretraining", "teacher 1"), ("teacher 1", "model")]
 
 
 def test_unlabelled_texts_are_learnt_from(tmp_path):
