@@ -354,7 +354,7 @@ def _show_training(events: Iterator[Event], run: Path) -> None:
                     if event.teachers:
                         bar.write(
                             f"teachers together: validation accuracy {event.teachers.validation_accuracy:.4f} "
-                            f"(the linear model counts {event.teachers.linear_weight:.0%})",
+                            f"(the linear model counts {event.teachers.linear_part:.0%})",
                             file=sys.stderr,
                         )
                 case Validated():

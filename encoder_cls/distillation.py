@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 from encoder_cls.batching import Batch, Indices
-from encoder_cls.calibration import Logits, cross_entropy, fit_temperature, one_hot, softmax
+from encoder_cls.calibration import Logits, cross_entropy, fit_pool, pool, softmax
 from encoder_cls.classifier import compute_logits
 from encoder_cls.model import EncoderClassifier
 from encoder_cls.tokenizer import TokenizedTexts
@@ -25,14 +25,12 @@ from encoder_cls.tokenizer import TokenizedTexts
 if TYPE_CHECKING:
     from encoder_cls.linear import LinearClassifier
 
-LINEAR_WEIGHTS = (0.0, 0.25, 0.5, 0.75, 1.0)  # coarse: a validation split is small
-
 
 class Teachers:
     """Trained encoders, and a linear classifier if there is one.
 
-    The encoders' probabilities are averaged. How much the linear classifier counts beside them, and how sure
-    it may be, is what explains the validation labels best.
+    The scores of an encoder and of the linear classifier, scaled, are added up as logits; probabilities are averaged
+    over the encoders. The scales are those under which that explains the validation labels best.
 
     Args:
         encoders: trained models, in eval mode.
@@ -43,7 +41,7 @@ class Teachers:
         after_batch: called after each batch; what it raises ends the work.
 
     Attributes:
-        linear_weight: how much the linear classifier counts, from 0 to 1.
+        linear_part: how much the linear classifier counts, from 0 to 1.
         validation_probabilities: of all teachers together, (texts, classes).
         validation_accuracy: of all teachers together.
     """
@@ -60,25 +58,19 @@ class Teachers:
     ) -> None:
         self._encoders = encoders
         self._linear = linear
-        self._temperature, self.linear_weight = 1.0, 0.0 if linear is None else 1.0
-        opinions = [
-            softmax(compute_logits(encoder, validation, batch_tokens=batch_tokens, after_batch=after_batch))
-            for encoder in encoders
-        ]
-        by_encoders = np.mean(opinions, axis=0) if opinions else np.zeros(())
-        by_linear = np.zeros(())
+        kinds: list[Logits] = []
+        if encoders:
+            logits = [
+                compute_logits(it, validation, batch_tokens=batch_tokens, after_batch=after_batch) for it in encoders
+            ]
+            kinds.append(np.stack(logits))
         if linear:
-            margins = linear.margins(validation, np.arange(len(validation.words)), validation.lengths)
-            self._temperature = fit_temperature(margins, labels)
-            by_linear = softmax(margins / self._temperature)
-            if encoders:
-                targets = one_hot(labels, margins.shape[1])
-                self.linear_weight = min(
-                    LINEAR_WEIGHTS, key=lambda w: cross_entropy(w * by_linear + (1 - w) * by_encoders, targets)
-                )
-        joint = self.linear_weight * by_linear + (1 - self.linear_weight) * by_encoders
-        self.validation_probabilities = joint
-        self.validation_accuracy = float((joint.argmax(axis=-1) == labels).mean())
+            kinds.append(linear.margins(validation, np.arange(len(validation.words)), validation.lengths)[np.newaxis])
+        scales, parts = fit_pool(kinds, labels)
+        self._encoder_scale, self._linear_scale = scales[0], scales[-1]
+        self.linear_part = parts[-1] if linear else 0.0
+        self.validation_probabilities = pool(kinds, scales)
+        self.validation_accuracy = float((self.validation_probabilities.argmax(axis=-1) == labels).mean())
 
     def divergence(self, logits: Logits) -> float:
         """How far answers to the validation texts are from the teachers': the mean KL(teachers || model), in nats."""
@@ -91,17 +83,15 @@ class Teachers:
         """What the teachers make of a batch, (B, C); `gather(texts, places, lengths)` has to be the batch.
 
         Of the encoders one is asked, drawn anew each time. Cross entropy is linear in its targets, so on average its
-        gradient is the one that the mean of all encoders would give, at a part of the time.
+        gradient is that of the mean over all encoders, at a part of the time.
         """
-        device = batch.input_ids.device
-        weight = self.linear_weight
-        total = torch.zeros(())
-        if self._encoders and weight < 1:
+        logits = torch.zeros((), device=batch.input_ids.device)
+        if self._encoders:
             encoder = self._encoders[int(random.integers(len(self._encoders)))]
             with torch.inference_mode():
-                opinion = encoder(*batch).softmax(dim=-1)
-            total = (1 - weight) * opinion
-        if self._linear and weight > 0:
-            by_linear = softmax(self._linear.margins(texts, places, lengths) / self._temperature)
-            total = total + weight * torch.from_numpy(by_linear).float().to(device)
-        return total  # made outside of inference mode, so that a loss may use it
+                by_encoder = encoder(*batch)
+            logits = logits + self._encoder_scale * by_encoder.float()
+        if self._linear:
+            margins = self._linear.margins(texts, places, lengths)
+            logits = logits + self._linear_scale * torch.from_numpy(margins).to(logits.device)
+        return logits.softmax(dim=-1)  # made outside of inference mode, so that a loss may use it

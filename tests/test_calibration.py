@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from sklearn.metrics import log_loss
 
-from encoder_cls.calibration import HOTTEST, cross_entropy, fit_temperature, one_hot, softmax
+from encoder_cls.calibration import HOTTEST, cross_entropy, fit_pool, fit_temperature, one_hot, pool, softmax
 
 LOGITS = arrays(np.float32, st.tuples(st.integers(1, 6), st.integers(2, 5)), elements=st.floats(-1e4, 1e4, width=32))
 
@@ -91,3 +91,29 @@ def test_labels_that_are_all_wrong_give_the_hottest_temperature():
     labels = np.arange(60) % 3
     logits = -np.eye(3, dtype=np.float32)[labels]
     assert fit_temperature(logits, labels) == pytest.approx(HOTTEST, rel=1e-3)
+
+
+def test_the_scales_that_made_the_labels_are_found():
+    """Labels drawn from a scaled sum of two kinds of scores, of which a third kind knows nothing."""
+    random = np.random.default_rng(1)
+    first, second, third = random.standard_normal((3, 1, 20_000, 3)).astype(np.float32)
+    shares = softmax(2.0 * first[0] + 0.5 * second[0]).cumsum(axis=1)
+    labels = (random.random((20_000, 1)) > shares[:, :-1]).sum(axis=1)
+    scales, parts = fit_pool([first, second, third], labels)
+    assert scales == pytest.approx([2.0, 0.5, 0.0], abs=0.05)
+    assert sum(parts) == pytest.approx(1)
+    assert min(parts) == parts[2] < 0.1
+
+
+def test_a_pool_of_one_kind_with_one_member_is_a_temperature():
+    """The same number is found in both ways."""
+    logits, labels = draw(2.5, texts=2000)
+    assert fit_pool([logits[None]], labels)[0][0] == pytest.approx(1 / fit_temperature(logits, labels), rel=1e-3)
+
+
+def test_members_are_averaged_by_their_probabilities():
+    """After what other kinds say was added to each of them; that by hand."""
+    members = np.array([[[9e4, 0, 0]], [[0, 0.9, 0]], [[0, 0.9, 0.5]]], dtype=np.float32)
+    other = np.array([[[0, 0, 0.3]]], dtype=np.float32)
+    expected = np.mean([scipy.special.softmax(0.5 * member[0] + 2 * other[0, 0]) for member in members], axis=0)
+    np.testing.assert_allclose(pool([members, other], [0.5, 2.0]), [expected], rtol=1e-6)

@@ -187,7 +187,7 @@ def test_one_teacher_is_enough(tmp_path, distillation, names):
     events = run_all(make_config(tmp_path, texts=300, distillation=distillation, epochs=6), tmp_path / "run")
     started = [event for event in events if isinstance(event, StageStarted)]
     assert [event.stage.name for event in started] == names
-    assert started[-1].teachers.linear_weight == distillation["linear"]
+    assert started[-1].teachers.linear_part == distillation["linear"]
     assert events[-1].report.metrics.accuracy == 1
 
 

@@ -78,14 +78,9 @@ class Ours:
         return self.preparation.stages[-1]
 
     def skip_teachers(self) -> None:
-        """Train all teachers; of what the model is then taught, half is the linear one's.
-
-        Left to themselves, teachers that have hardly learnt could count for nothing, and would not be asked.
-        """
+        """Train all teachers."""
         for event in self._events:
             if isinstance(event, StageStarted) and event.stage is self.stage:
-                if event.teachers:
-                    event.teachers.linear_weight = 0.5
                 return
 
     def step(self) -> Measured:
