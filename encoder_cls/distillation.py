@@ -1,7 +1,7 @@
 """Teachers in, soft labels out: several classifiers' joint opinion, from which one is then trained.
 
 Hinton et al., "Distilling the Knowledge in a Neural Network" (2015), https://arxiv.org/abs/1503.02531.
-Encoders of different seeds err differently, and a linear model differently again, so their mean is better
+Encoders of different seeds err differently, and a linear model differently again, so together they are better
 than each. One encoder learns nearly all of it when it is asked about many varied texts, each of them
 labelled by the teachers as it is seen (Beyer et al., "Knowledge distillation: A good teacher is patient
 and consistent", 2022, https://arxiv.org/abs/2106.05237).
