@@ -24,11 +24,6 @@ Indices = NDArray[np.int64]
 # padding stays a few percent.
 LENGTH_TOLERANCE = 1 / 16
 
-# How often a text is varied in which way.
-VARIANTS = {"whole": 0.1, "shortened": 0.15, "part": 0.15, "spliced": 0.15, "swapped": 0.45}
-MOST_DELETED = 0.4  # of the words of a shortened text
-MOST_SWAPPED = 1.0  # of the words of a swapped text
-
 
 class BatchSchedule:
     """The batches of all epochs.
@@ -111,11 +106,7 @@ class Batch(NamedTuple):
 def pad(texts: TokenizedTexts, indices: Indices) -> Batch:
     """Some texts as one batch, (B, T) with T the longest of them."""
     lengths = texts.lengths[indices]
-    return gather(texts, flat_places(texts.offsets[indices], lengths), lengths)
-
-
-def gather(texts: TokenizedTexts, places: Indices, lengths: Indices) -> Batch:
-    """A batch of any tokens of some texts: the first `lengths[0]` of `places` make its first sequence, and so on."""
+    places = flat_places(texts.offsets[indices], lengths)
     mask = np.arange(lengths.max()) < lengths[:, None]
     input_ids = np.full(mask.shape, PAD_ID, dtype=np.int64)
     distinct, rows = np.unique(texts.words[places], return_inverse=True)
@@ -125,46 +116,6 @@ def gather(texts: TokenizedTexts, places: Indices, lengths: Indices) -> Batch:
     spellings = texts.spellings.take(distinct)
     spelling = Spelling(*map(torch.from_numpy, (words, spellings.ngrams.astype(np.int64), spellings.offsets)))
     return Batch(torch.from_numpy(input_ids), torch.from_numpy(mask), spelling)
-
-
-def vary(texts: TokenizedTexts, indices: Indices, random: np.random.Generator) -> tuple[Indices, Indices]:
-    """Variants of some texts, none longer than the longest of them, as `places` and `lengths` for `gather`.
-
-    A text becomes one of: itself; itself without some words; a part of it; a part of it followed by a part
-    of another text of the batch; itself with any words of the batch in place of some. What they mean is for a
-    teacher to say.
-    """
-    pieces: list[Indices] = []
-    all_words = flat_places(texts.offsets[indices], texts.lengths[indices])
-    all_words = all_words[texts.input_ids(all_words) != CLS_ID]
-    longest = int(texts.lengths[indices].max())
-    kinds = random.choice(list(VARIANTS), size=len(indices), p=list(VARIANTS.values()))
-    for index, kind in zip(indices, kinds, strict=True):
-        first = texts.offsets[index]
-        words = np.arange(first + 1, texts.offsets[index + 1])
-        match kind:
-            case "shortened":
-                words = words[random.random(len(words)) >= random.uniform(0, MOST_DELETED)]
-            case "part":
-                words = _part(words, random)
-            case "spliced":
-                other = random.choice(indices)
-                others = _part(np.arange(texts.offsets[other] + 1, texts.offsets[other + 1]), random)
-                words = np.concatenate([_part(words, random), others])[: longest - 1]
-            case "swapped" if len(words):
-                is_swapped = random.random(len(words)) < random.uniform(0, MOST_SWAPPED)
-                words = np.where(is_swapped, random.choice(all_words, len(words)), words)
-        pieces.append(np.concatenate([[first], words]))  # [CLS] stays first
-    return np.concatenate(pieces), np.array([len(piece) for piece in pieces])
-
-
-def _part(words: Indices, random: np.random.Generator) -> Indices:
-    """Any number of consecutive words, one at least where there are any."""
-    if len(words) == 0:
-        return words
-    length = random.integers(1, len(words) + 1)
-    start = random.integers(0, len(words) - length + 1)
-    return words[start : start + length]
 
 
 def drop_words(input_ids: Tensor, *, fraction: float) -> Tensor:

@@ -1,33 +1,37 @@
-"""Logits and labels in, the temperature that makes probabilities honest out; or the scales that make several agree.
+"""Scores of classifiers and labels in, the scales that make their sum honest out.
 
-Guo et al., "On Calibration of Modern Neural Networks" (2017), https://arxiv.org/abs/1706.04599: logits are
-divided by one number, chosen so that labels not trained on are as probable as possible. No prediction changes.
+Temperature scaling (Guo et al., "On Calibration of Modern Neural Networks", 2017, https://arxiv.org/abs/1706.04599) of
+one classifier or of several together: the scores of each are multiplied by a number, chosen so that labels not trained
+on are as probable as possible.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 Logits = NDArray[np.float32]
 
-HOTTEST = 20.0  # temperatures from 1 / HOTTEST to HOTTEST: more or less mean that there is nothing to calibrate on
-LEAST_PART = 1e-3  # of a joint opinion, however misleading
+HOTTEST = 20.0  # temperatures, and scales, from 1 / HOTTEST to HOTTEST: beyond there is nothing to calibrate on
+LEAST_PART = 1e-3  # of the scale alone, however misleading in company
 SMALLEST = 1e-12  # probabilities below count as this: one impossible label must not outweigh all others
 
 
-def softmax(logits: Logits) -> NDArray[np.float64]:
+def softmax(logits: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
     """Probabilities of logits along the last axis."""
     exponents = np.exp(logits.astype(np.float64) - logits.max(axis=-1, keepdims=True))
     return cast("NDArray[np.float64]", exponents / exponents.sum(axis=-1, keepdims=True))
 
 
-def cross_entropy(probabilities: NDArray[np.float64], targets: NDArray[np.float64]) -> float:
-    """The mean surprise at targets under probabilities, both (texts, classes), in nats."""
-    return float(-(targets * np.log(np.maximum(probabilities, SMALLEST))).sum(axis=-1).mean())
+def cross_entropy(
+    probabilities: NDArray[np.float64], targets: NDArray[np.float64], weights: NDArray[np.floating[Any]] | None = None
+) -> float:
+    """The mean surprise at targets under probabilities, both (texts, classes), in nats, by the texts' weights."""
+    surprises = -(targets * np.log(np.maximum(probabilities, SMALLEST))).sum(axis=-1)
+    return float(np.average(surprises, weights=weights))
 
 
 def one_hot(labels: NDArray[np.int64], num_classes: int) -> NDArray[np.float64]:
@@ -35,48 +39,50 @@ def one_hot(labels: NDArray[np.int64], num_classes: int) -> NDArray[np.float64]:
     return np.eye(num_classes)[labels]
 
 
-def pool(scores: Sequence[Logits], scales: Sequence[float]) -> NDArray[np.float64]:
-    """The joint opinion of several kinds of classifiers, (texts, classes): their scaled scores are added up as logits.
+def add_up(scores: Sequence[Logits], scales: Sequence[float]) -> NDArray[np.float64]:
+    """The joint logits of several classifiers, (texts, classes): the sum of their scaled scores.
 
-    Each kind's scores are (members, texts, classes), with one member or as many as the others; probabilities are
-    averaged over members. Adding logits is a logarithmic opinion pool (Genest and Zidek, "Combining Probability
-    Distributions: A Critique and an Annotated Bibliography", 1986): unlike a mean of probabilities, it is surer
-    than each where all agree.
+    A logarithmic opinion pool (Genest and Zidek, "Combining Probability Distributions: A Critique and an Annotated
+    Bibliography", 1986): unlike a mean of probabilities, it is surer than each where all agree.
     """
-    total = sum(np.float64(scale) * score for scale, score in zip(scales, scores, strict=True))
-    return cast("NDArray[np.float64]", softmax(np.asarray(total)).mean(axis=0))
+    total: NDArray[np.float64] = np.zeros(())
+    for scale, score in zip(scales, scores, strict=True):
+        total = total + scale * score.astype(np.float64)
+    return total
 
 
-def fit_pool(scores: Sequence[Logits], labels: NDArray[np.int64]) -> tuple[list[float], list[float]]:
-    """The scales under which `pool` explains labels (texts,) best, and what part of the opinion each kind has.
+def fit_scales(
+    scores: Sequence[Logits], labels: NDArray[np.int64], weights: NDArray[np.floating[Any]] | None = None
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """The scales under which the sum of scores explains labels (texts,) best, and what part each classifier has in it.
 
-    Parts are of the scales after each kind was given its own temperature.
+    Of one classifier it is the inverse of its temperature. Parts are of the scales that each would have alone. Weights
+    are of texts, (texts,): those with which the classifiers were trained, or else the scales would undo them.
     """
     from scipy.optimize import minimize
 
-    targets = _targets(labels, scores[0].shape[-1])
-    alone = np.array([1 / fit_temperature(score.mean(axis=0), labels) for score in scores])
+    targets = _targets(labels, scores[0].shape[1])
+    alone = np.array([_fit_scale(score, targets, weights) for score in scores])
+    if len(scores) == 1:
+        return (float(alone[0]),), (1.0,)
 
     def surprise(parts: NDArray[np.float64]) -> float:
-        return cross_entropy(pool(scores, parts * alone), targets)
+        return cross_entropy(softmax(add_up(scores, parts * alone)), targets, weights)
 
     equal = np.full(len(scores), 1 / len(scores))
     found = minimize(surprise, equal, method="L-BFGS-B", bounds=[(LEAST_PART, HOTTEST)] * len(scores)).x
-    return (found * alone).tolist(), (found / found.sum()).tolist()
+    return tuple((found * alone).tolist()), tuple((found / found.sum()).tolist())
 
 
-def fit_temperature(logits: Logits, labels: NDArray[np.int64]) -> float:
-    """The temperature under which logits (texts, classes) explain labels (texts,) best."""
+def _fit_scale(score: Logits, targets: NDArray[np.float64], weights: NDArray[np.floating[Any]] | None) -> float:
+    """The scale under which one classifier's scores explain targets best."""
     from scipy.optimize import minimize_scalar
 
-    targets = _targets(labels, logits.shape[1])
-
-    def surprise(log_temperature: float) -> float:
-        return cross_entropy(softmax(logits / np.exp(log_temperature)), targets)
+    def surprise(log_scale: float) -> float:
+        return cross_entropy(softmax(score * np.exp(log_scale)), targets, weights)
 
     limit = float(np.log(HOTTEST))
-    found = minimize_scalar(surprise, bounds=(-limit, limit), method="bounded")
-    return float(np.exp(found.x))
+    return float(np.exp(minimize_scalar(surprise, bounds=(-limit, limit), method="bounded").x))
 
 
 def _targets(labels: NDArray[np.int64], num_classes: int) -> NDArray[np.float64]:

@@ -45,7 +45,7 @@ class TrainingState:
 
     Attributes:
         step: optimizer steps done, in all stages.
-        stage: which encoder is being trained, counted from 0; the last is the model, those before it teachers.
+        stage: which stage is going on, counted from 0; the last is that of the model.
         stage_start: the step at which its training began.
         stage_steps: its steps, where a limit of time has decided on fewer than there would be.
         validated_step: the step of the last validation.

@@ -2,7 +2,8 @@
 
     config.json         architecture, class names, hash of the tokenizer
     tokenizer.json      Hugging Face tokenizers format
-    model.safetensors   weights; in the header their temperature, and the hashes of the config and of the file itself
+    model.safetensors   weights of the encoder and of the linear classifier; in the header the scales with which their
+                        scores are added up, and the hashes of the config and of the file itself
     README.md           model card, written when training has finished
 
 A running training replaces only `model.safetensors`, in one atomic rename. So whoever loads the folder at
@@ -27,20 +28,23 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from encoder_cls.batching import Batch, by_length, pad
-from encoder_cls.calibration import Logits, softmax
+from encoder_cls.calibration import Logits, add_up, softmax
 from encoder_cls.config import ModelConfig
 from encoder_cls.errors import ConfigError, EncoderClsError
 from encoder_cls.hardware import resolve_device
+from encoder_cls.linear import ALL_NAMES, LinearClassifier
 from encoder_cls.model import EncoderClassifier, without_memory
 from encoder_cls.storage import naming, read_file, sha256, to_json, write_file
 from encoder_cls.tokenizer import TokenizedTexts, parse_tokenizer, tokenize
 
 CONFIG_FILE, TOKENIZER_FILE, WEIGHTS_FILE = "config.json", "tokenizer.json", "model.safetensors"
-FORMAT, FORMAT_VERSION = "encoder-cls", 3
+FORMAT, FORMAT_VERSION = "encoder-cls", 4
 # The most tokens in a batch where nobody has chosen: what fits a processor's cache, or keeps a GPU busy.
 BATCH_TOKENS = {"cpu": 2048, "cuda": 65_536}
 LARGEST_HEADER = 1 << 20  # bytes; the header of a real model of 1,000 layers is a tenth of that
 LARGEST_CONFIG, LARGEST_TOKENIZER = 1 << 24, 1 << 28  # bytes; 100,000 classes, some million tokens
+LARGEST_SCALE = 1e6  # far beyond what is ever fitted
+LINEAR = "linear."  # before the names of the linear classifier's weights
 UNSEALED = b"0" * 64  # what stands in a weights file in place of its own hash while that is taken
 
 
@@ -68,10 +72,15 @@ class Prediction:
 
 
 class Classifier:
-    """A trained encoder with its tokenizer and class names.
+    """A trained encoder, and perhaps a linear classifier beside it, with their tokenizer and class names.
+
+    Wide and deep learning (Cheng et al., 2016, https://arxiv.org/abs/1606.07792): what a few words say by themselves is
+    learnt best from their counts, what they say together by an encoder; the scores of both are added up.
 
     Attributes:
-        temperature: what logits are divided by, so that probabilities are as often right as they say.
+        linear: the linear classifier, if there is one.
+        scales: by which scores are multiplied, the encoder's and the linear classifier's, so that probabilities are as
+            often right as they say.
     """
 
     def __init__(
@@ -81,13 +90,15 @@ class Classifier:
         config: ModelConfig,
         label_names: Sequence[str],
         *,
-        temperature: float = 1.0,
+        linear: LinearClassifier | None = None,
+        scales: tuple[float, ...] | None = None,
     ) -> None:
         self.model = model
+        self.linear = linear
+        self.scales = scales or (1.0,) * (2 if linear else 1)
         self.tokenizer = tokenizer
         self.config = config
         self.label_names = tuple(label_names)
-        self.temperature = temperature
 
     def predict(self, texts: Sequence[str], *, batch_tokens: int | None = None) -> list[Prediction]:
         """Classify texts, any number and any length of them; the order is kept.
@@ -117,8 +128,10 @@ class Classifier:
         self, texts: TokenizedTexts, *, batch_tokens: int | None, after_batch: Callable[[], None] | None = None
     ) -> Logits:
         """Calibrated logits of all texts, (texts, classes); arguments as in `in_batches`."""
-        logits = compute_logits(self.model, texts, batch_tokens=batch_tokens, after_batch=after_batch)
-        return logits / np.float32(self.temperature)
+        scores = [compute_logits(self.model, texts, batch_tokens=batch_tokens, after_batch=after_batch)]
+        if self.linear:
+            scores.append(self.linear.margins(texts))
+        return add_up(scores, self.scales).astype(np.float32)
 
     def save(self, folder: Path) -> None:
         """Write the folder, or replace the weights of the same classifier in it.
@@ -133,6 +146,7 @@ class Classifier:
                 "format_version": FORMAT_VERSION,
                 "architecture": self.config.model_dump(),
                 "vocab_size": self.tokenizer.get_vocab_size(),
+                "linear_features": len(self.linear.names) if self.linear else None,
                 "id2label": dict(enumerate(self.label_names)),
                 "tokenizer_sha256": sha256(tokenizer),
             }
@@ -144,7 +158,9 @@ class Classifier:
             if not unchanged:
                 write_file(path, content)
         weights = {name: tensor.detach().cpu().contiguous() for name, tensor in self.model.state_dict().items()}
-        header = {"sha256": UNSEALED.decode(), "config_sha256": sha256(config), "temperature": self.temperature}
+        if self.linear:
+            weights |= {f"{LINEAR}{name}": torch.from_numpy(array) for name, array in vars(self.linear).items()}
+        header = {"sha256": UNSEALED.decode(), "config_sha256": sha256(config), "scales": self.scales}
         # One entry: safetensors writes several in another order each time, and equal runs should give equal files.
         content = safetensors.torch.save(weights, {FORMAT: json.dumps(header)})
         write_file(folder / WEIGHTS_FILE, content.replace(UNSEALED, sha256(content).encode(), 1))
@@ -255,25 +271,52 @@ def _load(folder: Path, device: torch.device) -> Classifier:
         raise ValueError(f"{TOKENIZER_FILE} is not the one the model was trained with")
     tokenizer = parse_tokenizer(tokenizer_bytes.decode())
     shape: dict[str, Any] = {"vocab_size": tokenizer.get_vocab_size(), "num_classes": len(label_names)}
-    expected = without_memory(architecture, **shape).state_dict()
+    expected = {
+        name: (tensor.shape, tensor.dtype)
+        for name, tensor in without_memory(architecture, **shape).state_dict().items()
+    }
+    expected |= _linear_shapes(config["linear_features"], len(label_names))
 
-    most_bytes = 8 + LARGEST_HEADER + sum(tensor.nbytes for tensor in expected.values())
+    most_bytes = 8 + LARGEST_HEADER + sum(shape.numel() * dtype.itemsize for shape, dtype in expected.values())
     weights_bytes = read_file(folder / WEIGHTS_FILE, most_bytes=most_bytes)
     header = _sealed_header(weights_bytes)
     if header["config_sha256"] != sha256(config_bytes):
         raise ValueError(f"{WEIGHTS_FILE} and {CONFIG_FILE} do not belong together")
     weights = safetensors.torch.load(weights_bytes)
-    found_shapes, expected_shapes = (
-        {name: (tensor.shape, tensor.dtype) for name, tensor in tensors.items()} for tensors in (weights, expected)
-    )
-    if found_shapes != expected_shapes:
+    if {name: (tensor.shape, tensor.dtype) for name, tensor in weights.items()} != expected:
         raise ValueError(f"{WEIGHTS_FILE} has other weights than {CONFIG_FILE} describes")
-    temperature = float(header["temperature"])
-    if not (0 < temperature < np.inf and all(tensor.isfinite().all() for tensor in weights.values())):
+    scales = tuple(float(scale) for scale in header["scales"])
+    are_finite = all(1 / LARGEST_SCALE < scale < LARGEST_SCALE for scale in scales) and all(
+        it.isfinite().all() for it in weights.values()
+    )
+    if not are_finite or len(scales) != (1 if config["linear_features"] is None else 2):
         raise ValueError(f"{WEIGHTS_FILE} holds numbers that are not finite")
+    linear = _linear({name: weights.pop(name) for name in expected if name.startswith(LINEAR)})
     model = EncoderClassifier(architecture, **shape)
     model.load_state_dict(weights)
-    return Classifier(model.to(device).eval(), tokenizer, architecture, label_names, temperature=temperature)
+    return Classifier(model.to(device).eval(), tokenizer, architecture, label_names, linear=linear, scales=scales)
+
+
+def _linear_shapes(features: int | None, num_classes: int) -> dict[str, tuple[torch.Size, torch.dtype]]:
+    """The shapes and types of a linear classifier's weights."""
+    if features is None:
+        return {}
+    if type(features) is not int or not 0 <= features < ALL_NAMES:
+        raise ValueError(f"{CONFIG_FILE}: {features!r} linear features")
+    machines = num_classes if num_classes > 2 else 1
+    shapes = {"names": (features,), "idf": (features,), "weights": (features, machines), "biases": (machines,)}
+    types = {name: torch.int32 if name == "names" else torch.float32 for name in shapes}
+    return {f"{LINEAR}{name}": (torch.Size(shape), types[name]) for name, shape in shapes.items()}
+
+
+def _linear(weights: dict[str, Tensor]) -> LinearClassifier | None:
+    if not weights:
+        return None
+    linear = LinearClassifier(**{name.removeprefix(LINEAR): tensor.numpy() for name, tensor in weights.items()})
+    names = linear.names
+    if len(names) and not (names[0] >= 0 and names[-1] < ALL_NAMES and (np.diff(names) > 0).all()):
+        raise ValueError(f"{WEIGHTS_FILE}: the names of linear features are not in order")
+    return linear
 
 
 def _sealed_header(content: bytes) -> dict[str, Any]:

@@ -41,7 +41,8 @@ app = typer.Typer(
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.", metavar="DEVICE")]
 RUNS = Path("runs")
 SECONDS_BETWEEN_LINES = 30
-SCORES = {"loss": "loss", "accuracy": "accuracy", "macro_f1": "macro-F1"}  # of a validation, in words
+# Of a validation, in words.
+SCORES = {"loss": "loss", "accuracy": "accuracy", "macro_f1": "macro-F1", "linear_part": "linear model's part"}
 OUT_OF_MEMORY = re.compile("OutOfMemoryError|can't allocate memory|could not create a primitive")  # torch, oneDNN
 
 
@@ -303,15 +304,12 @@ def _described(preparation: Preparation) -> Iterator[str]:
         f"{facts['padding_fraction']:.1%}"
     )
     shape = f"{config.model.num_layers} layers of width {config.model.d_model}"
-    yield f"model: {shape}, {preparation.num_parameters:,} parameters"
     recipe = preparation.recipe
-    encoders = f"{recipe.teachers} encoder{'s' * (recipe.teachers > 1)} ({recipe.teacher_length.epochs} epochs each)"
-    teachers = [encoders] if recipe.teachers else []
-    teachers += ["a linear model"] if recipe.linear else []
-    learnt = f", learning from {' and '.join(teachers)}" if teachers else ""
+    beside = ", beside it a linear model" if recipe.linear else ""
+    yield f"model: {shape}, {preparation.num_parameters:,} parameters{beside}"
     passes = recipe.pretraining.epochs if recipe.pretraining else 0
     pretrained = f"{passes} epoch{'s' * (passes > 1)} of guessing hidden words, " if passes else ""
-    yield f"steps: {preparation.total_steps:,} in all; {pretrained}{recipe.length.epochs} epochs{learnt}"
+    yield f"steps: {preparation.total_steps:,} in all; {pretrained}{recipe.length.epochs} epochs of learning labels"
 
 
 def _place(stage: str, event: Stepped | Validated) -> str:
@@ -351,12 +349,6 @@ def _show_training(events: Iterator[Event], run: Path) -> None:
                     bar.set_description(stage)
                     bar.total = event.total_steps
                     bar.refresh()
-                    if event.teachers:
-                        bar.write(
-                            f"teachers together: validation accuracy {event.teachers.validation_accuracy:.4f} "
-                            f"(the linear model counts {event.teachers.linear_part:.0%})",
-                            file=sys.stderr,
-                        )
                 case Validated():
                     if event.is_best:
                         scores = "  ".join(

@@ -64,7 +64,7 @@ class DataConfig(Section):
     """The same for the test split; null: the final report is on the validation split."""
     unlabelled: str | None = None
     """Further texts, of which no class is known: in a file as above, or `.txt` with a text a line; null: none. The
-    encoders learn their language, and the teachers tell the model what they make of them."""
+    encoder learns their language."""
     validation_fraction: Annotated[float, Field(gt=0, le=0.5)] = 0.1
     """The part of train that is held out where no validation data is named."""
     text_column: Names = ("text",)
@@ -103,7 +103,7 @@ class TokenizerConfig(Section):
 
 
 class ModelConfig(Section):
-    """The shape of the encoder and its classifier head."""
+    """The shape of the encoder and its classifier head, and what stands beside them."""
 
     d_model: Annotated[int, Field(ge=1, le=8192)] = 128
     """Width of the token vectors."""
@@ -129,6 +129,9 @@ class ModelConfig(Section):
     """Dropout on the embeddings, on each sublayer's output and inside the feed-forward network."""
     head_dropout: Fraction = 0.1
     """Dropout on the pooled vector before the last linear map."""
+    linear: bool = True
+    """Whether the scores of a linear model of word and character n-grams are added to the encoder's; not where there is
+    too much text for one."""
 
     @model_validator(mode="after")
     def _heads_divide_width(self) -> ModelConfig:
@@ -140,7 +143,7 @@ class ModelConfig(Section):
 
 
 class PretrainConfig(Section):
-    """Guessing hidden words, before any class is learnt: all encoders start from what that has taught one."""
+    """Guessing hidden words, before any class is learnt."""
 
     epochs: Annotated[int, Field(ge=0, lt=2**31)] | Literal["auto"] = "auto"
     """Passes over the texts; `auto`: the fewer the more text there is; 0: no pretraining."""
@@ -148,17 +151,6 @@ class PretrainConfig(Section):
     """The most minutes it may take, judged by its first steps; null: as many as it takes."""
     masked_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.2
     """The part of the words that are hidden."""
-
-
-class DistillationConfig(Section):
-    """Teachers, which are trained first and whose joint opinion the model then learns; with neither, labels alone."""
-
-    teachers: Annotated[int, Field(ge=0, le=100)] | Literal["auto"] = "auto"
-    """Encoders trained first, each from its own seed; `auto`: 3, or 2 where there is much text; 0: none."""
-    linear: bool = True
-    """Whether a linear model of word and character n-grams is one more teacher."""
-    epochs: Count | Literal["auto"] = "auto"
-    """Passes over the training texts of each teacher, at most; `auto`: the fewer the more text there is."""
 
 
 class TrainConfig(Section):
@@ -180,15 +172,14 @@ class TrainConfig(Section):
     """AdamW's weight decay on matrices; biases, norms and embeddings have none."""
     max_grad_norm: PositiveFloat = 1.0
     """Gradients longer than this are scaled down to it."""
-    label_smoothing: Fraction = 0.1
-    """The part of the target probability that is spread evenly over all classes; not where teachers spread it."""
+    label_smoothing: Fraction = 0.0
+    """The part of the target probability that is spread evenly over all classes."""
     word_dropout: Fraction = 0.25
     """The part of the words replaced by `[UNK]` in training, so that unknown words are known to be unknown."""
     class_weights: Literal["none", "balanced"] | dict[str, PositiveFloat] = "none"
     """Weights of the classes in the loss: `none`, `balanced` (the rarer the heavier), or by name: {spam: 2.0}."""
-    monitor: Literal["auto", "accuracy", "macro_f1", "loss"] = "auto"
-    """What tells in validation which weights are best: `accuracy`, `macro_f1`, `loss`, or `auto`: how near the model is
-    to its teachers, or `accuracy` where it has none."""
+    monitor: Literal["accuracy", "macro_f1", "loss"] = "loss"
+    """What tells in validation which weights are best: `loss`, `accuracy` or `macro_f1`."""
     patience: Count | None = 3
     """Stop after this many validations without a better score; null: never."""
     validate_every: Count | None = None
@@ -214,10 +205,9 @@ class Config(Section):
     tokenizer: TokenizerConfig = TokenizerConfig()
     model: ModelConfig = ModelConfig()
     pretrain: PretrainConfig = PretrainConfig()
-    distillation: DistillationConfig = DistillationConfig()
     train: TrainConfig = TrainConfig()
 
-    @field_validator("data", "tokenizer", "model", "pretrain", "distillation", "train", mode="before")
+    @field_validator("data", "tokenizer", "model", "pretrain", "train", mode="before")
     @classmethod
     def _empty_section(cls, value: Any) -> Any:
         return {} if value is None else value  # `model:` with nothing under it is YAML for null

@@ -45,7 +45,7 @@ class Dashboard:
     Args:
         metrics_file: where the rows go.
         tensorboard: the folder for TensorBoard's event files.
-        resume_after: for each split (that of an earlier stage as `teacher-1/train`: for its last part) the step after
+        resume_after: for each split (that of an earlier stage as `pretraining/train`) the step after
             which it goes on; what was logged later is removed. None: a new run.
         config_text: the resolved config, shown as text.
         label_names: the classes in the order of confusion matrices.

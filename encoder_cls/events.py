@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from encoder_cls.distillation import Teachers
 from encoder_cls.lessons import Verdict
 from encoder_cls.preparation import Stage
 from encoder_cls.report import Report
@@ -27,19 +26,17 @@ class Noted:
 
 @dataclass(frozen=True, kw_only=True)
 class StageStarted:
-    """The training of an encoder begins, or goes on, after `step` of all steps.
+    """A stage begins, or goes on, after `step` of all steps.
 
     Attributes:
-        stage: which encoder's.
+        stage: which.
         step: steps done, in all stages.
-        total_steps: steps of all stages, without those that former stages had no patience for.
-        teachers: those that it learns from, if any.
+        total_steps: steps of all stages, without those that a former one had no time for.
     """
 
     stage: Stage
     step: int
     total_steps: int
-    teachers: Teachers | None
 
 
 @dataclass(frozen=True, kw_only=True)

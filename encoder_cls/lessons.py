@@ -1,8 +1,7 @@
 """What is learnt in a step, and how a validation judges what has been learnt so far.
 
-Pretraining guesses hidden words; teachers, and models without any, learn the labels; a model that has teachers learns
-what they make of varied texts. All are pure functions of the step, given that torch's random numbers have been seeded
-for it.
+Pretraining guesses hidden words; then the labels are learnt. Both are pure functions of the step, given that torch's
+random numbers have been seeded for it.
 """
 
 from __future__ import annotations
@@ -16,16 +15,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from encoder_cls.batching import Batch, Indices, by_length, drop_words, gather, hide_words, pad, vary
-from encoder_cls.calibration import Logits
+from encoder_cls.batching import Batch, Indices, by_length, drop_words, hide_words, pad
+from encoder_cls.calibration import add_up, fit_scales
 from encoder_cls.classifier import compute_logits
-from encoder_cls.distillation import Teachers
+from encoder_cls.linear import LinearClassifier
 from encoder_cls.metrics import Metrics, compute_metrics
 from encoder_cls.model import EncoderClassifier
 from encoder_cls.preparation import Preparation, Stage
-
-UNKNOWN = 0.1  # of the words of a lesson are unknown, with their letters, as in texts to come
-LOWER_IS_BETTER = {"loss", "divergence"}
 
 
 class Lesson(Protocol):
@@ -50,13 +46,13 @@ class Verdict(NamedTuple):
         scores: by name.
         rank: the greater the better; of equals the second number decides.
         metrics: how well classes are told apart, where classes are learnt.
-        logits: of the validation texts, (texts, classes), where classes are learnt.
+        scales: the classifier's, under which that is so.
     """
 
     scores: dict[str, float]
     rank: tuple[float, float]
     metrics: Metrics | None = None
-    logits: Logits | None = None
+    scales: tuple[float, ...] | None = None
 
 
 class Lessons(Protocol):
@@ -177,14 +173,19 @@ class LabelLessons:
     Args:
         preparation: of the run.
         stage: of which these are the lessons.
-        class_weights: (C,), how much each class counts.
+        linear: the classifier whose scores are added to the encoder's, if any.
         device: where to.
     """
 
-    def __init__(self, preparation: Preparation, stage: Stage, *, class_weights: Tensor, device: torch.device) -> None:
+    def __init__(
+        self, preparation: Preparation, stage: Stage, linear: LinearClassifier | None, *, device: torch.device
+    ) -> None:
         self._preparation = preparation
-        self._class_weights = class_weights.to(device)
+        self._class_weights = preparation.class_weights.to(device)
         self._stage = stage
+        self._beside = [linear.margins(preparation.validation_texts)] if linear else []
+        labels = preparation.dataset.validation.labels
+        self._linear_accuracy = [float((margins.argmax(axis=1) == labels).mean()) for margins in self._beside]
         self._device = device
 
     def at(self, step: int) -> list[Lesson]:
@@ -192,8 +193,24 @@ class LabelLessons:
         return [self._lesson(indices) for indices in self._stage.batches(step)]
 
     def validate(self, model: EncoderClassifier, after_batch: Callable[[], None]) -> Verdict | None:
-        """See `Lessons`."""
-        return _judge(self._preparation, model, after_batch)
+        """See `Lessons`: of the encoder's scores and the linear classifier's, added up as they are best."""
+        dataset, config = self._preparation.dataset, self._preparation.config.train
+        logits = compute_logits(
+            model, self._preparation.validation_texts, batch_tokens=config.batch_tokens, after_batch=after_batch
+        )
+        if not np.isfinite(logits).all():
+            return None
+        labels = dataset.validation.labels
+        weights = self._preparation.class_weights.numpy()[labels]
+        scales, parts = fit_scales([logits, *self._beside], labels, weights)
+        joint = add_up([logits, *self._beside], scales).astype(np.float32)
+        metrics = compute_metrics(joint, labels, dataset.label_names, weights)
+        scores = metrics.scalars()
+        if self._beside:
+            scores |= {"linear_accuracy": self._linear_accuracy[0], "linear_part": parts[1]}
+        monitored = scores[config.monitor] * (-1 if config.monitor == "loss" else 1)
+        # On small splits many validations have equal accuracy: the loss then tells which is better.
+        return Verdict(scores, (monitored, -metrics.loss), metrics, scales)
 
     def _lesson(self, indices: Indices) -> ClassLesson:
         config, dataset = self._preparation.config.train, self._preparation.dataset
@@ -203,78 +220,3 @@ class LabelLessons:
         classes, smoothing = len(dataset.label_names), config.label_smoothing
         targets = functional.one_hot(labels, classes) * (1 - smoothing) + smoothing / classes
         return ClassLesson(batch=batch._replace(input_ids=dropped), targets=targets, class_weights=self._class_weights)
-
-
-class TeacherLessons:
-    """Variants of all texts, with and without labels, new in each step, with what the teachers make of them.
-
-    Some words are `[UNK]` to the encoders, which have to tell by their letters what they mean.
-
-    Args:
-        preparation: of the run.
-        stage: of which these are the lessons.
-        teachers: who are asked.
-        class_weights: (C,), how much each class counts.
-        device: where to.
-        precision: of the teachers' matrix products.
-    """
-
-    def __init__(
-        self,
-        preparation: Preparation,
-        stage: Stage,
-        teachers: Teachers,
-        *,
-        class_weights: Tensor,
-        device: torch.device,
-        precision: torch.dtype,
-    ) -> None:
-        self._preparation = preparation
-        self._stage = stage
-        self._teachers = teachers
-        self._class_weights = class_weights.to(device)
-        self._device = device
-        self._precision = precision
-
-    def at(self, step: int) -> list[Lesson]:
-        """See `Lessons`."""
-        random = np.random.default_rng([self._stage.seed, step])
-        return [self._lesson(indices, random) for indices in self._stage.batches(step)]
-
-    def validate(self, model: EncoderClassifier, after_batch: Callable[[], None]) -> Verdict | None:
-        """See `Lessons`."""
-        return _judge(self._preparation, model, after_batch, teachers=self._teachers)
-
-    def _lesson(self, indices: Indices, random: np.random.Generator) -> ClassLesson:
-        texts = self._stage.texts
-        places, lengths = vary(texts, indices, random)
-        batch = gather(texts, places, lengths).to(self._device)
-        with torch.autocast(self._device.type, self._precision, enabled=self._precision != torch.float32):
-            batch = batch._replace(input_ids=drop_words(batch.input_ids, fraction=UNKNOWN))
-            targets = self._teachers.probabilities(batch, texts, places, lengths, random)
-        return ClassLesson(batch=batch, targets=targets, class_weights=self._class_weights)
-
-
-def _judge(
-    preparation: Preparation,
-    model: EncoderClassifier,
-    after_batch: Callable[[], None],
-    *,
-    teachers: Teachers | None = None,
-) -> Verdict | None:
-    """The verdict on how a model tells classes apart."""
-    dataset, config = preparation.dataset, preparation.config.train
-    logits = compute_logits(
-        model, preparation.validation_texts, batch_tokens=config.batch_tokens, after_batch=after_batch
-    )
-    if not np.isfinite(logits).all():
-        return None
-    metrics = compute_metrics(logits, dataset.validation.labels, dataset.label_names)
-    scores = metrics.scalars()
-    if teachers:
-        scores["divergence"] = teachers.divergence(logits)
-    by_default = "divergence" if teachers else "accuracy"
-    monitored = by_default if config.monitor == "auto" else config.monitor
-    # On small splits many validations have equal accuracy: the loss then tells which is better.
-    rank = (scores[monitored] * (-1 if monitored in LOWER_IS_BETTER else 1), -metrics.loss)
-    return Verdict(scores, rank, metrics, logits)

@@ -3,128 +3,168 @@
 NB-SVM (Wang and Manning, "Baselines and Bigrams: Simple, Good Sentiment and Topic Classification", 2012,
 https://aclanthology.org/P12-2018/): each feature is scaled by how much it tells of the class under naive
 Bayes, then a linear support vector machine weighs them. Features are TF-IDF of words, pairs of words with and
-without a word between them, and character n-grams; columns are hashes, of which those that training shows are kept.
+without a word between them, and character n-grams; they are named by hashes, of which those that training shows
+are kept.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
-from sklearn.feature_extraction.text import TfidfTransformer
-from sklearn.svm import LinearSVC
 
-from encoder_cls.batching import Indices
 from encoder_cls.calibration import Logits
 from encoder_cls.model import BIGRAM_MULTIPLIER
 from encoder_cls.tokenizer import TokenizedTexts
 
-HASHES = 1 << 22  # so many that few of a million different n-grams meet
+HASHES = 1 << 22  # of a kind of feature: so many that few of a million different n-grams meet
 DISTANCES = (1, 2)  # of the words of a pair
+WORD_NAMES = HASHES * (1 + len(DISTANCES))  # names of words and pairs; those of character n-grams follow
+ALL_NAMES = WORD_NAMES + HASHES
 TRUST = 0.5  # in naive Bayes, the power of its ratios: at 1, where classes have few texts, chance scales features
 PENALTY = 1.0  # LinearSVC's C
-CHUNK = 4096  # training texts counted at once: what counting needs is many times the counts
+CHUNK = 4096  # texts counted at once: what counting needs is many times the counts
+MOST_BYTES = 1 << 24  # of features, of which the more frequent are kept: a model is to be small
 
 
+@dataclass(frozen=True, kw_only=True)
 class LinearClassifier:
-    """NB-SVM, one class against the rest.
+    """What NB-SVM has learnt, one class against the rest; of two classes, the second against the first.
+
+    Attributes:
+        names: the features' hashes, increasing, (features,).
+        idf: their inverse document frequencies, (features,).
+        weights: (features, classes), or (features, 1) of two classes.
+        biases: (classes,), or (1,) of two classes.
+    """
+
+    names: NDArray[np.int32]
+    idf: NDArray[np.float32]
+    weights: NDArray[np.float32]
+    biases: NDArray[np.float32]
+
+    def margins(self, texts: TokenizedTexts) -> Logits:
+        """How far each text is on the side of each class, (texts, classes)."""
+        with_chars = bool(self.names[-1] >= WORD_NAMES) if len(self.names) else False
+        pieces = [
+            _tfidf(_select(_count(texts, first, with_chars=with_chars), self.names), self.names, self.idf)
+            @ self.weights
+            for first in range(0, len(texts), CHUNK)
+        ]
+        margins: Logits = np.concatenate([np.zeros((0, self.weights.shape[1]), np.float32), *pieces]) + self.biases
+        return np.hstack([-margins, margins]) if margins.shape[1] == 1 else margins
+
+
+def fit_linear(
+    texts: TokenizedTexts,
+    labels: NDArray[np.int64],
+    *,
+    class_weights: NDArray[np.float32],
+    char_ngrams: bool,
+) -> LinearClassifier:
+    """Train a linear classifier.
 
     Args:
         texts: training texts.
         labels: their classes, (texts,).
-        num_classes: number of classes.
+        class_weights: how much each class counts, (classes,).
         char_ngrams: whether to look at character n-grams, which take twenty times the memory of words.
     """
+    from sklearn.svm import LinearSVC  # most of a second
 
-    def __init__(
-        self, texts: TokenizedTexts, labels: NDArray[np.int64], *, num_classes: int, char_ngrams: bool
-    ) -> None:
-        self._blocks = [_Block(_word_counts)] + ([_Block(_char_counts)] if char_ngrams else [])
-        features = sp.hstack([block.fit(texts) for block in self._blocks], format="csr")
-        weights, biases = [], []
-        present = features > 0
-        for number in range(num_classes) if num_classes > 2 else [1]:
-            is_class = labels == number
-            ratios = np.abs(_log_count_ratios(present, is_class)) ** TRUST
-            svm = LinearSVC(C=PENALTY, random_state=0).fit(features @ sp.diags(ratios), is_class)
-            weights.append(svm.coef_[0] * ratios)
-            biases.append(svm.intercept_[0])
-        self._weights = np.stack(weights, axis=1).astype(np.float32)
-        self._biases = np.array(biases, dtype=np.float32)
-
-    def margins(self, texts: TokenizedTexts, places: Indices, lengths: Indices) -> Logits:
-        """How far each sequence is on the side of each class, (sequences, classes).
-
-        Args:
-            texts: where the tokens are from.
-            places: of all sequences, which tokens they are made of.
-            lengths: the number of tokens of each sequence.
-        """
-        features = sp.hstack([block.transform(texts, places, lengths) for block in self._blocks], format="csr")
-        margins: Logits = features @ self._weights + self._biases
-        return np.hstack([-margins, margins]) if margins.shape[1] == 1 else margins
+    num_classes = len(class_weights)
+    machines = range(num_classes) if num_classes > 2 else [1]
+    counts = sp.vstack([_count(texts, i, with_chars=char_ngrams) for i in range(0, len(texts), CHUNK)], format="csr")
+    names, occurrences = np.unique(counts.indices, return_counts=True)
+    most = MOST_BYTES // feature_bytes(num_classes)
+    kept = np.sort(np.argsort(-occurrences, kind="stable")[:most])
+    names, occurrences = names[kept].astype(np.int32), occurrences[kept]
+    idf = (np.log((1 + len(texts)) / (1 + occurrences)) + 1).astype(np.float32)
+    counts = _select(counts, names)
+    present, features = counts > 0, _tfidf(counts, names, idf)
+    weights, biases = [], []
+    for number in machines:
+        is_class = labels == number
+        ratios = np.abs(_log_count_ratios(present, is_class)) ** TRUST
+        svm = LinearSVC(C=PENALTY, random_state=0)
+        svm.fit(features @ sp.diags(ratios), is_class, sample_weight=class_weights[labels])
+        weights.append(svm.coef_[0] * ratios)
+        biases.append(svm.intercept_[0])
+    return LinearClassifier(
+        names=names,
+        idf=idf,
+        weights=np.stack(weights, axis=1).astype(np.float32),
+        biases=np.array(biases, dtype=np.float32),
+    )
 
 
-class _Block:
-    """Features of one kind: counts of hashes -> TF-IDF of those that training shows, rows of length 1."""
-
-    def __init__(self, count: Any) -> None:
-        self._count = count
-        self._tfidf = TfidfTransformer(sublinear_tf=True)
-
-    def fit(self, texts: TokenizedTexts) -> sp.csr_matrix:
-        pieces = [(i, min(i + CHUNK, len(texts))) for i in range(0, len(texts), CHUNK)]
-        counts = sp.vstack(
-            [
-                self._count(texts, np.arange(texts.offsets[first], texts.offsets[last]), texts.lengths[first:last])
-                for first, last in pieces
-            ],
-            format="csr",
-        )
-        self._seen = np.unique(counts.indices)
-        self._column_of = np.full(counts.shape[1], -1, dtype=np.int32)
-        self._column_of[self._seen] = np.arange(len(self._seen))
-        return self._tfidf.fit_transform(self._kept(counts)).astype(np.float32)
-
-    def transform(self, texts: TokenizedTexts, places: Indices, lengths: Indices) -> sp.csr_matrix:
-        return self._tfidf.transform(self._kept(self._count(texts, places, lengths))).astype(np.float32)
-
-    def _kept(self, counts: sp.csr_matrix) -> sp.csr_matrix:
-        columns = self._column_of[counts.indices]
-        known = columns >= 0
-        ends = np.concatenate([[0], np.cumsum(known)])[counts.indptr]
-        return sp.csr_matrix((counts.data[known], columns[known], ends), shape=(counts.shape[0], len(self._seen)))
+def bytes_at_most(texts: TokenizedTexts, *, num_classes: int, char_ngrams: bool) -> int:
+    """What the weights may take that `fit_linear` finds: were no feature ever to occur twice, and within the limit."""
+    features = len(texts.words) * (1 + len(DISTANCES)) + len(texts.spellings.ngrams) * char_ngrams
+    return min(features * feature_bytes(num_classes), MOST_BYTES)
 
 
-def _word_counts(texts: TokenizedTexts, places: Indices, lengths: Indices) -> sp.csr_matrix:
-    """A block of columns for words, and one for the hashed pairs of each distance."""
-    ids = texts.input_ids(places).astype(np.int64)
+def feature_bytes(num_classes: int) -> int:
+    """What a feature takes: its name, its inverse document frequency and its weights, four bytes each."""
+    return 4 * (2 + (num_classes if num_classes > 2 else 1))
+
+
+def _count(texts: TokenizedTexts, first: int, *, with_chars: bool) -> sp.csr_matrix:
+    """How often which feature occurs in the texts from the first on, in `CHUNK` of them, (texts, ALL_NAMES)."""
+    last = min(first + CHUNK, len(texts))
+    offsets = texts.offsets[first : last + 1]
+    places = np.arange(offsets[0], offsets[-1])
+    counts = _count_words(texts.input_ids(places).astype(np.int64), offsets - offsets[0])
+    return counts + _count_chars(texts, places, offsets - offsets[0]) if with_chars else counts
+
+
+def _count_words(ids: NDArray[np.int64], offsets: NDArray[np.int64]) -> sp.csr_matrix:
+    """Words, and pairs of each distance."""
+    lengths = np.diff(offsets)
     rows = np.repeat(np.arange(len(lengths)), lengths)
-    place = np.arange(len(ids)) - np.repeat(np.cumsum(lengths) - lengths, lengths)  # in its text; 0 is [CLS]
-    blocks = [(ids, place > 0)]  # without [CLS], which every text has
-    for distance in DISTANCES:
-        pairs = np.roll(ids, distance) * BIGRAM_MULTIPLIER + ids
-        blocks.append((pairs, place >= distance))
-    columns = np.concatenate([hashes[kept] % HASHES + HASHES * i for i, (hashes, kept) in enumerate(blocks)])
-    rows = np.concatenate([rows[kept] for _, kept in blocks])
-    ones = np.ones(len(columns), dtype=np.float32)
-    return sp.csr_matrix((ones, (rows, columns)), shape=(len(lengths), HASHES * len(blocks)))
+    place = np.arange(len(ids)) - np.repeat(offsets[:-1], lengths)  # in its text; 0 is [CLS]
+    kinds = [(ids, place > 0)]  # without [CLS], which every text has
+    kinds += [(np.roll(ids, d) * BIGRAM_MULTIPLIER + ids, place >= d) for d in DISTANCES]
+    names = np.concatenate([hashes[kept] % HASHES + HASHES * kind for kind, (hashes, kept) in enumerate(kinds)])
+    rows = np.concatenate([rows[kept] for _, kept in kinds])
+    return sp.csr_matrix((np.ones(len(names), dtype=np.float32), (rows, names)), shape=(len(lengths), ALL_NAMES))
 
 
-def _char_counts(texts: TokenizedTexts, places: Indices, lengths: Indices) -> sp.csr_matrix:
-    """Hashed character n-grams inside words: the words of a text times the n-grams of a word."""
-    ends = np.concatenate([[0], np.cumsum(lengths)])
+def _count_chars(texts: TokenizedTexts, places: NDArray[np.int64], offsets: NDArray[np.int64]) -> sp.csr_matrix:
+    """Character n-grams inside words: the words of a text times the n-grams of a word."""
     distinct, words = np.unique(texts.words[places], return_inverse=True)
     spellings = texts.spellings.take(distinct)
     hashes, ngrams = np.unique(spellings.ngrams.astype(np.int64) % HASHES, return_inverse=True)
     spelt = sp.csr_matrix(
         (np.ones(len(ngrams), dtype=np.float32), ngrams, spellings.offsets), shape=(len(distinct), len(hashes))
     )
-    bags = sp.csr_matrix((np.ones(len(words), dtype=np.float32), words, ends), shape=(len(lengths), len(distinct)))
+    bags = sp.csr_matrix(
+        (np.ones(len(words), dtype=np.float32), words, offsets), shape=(len(offsets) - 1, len(distinct))
+    )
     counts = bags @ spelt
-    return sp.csr_matrix((counts.data, hashes[counts.indices], counts.indptr), shape=(len(lengths), HASHES))
+    names = WORD_NAMES + hashes[counts.indices]
+    return sp.csr_matrix((counts.data, names, counts.indptr), shape=(len(offsets) - 1, ALL_NAMES))
+
+
+def _select(counts: sp.csr_matrix, names: NDArray[np.int32]) -> sp.csr_matrix:
+    """The columns of some features, (texts, features), in the order of their names."""
+    columns = np.searchsorted(names, counts.indices)
+    known = columns < len(names)
+    known[known] = names[columns[known]] == counts.indices[known]
+    ends = np.concatenate([[0], np.cumsum(known)])[counts.indptr]
+    return sp.csr_matrix((counts.data[known], columns[known], ends), shape=(counts.shape[0], len(names)))
+
+
+def _tfidf(counts: sp.csr_matrix, names: NDArray[np.int32], idf: NDArray[np.float32]) -> sp.csr_matrix:
+    """(1 + ln count) * idf; of a text, the vector of its words has length 1, and that of its characters."""
+    values = (1 + np.log(counts.data)) * idf[counts.indices]
+    rows = np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))
+    groups = 2 * rows + (names[counts.indices] >= WORD_NAMES)
+    lengths = np.sqrt(np.bincount(groups, weights=values.astype(np.float64) ** 2, minlength=2 * counts.shape[0]))
+    scaled = (values / lengths[groups]).astype(np.float32)
+    return sp.csr_matrix((scaled, counts.indices, counts.indptr), shape=counts.shape)
 
 
 def _log_count_ratios(present: sp.csr_matrix, is_class: NDArray[np.bool_]) -> NDArray[np.float32]:

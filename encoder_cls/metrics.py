@@ -42,7 +42,7 @@ class Metrics:
         num_examples: examples counted.
         accuracy: the part that is right.
         macro_f1: the mean F1 of the classes that occur as label or prediction.
-        loss: the mean cross-entropy, in nats.
+        loss: the mean cross-entropy, in nats, by the weights of the texts.
         ece: the expected calibration error: the mean distance between confidence and accuracy.
         per_class: by class name.
         calibration: how sure the answers are, and how often right.
@@ -69,8 +69,13 @@ class Metrics:
         return {"calibration": asdict(self.calibration), **matrix}
 
 
-def compute_metrics(logits: Logits, labels: NDArray[np.int64], label_names: Sequence[str]) -> Metrics:
-    """Score logits (texts, classes) against labels (texts,)."""
+def compute_metrics(
+    logits: Logits,
+    labels: NDArray[np.int64],
+    label_names: Sequence[str],
+    weights: NDArray[np.floating[Any]] | None = None,
+) -> Metrics:
+    """Score logits (texts, classes) against labels (texts,); weights (texts,) count in the loss."""
     from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 
     of_label = softmax(logits)[np.arange(len(labels)), labels]
@@ -85,7 +90,7 @@ def compute_metrics(logits: Logits, labels: NDArray[np.int64], label_names: Sequ
         num_examples=len(labels),
         accuracy=float((predictions == labels).mean()),
         macro_f1=float(f1[occurs].mean()),
-        loss=float(-np.log(np.maximum(of_label, np.finfo(np.float64).tiny)).mean()),
+        loss=float(np.average(-np.log(np.maximum(of_label, np.finfo(np.float64).tiny)), weights=weights)),
         ece=expected_calibration_error(bins),
         per_class={
             name: ClassMetrics(

@@ -24,13 +24,13 @@ from encoder_cls.tokenizer import TokenizedTexts, tokenize, train_tokenizer
 
 @dataclass(frozen=True, kw_only=True)
 class Stage:
-    """The training of one encoder.
+    """A part of the training, from first weights to the best.
 
     Attributes:
-        name: `pretraining`, then `teacher 1`, `teacher 2`, ..., and last `model`.
+        name: `pretraining`, then `model`.
         seed: of its first weights, its batches and its dropout.
         length: how long it is.
-        learns_from: hidden `words`, `labels`, or what `teachers` make of varied texts.
+        learns_from: hidden `words`, or `labels`.
         starts_from: the stage whose weights are its first; none: random ones.
         texts: from which it learns.
         schedule: the batches of all epochs.
@@ -40,7 +40,7 @@ class Stage:
     name: str
     seed: int
     length: Length
-    learns_from: Literal["words", "labels", "teachers"]
+    learns_from: Literal["words", "labels"]
     starts_from: str | None
     texts: TokenizedTexts
     schedule: BatchSchedule
@@ -86,19 +86,13 @@ class Preparation:
 
     @cached_property
     def stages(self) -> list[Stage]:
-        """Pretraining, the teachers, then the model."""
-        recipe = self.recipe
-        numbers = range(1, recipe.teachers + 1)
-        pretraining = (
-            [self._stage("pretraining", 1000, recipe.pretraining, "words", None)] if recipe.pretraining else []
-        )
-        start = pretraining[0].name if pretraining else None
-        teachers = [
-            self._stage(f"teacher {number}", number, recipe.teacher_length, "labels", start) for number in numbers
-        ]
-        start = teachers[0].name if teachers else start
-        model = self._stage("model", 0, recipe.length, "teachers" if recipe.distils else "labels", start)
-        return [*pretraining, *teachers, model]
+        """Pretraining, if there is any, and the model, which starts from it."""
+        recipe, seed = self.recipe, self.config.seed
+        if not recipe.pretraining:
+            return [self._stage("model", seed, recipe.length, None)]
+        # The model's seed is the config's; that of pretraining is far from those that a person would try.
+        pretraining = self._stage("pretraining", mixed_seed(seed, 1000), recipe.pretraining, None)
+        return [pretraining, self._stage("model", seed, recipe.length, pretraining.name)]
 
     @cached_property
     def class_weights(self) -> Tensor:
@@ -136,11 +130,9 @@ class Preparation:
     def new_model(self, stage: Stage) -> EncoderClassifier:
         """The model of a stage with its first weights, a function of the seed."""
         torch.manual_seed(stage.seed)
-        config = self.config.model
-        if stage.learns_from == "teachers":
-            # Texts and labels are new each time: dropout would only blur them.
-            config = config.model_copy(update={"dropout": 0.0, "head_dropout": 0.0})
-        return EncoderClassifier(config, vocab_size=self.vocab_size, num_classes=len(self.dataset.label_names))
+        return EncoderClassifier(
+            self.config.model, vocab_size=self.vocab_size, num_classes=len(self.dataset.label_names)
+        )
 
     @property
     def num_parameters(self) -> int:
@@ -169,17 +161,9 @@ class Preparation:
             "padding_fraction": float(1 - lengths.sum() / padded),
         }
 
-    def _stage(
-        self,
-        name: str,
-        number: int,
-        length: Length,
-        learns_from: Literal["words", "labels", "teachers"],
-        starts_from: str | None,
-    ) -> Stage:
-        # The model's own seed is the config's; those of its teachers are far from those that a person would try.
-        seed = self.config.seed if number == 0 else mixed_seed(self.config.seed, number)
-        texts = self.train_texts if learns_from == "labels" else self.texts
+    def _stage(self, name: str, seed: int, length: Length, starts_from: str | None) -> Stage:
+        learns_from: Literal["words", "labels"] = "words" if name == "pretraining" else "labels"
+        texts = self.texts if learns_from == "words" else self.train_texts
         return Stage(
             name=name,
             seed=seed,

@@ -1,4 +1,4 @@
-"""What depends on the data: how long to pretrain and train and with how many teachers, from the amount of text.
+"""What depends on the amount of text: how long to pretrain and to train, and what a linear classifier looks at.
 
 Little text has to be seen often, much text cannot be: passes fall with the square root of the number of
 tokens, so the time of a training grows with its square root too. Every number can be set in the config.
@@ -12,14 +12,12 @@ from typing import NamedTuple
 
 from encoder_cls.config import Config
 
-PASSES = (4, 40)  # of a model that learns from teachers, on varied texts: it does not overfit
-LABEL_PASSES = (4, 8)  # of a model that learns from labels, on the same texts over and over: it does
-WORD_PASSES = (2, 20)  # of pretraining, about a fifth of the time of all the rest
-FEWEST_STEPS, FEWEST_LABEL_STEPS = 1400, 300  # where a pass is a few steps, more passes make up for it
-STEPS_BETWEEN_VALIDATIONS = 300  # at least, where nothing can be learnt by heart: one takes as long as many steps
-MUCH_TEXT = 1_000_000  # tokens from which two teachers have to do
-MUCH_SPELLING = 3_000_000  # tokens from which the linear teacher looks at words only: memory
-MOST_LINEAR_WORK = 200_000_000  # tokens times classes from which there is no linear teacher: minutes
+PASSES = (4, 8)  # over the labels: the same texts over and over, which are learnt by heart in the end
+WORD_PASSES = (2, 20)  # of pretraining
+FEWEST_STEPS = 300  # where a pass is a few steps, more passes make up for it
+STEPS_BETWEEN_VALIDATIONS = 300  # of pretraining, at least: one takes as long as many steps
+MUCH_SPELLING = 3_000_000  # tokens from which the linear classifier looks at words only: memory
+MOST_LINEAR_WORK = 200_000_000  # tokens times classes from which there is no linear classifier: minutes
 MOST_LINEAR_TEXT = 12_000_000  # tokens from which there is none either: memory
 
 
@@ -28,7 +26,7 @@ class Length:
     """How long an encoder is trained.
 
     Attributes:
-        epochs: passes over the training texts, at most.
+        epochs: passes over the texts, at most.
         epochs_between_validations: more than 1 where passes are short.
     """
 
@@ -42,24 +40,15 @@ class Recipe:
 
     Attributes:
         pretraining: how long hidden words are guessed; none: not at all.
-        teachers: encoders trained before the model.
-        teacher_length: how long each of them is trained.
-        linear: whether a linear model is one more teacher.
+        length: how long labels are learnt.
+        linear: whether there is a linear classifier beside the encoder.
         char_ngrams: whether that one looks at character n-grams.
-        length: how long the model itself is trained.
     """
 
     pretraining: Length | None
-    teachers: int
-    teacher_length: Length
+    length: Length
     linear: bool
     char_ngrams: bool
-    length: Length
-
-    @property
-    def distils(self) -> bool:
-        """Whether there is any teacher."""
-        return self.linear or self.teachers > 0
 
 
 class Amount(NamedTuple):
@@ -83,21 +72,19 @@ def decide(config: Config, *, texts: Amount, labelled: Amount, num_classes: int)
         labelled: that part whose classes are known.
         num_classes: how many there are.
     """
-    chosen = config.distillation
-    teachers = (2 if labelled.tokens > MUCH_TEXT else 3) if chosen.teachers == "auto" else chosen.teachers
-    linear = chosen.linear and labelled.tokens <= MOST_LINEAR_TEXT and labelled.tokens * num_classes <= MOST_LINEAR_WORK
-    by_labels = _length(2_750, labelled, LABEL_PASSES, FEWEST_LABEL_STEPS)
-    by_teachers = _seldom_validated(_length(12_000, texts, PASSES, FEWEST_STEPS), texts)
+    linear = (
+        config.model.linear
+        and labelled.tokens <= MOST_LINEAR_TEXT
+        and labelled.tokens * num_classes <= MOST_LINEAR_WORK
+    )
+    by_labels = _length(2_750, labelled, PASSES, FEWEST_STEPS)
     by_words = _seldom_validated(_length(7_500, texts, WORD_PASSES, 1), texts)
     words = by_words if config.pretrain.epochs == "auto" else Length(epochs=config.pretrain.epochs)
-    length = by_teachers if teachers or linear else by_labels
     return Recipe(
         pretraining=words if words.epochs else None,
-        teachers=teachers,
-        teacher_length=by_labels if chosen.epochs == "auto" else Length(epochs=chosen.epochs),
+        length=by_labels if config.train.epochs == "auto" else Length(epochs=config.train.epochs),
         linear=linear,
         char_ngrams=labelled.tokens <= MUCH_SPELLING,
-        length=length if config.train.epochs == "auto" else Length(epochs=config.train.epochs),
     )
 
 

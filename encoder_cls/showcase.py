@@ -85,7 +85,7 @@ def pooled_vectors(classifier: Classifier, texts: TokenizedTexts, *, batch_token
 def _hparams(config: Config) -> dict[str, bool | float | str]:
     """What was chosen, without the data: by dotted name what is always compared, and what is not as by default."""
     chosen: dict[str, bool | float | str] = {"seed": config.seed}
-    for name in ("tokenizer", "model", "distillation", "train"):
+    for name in ("tokenizer", "model", "pretrain", "train"):
         section = getattr(config, name)
         defaults = type(section)().model_dump()
         for key, value in section.model_dump().items():

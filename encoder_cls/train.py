@@ -1,8 +1,7 @@
 """Config in, finished run out: the training loop, as a generator of reports.
 
-A run has stages: each trains one encoder from its first weights to its best. Pretraining guesses hidden words; the
-teachers begin with what it found and learn from the labels; the last, which is the run's model, begins with what the
-first teacher found and learns what all of them together make of varied texts.
+A run has two stages, each from first weights to the best. Pretraining guesses hidden words; the run's model begins with
+what that has found and learns from the labels, and the scores of a linear classifier are added to its own.
 
 Everything that varies from step to step is a pure function of (config, step): the batch, the learning
 rate, the random numbers of dropout. So the state of a run is its weights, the optimizer's moments and a
@@ -24,16 +23,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from encoder_cls.calibration import fit_temperature
 from encoder_cls.checkpoint import TrainingState, load_newest, save_checkpoint
 from encoder_cls.classifier import Classifier, load_classifier
 from encoder_cls.dashboard import Dashboard
-from encoder_cls.distillation import Teachers
 from encoder_cls.errors import ConfigError, DivergedError, EncoderClsError, StoppedError
 from encoder_cls.evaluate import evaluate, linear_reference
 from encoder_cls.events import Event, Finished, Noted, StageStarted, Started, Stepped, Validated
 from encoder_cls.hardware import environment, resolve_precision
-from encoder_cls.lessons import LabelLessons, Lesson, Lessons, TeacherLessons, WordLessons
+from encoder_cls.lessons import LabelLessons, Lesson, Lessons, WordLessons
+from encoder_cls.linear import LinearClassifier, bytes_at_most, fit_linear
 from encoder_cls.optimization import learning_rate, make_optimizers
 from encoder_cls.preparation import Preparation, mixed_seed
 from encoder_cls.report import model_card, write_report
@@ -152,6 +150,12 @@ class _Training:
         weights = sum(tensor.nbytes for tensor in self.model.state_dict().values())
         # A checkpoint has the weights and two moments of each; one more of each kind is there while it is replaced.
         needed = weights * (3 * (self.config.keep_checkpoints + 1) + len(self.preparation.stages) + 1)
+        if self.preparation.recipe.linear:
+            needed += 2 * bytes_at_most(
+                self.preparation.train_texts,
+                num_classes=len(self.preparation.dataset.label_names),
+                char_ngrams=self.preparation.recipe.char_ngrams,
+            )
         present = sum(path.stat().st_size for path in self.run.path.rglob("*.safetensors") if path.is_file())
         with naming(self.run.path):
             free = shutil.disk_usage(self.run.path).free
@@ -186,16 +190,16 @@ class _Training:
             yield Noted(self.notes.pop(0))
 
     def _train_stage(self) -> Iterator[Event]:
-        teachers = None
-        if self.stage.learns_from == "teachers" and (self._is_validation_due() or not self._is_done()):
-            teachers = self._assemble_teachers()
-        lessons = self._lessons(teachers)
+        linear = None
+        # Where a run goes on that had only its final report before it, nothing more is to be learnt.
+        if self.is_last_stage and (self._is_validation_due() or not self._is_done()):
+            linear = self.classifier.linear = self._fit_linear()
+        lessons = self._lessons(linear)
         still_to_come = sum(stage.total_steps for stage in self.preparation.stages[self.state.stage + 1 :])
         yield StageStarted(
             stage=self.stage,
             step=self.state.step,
             total_steps=self.state.stage_start + self._stage_steps + still_to_come,
-            teachers=teachers,
         )
         while True:
             if self._is_validation_due():
@@ -208,42 +212,22 @@ class _Training:
             if self.config.checkpoint_every and self.state.step % self.config.checkpoint_every == 0:
                 self._save_checkpoint()
 
-    def _lessons(self, teachers: Teachers | None) -> Lessons:
-        preparation, stage, device = self.preparation, self.stage, self.device
-        if stage.learns_from == "words":
-            return WordLessons(preparation, stage, device=device)
-        # Teachers tell how probable each class is; the model they teach then weighs the classes, once.
-        weights = preparation.class_weights
-        if teachers:
-            return TeacherLessons(
-                preparation, stage, teachers, class_weights=weights, device=device, precision=self.precision
-            )
-        weights = weights if self.is_last_stage else torch.ones_like(weights)
-        return LabelLessons(preparation, stage, class_weights=weights, device=device)
+    def _lessons(self, linear: LinearClassifier | None) -> Lessons:
+        if self.stage.learns_from == "words":
+            return WordLessons(self.preparation, self.stage, device=self.device)
+        return LabelLessons(self.preparation, self.stage, linear, device=self.device)
 
-    def _assemble_teachers(self) -> Teachers:
-        """The trained encoders of the stages before, and the linear classifier, which is trained here."""
-        preparation, dataset = self.preparation, self.preparation.dataset
-        folders = [self.run.stage(stage.name) for stage in preparation.stages[:-1] if stage.learns_from == "labels"]
-        linear = None
-        if preparation.recipe.linear:
-            from encoder_cls.linear import LinearClassifier  # scikit-learn: most of a second
-
-            linear = self._await(
-                lambda: LinearClassifier(
-                    preparation.train_texts,
-                    dataset.train.labels,
-                    num_classes=len(dataset.label_names),
-                    char_ngrams=preparation.recipe.char_ngrams,
-                )
+    def _fit_linear(self) -> LinearClassifier | None:
+        preparation = self.preparation
+        if not preparation.recipe.linear:
+            return None
+        return self._await(
+            lambda: fit_linear(
+                preparation.train_texts,
+                preparation.dataset.train.labels,
+                class_weights=preparation.class_weights.numpy(),
+                char_ngrams=preparation.recipe.char_ngrams,
             )
-        return Teachers(
-            [load_classifier(folder, device=str(self.device)).model for folder in folders],
-            linear,
-            validation=preparation.validation_texts,
-            labels=dataset.validation.labels,
-            batch_tokens=self.config.batch_tokens,
-            after_batch=self._stop_if_asked,
         )
 
     @property
@@ -269,10 +253,10 @@ class _Training:
         """Whether pictures are drawn of this validation: of the model itself, the first in each tenth of its steps."""
         step, total = self._stage_step, self._stage_steps
         former = (step - 1) // self._validate_every * self._validate_every
-        return self.is_last_stage and step * DRAWN_VALIDATIONS // total > former * DRAWN_VALIDATIONS // total
+        return step * DRAWN_VALIDATIONS // total > former * DRAWN_VALIDATIONS // total
 
     def _is_done(self) -> bool:
-        # What is new each time, variants or hidden words, cannot be learnt by heart: that goes on to its last step.
+        # Hidden words are others each time, and cannot be learnt by heart: that goes on to its last step.
         patience = self.config.patience if self.stage.learns_from == "labels" else None
         out_of_patience = patience is not None and self.state.stale_validations >= patience
         return out_of_patience or self._stage_step == self._stage_steps
@@ -364,9 +348,7 @@ class _Training:
             )
         is_best = self.state.best_score is None or verdict.rank > self.state.best_score
         if is_best:
-            if verdict.logits is not None:
-                labels = self.preparation.dataset.validation.labels
-                self.classifier.temperature = fit_temperature(verdict.logits, labels)
+            self.classifier.scales = verdict.scales or self.classifier.scales
             self.classifier.save(self.folder)
         self.state = replace(
             self.state,
@@ -409,8 +391,8 @@ class _Training:
         return self._stage_step / self.stage.steps_per_epoch
 
     def _split(self, name: str) -> str:
-        """The name of a split in the metrics: those of teachers have their own."""
-        return name if self.is_last_stage else f"{self.stage.name.replace(' ', '-')}/{name}"
+        """The name of a split in the metrics: those of pretraining have their own."""
+        return name if self.is_last_stage else f"{self.stage.name}/{name}"
 
     def _save_checkpoint(self) -> None:
         if self.state == self.saved_state:

@@ -47,15 +47,15 @@ from encoder_cls.data import Dataset, load_dataset
 from encoder_cls.storage import sha256, to_json, write_file
 
 DEFAULT = "encoder-cls"
-LABELS_ALONE = ("pretrain.epochs=0", "distillation.teachers=0", "distillation.linear=false")
+LABELS_ALONE = ("pretrain.epochs=0", "model.linear=false")
 PLAIN = (*LABELS_ALONE, "model.char_ngram_buckets=0", "model.bigram_buckets=0")
 ABLATIONS = {
     "no pretraining": ("pretrain.epochs=0",),
-    "no encoder teachers": ("distillation.teachers=0",),
-    "no linear teacher": ("distillation.linear=false",),
+    "no linear model": ("model.linear=false",),
     "labels alone": LABELS_ALONE,
     "no character n-grams": ("model.char_ngram_buckets=0",),
     "no pairs of words": ("model.bigram_buckets=0",),
+    "no word dropout": ("train.word_dropout=0",),
     "one layer": ("model.num_layers=1",),
 }
 OURS: dict[str, tuple[str, ...]] = {DEFAULT: (), "plain": PLAIN, **ABLATIONS}  # and the overrides of each
@@ -76,8 +76,9 @@ Validation is the official split or, drawn anew with each seed, a tenth of train
 made on it; test labels chose nothing. Time is that of training with the chosen setting, for encoder-cls and plain from
 typing the command to the end of the final report; search is the time of all settings. `-` is not measured yet.
 
-- encoder-cls: the default config, nothing set but the data. plain: the same without pretraining, teachers, character
-  n-grams and pairs of words, so a Transformer encoder that learns from the labels.
+- encoder-cls: the default config, nothing set but the data: a pretrained encoder and a linear model, their scores added
+  up. plain: the same without pretraining, linear model, tables of character n-grams and of pairs of words, so a
+  Transformer encoder that learns from the labels.
 - fasttext: words and pairs of words, the best of 16 settings. fasttext-chars: with character 2- to 5-grams, too.
 - tfidf-words: TF-IDF of words and pairs of words with logistic regression or a linear SVM, the best of 10 settings.
   tfidf-chars: with character 2- to 5-grams inside words, too.
@@ -94,7 +95,8 @@ is the validation split. encoder-cls gets the other texts of train, too, without
 them. `all` is the result above, where an official validation split comes on top."""
 ABLATION_NOTE = """\
 Points of accuracy against the default, each technique off alone; ± is the standard error of the difference of means
-over seeds."""
+over seeds. Labels alone: neither pretraining nor linear model. Character n-grams and pairs of words are those of the
+encoder's tables; the linear model keeps its own."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -31,9 +31,9 @@ SECONDS_BETWEEN_LOOKS = 0.02
 
 CONFIG = """\
 data: {{train: {folder}/train.csv}}
-model: {{d_model: 16, num_layers: 1, num_heads: 2, d_ff: 32, char_ngram_buckets: 1024, bigram_buckets: 1024}}
+model: {{d_model: 16, num_layers: 1, num_heads: 2, d_ff: 32, char_ngram_buckets: 1024, bigram_buckets: 1024,
+  linear: false}}
 pretrain: {{epochs: 0}}
-distillation: {{teachers: 0, linear: false}}
 train: {{epochs: 1, batch_size: 2048, batch_tokens: 65536, precision: float32}}
 """
 

@@ -38,7 +38,6 @@ data: {{train: {folder}/train.csv, validation: {folder}/validation.csv, test: {f
 model:
   {{d_model: 16, num_layers: 1, num_heads: 2, d_ff: 32, max_seq_len: 16, char_ngram_buckets: 64, bigram_buckets: 64}}
 pretrain: {{epochs: 0}}
-distillation: {{teachers: 0, linear: false}}
 train: {{epochs: 6, batch_size: 12, learning_rate: 0.01, precision: float32}}
 """
 

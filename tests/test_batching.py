@@ -1,8 +1,6 @@
-"""Batches: every text once an epoch, within the budget, and a pure function of the step; variants of texts."""
+"""Batches: every text once an epoch, within the budget, and a pure function of the step."""
 
 from __future__ import annotations
-
-import itertools
 
 import numpy as np
 import pytest
@@ -10,18 +8,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from encoder_cls import batching
 from encoder_cls.batching import (
-    MOST_DELETED,
-    MOST_SWAPPED,
-    VARIANTS,
     Batch,
     BatchSchedule,
     by_length,
     drop_words,
-    gather,
     pad,
-    vary,
 )
 from encoder_cls.ngrams import spell
 from encoder_cls.tokenizer import CLS_ID, PAD_ID, UNK_ID, TokenizedTexts
@@ -146,15 +138,16 @@ def test_a_word_that_occurs_often_is_spelt_once():
 
 
 @settings(max_examples=50, deadline=None, derandomize=True)
-@given(pieces=st.lists(st.lists(st.integers(0, 19), min_size=1, max_size=9), min_size=1, max_size=6))
-def test_any_tokens_make_a_batch(pieces):
-    """Places out of order, across texts and repeated: ids, mask and spelling follow them."""
-    texts = make_texts([4, 1, 9, 6])
-    batch = gather(texts, np.concatenate(pieces), np.array([len(piece) for piece in pieces]))
-    longest = max(map(len, pieces))
-    assert batch.attention_mask.tolist() == [[t < len(piece) for t in range(longest)] for piece in pieces]
-    expected = [texts.input_ids(piece).tolist() + [PAD_ID] * (longest - len(piece)) for piece in pieces]
-    assert batch.input_ids.tolist() == expected
+@given(indices=st.lists(st.integers(0, 3), min_size=1, max_size=6))
+def test_any_texts_make_a_batch(indices):
+    """Out of order and repeated: ids, mask and spelling follow them."""
+    lengths = np.array([4, 1, 9, 6])
+    texts = make_texts(lengths)
+    batch = pad(texts, np.array(indices))
+    longest = lengths[indices].max()
+    assert batch.attention_mask.tolist() == [[t < lengths[i] for t in range(longest)] for i in indices]
+    whole = [texts.input_ids(np.arange(texts.offsets[i], texts.offsets[i + 1])).tolist() for i in indices]
+    assert batch.input_ids.tolist() == [ids + [PAD_ID] * (longest - len(ids)) for ids in whole]
     assert_spelt_as_its_ids_say(batch)
 
 
@@ -178,127 +171,6 @@ def test_inference_batches_hold_every_text_once_longest_first(batch_tokens):
     longest = [LENGTHS[batch].max() for batch in batches]
     assert longest == sorted(longest, reverse=True)
     assert by_length(np.zeros(0, dtype=np.int64), batch_tokens=8) == []
-
-
-# ---------------------------------------------------------------- variants
-
-
-def variants(texts: TokenizedTexts, indices, seed: int = 0) -> list[list[int]]:
-    """The places of each variant."""
-    places, lengths = vary(texts, np.array(indices), np.random.default_rng(seed))
-    assert len(places) == lengths.sum()
-    assert len(lengths) == len(indices)
-    return [piece.tolist() for piece in np.split(places, np.cumsum(lengths)[:-1])]
-
-
-def words_at(texts: TokenizedTexts, index: int) -> range:
-    """The places of a text's tokens but `[CLS]`."""
-    return range(texts.offsets[index] + 1, texts.offsets[index + 1])
-
-
-def form(texts: TokenizedTexts, index: int, variant: list[int]) -> str:
-    """Which of the five a variant looks like, the first that fits."""
-    first, *words = variant
-    assert first == texts.offsets[index]  # [CLS]
-    own = words_at(texts, index)
-    inside = [place for place in words if place in own]
-    if words == list(own):
-        return "whole"
-    if all(right == left + 1 for left, right in itertools.pairwise(words)) and inside == words:
-        return "part"
-    if inside == words and sorted(set(words)) == words:
-        return "shortened"
-    # Two runs of neighbours, the first of this text.
-    breaks = [i for i in range(1, len(words)) if words[i] != words[i - 1] + 1]
-    cut_at = breaks[0] if breaks else next(i for i, place in enumerate(words) if place not in own)
-    if len(breaks) <= 1 and (cut_at > 0 or not own) and set(words[:cut_at]) <= set(own):
-        return "spliced"
-    assert len(words) == len(own)
-    return "swapped"
-
-
-@settings(max_examples=150, deadline=None, derandomize=True)
-@given(lengths=st.lists(st.integers(1, 9), min_size=1, max_size=8), seed=st.integers(0, 2**32), data=st.data())
-def test_a_variant_is_made_of_the_batch_s_words(lengths, seed, data):
-    """`[CLS]` first and only there, none longer than the longest text of the batch, none without its own words."""
-    indices = data.draw(st.lists(st.integers(0, len(lengths) - 1), min_size=1, max_size=8))
-    texts = make_texts(lengths)
-    found = variants(texts, indices, seed)
-    of_the_batch = {place for index in indices for place in words_at(texts, index)}
-    for index, variant in zip(indices, found, strict=True):
-        assert 1 <= len(variant) <= max(lengths[i] for i in indices)
-        assert set(variant[1:]) <= of_the_batch
-        form(texts, index, variant)  # asserts that it is one of the five
-
-
-def test_all_five_kinds_of_variants_occur_as_often_as_they_should():
-    """Of many long texts, in which they can hardly be mistaken for one another."""
-    texts = make_texts(np.random.default_rng(0).integers(60, 80, size=1200))
-    forms = [form(texts, i, variant) for i, variant in enumerate(variants(texts, range(1200)))]
-    assert {kind: forms.count(kind) / 1200 for kind in VARIANTS} == pytest.approx(VARIANTS, abs=0.04)
-    assert sum(VARIANTS.values()) == pytest.approx(1)
-
-
-def test_a_swapped_text_keeps_most_of_its_words_where_they_are(monkeypatch):
-    """Each one has another part of strangers, up to `MOST_SWAPPED`, from all of the batch and never a `[CLS]`."""
-    monkeypatch.setattr(batching, "VARIANTS", {"swapped": 1.0})
-    texts = make_texts([401] * 120)
-    found = np.array([variant[1:] for variant in variants(texts, range(120))])
-    swapped = found != np.arange(120)[:, None] * 401 + np.arange(1, 401)
-    assert swapped.mean() == pytest.approx(MOST_SWAPPED / 2, abs=0.05)
-    assert swapped.mean(axis=1).min() < 0.05
-    assert MOST_SWAPPED - 0.1 < swapped.mean(axis=1).max() < MOST_SWAPPED + 0.08
-    strangers = found[swapped]
-    assert (strangers % 401 > 0).all()
-    assert np.histogram(strangers, bins=10)[0] / len(strangers) == pytest.approx(np.full(10, 0.1), abs=0.01)
-
-
-def test_a_shortened_text_keeps_most_of_its_words(monkeypatch):
-    """Each one loses a part of its own, from nothing up to `MOST_DELETED`, spread over the whole text."""
-    monkeypatch.setattr(batching, "VARIANTS", {"shortened": 1.0})
-    texts = make_texts([401] * 120)
-    found = variants(texts, range(120))
-    deleted = np.array([1 - (len(variant) - 1) / 400 for variant in found])
-    assert deleted.mean() == pytest.approx(MOST_DELETED / 2, abs=0.05)
-    assert deleted.min() < 0.1
-    assert MOST_DELETED - 0.1 < deleted.max() < MOST_DELETED + 0.05
-    kept = np.concatenate([np.array(variant[1:]) % 401 for variant in found])
-    assert np.histogram(kept, bins=10)[0] / len(kept) == pytest.approx(np.full(10, 0.1), abs=0.01)
-
-
-def test_parts_begin_and_end_anywhere(monkeypatch):
-    """Of a text of three words, all six parts occur: a single word, the first, the last, and all of them."""
-    monkeypatch.setattr(batching, "VARIANTS", {"part": 1.0})
-    texts = make_texts([4] * 600)
-    found = [tuple(place % 4 for place in variant[1:]) for variant in variants(texts, range(600))]
-    assert set(found) == {(1,), (2,), (3,), (1, 2), (2, 3), (1, 2, 3)}
-    assert min(found.count(part) for part in set(found)) > 30
-
-
-def test_splices_take_from_any_text_of_the_batch():
-    """Each text lends words to others, also those that come before it and much longer ones."""
-    texts = make_texts([30, 5, 90, 30])
-    lenders = set()
-    for seed in range(60):
-        for index, variant in enumerate(variants(texts, range(4), seed)):
-            lenders |= {(index, int(np.searchsorted(texts.offsets, place, side="right")) - 1) for place in variant}
-    assert lenders == {(one, other) for one in range(4) for other in range(4)}
-
-
-def test_variants_depend_on_the_random_state_alone():
-    """The same seed makes the same variants, another one others."""
-    texts = make_texts([9, 20, 1, 15])
-    assert variants(texts, [3, 1, 0], seed=5) == variants(texts, [3, 1, 0], seed=5)
-    assert len({str(variants(texts, [3, 1, 0], seed)) for seed in range(10)}) == 10
-
-
-def test_texts_without_words_stay_as_they_are():
-    """`[CLS]` alone has no parts, and a batch of such texts is a batch."""
-    texts = make_texts([1, 1, 1])
-    for seed in range(20):
-        assert variants(texts, [2, 0, 1], seed) == [[2], [0], [1]]
-    places, lengths = vary(texts, np.array([2, 0, 1]), np.random.default_rng(0))
-    assert gather(texts, places, lengths).input_ids.tolist() == [[CLS_ID]] * 3
 
 
 # ---------------------------------------------------------------- words dropped

@@ -286,7 +286,7 @@ def test_what_is_missing_is_a_dash(folder):
     text = bench.document(_settings(folder), {}, "command")
     assert "| trec6 | encoder-cls | 0 of 2 | - | - | - | - |" in text
     assert "| trec6 | - | 92.0 | - | - | - | - | - | - |" in text
-    assert "| no linear teacher | - |" in text
+    assert "| no linear model | - |" in text
     assert "| tfidf-words | - |" in text
     assert "±" not in text.replace("mean ± standard", "").replace("; ± is", "")
 

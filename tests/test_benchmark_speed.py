@@ -14,6 +14,8 @@ from torch import nn
 from torch.nn.modules import module as torch_module
 
 from encoder_cls.batching import BatchSchedule
+from encoder_cls.classifier import load_classifier
+from encoder_cls.linear import WORD_NAMES
 from encoder_cls.tokenizer import tokenize
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "scripts"))
@@ -238,9 +240,19 @@ def test_the_prediction_part_asks_each_text_of_everybody(monkeypatch):
     monkeypatch.setattr(Plan, "has_transformers", False)
     monkeypatch.setattr(Plan, "has_fasttext", False)
     result = prediction.measure(PLAN, SIZE, KINDS["sst2"])
-    assert set(result["rounds"]) == {contestants.OURS, contestants.OURS_TABLES, "TF-IDF, linear SVM"}
+    names = {contestants.OURS, contestants.OURS_TABLES, contestants.OURS_WHOLE, "TF-IDF, linear SVM"}
+    assert set(result["rounds"]) == names
     text = "\n".join(prediction.section(PLAN, {(SIZE, KINDS["sst2"]): result}))
-    assert text.count("| sst2 | 32/1 |") == 3
+    assert text.count("| sst2 | 32/1 |") == 4
+
+
+def test_the_whole_classifier_has_what_a_default_training_leaves(corpus, tmp_path):
+    """Tables, and a linear model that knows character n-grams, too; it can be saved and asked."""
+    prediction.new_classifier(corpus, SIZE, tables=True, linear=True).save(tmp_path)
+    found = load_classifier(tmp_path, device="cpu")
+    assert found.config.bigram_buckets > 0
+    assert found.linear.names[-1] >= WORD_NAMES
+    assert len(found.predict(corpus.dataset.train.texts[:3])) == 3
 
 
 def test_pipelines_answer(corpus):
@@ -305,7 +317,6 @@ def test_the_lines_that_mark_phases_are_those_of_the_command(trained_run, cli, t
 def test_sections_cover_the_step_and_leave_no_hooks(corpus, tmp_path):
     """Each section took time, together all of it, and hooks are gone afterwards."""
     ours = contestants.Ours(contestants.prepared(corpus, contestants.LABELS_ALONE, tmp_path), tmp_path)
-    ours.skip_teachers()
     ours()
     spent = breakdown.sections(ours, passes=1)
     operations = breakdown.operations(ours)
@@ -316,16 +327,6 @@ def test_sections_cover_the_step_and_leave_no_hooks(corpus, tmp_path):
     assert operations["optimizers"] > 0
     assert not torch_module._global_forward_hooks
     assert not torch_module._global_forward_pre_hooks
-
-
-def test_steps_with_teachers_ask_all_of_them(corpus, tmp_path):
-    """The stage of the model is reached, and no teacher counts for nothing."""
-    overrides = [*SIZE.overrides(128), *breakdown.VARIANTS["default, taught"], "distillation.teachers=1"]
-    ours = contestants.Ours(contestants.prepared(corpus, overrides, tmp_path), tmp_path)
-    ours.skip_teachers()
-    assert ours.step().seconds > 0
-    assert ours._events.gi_frame.f_locals["training"].is_last_stage
-    ours.close()
 
 
 def test_operations_are_told_apart():

@@ -1,4 +1,4 @@
-"""Temperatures: the one that made the logits is found again, and no prediction changes."""
+"""Scales: those that made the labels are found again, and one of a single classifier changes no prediction."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from sklearn.metrics import log_loss
 
-from encoder_cls.calibration import HOTTEST, cross_entropy, fit_pool, fit_temperature, one_hot, pool, softmax
+from encoder_cls.calibration import HOTTEST, LEAST_PART, add_up, cross_entropy, fit_scales, one_hot, softmax
 
 LOGITS = arrays(np.float32, st.tuples(st.integers(1, 6), st.integers(2, 5)), elements=st.floats(-1e4, 1e4, width=32))
 
@@ -49,71 +49,121 @@ def test_the_surprise_at_the_impossible_is_large_but_finite():
     assert 20 < cross_entropy(np.array([[1.0, 0.0]]), np.array([[0.0, 1.0]])) < 100
 
 
+def fit_scale(logits, labels) -> float:
+    """The scale of one classifier alone."""
+    (scale,), parts = fit_scales([logits], labels)
+    assert parts == (1.0,)
+    return scale
+
+
 @pytest.mark.parametrize("temperature", [0.25, 0.8, 1.0, 2.0, 6.0])
 @pytest.mark.parametrize("classes", [2, 7])
 def test_the_temperature_that_made_the_labels_is_found(temperature, classes):
     """Overconfident or underconfident logits: within a tenth of the truth from twenty thousand texts."""
     logits, labels = draw(temperature, classes=classes)
-    assert fit_temperature(logits, labels) == pytest.approx(temperature, rel=0.1)
+    assert 1 / fit_scale(logits, labels) == pytest.approx(temperature, rel=0.1)
 
 
-def test_no_other_temperature_explains_the_labels_better():
-    """The fitted one has the least cross entropy of a grid, and less than no temperature."""
+def test_no_other_scale_explains_the_labels_better():
+    """The fitted one has the least cross entropy of a grid, and less than none."""
     logits, labels = draw(3.0, texts=500)
     targets = one_hot(labels, logits.shape[1])
-    found = cross_entropy(softmax(logits / fit_temperature(logits, labels)), targets)
-    assert found <= min(cross_entropy(softmax(logits / t), targets) for t in np.geomspace(0.05, 20, 200)) + 1e-6
+    found = cross_entropy(softmax(logits * fit_scale(logits, labels)), targets)
+    assert found <= min(cross_entropy(softmax(logits * s), targets) for s in np.geomspace(0.05, 20, 200)) + 1e-6
     assert found < cross_entropy(softmax(logits), targets) - 0.01
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(logits=LOGITS, seed=st.integers(0, 99))
-def test_a_temperature_is_positive_bounded_and_changes_no_prediction(logits, seed):
+def test_one_scale_is_positive_bounded_and_changes_no_prediction(logits, seed):
     """For any logits and labels, however few or foolish."""
     labels = np.random.default_rng(seed).integers(0, logits.shape[1], size=len(logits))
-    temperature = fit_temperature(logits, labels)
-    assert 1 / HOTTEST <= temperature <= HOTTEST
-    cooled = logits / np.float32(temperature)
-    best = np.take_along_axis(cooled, logits.argmax(axis=1)[:, None], axis=1)
-    assert (best == cooled.max(axis=1, keepdims=True)).all()
+    scale = fit_scale(logits, labels)
+    assert 1 / HOTTEST <= scale <= HOTTEST
+    scaled = add_up([logits], [scale])
+    best = np.take_along_axis(scaled, logits.argmax(axis=1)[:, None], axis=1)
+    assert (best == scaled.max(axis=1, keepdims=True)).all()
 
 
 def test_labels_that_are_all_right_make_as_certain_as_one_more_text_that_is_anyones_guess():
     """60 right texts of 3 classes are 60 1/3 in 61, not certainty."""
     labels = np.arange(60) % 3
     logits = np.eye(3, dtype=np.float32)[labels]
-    confidence = softmax(logits / fit_temperature(logits, labels)).max(axis=1)
+    confidence = softmax(logits * fit_scale(logits, labels)).max(axis=1)
     np.testing.assert_allclose(confidence, (60 + 1 / 3) / 61, rtol=1e-4)
 
 
-def test_labels_that_are_all_wrong_give_the_hottest_temperature():
+def test_labels_that_are_all_wrong_give_the_least_scale():
     """Nothing to calibrate on: without a limit the probabilities would be 1 / classes."""
     labels = np.arange(60) % 3
     logits = -np.eye(3, dtype=np.float32)[labels]
-    assert fit_temperature(logits, labels) == pytest.approx(HOTTEST, rel=1e-3)
+    assert fit_scale(logits, labels) == pytest.approx(1 / HOTTEST, rel=1e-3)
+
+
+def drawn_from_a_sum(scales, *, texts: int = 20_000):
+    """Scores of several classifiers, and labels drawn from the softmax of their scaled sum."""
+    random = np.random.default_rng(1)
+    scores = list(random.standard_normal((len(scales), texts, 3)).astype(np.float32))
+    shares = scipy.special.softmax(sum(s * score for s, score in zip(scales, scores, strict=True)), axis=1)
+    return scores, (random.random((texts, 1)) > shares.cumsum(axis=1)[:, :-1]).sum(axis=1)
 
 
 def test_the_scales_that_made_the_labels_are_found():
-    """Labels drawn from a scaled sum of two kinds of scores, of which a third kind knows nothing."""
-    random = np.random.default_rng(1)
-    first, second, third = random.standard_normal((3, 1, 20_000, 3)).astype(np.float32)
-    shares = softmax(2.0 * first[0] + 0.5 * second[0]).cumsum(axis=1)
-    labels = (random.random((20_000, 1)) > shares[:, :-1]).sum(axis=1)
-    scales, parts = fit_pool([first, second, third], labels)
+    """Of three classifiers, of which one knows nothing."""
+    scores, labels = drawn_from_a_sum([2.0, 0.5, 0.0])
+    scales, parts = fit_scales(scores, labels)
     assert scales == pytest.approx([2.0, 0.5, 0.0], abs=0.05)
     assert sum(parts) == pytest.approx(1)
     assert min(parts) == parts[2] < 0.1
 
 
-def test_a_pool_of_one_kind_with_one_member_is_a_temperature():
-    """The same number is found in both ways."""
-    logits, labels = draw(2.5, texts=2000)
-    assert fit_pool([logits[None]], labels)[0][0] == pytest.approx(1 / fit_temperature(logits, labels), rel=1e-3)
+def test_scores_of_any_size_are_scaled():
+    """Margins and logits need not be alike: a thousandfold score has a thousandth of the scale, and the same part."""
+    scores, labels = drawn_from_a_sum([2.0, 0.5], texts=2000)
+    (first, second), parts = fit_scales(scores, labels)
+    (hundredfold, same), same_parts = fit_scales([scores[0] * 15, scores[1]], labels)
+    assert (hundredfold * 15, same) == pytest.approx((first, second), rel=0.01)
+    assert same_parts == pytest.approx(parts, abs=0.01)
 
 
-def test_members_are_averaged_by_their_probabilities():
-    """After what other kinds say was added to each of them; that by hand."""
-    members = np.array([[[9e4, 0, 0]], [[0, 0.9, 0]], [[0, 0.9, 0.5]]], dtype=np.float32)
-    other = np.array([[[0, 0, 0.3]]], dtype=np.float32)
-    expected = np.mean([scipy.special.softmax(0.5 * member[0] + 2 * other[0, 0]) for member in members], axis=0)
-    np.testing.assert_allclose(pool([members, other], [0.5, 2.0]), [expected], rtol=1e-6)
+def test_what_misleads_in_company_keeps_a_least_part():
+    """A classifier that is right, and only says so louder than another: no scale is zero or below."""
+    scores, labels = drawn_from_a_sum([1.0], texts=3000)
+    noisy = scores[0] + np.random.default_rng(2).standard_normal(scores[0].shape).astype(np.float32)
+    scales, parts = fit_scales([scores[0], noisy], labels)
+    assert min(scales) > 0
+    assert parts[1] < 0.05
+    assert parts[1] >= LEAST_PART / HOTTEST
+
+
+def test_two_classifiers_together_explain_no_less_than_each():
+    """On the labels they are fitted to."""
+    scores, labels = drawn_from_a_sum([1.0, 0.7], texts=500)
+    targets = one_hot(labels, 3)
+    both = cross_entropy(softmax(add_up(scores, fit_scales(scores, labels)[0])), targets)
+    for score in scores:
+        assert both < cross_entropy(softmax(score * fit_scale(score, labels)), targets)
+
+
+def test_a_text_of_weight_three_counts_as_three_texts():
+    """In the cross entropy and in the scales; weights that are all alike change nothing."""
+    scores, labels = drawn_from_a_sum([1.0, 0.7], texts=300)
+    weights = 1.0 + 2 * (labels == 1)
+    repeated = np.repeat(np.arange(300), weights.astype(int))
+    found, _ = fit_scales(scores, labels, weights)
+    # Only in the number of texts beside the one that is anyone's guess do they differ.
+    assert found == pytest.approx(fit_scales([score[repeated] for score in scores], labels[repeated])[0], rel=0.02)
+    assert found != pytest.approx(fit_scales(scores, labels)[0], rel=0.02)
+    assert fit_scales(scores, labels, np.full(300, 7.0))[0] == pytest.approx(fit_scales(scores, labels)[0])
+    probabilities, targets = softmax(scores[0]), one_hot(labels, 3)
+    assert cross_entropy(probabilities, targets, weights) == pytest.approx(
+        cross_entropy(probabilities[repeated], targets[repeated])
+    )
+
+
+def test_scores_are_added_up_in_double_precision():
+    """By hand; a sum in single precision would be a staircase to whoever looks for its lowest place."""
+    scores = [np.array([[1.0, -2.0]], dtype=np.float32), np.array([[0.25, 4.0]], dtype=np.float32)]
+    total = add_up(scores, [3.0, 0.5 + 1e-12])
+    assert total.dtype == np.float64
+    assert total.tolist() == [[3.125 + 0.25e-12, -4.0 + 4e-12]]

@@ -20,6 +20,7 @@ from encoder_cls.calibration import softmax
 from encoder_cls.classifier import FORMAT, UNSEALED, Classifier, compute_logits, load_classifier, model_folder
 from encoder_cls.config import ModelConfig, TokenizerConfig
 from encoder_cls.errors import ConfigError, EncoderClsError
+from encoder_cls.linear import ALL_NAMES, LinearClassifier, fit_linear
 from encoder_cls.model import EncoderClassifier
 from encoder_cls.storage import sha256
 from encoder_cls.tokenizer import train_tokenizer
@@ -36,7 +37,10 @@ def logits(classifier):
 def contents(classifier):
     """All that a classifier consists of, to compare."""
     weights = {name: tensor.tolist() for name, tensor in classifier.model.state_dict().items()}
-    return weights, classifier.tokenizer.to_str(), classifier.config, classifier.label_names, classifier.temperature
+    linear = classifier.linear and {name: array.tolist() for name, array in vars(classifier.linear).items()}
+    return (
+        weights, linear, classifier.scales, classifier.tokenizer.to_str(), classifier.config, classifier.label_names
+    )  # fmt: skip
 
 
 def new_classifier(label_names, *, seed=0, texts=("some words to know",)) -> Classifier:
@@ -107,17 +111,86 @@ def test_predictions_know_their_best_classes(classifier):
     assert sum(probabilities) == pytest.approx(1)
 
 
-@pytest.mark.parametrize("temperature", [0.25, 1.0, 3.0])
-def test_probabilities_are_those_of_logits_divided_by_the_temperature(tmp_path, temperature):
-    """Saved and loaded, the temperature makes predictions more or less sure, and changes none of them."""
+@pytest.mark.parametrize("scale", [0.25, 1.0, 3.0])
+def test_probabilities_are_those_of_scaled_logits(tmp_path, scale):
+    """Saved and loaded, the scale makes predictions more or less sure, and changes none of them."""
     saved = new_classifier(["a", "b", "c"])
-    saved.temperature = temperature
+    saved.scales = (scale,)
     saved.save(tmp_path)
     loaded = load_classifier(tmp_path)
-    expected = softmax(np.array(logits(loaded), dtype=np.float32) / np.float32(temperature))
+    expected = softmax(np.array(logits(loaded), dtype=np.float32) * np.float32(scale))
     predictions = loaded.predict(TEXTS)
-    assert [list(prediction.probabilities.values()) for prediction in predictions] == expected.tolist()
+    np.testing.assert_allclose([list(it.probabilities.values()) for it in predictions], expected, rtol=1e-6)
     assert [prediction.label for prediction in predictions] == ["abc"[row.argmax()] for row in np.array(logits(loaded))]
+
+
+def with_linear(label_names, **options) -> Classifier:
+    """An encoder that knows nothing, and a linear classifier that knows one word of each class."""
+    classifier = new_classifier(label_names, texts=WORDS[: len(label_names)])
+    texts = classifier.tokenize(WORDS[: len(label_names)] * 3)
+    weights = np.ones(len(label_names), dtype=np.float32)
+    labels = np.arange(len(texts)) % len(label_names)
+    classifier.linear = fit_linear(texts, labels, class_weights=weights, char_ngrams=True)
+    classifier.scales = (0.5, 3.0)
+    return classifier
+
+
+WORDS = ["rain", "soup", "ball"]
+
+
+@pytest.mark.parametrize("num_classes", [2, 3])
+def test_logits_are_the_encoder_s_and_the_linear_classifier_s_by_their_scales(tmp_path, num_classes):
+    """Before and after they were saved; the model's predictions are those of the sum."""
+    saved = with_linear(["weather", "food", "sport"][:num_classes])
+    saved.save(tmp_path)
+    loaded = load_classifier(tmp_path)
+    assert contents(loaded) == contents(saved)
+    texts = loaded.tokenize(TEXTS)
+    expected = 0.5 * np.array(logits(loaded)) + 3 * loaded.linear.margins(texts)
+    np.testing.assert_allclose(loaded.logits(texts, batch_tokens=None), expected, rtol=1e-5)
+    words = WORDS[:num_classes]
+    assert [it.label for it in loaded.predict(words)] == ["weather", "food", "sport"][:num_classes]
+    np.testing.assert_allclose(
+        [list(it.probabilities.values()) for it in loaded.predict(TEXTS)], softmax(expected), rtol=1e-4
+    )
+
+
+@pytest.mark.parametrize(
+    "weights",
+    [
+        {"linear.names": torch.tensor([5, 4], dtype=torch.int32)},
+        {"linear.names": torch.tensor([4, 4], dtype=torch.int32)},
+        {"linear.names": torch.tensor([-1, 4], dtype=torch.int32)},
+        {"linear.names": torch.tensor([4, ALL_NAMES], dtype=torch.int32)},
+        {"linear.names": torch.tensor([4, 5])},
+        {"linear.names": torch.tensor([4], dtype=torch.int32)},
+        {"linear.idf": torch.tensor([1.0, float("nan")])},
+        {"linear.weights": torch.ones(2, 2)},
+        {"linear.weights": torch.tensor([[1.0], [float("inf")]])},
+        {"linear.biases": torch.ones(2)},
+    ],
+    ids=str,
+)
+def test_a_linear_classifier_that_is_none_is_refused(tmp_path, weights):
+    """Names out of order or out of range, other shapes and types, no numbers: refused, also where the hash fits."""
+    classifier = with_linear(["a", "b"])
+    kept = {name: array[:2] if name != "biases" else array for name, array in vars(classifier.linear).items()}
+    classifier.linear = LinearClassifier(**kept)
+    classifier.save(tmp_path)
+    assert load_classifier(tmp_path).linear is not None
+    reseal(tmp_path, weights)
+    with pytest.raises(EncoderClsError, match="damaged"):
+        load_classifier(tmp_path)
+
+
+@pytest.mark.parametrize("features", [-1, 1.0, True, "2", [2], 1 << 40, 0, 3])
+def test_a_number_of_linear_features_that_is_none_is_refused(tmp_path, features):
+    """Also where the hashes fit; what is read stays in proportion to what is there."""
+    with_linear(["a", "b"]).save(tmp_path)
+    rewrite_config(tmp_path, linear_features=features)
+    reseal(tmp_path, config_sha256=sha256((tmp_path / "config.json").read_bytes()))
+    with pytest.raises(EncoderClsError, match=r"damaged|are the most there can be"):
+        load_classifier(tmp_path)
 
 
 def test_no_texts_give_no_predictions(classifier):
@@ -196,11 +269,14 @@ def test_equal_classifiers_are_equal_files(tmp_path):
     assert (tmp_path / "a" / "model.safetensors").read_bytes() == files[1]["model.safetensors"]
 
 
-@pytest.mark.parametrize("temperature", [0.0, -1.5, float("nan"), float("inf"), "warm", None])
-def test_a_temperature_that_is_none_is_refused(tmp_path, temperature):
+SCALES = [[0.0], [-1.5], [1e300], [1e-300], [float("nan")], [float("inf")], ["loud"], [None], [], [1.0, 1.0], 1.0, None]
+
+
+@pytest.mark.parametrize("scales", SCALES, ids=str)
+def test_scales_that_are_none_are_refused(tmp_path, scales):
     """Also where the hash fits: probabilities would not be any."""
     new_classifier(["a", "b"]).save(tmp_path)
-    reseal(tmp_path, temperature=temperature)
+    reseal(tmp_path, scales=scales)
     with pytest.raises(EncoderClsError, match="damaged"):
         load_classifier(tmp_path)
 
@@ -266,7 +342,7 @@ def rewrite_config(folder: Path, **values) -> None:
     ("values", "reason"),
     [
         ({"format": "other"}, "of another program"),
-        ({"format_version": 1}, "format version 1; this program reads 3"),
+        ({"format_version": 1}, "format version 1; this program reads 4"),
         ({"id2label": {"0": "sport", "1": "küche", "2": "weather"}}, "do not belong together"),
         ({"architecture": {}}, "do not belong together"),
     ],

@@ -159,26 +159,32 @@ def test_training_prints_a_summary_to_stdout_and_all_else_to_stderr(cli, trained
     assert cli("predict", "snow and rain").out.startswith("weather ")
 
 
-def test_training_with_teachers_tells_of_each_stage_and_of_the_best_validations(cli, trained_run, monkeypatch):
-    """What is learnt from whom is told before, each stage by its name, and a validation only where it is the best."""
+def test_training_tells_of_each_stage_and_of_the_best_validations(cli, trained_run, monkeypatch):
+    """What is learnt is told before, each stage by its name, and a validation only where it is the best."""
     accuracies = iter([0.25, 0.5, 0.125, 0.75, 0.375])
     real = lessons_module.compute_metrics
     monkeypatch.setattr(
         lessons_module, "compute_metrics", lambda *args: replace(real(*args), accuracy=next(accuracies))
     )
-    chosen = ["distillation.teachers=1", "distillation.linear=true", "distillation.epochs=3", "train.epochs=2"]
-    chosen += ["pretrain.epochs=1", "train.monitor=accuracy"]
+    chosen = ["pretrain.epochs=1", "train.epochs=4", "train.monitor=accuracy"]
     options = [word for value in chosen for word in ("--set", value)]
     outcome = cli("train", "--config", trained_run.path.parent / "tiny.yaml", *options)
     assert outcome.code == 0
-    learnt = "1 epoch of guessing hidden words, 2 epochs, learning from 1 encoder (3 epochs each) and a linear model"
-    assert f"steps: 36 in all; {learnt}\n" in outcome.err
-    told = re.findall(r"^(teacher 1|model|teachers together).*accuracy (\d\.\d{4})", outcome.err, re.MULTILINE)
-    assert [name for name, _ in told] == ["teacher 1", "teacher 1", "teachers together", "model"]
-    assert [accuracy for name, accuracy in told if "together" not in name] == ["0.2500", "0.5000", "0.7500"]
+    assert "parameters, beside it a linear model\n" in outcome.err
+    assert "steps: 30 in all; 1 epoch of guessing hidden words, 4 epochs of learning labels\n" in outcome.err
+    told = re.findall(r"^model .*accuracy (\d\.\d{4}).*linear model's part [01]\.\d{4}$", outcome.err, re.MULTILINE)
+    assert told == ["0.2500", "0.5000", "0.7500"]
     assert re.search(r"^pretraining  epoch   1\.0  step      6: validation loss \d\.\d{4}$", outcome.err, re.MULTILINE)
-    assert re.search(r"^teachers together.*\(the linear model counts \d+%\)$", outcome.err, re.MULTILINE)
     assert re.search(r"best weights from step 30; \d+ MB$", outcome.err, re.MULTILINE)
+
+
+def test_training_without_a_linear_model_says_nothing_of_one(cli, trained_run):
+    """Neither before nor in a validation."""
+    options = ["--set", "model.linear=false", "--set", "train.epochs=1", "--run-dir", "runs/alone"]
+    outcome = cli("train", "--config", trained_run.path.parent / "tiny.yaml", *options)
+    assert outcome.code == 0
+    assert "linear" not in outcome.err
+    assert re.search(r"^model .*accuracy \d\.\d{4}", outcome.err, re.MULTILINE)
 
 
 def test_a_second_training_into_the_same_folder_is_refused(cli, run_copy):
@@ -204,7 +210,7 @@ def test_a_dry_run_prints_the_config_and_writes_nothing(cli, trained_run, tmp_pa
     assert outcome.code == 0
     assert not list(tmp_path.iterdir())
     assert "parameters" in outcome.err
-    assert "steps: 18 in all; 3 epochs\n" in outcome.err
+    assert "steps: 18 in all; 3 epochs of learning labels\n" in outcome.err
     Path("again.yaml").write_text(outcome.out, encoding="utf-8")
     assert load_config(Path("again.yaml")) == load_config(config_file, ["train.epochs=3"])
     assert yaml.safe_load(outcome.out)["train"]["epochs"] == 3

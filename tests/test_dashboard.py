@@ -63,30 +63,31 @@ def test_a_resumed_run_has_neither_gaps_nor_overlaps(tmp_path):
     assert [step for step, _ in scalars(tmp_path, "train/loss")] == [1, 2, 3, 4, 5]
 
 
-def test_of_teachers_only_what_tells_whether_they_learn_is_shown(tmp_path):
+def test_of_an_earlier_stage_only_what_tells_whether_it_learns_is_shown(tmp_path):
     """And of no split what is an axis; `metrics.jsonl` has it all."""
     with open_dashboard(tmp_path) as dashboard:
-        dashboard.log(1, "teacher-1/validation", {"loss": 1.0, "accuracy": 0.5, "epoch": 1.0, "f1/a": 0.1})
+        dashboard.log(1, "pretraining/validation", {"loss": 1.0, "accuracy": 0.5, "epoch": 1.0, "f1/a": 0.1})
         dashboard.log(2, "validation", {"loss": 1.0, "accuracy": 0.5, "epoch": 1.0, "f1/a": 0.1})
-    shown = {"validation_earlier/teacher-1_loss", "validation_earlier/teacher-1_accuracy"}
+    shown = {"validation_earlier/pretraining_loss", "validation_earlier/pretraining_accuracy"}
     shown |= {"validation/loss", "validation/accuracy", "validation_f1/a"}
     tags = EventAccumulator(str(tmp_path / "tensorboard")).Reload().Tags()
     assert set(tags["scalars"]) == shown
     assert all(row["f1/a"] == 0.1 and row["epoch"] == 1.0 for row in read_metrics(tmp_path / "metrics.jsonl"))
 
 
-def test_rows_of_teachers_before_the_checkpoint_stay(tmp_path):
-    """A run resumed in its last stage keeps what its teachers logged, and forgets of each split what came later."""
+def test_rows_of_an_earlier_stage_before_the_checkpoint_stay(tmp_path):
+    """A run resumed in its last stage keeps what the one before logged, and forgets of each split what came later."""
+    splits = ["pretraining/train", "pretraining/validation", "pretraining/train", "train"]
     with open_dashboard(tmp_path) as dashboard:
-        for step, split in ((1, "teacher-1/train"), (2, "teacher-1/validation"), (3, "teacher-2/train"), (4, "train")):
+        for step, split in enumerate(splits, start=1):
             dashboard.log(step, split, {"loss": float(step)})
         dashboard.log(4, "validation", {"loss": 4.0})
-        dashboard.log(5, "teacher-2/train", {"loss": 5.0})
+        dashboard.log(5, "pretraining/train", {"loss": 5.0})
     with open_dashboard(tmp_path, {"train": 4, "validation": 3}):
         pass
     rows = [(row["step"], row["split"]) for row in read_metrics(tmp_path / "metrics.jsonl")]
-    assert rows == [(1, "teacher-1/train"), (2, "teacher-1/validation"), (3, "teacher-2/train"), (4, "train")]
-    assert scalars(tmp_path, "train_earlier/teacher-2_loss") == [(3, 3.0)]
+    assert rows == list(enumerate(splits, start=1))
+    assert scalars(tmp_path, "train_earlier/pretraining_loss") == [(1, 1.0), (3, 3.0)]
 
 
 DRAWN = {"confusion_matrix": [[3, 1], [0, 2]], "calibration": {"confidence": [0.9], "accuracy": [0.8], "texts": [6]}}

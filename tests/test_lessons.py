@@ -1,4 +1,4 @@
-"""Lessons: what is learnt in a step is a function of the step, and what it says of each class."""
+"""Lessons: what is learnt in a step, what it says of each class, and how a validation judges what has been learnt."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ import numpy as np
 import pytest
 import torch
 
+from encoder_cls import lessons as lessons_module
 from encoder_cls.batching import pad
+from encoder_cls.calibration import Logits, add_up, fit_scales, one_hot, softmax
 from encoder_cls.config import Config
-from encoder_cls.lessons import UNKNOWN, LabelLessons, TeacherLessons, WordLessons
+from encoder_cls.lessons import LabelLessons, WordLessons
+from encoder_cls.metrics import compute_metrics
 from encoder_cls.preparation import Preparation, prepare
 from encoder_cls.tokenizer import CLS_ID, MASK_ID, UNK_ID
 
@@ -16,18 +19,23 @@ CPU = torch.device("cpu")
 CLASSES = ["a", "b", "c"]
 
 
-class Witnesses:
-    """Teachers that say how many tokens each sequence has, and remember what they were asked."""
+def often_right(preparation: Preparation, *, seed: int) -> Logits:
+    """Scores of the validation texts."""
+    labels = preparation.dataset.validation.labels
+    noise = np.random.default_rng(seed).standard_normal((len(labels), 3))
+    return (noise + one_hot(labels, 3)).astype(np.float32)
 
-    def __init__(self) -> None:
-        self.asked: list[torch.Tensor] = []
 
-    def probabilities(self, batch, texts, places, lengths, random) -> torch.Tensor:
-        ids = batch.input_ids[batch.attention_mask].numpy()
-        assert ((texts.input_ids(places) == ids) | (ids == UNK_ID)).all()
-        assert (lengths == batch.attention_mask.sum(dim=1).numpy()).all()
-        self.asked.append(batch.input_ids)
-        return torch.from_numpy(lengths)[:, None] * torch.tensor([0.5, 0.3, 0.2])
+class Beside:
+    """A linear classifier that is often right, and remembers what it was asked."""
+
+    def __init__(self, preparation: Preparation) -> None:
+        self.given = often_right(preparation, seed=0)
+        self.asked: list[object] = []
+
+    def margins(self, texts) -> Logits:
+        self.asked.append(texts)
+        return self.given
 
 
 def prepared(folder, pretrain: dict[str, object] | None = None, **train_values: object) -> Preparation:
@@ -39,25 +47,13 @@ def prepared(folder, pretrain: dict[str, object] | None = None, **train_values: 
         "data": {"train": str(folder / "train.csv"), "validation": str(folder / "train.csv")},
         "model": {"d_model": 8, "num_layers": 1, "num_heads": 1, "d_ff": 8},
         "pretrain": pretrain or {"epochs": 0},
-        "distillation": {"teachers": 1, "linear": False},
         "train": {"epochs": 2, "batch_size": 4, "accumulation_steps": 2, **train_values},
     }
     return prepare(Config.model_validate(values))
 
 
-def label_lessons(preparation: Preparation) -> LabelLessons:
-    return LabelLessons(preparation, preparation.stages[0], class_weights=torch.ones(3), device=CPU)
-
-
-def teacher_lessons(preparation: Preparation, teachers: Witnesses) -> TeacherLessons:
-    return TeacherLessons(
-        preparation,
-        preparation.stages[-1],
-        teachers,
-        class_weights=torch.ones(3),
-        device=CPU,
-        precision=torch.float32,
-    )
+def label_lessons(preparation: Preparation, linear: Beside | None = None) -> LabelLessons:
+    return LabelLessons(preparation, preparation.stages[-1], linear, device=CPU)
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.3])
@@ -85,47 +81,102 @@ def test_the_part_of_the_words_that_is_asked_for_is_dropped_and_their_letters_st
     assert torch.equal(lessons[0].batch.spelling.words, first.spelling.words)
 
 
-def test_teachers_are_asked_about_the_very_variants_that_are_learnt(tmp_path):
-    """The targets are what they said, unsmoothed; a tenth of the words they all know by their letters alone."""
-    teachers = Witnesses()
-    lessons_of_all = teacher_lessons(prepared(tmp_path, label_smoothing=0.3, word_dropout=0.9), teachers)
-    torch.manual_seed(0)
-    lessons = [lesson for step in range(8) for lesson in lessons_of_all.at(step)]
-    assert len(lessons) == len(teachers.asked) == 16
-    hidden, words = 0, 0
-    for lesson, asked in zip(lessons, teachers.asked, strict=True):
-        is_hidden = lesson.batch.input_ids == UNK_ID
-        assert torch.equal(lesson.batch.input_ids, asked)
-        assert not is_hidden[:, 0].any()
-        hidden, words = hidden + int(is_hidden.sum()), words + int((asked > CLS_ID).sum())
-        lengths = lesson.batch.attention_mask.sum(dim=1)
-        torch.testing.assert_close(lesson.targets, lengths[:, None] * torch.tensor([0.5, 0.3, 0.2]))
-    assert hidden / words == pytest.approx(UNKNOWN, abs=0.05)
-
-
-def test_variants_are_a_function_of_the_step_and_new_in_each(tmp_path):
+def test_what_is_dropped_is_a_function_of_the_step_and_new_in_each(tmp_path):
     """Asked for again, a step gives the same, whatever was asked before; the next epoch's is another."""
     preparation = prepared(tmp_path)
     stage = preparation.stages[-1]
+    lessons = label_lessons(preparation)
 
     def ids(step: int) -> list[list[int]]:
         torch.manual_seed(step)  # as training does
-        lessons = teacher_lessons(preparation, Witnesses()).at(step)
-        return [row.tolist() for lesson in lessons for row in lesson.batch.input_ids]
+        return [row.tolist() for lesson in lessons.at(step) for row in lesson.batch.input_ids]
 
-    assert ids(3) == ids(3)
+    third = ids(3)
     assert len({str(ids(step)) for step in range(stage.total_steps)}) == stage.total_steps
-    # All texts are equally long, so equal random numbers would show in equal lengths.
-    lengths = {str([np.count_nonzero(row) for row in ids(step)]) for step in range(stage.total_steps)}
-    assert len(lengths) > stage.total_steps / 2
+    assert ids(3) == third
+    # All texts are equally long, so equal random numbers would show in equal places.
+    places = {str(np.equal(ids(step), UNK_ID).tolist()) for step in range(stage.total_steps)}
+    assert len(places) == stage.total_steps
 
 
-def test_the_batches_of_a_step_differ_in_their_variants(tmp_path):
-    """One stream of random numbers runs through all batches of a step."""
-    teachers = Witnesses()
-    teacher_lessons(prepared(tmp_path), teachers).at(0)
-    shapes = [(ids != 0).sum(dim=1).tolist() for ids in teachers.asked]
-    assert shapes[0] != shapes[1]
+def test_classes_count_by_their_weights(tmp_path):
+    """In the loss, and in what it is divided by."""
+    preparation = prepared(tmp_path, class_weights={"a": 3.0, "c": 0.5})
+    model = preparation.new_model(preparation.stages[0]).eval()
+    lesson = label_lessons(preparation).at(0)[0]
+    labels = preparation.dataset.train.labels[preparation.stages[0].batches(0)[0]]
+    weights = np.array([3.0, 1.0, 0.5])[labels]
+    assert len(set(labels)) > 1
+    assert lesson.weight.item() == pytest.approx(weights.sum())
+    surprises = -model(*lesson.batch).log_softmax(dim=1).detach().numpy()[np.arange(len(labels)), labels]
+    assert lesson.loss(model).item() == pytest.approx((weights * surprises).sum(), rel=1e-5)
+
+
+@pytest.mark.parametrize("monitor", ["accuracy", "macro_f1", "loss"])
+@pytest.mark.parametrize("with_linear", [False, True])
+def test_a_validation_judges_the_sum_of_all_scores(tmp_path, monkeypatch, with_linear, monitor):
+    """Under the scales that explain the validation labels best; what is monitored ranks it, then the loss does."""
+    preparation = prepared(tmp_path, monitor=monitor)
+    model = preparation.new_model(preparation.stages[0])
+    labels = preparation.dataset.validation.labels
+    logits = often_right(preparation, seed=1)
+    monkeypatch.setattr(lessons_module, "compute_logits", lambda *_arguments, **_options: logits)
+    linear = Beside(preparation) if with_linear else None
+    scores = [logits, linear.given] if linear else [logits]
+    verdict = label_lessons(preparation, linear).validate(model, lambda: None)
+    scales, parts = fit_scales(scores, labels)
+    assert verdict.scales == scales
+    metrics = compute_metrics(add_up(scores, verdict.scales).astype(np.float32), labels, CLASSES)
+    assert verdict.metrics == metrics
+    beside = {}
+    if linear:
+        beside = {"linear_accuracy": (linear.given.argmax(axis=1) == labels).mean(), "linear_part": parts[1]}
+        assert len({metrics.accuracy, beside["linear_accuracy"], (logits.argmax(axis=1) == labels).mean()}) == 3
+    assert verdict.scores == metrics.scalars() | beside
+    assert verdict.rank == (-metrics.loss if monitor == "loss" else metrics.scalars()[monitor], -metrics.loss)
+
+
+def test_classes_count_by_their_weights_in_a_validation_too(tmp_path, monkeypatch):
+    """In the scales, which would else undo what the weights have taught, and in the loss, as in training."""
+    preparation = prepared(tmp_path, class_weights={"a": 30.0}, monitor="loss")
+    labels = preparation.dataset.validation.labels
+    logits = often_right(preparation, seed=1)
+    monkeypatch.setattr(lessons_module, "compute_logits", lambda *_arguments, **_options: logits)
+    linear = Beside(preparation)
+    scores, weights = [logits, linear.given], np.array([30.0, 1.0, 1.0])[labels]
+    verdict = label_lessons(preparation, linear).validate(preparation.new_model(preparation.stages[0]), lambda: None)
+    assert verdict.scales == pytest.approx(fit_scales(scores, labels, weights)[0])
+    assert verdict.scales != pytest.approx(fit_scales(scores, labels)[0], rel=0.01)
+    surprises = -np.log(softmax(add_up(scores, verdict.scales))[np.arange(len(labels)), labels])
+    assert verdict.scores["loss"] == pytest.approx((weights * surprises).sum() / weights.sum())
+    assert verdict.rank == (-verdict.scores["loss"],) * 2
+
+
+def test_a_validation_leaves_the_model_as_it_was(tmp_path):
+    """In training mode; whoever waits is asked after each batch, and the linear classifier once for all validations."""
+    preparation = prepared(tmp_path, batch_tokens=24)
+    model = preparation.new_model(preparation.stages[0]).train()
+    linear = Beside(preparation)
+    lessons = label_lessons(preparation, linear)
+    calls = []
+    first = lessons.validate(model, lambda: calls.append(1))
+    torch.rand(3)
+    assert lessons.validate(model, lambda: None) == first
+    assert len(calls) == 8  # thirty texts of six tokens, four in a batch
+    assert model.training
+    assert len(linear.asked) == 1
+    assert linear.asked[0] is preparation.validation_texts
+
+
+@pytest.mark.parametrize("with_linear", [False, True])
+def test_numbers_that_are_not_finite_are_no_verdict(tmp_path, with_linear):
+    """However good the linear classifier is."""
+    preparation = prepared(tmp_path)
+    model = preparation.new_model(preparation.stages[0])
+    with torch.no_grad():
+        model.head.linear.bias[1] = torch.inf
+    lessons = label_lessons(preparation, Beside(preparation) if with_linear else None)
+    assert lessons.validate(model, lambda: None) is None
 
 
 def word_lessons(preparation: Preparation) -> WordLessons:
@@ -135,7 +186,7 @@ def word_lessons(preparation: Preparation) -> WordLessons:
 def test_hidden_words_are_to_be_found_among_those_of_the_batch(tmp_path):
     """A third of the words, never [CLS], is `[MASK]` without letters; the answers are what stood there."""
     preparation = prepared(tmp_path, {"epochs": 2, "masked_fraction": 0.3})
-    assert [stage.name for stage in preparation.stages] == ["pretraining", "teacher 1", "model"]
+    assert [stage.name for stage in preparation.stages] == ["pretraining", "model"]
     torch.manual_seed(0)
     hidden = words = 0
     for step in range(8):

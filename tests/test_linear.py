@@ -7,8 +7,6 @@ import functools
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from numpy.typing import NDArray
 from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
 from sklearn.svm import LinearSVC
@@ -16,7 +14,7 @@ from tokenizers import Tokenizer
 
 from encoder_cls import linear
 from encoder_cls.config import TokenizerConfig
-from encoder_cls.linear import TRUST, LinearClassifier
+from encoder_cls.linear import ALL_NAMES, TRUST, WORD_NAMES, LinearClassifier, bytes_at_most, feature_bytes, fit_linear
 from encoder_cls.tokenizer import TokenizedTexts, tokenize, train_tokenizer
 
 MAX_SEQ_LEN = 12
@@ -48,8 +46,9 @@ def read(tokenizer: Tokenizer, texts) -> TokenizedTexts:
     return tokenize(tokenizer, texts, max_seq_len=MAX_SEQ_LEN)
 
 
-def margins(classifier: LinearClassifier, texts: TokenizedTexts) -> NDArray[np.float32]:
-    return classifier.margins(texts, np.arange(len(texts.words)), texts.lengths)
+def fit(texts: TokenizedTexts, labels, *, num_classes: int, char_ngrams: bool, weights=None) -> LinearClassifier:
+    weights = np.ones(num_classes, dtype=np.float32) if weights is None else np.array(weights, dtype=np.float32)
+    return fit_linear(texts, labels, class_weights=weights, char_ngrams=char_ngrams)
 
 
 @functools.cache
@@ -57,7 +56,7 @@ def trained(num_classes: int, char_ngrams: bool) -> tuple[Tokenizer, LinearClass
     """A classifier of the corpus. Not to be changed."""
     texts, labels = corpus(num_classes)
     tokenizer = tokenizer_of(texts)
-    return tokenizer, LinearClassifier(read(tokenizer, texts), labels, num_classes=num_classes, char_ngrams=char_ngrams)
+    return tokenizer, fit(read(tokenizer, texts), labels, num_classes=num_classes, char_ngrams=char_ngrams)
 
 
 # ---------------------------------------------------------------- a reference
@@ -113,10 +112,10 @@ def test_margins_are_those_of_a_plain_nb_svm(monkeypatch, num_classes, char_ngra
     texts, labels = corpus(num_classes)
     tokenizer = tokenizer_of(texts, max_vocab_size)
     options = {"num_classes": num_classes, "char_ngrams": char_ngrams}
-    classifier = LinearClassifier(read(tokenizer, texts), labels, **options)
+    classifier = fit(read(tokenizer, texts), labels, **options)
     reference = Reference(tokenizer.get_vocab(), texts, labels, **options)
     asked = (*texts, *UNSEEN)
-    found, expected = margins(classifier, read(tokenizer, asked)), reference.margins(asked)
+    found, expected = classifier.margins(read(tokenizer, asked)), reference.margins(asked)
     np.testing.assert_allclose(found, expected, atol=1e-4)
     assert (found.argmax(axis=1) == expected.argmax(axis=1))[np.ptp(expected, axis=1) > 0.01].all()
     assert np.ptp(expected) > 1
@@ -130,18 +129,18 @@ def test_it_learns_words(char_ngrams):
     """Texts of words that only one class has."""
     texts, labels = ("rain wind", "ball goal", "snow rain", "goal team", "wind snow", "team ball"), np.arange(6) % 2
     tokenizer = tokenizer_of(texts)
-    classifier = LinearClassifier(read(tokenizer, texts), labels, num_classes=2, char_ngrams=char_ngrams)
+    classifier = fit(read(tokenizer, texts), labels, num_classes=2, char_ngrams=char_ngrams)
     asked = ["snow wind", "the goal", "team goal rain", "rain ball snow"]
-    assert margins(classifier, read(tokenizer, asked)).argmax(axis=1).tolist() == [0, 1, 1, 0]
+    assert classifier.margins(read(tokenizer, asked)).argmax(axis=1).tolist() == [0, 1, 1, 0]
 
 
 def test_it_learns_the_order_of_neighbours():
     """The same words in another order, as in "not good, bad" and "not bad, good"."""
     texts = ("it is not good but bad", "it is not bad but good") * 3
     tokenizer = tokenizer_of(texts)
-    classifier = LinearClassifier(read(tokenizer, texts), np.arange(6) % 2, num_classes=2, char_ngrams=False)
+    classifier = fit(read(tokenizer, texts), np.arange(6) % 2, num_classes=2, char_ngrams=False)
     asked = ["is not good", "is not bad", "not good", "not bad"]
-    assert margins(classifier, read(tokenizer, asked)).argmax(axis=1).tolist() == [0, 1, 0, 1]
+    assert classifier.margins(read(tokenizer, asked)).argmax(axis=1).tolist() == [0, 1, 0, 1]
 
 
 TOPICS = {
@@ -157,14 +156,13 @@ def test_letters_help_with_words_misspelt():
     texts, labels = tuple(text for text, _ in rows), np.array([label for _, label in rows])
     tokenizer = tokenizer_of(texts)
     words, letters = (
-        LinearClassifier(read(tokenizer, texts), labels, num_classes=3, char_ngrams=char_ngrams)
-        for char_ngrams in (False, True)
+        fit(read(tokenizer, texts), labels, num_classes=3, char_ngrams=char_ngrams) for char_ngrams in (False, True)
     )
     misspelt = [word[:place] + word[place + 1 :] for words in TOPICS.values() for word in words for place in (1, 4)]
     asked = read(tokenizer, misspelt)
     assert asked.unknown.sum() == len(misspelt)
-    assert (margins(letters, asked).argmax(axis=1) == np.arange(len(misspelt)) // 8).mean() > 0.9
-    assert np.ptp(margins(words, asked), axis=0).max() == 0
+    assert (letters.margins(asked).argmax(axis=1) == np.arange(len(misspelt)) // 8).mean() > 0.9
+    assert np.ptp(words.margins(asked), axis=0).max() == 0
 
 
 # ---------------------------------------------------------------- margins
@@ -174,7 +172,7 @@ def test_two_classes_have_opposite_margins():
     """One machine tells them apart, and its margin is that of the second class."""
     tokenizer, classifier = trained(2, True)
     texts, labels = corpus(2)
-    found = margins(classifier, read(tokenizer, texts))
+    found = classifier.margins(read(tokenizer, texts))
     assert found.shape == (len(texts), 2)
     assert found[:, 0].tolist() == (-found[:, 1]).tolist()
     assert (found.argmax(axis=1) == labels).mean() > 0.9
@@ -185,7 +183,7 @@ def test_many_classes_have_a_column_each(num_classes):
     """In the order of their numbers, each against the rest."""
     tokenizer, classifier = trained(num_classes, True)
     texts, labels = corpus(num_classes)
-    found = margins(classifier, read(tokenizer, texts))
+    found = classifier.margins(read(tokenizer, texts))
     assert found.shape == (len(texts), num_classes)
     assert found.dtype == np.float32
     assert (found.argmax(axis=1) == labels).mean() > 0.9
@@ -196,37 +194,20 @@ def test_many_classes_have_a_column_each(num_classes):
 def test_what_training_never_showed_says_nothing(num_classes, char_ngrams):
     """Words, pairs and letters not seen, and texts without any: finite margins, those of the empty text."""
     tokenizer, classifier = trained(num_classes, char_ngrams)
-    found = margins(classifier, read(tokenizer, ["", "日本 🙂", "日", "\0"]))
+    found = classifier.margins(read(tokenizer, ["", "日本 🙂", "日", "\0"]))
     assert np.isfinite(found).all()
     assert (found == found[0]).all()
     known = corpus(num_classes)[0][0]
-    with_more = margins(classifier, read(tokenizer, [known, f"{known} 🙂🙂", f"{known} 日本"]))
+    with_more = classifier.margins(read(tokenizer, [known, f"{known} 🙂🙂", f"{known} 日本"]))
     np.testing.assert_allclose(with_more, with_more[[0, 0, 0]], atol=1e-6)
-
-
-@settings(max_examples=40, deadline=None, derandomize=True)
-@given(data=st.data(), char_ngrams=st.booleans())
-def test_a_sequence_of_any_words_has_the_margins_of_the_same_text(data, char_ngrams):
-    """Parts and splices, as training varies texts, are read as if somebody had written them."""
-    tokenizer, classifier = trained(3, char_ngrams)
-    source = [text for text in (*corpus(3)[0][:12], "zzzz ba yyyy") if text]
-    texts = read(tokenizer, source)
-    words = [place for place in range(len(texts.words)) if place not in texts.offsets]
-    pieces = data.draw(st.lists(st.lists(st.sampled_from(words), max_size=8), min_size=1, max_size=5))
-    cls = [int(data.draw(st.sampled_from(list(texts.offsets[:-1])))) for _ in pieces]
-    written = " ".join(source).split()
-    spoken = [" ".join(written[words.index(place)] for place in piece) for piece in pieces]
-    places = np.concatenate([[first, *piece] for first, piece in zip(cls, pieces, strict=True)])
-    found = classifier.margins(texts, places, np.array([1 + len(piece) for piece in pieces]))
-    np.testing.assert_allclose(found, margins(classifier, read(tokenizer, spoken)), atol=1e-5)
 
 
 def test_a_text_s_margins_do_not_depend_on_its_company():
     """Alone, or with others before and after it: no pair crosses from one text into the next."""
     tokenizer, classifier = trained(3, True)
     asked = [*corpus(3)[0][:20], *UNSEEN]
-    together = margins(classifier, read(tokenizer, asked))
-    alone = np.concatenate([margins(classifier, read(tokenizer, [text])) for text in asked])
+    together = classifier.margins(read(tokenizer, asked))
+    alone = np.concatenate([classifier.margins(read(tokenizer, [text])) for text in asked])
     np.testing.assert_allclose(together, alone, atol=1e-5)
 
 
@@ -234,6 +215,71 @@ def test_training_twice_gives_the_same_margins():
     """Bit by bit."""
     texts, labels = corpus(3)
     tokenizer, classifier = trained(3, True)
-    again = LinearClassifier(read(tokenizer, texts), labels, num_classes=3, char_ngrams=True)
+    again = fit(read(tokenizer, texts), labels, num_classes=3, char_ngrams=True)
     asked = read(tokenizer, (*texts, *UNSEEN))
-    assert margins(again, asked).tolist() == margins(classifier, asked).tolist()
+    assert again.margins(asked).tolist() == classifier.margins(asked).tolist()
+
+
+def test_the_weight_of_a_class_moves_its_margin():
+    """Words that tell nothing: the heavier class is preferred, of two classes and of more."""
+    texts = ("same words",) * 12
+    tokenizer = tokenizer_of(texts)
+    for num_classes in (2, 3):
+        labels = np.arange(12) % num_classes
+        for heavy in range(num_classes):
+            weights = np.where(np.arange(num_classes) == heavy, 9.0, 1.0)
+            classifier = fit(
+                read(tokenizer, texts), labels, num_classes=num_classes, char_ngrams=False, weights=weights
+            )
+            assert classifier.margins(read(tokenizer, texts[:1])).argmax() == heavy
+
+
+# ---------------------------------------------------------------- features
+
+
+@pytest.mark.parametrize("char_ngrams", [False, True])
+def test_features_are_named_in_order(char_ngrams):
+    """Those of words come first, those of characters only where they were asked for, and no name is there twice."""
+    _, classifier = trained(3, char_ngrams)
+    names = classifier.names
+    assert names.dtype == np.int32
+    assert (np.diff(names) > 0).all()
+    assert names[0] >= 0
+    assert names[-1] < ALL_NAMES
+    assert (names >= WORD_NAMES).any() == char_ngrams
+    assert {len(classifier.idf), len(classifier.weights)} == {len(names)}
+
+
+@pytest.mark.parametrize("num_classes", [2, 3])
+def test_of_too_many_features_the_most_frequent_are_kept(monkeypatch, num_classes):
+    """As many as fit, and none of those left out occurs in more texts than one that is kept."""
+    texts, labels = corpus(num_classes)
+    tokenizer, whole = trained(num_classes, True)
+    monkeypatch.setattr(linear, "MOST_BYTES", 50 * feature_bytes(num_classes) + 3)
+    small = fit(read(tokenizer, texts), labels, num_classes=num_classes, char_ngrams=True)
+    assert len(small.names) == 50 < len(whole.names)
+    kept = np.isin(whole.names, small.names)
+    assert kept.sum() == 50
+    assert whole.idf[kept].max() <= whole.idf[~kept].min()  # the more texts have it, the lower
+    assert sum(array.nbytes for array in (small.names, small.idf, small.weights)) == 50 * feature_bytes(num_classes)
+    assert (small.margins(read(tokenizer, texts)).argmax(axis=1) == labels).mean() > 0.6
+
+
+@pytest.mark.parametrize("char_ngrams", [False, True])
+@pytest.mark.parametrize("num_classes", [2, 3])
+def test_the_weights_take_no_more_than_was_foretold(monkeypatch, num_classes, char_ngrams):
+    """Nor ten times less; and never more than the limit."""
+    texts, labels = corpus(num_classes)
+    tokenized = read(tokenizer_of(texts), texts)
+    options = {"num_classes": num_classes, "char_ngrams": char_ngrams}
+    classifier = fit(tokenized, labels, **options)
+    found = sum(array.nbytes for array in (classifier.names, classifier.idf, classifier.weights))
+    assert found <= bytes_at_most(tokenized, **options) < 10 * found
+    monkeypatch.setattr(linear, "MOST_BYTES", 1000)
+    assert bytes_at_most(tokenized, **options) == 1000
+
+
+def test_no_texts_have_no_margins():
+    """An empty list has a row for none."""
+    tokenizer, classifier = trained(3, True)
+    assert classifier.margins(read(tokenizer, ())).shape == (0, 3)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from encoder_cls import preparation as preparation_module
 from encoder_cls.config import Config
 from encoder_cls.preparation import Preparation, prepare
 
@@ -12,7 +13,14 @@ MODEL = {"d_model": 8, "num_layers": 1, "num_heads": 1, "d_ff": 8, "char_ngram_b
 
 
 def prepared(
-    folder, *, max_seq_len: int = 64, teachers: int = 0, linear: bool = False, seed: int = 0, **train_values: object
+    folder,
+    *,
+    max_seq_len: int = 64,
+    pretraining_epochs: int = 0,
+    linear: bool = False,
+    seed: int = 0,
+    unlabelled: str | None = None,
+    **train_values: object,
 ) -> Preparation:
     """Ten training texts of one to ten words, and two for validation with a word that training lacks."""
     rows = [f"{' '.join(['word', 'and'] * 5)[: 9 * n].strip()},{'ab'[n % 2]}" for n in range(1, 11)]
@@ -23,10 +31,13 @@ def prepared(
             {
                 "name": "test",
                 "seed": seed,
-                "data": {"train": str(folder / "train.csv"), "validation": str(folder / "validation.csv")},
-                "model": MODEL | {"max_seq_len": max_seq_len},
-                "pretrain": {"epochs": 0},
-                "distillation": {"teachers": teachers, "linear": linear, "epochs": 2},
+                "data": {
+                    "train": str(folder / "train.csv"),
+                    "validation": str(folder / "validation.csv"),
+                    "unlabelled": unlabelled,
+                },
+                "model": MODEL | {"max_seq_len": max_seq_len, "linear": linear},
+                "pretrain": {"epochs": pretraining_epochs},
                 "train": {"epochs": 3, "batch_size": 2, **train_values},
             }
         )
@@ -71,29 +82,48 @@ def test_the_first_weights_depend_on_the_seed_alone(tmp_path):
     assert all(torch.equal(one[name], other[name]) for name in one)
 
 
-def test_teachers_come_first_and_the_model_last(tmp_path):
-    """Teachers have seeds, weights and epochs of their own; the model has the config's, and no dropout."""
-    preparation = prepared(tmp_path, teachers=2, seed=5)
-    *teachers, model = preparation.stages
-    assert [stage.name for stage in preparation.stages] == ["teacher 1", "teacher 2", "model"]
-    assert [stage.learns_from for stage in preparation.stages] == ["labels", "labels", "teachers"]
-    assert [stage.total_steps for stage in preparation.stages] == [10, 10, 15]
-    assert preparation.total_steps == 35
+def test_pretraining_comes_first_and_the_model_starts_from_it(tmp_path):
+    """Pretraining has a seed, weights and epochs of its own; the model has the config's seed."""
+    preparation = prepared(tmp_path, pretraining_epochs=2, seed=5)
+    pretraining, model = preparation.stages
+    assert [stage.name for stage in preparation.stages] == ["pretraining", "model"]
+    assert [stage.learns_from for stage in preparation.stages] == ["words", "labels"]
+    assert [stage.starts_from for stage in preparation.stages] == [None, "pretraining"]
+    assert [stage.total_steps for stage in preparation.stages] == [10, 15]
+    assert preparation.total_steps == 25
     assert model.seed == 5
-    other = prepared(tmp_path, teachers=2, seed=6)
-    assert len({stage.seed for stage in [*preparation.stages, *other.stages]}) == 6
+    seeds = {stage.seed for seed in (4, 6) for stage in prepared(tmp_path, pretraining_epochs=2, seed=seed).stages}
+    assert len(seeds | {pretraining.seed, model.seed}) == 6
     first_weights = [preparation.new_model(stage).head.linear.weight for stage in preparation.stages]
-    assert len({tuple(weight.flatten().tolist()) for weight in first_weights}) == 3
-    rates = [preparation.new_model(stage).head.dropout.p for stage in (*teachers, model)]
-    assert rates == [0.1, 0.1, 0]
+    assert not torch.equal(*first_weights)
+    first_batches = [stage.batches(0)[0].tolist() for stage in preparation.stages]
+    assert first_batches[0] != first_batches[1]
 
 
-@pytest.mark.parametrize(("teachers", "linear"), [(0, False), (0, True), (1, False)])
-def test_a_model_learns_from_labels_only_where_there_is_no_teacher(tmp_path, teachers, linear):
-    """The linear model is a teacher, too, but needs no stage of its own."""
-    stages = prepared(tmp_path, teachers=teachers, linear=linear).stages
-    assert len(stages) == teachers + 1
-    assert stages[-1].learns_from == ("teachers" if linear or teachers > 0 else "labels")
+@pytest.mark.parametrize("linear", [False, True])
+def test_without_pretraining_the_model_is_all_there_is(tmp_path, linear):
+    """It learns from labels, from random weights; a linear classifier needs no stage of its own."""
+    (stage,) = prepared(tmp_path, linear=linear, seed=5).stages
+    assert (stage.name, stage.seed, stage.learns_from, stage.starts_from) == ("model", 5, "labels", None)
+
+
+def test_all_texts_are_for_pretraining_and_those_with_labels_for_the_model(tmp_path, monkeypatch):
+    """The recipe, too, is told how much there is of either."""
+    real, amounts = preparation_module.decide, []
+
+    def recorded(config, **given):
+        amounts.append((given["texts"], given["labelled"]))
+        return real(config, **given)
+
+    monkeypatch.setattr(preparation_module, "decide", recorded)
+    more = tmp_path / "more.txt"
+    more.write_text("word and more\n" * 4)
+    preparation = prepared(tmp_path, pretraining_epochs=2, unlabelled=str(more), accumulation_steps=2)
+    pretraining, model = preparation.stages
+    assert (len(pretraining.texts), len(model.texts), len(preparation.train_texts)) == (14, 10, 10)
+    assert (pretraining.steps_per_epoch, model.steps_per_epoch) == (4, 3)
+    labelled = sum(len(text.split()) + 1 for text in preparation.dataset.train.texts)
+    assert amounts == [((labelled + 4 * 4, 4), (labelled, 3))]
 
 
 def test_each_batch_of_an_epoch_is_in_one_step(tmp_path):

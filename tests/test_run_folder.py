@@ -61,7 +61,7 @@ def test_a_folder_in_which_nothing_was_done_is_left_as_it_was(tmp_path, was_ther
 def test_what_a_killed_process_left_half_written_goes(tmp_path):
     """In every folder of the run that is trained on."""
     run = RunFolder(tmp_path / "run")
-    places = (run.path, run.model, run.checkpoints, run.eval, run.stage("teacher 1"), run.stage("teacher 2"))
+    places = (run.path, run.model, run.checkpoints, run.eval, run.stage("pretraining"))
     with run.opened(load_config(), resume=False):
         pass
     for place in places:

@@ -13,18 +13,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from matplotlib.figure import Figure
 
-from encoder_cls import columns
+from encoder_cls import columns, dashboard, report, showcase
 from encoder_cls import lessons as lessons_module
-from encoder_cls import linear as linear_module
+from encoder_cls import recipe as recipe_module
 from encoder_cls import train as train_module
-from encoder_cls.calibration import fit_temperature
+from encoder_cls.calibration import Logits, fit_scales
 from encoder_cls.checkpoint import load_newest
-from encoder_cls.classifier import compute_logits, load_classifier
+from encoder_cls.classifier import Classifier, compute_logits, load_classifier
 from encoder_cls.config import Config
 from encoder_cls.errors import ConfigError, DivergedError, EncoderClsError, StoppedError
 from encoder_cls.events import Event, Finished, StageStarted, Started, Stepped, Validated
-from encoder_cls.preparation import prepare
+from encoder_cls.lessons import Verdict, WordLessons
+from encoder_cls.linear import WORD_NAMES, fit_linear
+from encoder_cls.metrics import compute_metrics
+from encoder_cls.preparation import Preparation, prepare
 from encoder_cls.run_folder import RunFolder
 from encoder_cls.storage import sha256
 from encoder_cls.train import train
@@ -43,6 +47,18 @@ def _asked_in_steps_alone(monkeypatch):
     monkeypatch.setattr(train_module, "SECONDS_BETWEEN_LOOKS", 600)
 
 
+@pytest.fixture(autouse=True)
+def _blank_pictures(monkeypatch):
+    """Drawing takes most of the time of a tiny run; how it is done is tested elsewhere."""
+    names = {
+        dashboard: ["reliability"],
+        report: ["reliability", "precision_recall", "thresholds", "accuracy_by_length"],
+        showcase: ["attention", "positions"],
+    }
+    for module, name in ((module, name) for module, some in names.items() for name in some):
+        monkeypatch.setattr(module, name, lambda *_: Figure(figsize=(1, 1)))
+
+
 def write_data(folder: Path, *, texts: int) -> Path:
     """Texts whose class is the colour they name, of different lengths."""
     random = np.random.default_rng(0)
@@ -57,26 +73,20 @@ def write_data(folder: Path, *, texts: int) -> Path:
     return path
 
 
-NO_PRETRAINING = {"epochs": 0}
-LABELS_ALONE = {"teachers": 0, "linear": False}
-DISTILLED = {"teachers": 2, "linear": True, "epochs": 2}
-
-
 def make_config(
     folder: Path,
     *,
     texts: int = 60,
-    pretrain: dict[str, object] = NO_PRETRAINING,
-    distillation: dict[str, object] = LABELS_ALONE,
+    linear: bool = False,
+    pretrain: dict[str, object] | None = None,
     **train_values: object,
 ) -> Config:
     return Config.model_validate(
         {
             "name": "test",
             "data": {"train": str(write_data(folder, texts=texts)), "validation_fraction": 0.2},
-            "model": SHAPE,
-            "pretrain": pretrain,
-            "distillation": distillation,
+            "model": SHAPE | {"linear": linear},
+            "pretrain": pretrain or {"epochs": 0},
             "train": {"epochs": 3, "batch_size": 8, "learning_rate": 0.01, "log_every": 2, "patience": None}
             | train_values,
         }
@@ -113,7 +123,7 @@ def metric_rows(folder: Path) -> list[dict[str, object]]:
 
 def test_it_learns_and_reports(tmp_path):
     """A task that a word decides is learnt; the events and the folder tell the same story."""
-    config = make_config(tmp_path, texts=300, epochs=6)
+    config = make_config(tmp_path, texts=300, epochs=6, monitor="accuracy")
     events = run_all(config, tmp_path / "run")
     assert isinstance(events[0], Started)
     assert isinstance(events[-1], Finished)
@@ -132,41 +142,38 @@ def test_it_learns_and_reports(tmp_path):
     assert RunFolder(folder).load_config() == config
 
 
-def test_a_model_learns_from_teachers(tmp_path):
-    """Teachers come first, each its own classifier; the model learns from them, and only the model is kept."""
-    config = make_config(tmp_path, texts=300, distillation=DISTILLED | {"epochs": 4}, epochs=6)
+def test_pretraining_comes_before_the_labels(tmp_path):
+    """It is a stage of its own with validations of its own, and nothing but the model is kept."""
+    config = make_config(tmp_path, texts=300, linear=True, pretrain={"epochs": 4}, epochs=6)
     run = RunFolder(tmp_path / "run")
     stages, scores = [], []
     for event in train(prepare(config), run, device=CPU):
         if isinstance(event, StageStarted):
-            stages.append((event.stage.name, event.step))
-            if event.teachers:
-                assert sorted(path.name for path in run.stages.iterdir()) == ["teacher-1", "teacher-2"]
-                assert load_classifier(run.stage("teacher 2")).predict(["w3 blue w1"])[0].label == "blue"
-                assert event.teachers.validation_accuracy == 1
+            stages.append((event.stage.name, event.step, event.total_steps))
         if isinstance(event, Validated):
             scores.append((event.stage.name, event.epoch))
-    assert stages == [("teacher 1", 0), ("teacher 2", 4 * 30), ("model", 8 * 30)]
-    epochs = {"teacher 1": 4, "teacher 2": 4, "model": 6}
+    assert stages == [("pretraining", 0, 10 * 30), ("model", 4 * 30, 10 * 30)]
+    epochs = {"pretraining": 4, "model": 6}
     assert scores == [(name, epoch) for name, many in epochs.items() for epoch in range(1, many + 1)]
     assert event.report.metrics.accuracy == 1
     assert not run.stages.exists()
     assert load_classifier(run.path).predict(["w3 blue w1"])[0].label == "blue"
     rows = metric_rows(run.path)
     assert list(dict.fromkeys(row["split"] for row in rows)) == [
-        "data", "teacher-1/train", "teacher-1/validation", "teacher-2/train", "teacher-2/validation", "train",
-        "validation", "best_validation"
+        "data", "pretraining/train", "pretraining/validation", "train", "validation", "best_validation"
     ]  # fmt: skip
-    assert [row["step"] for row in rows if row["split"] == "validation"] == [30 * n for n in range(9, 15)]
+    assert [row["step"] for row in rows if row["split"] == "validation"] == [30 * n for n in range(5, 11)]
+    losses = [row["loss"] for row in rows if row["split"] == "pretraining/validation"]
+    assert losses[-1] < losses[0]
 
 
 @pytest.mark.parametrize("epochs", [3, 10, 27])
 def test_pictures_are_of_validations_all_along_the_way(tmp_path, epochs):
     """Ten at most, evenly spaced, the last among them; they say what the numbers say."""
-    config = make_config(tmp_path, texts=60, distillation=DISTILLED | {"teachers": 1}, epochs=epochs)
+    config = make_config(tmp_path, texts=60, linear=True, pretrain={"epochs": 2}, epochs=epochs)
     run_all(config, tmp_path / "run")
     rows = [row for row in metric_rows(tmp_path / "run") if row["split"].endswith("validation")]
-    assert not any("confusion_matrix" in row for row in rows if row["split"] == "teacher-1/validation")
+    assert not any("confusion_matrix" in row for row in rows if row["split"] == "pretraining/validation")
     drawn = [row for row in rows if row["split"] == "validation" and "confusion_matrix" in row]
     assert len(drawn) == min(epochs, 10)
     gaps = np.diff([0, *(row["epoch"] for row in drawn)])
@@ -177,48 +184,122 @@ def test_pictures_are_of_validations_all_along_the_way(tmp_path, epochs):
         assert sum(row["calibration"]["texts"]) == np.sum(row["confusion_matrix"])
 
 
-@pytest.mark.parametrize(
-    ("distillation", "names"),
-    [({"teachers": 0, "linear": True}, ["model"]), ({"teachers": 1, "linear": False}, ["teacher 1", "model"])],
-    ids=["linear alone", "encoder alone"],
-)
-def test_one_teacher_is_enough(tmp_path, distillation, names):
-    """A linear model alone, or an encoder alone, teaches the model all that there is to learn."""
-    events = run_all(make_config(tmp_path, texts=300, distillation=distillation, epochs=6), tmp_path / "run")
-    started = [event for event in events if isinstance(event, StageStarted)]
-    assert [event.stage.name for event in started] == names
-    assert started[-1].teachers.linear_part == distillation["linear"]
-    assert events[-1].report.metrics.accuracy == 1
+def parts_of(preparation: Preparation, classifier: Classifier) -> list[Logits]:
+    """The scores of the validation texts, of each part of a classifier."""
+    texts = preparation.validation_texts
+    encoder = compute_logits(classifier.model, texts, batch_tokens=8192)
+    return [encoder, classifier.linear.margins(texts)] if classifier.linear else [encoder]
 
 
-def test_probabilities_are_calibrated_on_the_validation_texts(tmp_path):
-    """The best weights are kept with the temperature under which they explain the validation labels best."""
-    preparation = prepare(make_config(tmp_path))
+@pytest.mark.parametrize("linear", [False, True])
+def test_probabilities_are_calibrated_on_the_validation_texts(tmp_path, linear):
+    """The best weights are kept with the scales under which all parts together explain the validation labels best."""
+    preparation = prepare(make_config(tmp_path, linear=linear))
     list(train(preparation, RunFolder(tmp_path / "run"), device=CPU))
     classifier = load_classifier(tmp_path / "run")
-    logits = compute_logits(classifier.model, preparation.validation_texts, batch_tokens=8192)
-    assert classifier.temperature == fit_temperature(logits, preparation.dataset.validation.labels) != 1
+    labels = preparation.dataset.validation.labels
+    assert classifier.scales == fit_scales(parts_of(preparation, classifier), labels)[0]
+    assert len(classifier.scales) == 1 + linear
+    assert 1 not in classifier.scales
 
 
-def test_class_weights_count_in_what_is_learnt_from_teachers(tmp_path):
-    """Where a teacher that knows of no weights is in doubt, the model prefers the heavier class."""
-    texts = [line.partition(",")[0].split()[0] for line in write_data(tmp_path, texts=60).read_text().splitlines()[1:]]
-    rows = [f"{text},{COLOURS[i % 3]}" for i, text in enumerate(texts)]  # words that tell nothing
+def test_scales_are_those_of_the_best_weights(tmp_path, monkeypatch):
+    """Not those of the last ones, where the best were found earlier."""
+    losses = iter([2.0, 1.0, 3.0])
+    real = lessons_module.compute_metrics
+    monkeypatch.setattr(lessons_module, "compute_metrics", lambda *args: replace(real(*args), loss=next(losses)))
+    preparation = prepare(make_config(tmp_path, linear=True, monitor="loss"))
+    events = list(train(preparation, RunFolder(tmp_path / "run"), device=CPU))
+    classifier = load_classifier(tmp_path / "run")
+    labels = preparation.dataset.validation.labels
+    _, best, last = [event.verdict.scales for event in events if isinstance(event, Validated)]
+    assert classifier.scales == best == fit_scales(parts_of(preparation, classifier), labels)[0] != last
+
+
+@pytest.mark.parametrize("spelling", [True, False], ids=["with spelling", "without spelling"])
+def test_the_linear_classifier_is_that_of_the_labelled_texts(tmp_path, monkeypatch, spelling):
+    """Of no others, with the weights of the classes, and looking at what the recipe says."""
+    (tmp_path / "more.txt").write_text("w1 red violet\n" * 20)
+    monkeypatch.setattr(recipe_module, "MUCH_SPELLING", 10**6 if spelling else 10)
+    config = make_config(tmp_path, linear=True, epochs=1, class_weights={"red": 3.0, "blue": 0.5})
+    data = config.data.model_copy(update={"unlabelled": str(tmp_path / "more.txt")})
+    preparation = prepare(config.model_copy(update={"data": data}))
+    list(train(preparation, RunFolder(tmp_path / "run"), device=CPU))
+    found = load_classifier(tmp_path / "run").linear
+    train_split = preparation.dataset.train
+    expected, unweighted = (
+        fit_linear(
+            preparation.train_texts,
+            train_split.labels,
+            class_weights=np.array([weights.get(name, 1) for name in preparation.dataset.label_names], np.float32),
+            char_ngrams=spelling,
+        )
+        for weights in ({"red": 3.0, "blue": 0.5}, {})
+    )
+    texts = preparation.validation_texts
+    assert np.array_equal(found.margins(texts), expected.margins(texts))
+    assert np.array_equal(found.names, expected.names)
+    assert (found.names >= WORD_NAMES).any() == spelling
+    assert not np.array_equal(found.margins(texts), unweighted.margins(texts))
+
+
+def test_a_validation_is_of_the_encoder_and_the_linear_classifier_together(tmp_path):
+    """Where the encoder has learnt nothing yet, the sum of both still is right, and the row says why."""
+    preparation = prepare(make_config(tmp_path, linear=True, learning_rate=1e-9, epochs=1, monitor="loss"))
+    events = list(train(preparation, RunFolder(tmp_path / "run"), device=CPU))
+    classifier = load_classifier(tmp_path / "run")
+    dataset, texts = preparation.dataset, preparation.validation_texts
+    labels, scores = dataset.validation.labels, parts_of(preparation, classifier)
+    encoder, linear = ((score.argmax(axis=1) == labels).mean() for score in scores)
+    assert encoder < 0.7 < linear
+    metrics = compute_metrics(classifier.logits(texts, batch_tokens=8192), labels, dataset.label_names)
+    (row,) = (row for row in metric_rows(tmp_path / "run") if row["split"] == "validation")
+    assert {name: row[name] for name in metrics.scalars()} == metrics.scalars()
+    assert metrics.accuracy > 0.7
+    assert row["linear_accuracy"] == linear
+    assert row["linear_part"] == fit_scales(scores, labels)[1][1] > 0.5
+    assert events[-1].report.metrics == metrics
+
+
+@pytest.mark.parametrize(
+    ("linear", "most_text"), [(False, 10**6), (True, 10)], ids=["none is wanted", "there is too much text for it"]
+)
+def test_without_a_linear_classifier_the_encoder_is_all_there_is(tmp_path, monkeypatch, linear, most_text):
+    """None is fitted, and no row tells of one."""
+    monkeypatch.setattr(recipe_module, "MOST_LINEAR_TEXT", most_text)
+    monkeypatch.setattr(train_module, "fit_linear", None)
+    run_all(make_config(tmp_path, linear=linear), tmp_path / "run")
+    classifier = load_classifier(tmp_path / "run")
+    assert classifier.linear is None
+    assert len(classifier.scales) == 1
+    rows = metric_rows(tmp_path / "run")
+    assert not [key for row in rows for key in row if key.startswith("linear")]
+
+
+@pytest.mark.parametrize("linear", [False, True])
+def test_a_heavier_class_is_preferred_in_doubt(tmp_path, linear):
+    """By the encoder and by the linear classifier: where words tell nothing, all texts are of that class, or none."""
+    texts = [f"w{i // 3 % 20}" for i in range(180)]  # each word is as often in each class
+    rows = [f"{text},{COLOURS[i % 3]}" for i, text in enumerate(texts)]
     (tmp_path / "train.csv").write_text("\n".join(["text,label", *rows]) + "\n")
     shares = []
-    for name, weights in (("even", {}), ("red", {"red": 9.0})):
+    for weight in (0.1, 10.0):
         # One validation, at the end: which weights are best is chance here.
-        values = {"distillation": {"teachers": 0, "linear": True}, "class_weights": weights, "validate_every": 1000}
-        run_all(make_config(tmp_path, **values), tmp_path / name)
-        predictions = load_classifier(tmp_path / name).predict(texts)
-        shares.append(np.mean([prediction.label == "red" for prediction in predictions]))
-    assert shares[0] < 0.7
-    assert shares[1] > 0.9, shares
+        config = make_config(tmp_path, linear=linear, class_weights={"red": weight}, validate_every=1000)
+        run_all(config, tmp_path / str(weight))
+        classifier = load_classifier(tmp_path / str(weight))
+        shares.append(np.mean([prediction.label == "red" for prediction in classifier.predict(texts)]))
+        if classifier.linear:
+            answers = classifier.linear.margins(classifier.tokenize(texts)).argmax(axis=1)
+            shares.append(np.mean(answers == classifier.label_names.index("red")))
+    lighter, heavier = shares[: 1 + linear], shares[1 + linear :]
+    assert max(lighter) < 0.1, shares
+    assert min(heavier) > 0.9, shares
 
 
 def result(folder: Path) -> tuple[str, list[dict[str, object]]]:
     """All that a run ends with and that must not depend on where it was interrupted."""
-    assert not (folder / "teachers").exists()
+    assert not RunFolder(folder).stages.exists()
     return weights_hash(folder), metric_rows(folder)
 
 
@@ -237,8 +318,7 @@ def straight(tmp_path_factory):
     return run
 
 
-LABELLED, TAUGHT = {"distillation": LABELS_ALONE}, {"distillation": DISTILLED}
-PRETRAINED = {"pretrain": {"epochs": 2}, "distillation": DISTILLED | {"teachers": 1}}
+LABELLED, WITH_LINEAR, PRETRAINED = {}, {"linear": True}, {"linear": True, "pretrain": {"epochs": 2}}
 
 
 @pytest.mark.parametrize(
@@ -249,18 +329,17 @@ PRETRAINED = {"pretrain": {"epochs": 2}, "distillation": DISTILLED | {"teachers"
         pytest.param(LABELLED, [7], (0, 5, 4), id="between validations"),
         pytest.param(LABELLED, [5, 2, 3], (0, 7, 6), id="now and then"),
         pytest.param(LABELLED, [3, 1, 1, 1, 1], (0, 5, 4), id="many times"),
-        pytest.param(TAUGHT, [2], (0, 2, 0), id="in a teacher's validation"),
-        pytest.param(TAUGHT, [9], (1, 6, 6), id="before the second teacher"),
-        pytest.param(TAUGHT, [11], (1, 8, 6), id="in the second teacher's validation"),
-        pytest.param(TAUGHT, [18], (2, 12, 12), id="while teachers are assembled"),
-        pytest.param(TAUGHT, [20], (2, 12, 12), id="before the model's first step"),
-        pytest.param(TAUGHT, [24], (2, 15, 14), id="between the model's validations"),
-        pytest.param(TAUGHT, [33], (2, 21, 20), id="in the last validation"),
-        pytest.param(TAUGHT, [34], (2, 21, 21), id="in the report"),
-        pytest.param(TAUGHT, [5, 6, 10, 3, 7], (2, 17, 16), id="in every stage"),
+        pytest.param(WITH_LINEAR, [1], (0, 1, 0), id="after a step beside a linear classifier"),
+        pytest.param(WITH_LINEAR, [13], (0, 9, 8), id="in the last validation beside a linear classifier"),
+        pytest.param(WITH_LINEAR, [14], (0, 9, 9), id="in the report on both"),
         pytest.param(PRETRAINED, [1], (0, 1, 0), id="in pretraining"),
         pytest.param(PRETRAINED, [2], (0, 2, 0), id="in a validation of pretraining"),
         pytest.param(PRETRAINED, [9], (1, 6, 6), id="after pretraining"),
+        pytest.param(PRETRAINED, [11], (1, 8, 6), id="in the model's validation"),
+        pytest.param(PRETRAINED, [16], (1, 11, 10), id="between the model's validations"),
+        pytest.param(PRETRAINED, [22], (1, 15, 14), id="in the last validation"),
+        pytest.param(PRETRAINED, [23], (1, 15, 15), id="in the report"),
+        pytest.param(PRETRAINED, [5, 6, 2, 3], (1, 11, 10), id="in every stage"),
     ],
 )
 def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path, straight, values, stops, stopped_in):
@@ -283,17 +362,15 @@ def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path, straight, values, s
         pytest.param(LABELLED, ("model", Stepped, 1), id="before any checkpoint"),
         pytest.param(LABELLED, ("model", Validated, 6), id="after a validation"),
         pytest.param(LABELLED, ("model", Stepped, 11), id="after a step"),
-        pytest.param(TAUGHT, ("teacher 1", Stepped, 5), id="in a teacher"),
-        pytest.param(TAUGHT, ("teacher 1", Validated, 12), id="after a teacher's last validation"),
-        pytest.param(TAUGHT, ("teacher 2", StageStarted, 12), id="at a teacher's start"),
-        pytest.param(TAUGHT, ("teacher 2", Stepped, 13), id="after a teacher's first step"),
-        pytest.param(TAUGHT, ("teacher 2", Validated, 24), id="before teachers are assembled"),
-        pytest.param(TAUGHT, ("model", StageStarted, 24), id="at the model's start"),
-        pytest.param(TAUGHT, ("model", Stepped, 33), id="in the model"),
-        pytest.param(TAUGHT, ("model", Validated, 42), id="before the report"),
+        pytest.param(WITH_LINEAR, ("model", StageStarted, 0), id="after the linear classifier was fitted"),
+        pytest.param(WITH_LINEAR, ("model", Stepped, 11), id="after a step beside a linear classifier"),
+        pytest.param(WITH_LINEAR, ("model", Validated, 18), id="before the report on both"),
         pytest.param(PRETRAINED, ("pretraining", Stepped, 5), id="in pretraining"),
         pytest.param(PRETRAINED, ("pretraining", Validated, 12), id="after the last validation of pretraining"),
-        pytest.param(PRETRAINED, ("teacher 1", StageStarted, 12), id="after pretraining"),
+        pytest.param(PRETRAINED, ("model", StageStarted, 12), id="after pretraining"),
+        pytest.param(PRETRAINED, ("model", Stepped, 13), id="after the model's first step"),
+        pytest.param(PRETRAINED, ("model", Validated, 24), id="after the model's validation"),
+        pytest.param(PRETRAINED, ("model", Validated, 30), id="before the report"),
     ],
 )
 def test_a_run_that_vanished_resumes_from_its_last_checkpoint(tmp_path, straight, values, last):
@@ -334,7 +411,7 @@ def test_watching_changes_nothing(tmp_path):
 
 def test_where_the_data_is_kept_changes_nothing(tmp_path, monkeypatch):
     """Texts, places and tokens from memory, and all of them from files: the same weights, numbers and report."""
-    config = make_config(tmp_path, distillation=DISTILLED)
+    config = make_config(tmp_path, **PRETRAINED)
     run_all(config, tmp_path / "memory")
     monkeypatch.setattr(columns, "MOST_PENDING", 0)
     run_all(config, tmp_path / "files")
@@ -394,28 +471,34 @@ def test_patience_ends_the_run(tmp_path, monkeypatch):
     metrics = iter([0.5, 0.7, 0.6, 0.6, 0.9])
     real = lessons_module.compute_metrics
     monkeypatch.setattr(lessons_module, "compute_metrics", lambda *args: replace(real(*args), accuracy=next(metrics)))
-    events = run_all(make_config(tmp_path, epochs=9, patience=2), tmp_path / "run")
+    events = run_all(make_config(tmp_path, epochs=9, patience=2, monitor="accuracy"), tmp_path / "run")
     validations = [event for event in events if isinstance(event, Validated)]
     assert [event.is_best for event in validations] == [True, True, False, False]
     assert events[-1].best_step == validations[1].step
 
 
-def test_only_those_who_learn_from_labels_can_run_out_of_patience(tmp_path, monkeypatch):
-    """A teacher stops after `patience` worse validations; the model, whose texts are new each time, goes on."""
-    accuracies = {"teacher 1": [0.5, 0.7, 0.6, 0.6], "model": [0.5, 0.4, 0.4, 0.4, 0.6]}
-    metrics = iter(accuracies["teacher 1"] + accuracies["model"])
+def script_pretraining(monkeypatch, losses: list[float]) -> None:
+    """Let the validations of pretraining find out these losses."""
+    verdicts = iter([Verdict({"loss": loss}, (-loss, -loss)) for loss in losses])
+    monkeypatch.setattr(WordLessons, "validate", lambda *_: next(verdicts))
+
+
+def test_only_what_learns_from_labels_can_run_out_of_patience(tmp_path, monkeypatch):
+    """The model stops after `patience` worse validations; pretraining, whose words are new each time, goes on."""
+    losses, accuracies = [0.5, 0.6, 0.7, 0.6, 0.4], [0.5, 0.7, 0.6, 0.6]
+    metrics = iter(accuracies)
     real = lessons_module.compute_metrics
     monkeypatch.setattr(lessons_module, "compute_metrics", lambda *args: replace(real(*args), accuracy=next(metrics)))
-    distillation = {"teachers": 1, "linear": False, "epochs": 9}
-    config = make_config(tmp_path, distillation=distillation, epochs=5, patience=2, monitor="accuracy")
+    script_pretraining(monkeypatch, losses)
+    config = make_config(tmp_path, pretrain={"epochs": 5}, epochs=9, patience=2, monitor="accuracy")
     events = run_all(config, tmp_path / "run")
     validations = [event for event in events if isinstance(event, Validated)]
-    for name, expected in accuracies.items():
-        assert [event.verdict.metrics.accuracy for event in validations if event.stage.name == name] == expected
-    assert [event.is_best for event in validations[4:]] == [True, False, False, False, True]
-    assert events[-1].best_step == validations[-1].step
-    teacher, model = (event for event in events if isinstance(event, StageStarted))
-    assert teacher.total_steps > model.total_steps == validations[-1].step
+    assert [event.stage.name for event in validations] == ["pretraining"] * 5 + ["model"] * 4
+    assert [event.verdict.scores["loss"] for event in validations[:5]] == losses
+    assert [event.verdict.metrics.accuracy for event in validations[5:]] == accuracies
+    assert [event.is_best for event in validations[:5]] == [True, False, False, False, True]
+    assert [event.is_best for event in validations[5:]] == [True, True, False, False]
+    assert events[-1].best_step == validations[6].step
 
 
 @pytest.mark.parametrize(
@@ -436,68 +519,49 @@ def test_the_chosen_metric_decides_what_is_best(tmp_path, monkeypatch, monitor, 
     assert events[-1].best_step == steps[best]
 
 
-def test_a_model_that_is_taught_is_best_where_it_is_nearest_to_its_teachers(tmp_path, monkeypatch):
-    """By default, whatever the labels say; a teacher itself goes by accuracy."""
-    divergences = iter([0.4, 0.1, 0.3])
-    monkeypatch.setattr(lessons_module.Teachers, "divergence", lambda *_: next(divergences))
-    accuracies = iter([0.5, 0.7, 0.6, 0.1, 0.2, 0.9])
-    real = lessons_module.compute_metrics
-    monkeypatch.setattr(
-        lessons_module, "compute_metrics", lambda *args: replace(real(*args), accuracy=next(accuracies))
-    )
-    distillation = {"teachers": 1, "linear": False, "epochs": 3}
-    events = run_all(make_config(tmp_path, distillation=distillation, epochs=3), tmp_path / "run")
-    validations = [event for event in events if isinstance(event, Validated)]
-    assert [event.is_best for event in validations] == [True, True, False, True, True, False]
-    assert events[-1].best_step == validations[4].step
-    rows = metric_rows(tmp_path / "run")
-    assert [row["divergence"] for row in rows if "divergence" in row] == [0.4, 0.1, 0.3]
-
-
-def test_the_teachers_are_asked_in_a_last_validation_that_a_signal_cut_short(tmp_path, monkeypatch):
-    """Every step is done, and still the model's nearness to its teachers has to be known."""
-    config = make_config(tmp_path, distillation=DISTILLED)
+def test_the_linear_classifier_is_there_in_a_last_validation_that_a_signal_cut_short(tmp_path, monkeypatch):
+    """Every step is done, and still what both say together has to be known; for the report alone it is not fitted."""
+    config = make_config(tmp_path, linear=True, validate_every=1000)
     run_all(config, tmp_path / "straight")
-    last = metric_rows(tmp_path / "straight")[-1]["step"]
-    asked = [None]
-    real = train_module._Training._validate
-
-    def interrupted(training, lessons):
-        if training.state.step == last:
-            asked[0] = signal.SIGTERM
-        return real(training, lessons)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(train_module._Training, "_validate", interrupted)
-        with pytest.raises(StoppedError):
-            run_all(config, tmp_path / "stopped", stop_signal=lambda: asked[0])
+    fitted = []
+    real = train_module.fit_linear
+    monkeypatch.setattr(train_module, "fit_linear", lambda *args, **options: fitted.append(1) or real(*args, **options))
+    for answers, fits in ((18, 1), (0, 2), (1, 3)):
+        with pytest.raises(StoppedError, match="step 18"):
+            run_all(config, tmp_path / "stopped", resume=True, stop_signal=stop_after(answers))
+        assert len(fitted) == fits
     run_all(config, tmp_path / "stopped", resume=True)
-    assert weights_hash(tmp_path / "stopped") == weights_hash(tmp_path / "straight")
+    assert len(fitted) == 3
+    assert result(tmp_path / "stopped") == result(tmp_path / "straight")
 
 
-def test_each_stage_starts_from_the_one_it_builds_on(tmp_path):
-    """A teacher's first weights are those best in pretraining; the model's are those of the first teacher."""
+def test_the_model_starts_from_what_was_best_in_pretraining(tmp_path, monkeypatch):
+    """Which may not be its last weights; in pretraining there is no linear classifier yet."""
+    script_pretraining(monkeypatch, [0.5, 0.4, 0.6])
     run = RunFolder(tmp_path / "run")
-    compared = []
-    for event in train(prepare(make_config(tmp_path, **PRETRAINED)), run, device=CPU):
-        if isinstance(event, StageStarted) and event.stage.learns_from != "words":
-            first = load_newest(run.checkpoints)[0].model
-            former = load_classifier(run.stage(event.stage.starts_from)).model.state_dict()
-            assert all(torch.equal(first[name], former[name]) for name in first)
-            compared.append((event.stage.starts_from, event.stage.name))
-    assert compared == [("pretraining", "teacher 1"), ("teacher 1", "model")]
+    best = []
+    for event in train(prepare(make_config(tmp_path, linear=True, pretrain={"epochs": 3})), run, device=CPU):
+        if isinstance(event, Validated) and event.is_best:
+            best.append(load_classifier(run.stage("pretraining")))
+        if isinstance(event, StageStarted) and event.stage.name == "model":
+            break
+    assert event.stage.starts_from == "pretraining"
+    first = load_newest(run.checkpoints)[0].model
+    for classifier, is_first in zip(best, (False, True), strict=True):
+        assert classifier.linear is None
+        assert all(torch.equal(first[name], it) for name, it in classifier.model.state_dict().items()) == is_first
 
 
 def test_unlabelled_texts_are_learnt_from(tmp_path):
-    """Their words are known, all but teachers pass over them, who see labels alone; others are refused."""
+    """Their words are known, pretraining passes over them, the model sees labels alone; others are refused."""
     more = tmp_path / "more.txt"
     more.write_text("".join(f"w{i} violet {COLOURS[i % 3]}\n" for i in range(24)))
-    config = make_config(tmp_path, pretrain={"epochs": 1}, distillation=DISTILLED | {"teachers": 1})
+    config = make_config(tmp_path, linear=True, pretrain={"epochs": 1})
     config = config.model_copy(update={"data": config.data.model_copy(update={"unlabelled": str(more)})})
     preparation = prepare(config)
     assert preparation.tokenizer.token_to_id("violet")
     steps = {stage.name: stage.steps_per_epoch for stage in preparation.stages}
-    assert steps == {"pretraining": 9, "teacher 1": 6, "model": 9}
+    assert steps == {"pretraining": 9, "model": 6}
     assert (preparation.where(47).rpartition("/")[2], preparation.where(48)) == ("train.csv:60", f"{more}:1")
     run_all(config, tmp_path / "straight")
     with pytest.raises(StoppedError):
@@ -524,6 +588,8 @@ def test_pretraining_keeps_to_a_limit_of_time(tmp_path, monkeypatch):
     events = run_all(config, tmp_path / "run", resume=True)
     validated = [event.step for event in events if isinstance(event, Validated) and event.stage.name == "pretraining"]
     assert validated[-1] == 30
+    started = [(event.stage.name, event.step, event.total_steps) for event in events if isinstance(event, StageStarted)]
+    assert started == [("pretraining", 24, 30 + 18), ("model", 30, 30 + 18)]
     assert events[-1].report.metrics.num_examples == 12
 
 
@@ -542,29 +608,41 @@ def test_what_the_disk_cannot_hold_is_not_begun(tmp_path, monkeypatch):
     run_all(config, tmp_path / "other", resume=True)
 
 
-@pytest.mark.parametrize("work", ["linear teacher", "linear reference"])
-def test_a_signal_is_heard_while_something_long_is_waited_for(tmp_path, monkeypatch, work):
+@pytest.mark.parametrize(
+    ("work", "steps", "stopped_in"),
+    [
+        ("fit_linear", None, (0, 0)),
+        ("fit_linear", 11, (0, 10)),
+        ("linear_reference", None, (0, 18)),
+    ],
+    ids=["linear classifier", "linear classifier again", "linear reference"],
+)
+def test_a_signal_is_heard_while_something_long_is_waited_for(tmp_path, monkeypatch, work, steps, stopped_in):
     """Fitting a linear model takes as long as it takes: it is left behind, and the run resumes exactly."""
-    config = make_config(tmp_path, distillation=DISTILLED)
+    config = make_config(tmp_path, **WITH_LINEAR)
     run_all(config, tmp_path / "straight")
+    if steps:
+        with pytest.raises(StoppedError):
+            run_all(config, tmp_path / "stopped", stop_signal=stop_after(steps))
     release = threading.Event()
     asked = [None]
     with monkeypatch.context() as patch:
         patch.setattr(train_module, "SECONDS_BETWEEN_LOOKS", 0.01)
-        target = (linear_module, "LinearClassifier") if work == "linear teacher" else (train_module, "linear_reference")
 
         def never(*_arguments, **_options):
             asked[0] = signal.SIGTERM
             release.wait(60)
 
-        patch.setattr(*target, never)
+        patch.setattr(train_module, work, never)
         began = time.monotonic()
         with pytest.raises(StoppedError):
-            run_all(config, tmp_path / "stopped", stop_signal=lambda: asked[0])
+            run_all(config, tmp_path / "stopped", resume=True, stop_signal=lambda: asked[0])
         assert time.monotonic() - began < 30
         release.set()
+    state = load_newest(tmp_path / "stopped" / "checkpoints")[0].state
+    assert (state.stage, state.step) == stopped_in
     run_all(config, tmp_path / "stopped", resume=True)
-    assert weights_hash(tmp_path / "stopped") == weights_hash(tmp_path / "straight")
+    assert result(tmp_path / "stopped") == result(tmp_path / "straight")
 
 
 def test_divergence_stops_before_the_update(tmp_path, monkeypatch):

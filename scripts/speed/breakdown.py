@@ -19,7 +19,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from encoder_cls.hardware import resolve_precision
 from encoder_cls.model import EncoderClassifier
-from speed.contestants import LABELS_ALONE, NOT_PRETRAINED, Ours, prepared
+from speed.contestants import LABELS_ALONE, Ours, prepared
 from speed.plan import Plan
 from speed.sizes import PLAIN, Size
 from speed.texts import Kind
@@ -30,8 +30,6 @@ OUTSIDE = {"batching", "logging, bookkeeping"}  # of the model
 VARIANTS = {
     "plain encoder": (*LABELS_ALONE, *PLAIN),
     "default tables": LABELS_ALONE,
-    # Teachers learn for one pass only: what they know does not change how long it takes to ask them.
-    "default, taught": (*NOT_PRETRAINED, "distillation.teachers=3", "distillation.epochs=1"),
 }
 
 # The first that is in an operation's name; `Optimizer.step` is what an operation runs within.
@@ -51,9 +49,8 @@ OTHER, NOT_TORCH = "other operations", "Python, NumPy, between operations"
 
 NOTES = """\
 Share of a step's time in percent, with precision `auto` ({precision} here). {sections} are told apart by hooks on the
-model and the optimizers; `outside` is {outside}, that is all that is neither model nor optimizer. "Taught" steps are
-those of the last stage of a default run: batching is then making variants of texts and asking three teachers and a
-linear model."""
+model and the optimizers; `outside` is {outside}, that is all that is neither model nor optimizer. Steps are those on
+labels; a linear model is fitted before the first of them, and has no part in any."""
 OPERATIONS_NOTE = """\
 By operation, from `torch.profiler`, whose own work slows small operations down: shares are rough. Operations inside
 an optimizer count as the optimizer's."""
@@ -72,7 +69,6 @@ def measure(plan: Plan, size: Size, kind: Kind) -> dict[str, Any]:
         with TemporaryDirectory() as folder:
             ours = Ours(prepared(corpus, [*size.overrides(kind.max_seq_len), *overrides], Path(folder)), Path(folder))
             try:
-                ours.skip_teachers()
                 ours()
                 found[name] = {"sections": sections(ours, passes=PASSES), "operations": operations(ours)}
             finally:
@@ -112,7 +108,7 @@ class _Clock:
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Be told of the model's and the optimizers' turns; teachers, which do not learn, are not the model."""
+        """Be told of the model's and the optimizers' turns."""
         hooks = [
             register_module_forward_pre_hook(lambda module, _: self._of_model(module, "batching")),
             register_module_forward_hook(lambda module, *_: self._of_model(module, "forward")),
@@ -126,7 +122,7 @@ class _Clock:
                 hook.remove()
 
     def _of_model(self, module: nn.Module, name: str) -> None:
-        if isinstance(module, EncoderClassifier) and module.training:
+        if isinstance(module, EncoderClassifier):
             self.end(name)
 
     def _before_update(self) -> None:

@@ -20,7 +20,7 @@ from peers import TutorialConfig, TutorialEncoder
 from torch.nn import functional
 
 from encoder_cls.config import load_config
-from encoder_cls.events import StageStarted, Stepped
+from encoder_cls.events import Stepped
 from encoder_cls.preparation import Preparation, Stage, prepare
 from encoder_cls.run_folder import RunFolder
 from encoder_cls.tokenizer import PAD_ID, tokenize
@@ -31,8 +31,7 @@ from speed.texts import Corpus, write_csv
 from speed.timing import Measured, repetitions
 
 NEVER = 2**31 - 1
-NOT_PRETRAINED = ("pretrain.epochs=0",)
-LABELS_ALONE = (*NOT_PRETRAINED, "distillation.teachers=0", "distillation.linear=false")
+LABELS_ALONE = ("pretrain.epochs=0", "model.linear=false")
 
 
 Contestant = Callable[[], Measured]
@@ -60,10 +59,10 @@ def prepared(corpus: Corpus, overrides: Sequence[str], folder: Path) -> Preparat
 
 
 class Ours:
-    """`encoder_cls.train.train` itself, with its logging: from one step to the next of the model's own stage.
+    """`encoder_cls.train.train` itself, with its logging: from one step to the next.
 
     Args:
-        preparation: a call trains on each of its texts once.
+        preparation: without pretraining; a call trains on each of its texts once.
         folder: an empty one.
     """
 
@@ -74,14 +73,9 @@ class Ours:
 
     @property
     def stage(self) -> Stage:
-        """The last one: of the model itself."""
-        return self.preparation.stages[-1]
-
-    def skip_teachers(self) -> None:
-        """Train all teachers."""
-        for event in self._events:
-            if isinstance(event, StageStarted) and event.stage is self.stage:
-                return
+        """The only one: of the model itself."""
+        (stage,) = self.preparation.stages
+        return stage
 
     def step(self) -> Measured:
         """One optimizer step, all that belongs to it included."""
@@ -188,6 +182,7 @@ def _hugging_face(precision: str, *, at_best: bool) -> Callable[[Corpus, Size, f
 
 
 OURS, OURS_TABLES = "encoder-cls, plain encoder", "encoder-cls, default tables"
+OURS_WHOLE = "encoder-cls, default, with linear model"  # in prediction: a training fits it once, before any step
 TUTORIAL, HF_DEFAULT, HF_BEST = "nn.TransformerEncoder loop", "HF Trainer, default", "HF Trainer, best effort"
 
 

@@ -44,11 +44,11 @@ LABELS = {
 }
 
 NOTES = """\
-Made-up texts of about 20 words by Zipf's law, a vocabulary of up to 30,000, 4 classes, the default model, learning
-from labels, batches of 64 texts and at most 8,192 tokens; one of these grows at a time. Preparation is from the file
-to the first batch: reading, training the tokenizer, tokenizing, spelling. A pass is all texts once, without
-validation. Memory is the most resident in a process that does only this. Growth is the exponent between a row and the
-one before: the time grows as so high a power (0: not at all, 1: in proportion). Why they bend:
+Made-up texts of about 20 words by Zipf's law, a vocabulary of up to 30,000, 4 classes, the default encoder, learning
+from labels without a linear model beside it, batches of 64 texts and at most 8,192 tokens; one of these grows at a
+time. Preparation is from the file to the first batch: reading, training the tokenizer, tokenizing, spelling. A pass is
+all texts once, without validation. Memory is the most resident in a process that does only this. Growth is the exponent
+between a row and the one before: the time grows as so high a power (0: not at all, 1: in proportion). Why they bend:
 
 - texts: a step does not know how many there are; preparation reads each once.
 - tokens a text: products grow with the tokens, attention with their square: by operations they are equal at 6 d_model

@@ -16,9 +16,10 @@ from benchmark_accuracy import NOTHING, table
 from peers import TOKEN, _fasttext_line
 
 from encoder_cls.classifier import Classifier
+from encoder_cls.linear import LinearClassifier, fit_linear
 from encoder_cls.model import EncoderClassifier
 from encoder_cls.predict import predict_lines, read_inputs
-from speed.contestants import OURS, OURS_TABLES
+from speed.contestants import OURS, OURS_TABLES, OURS_WHOLE
 from speed.hugging_face import bert, quiet, wrapped_tokenizer
 from speed.plan import Plan
 from speed.sizes import Size
@@ -30,10 +31,12 @@ FEWEST = 16  # texts of a turn
 
 NOTES = """\
 Texts a second: the median of {rounds} rounds (lowest to highest). Each contestant predicts as many of the same texts
-as there is time for, {most:,} at most; any first few of them have nearly the mean length. Weights are random: they do
-not change the speed.
+as there is time for, {most:,} at most; any first few of them have nearly the mean length. Weights of encoders are
+random: they do not change the speed.
 
 - encoder-cls: what `encoder-cls predict --input FILE --format jsonl` does, from the file to the lines, in float32.
+  Plain encoder: without the tables of character n-grams and of pairs of words, so the same model as Hugging Face's.
+  Default tables: with both. Default, with linear model: beside it one of these texts, as after a default training.
 - HF pipeline: `pipeline("text-classification")` on a list, with the same tokenizer; by default a text at a time, or
   in batches of 64. Both cut texts at the same number of tokens.
 - fastText: words and pairs of words, 20 dimensions. TF-IDF: of words and pairs of words, with a linear SVM. Neither
@@ -56,6 +59,7 @@ def measure(plan: Plan, size: Size, kind: Kind) -> dict[str, Any]:
         contestants: dict[str, Callable[[Sequence[str]], None]] = {
             OURS: _ours(corpus, size, folder / "plain.txt", tables=False),
             OURS_TABLES: _ours(corpus, size, folder / "tables.txt", tables=True),
+            OURS_WHOLE: _ours(corpus, size, folder / "whole.txt", tables=True, linear=True),
         }
         if plan.has_transformers:
             contestants |= _pipelines(corpus, size)
@@ -86,8 +90,10 @@ class _Turn:
         return time.perf_counter() - began
 
 
-def _ours(corpus: Corpus, size: Size, path: Path, *, tables: bool) -> Callable[[Sequence[str]], None]:
-    classifier = new_classifier(corpus, size, tables=tables)
+def _ours(
+    corpus: Corpus, size: Size, path: Path, *, tables: bool, linear: bool = False
+) -> Callable[[Sequence[str]], None]:
+    classifier = new_classifier(corpus, size, tables=tables, linear=linear)
 
     def predict(texts: Sequence[str]) -> None:
         path.write_text("".join(f"{' '.join(text.split())}\n" for text in texts), encoding="utf-8")
@@ -104,13 +110,19 @@ def _ours(corpus: Corpus, size: Size, path: Path, *, tables: bool) -> Callable[[
     return predict
 
 
-def new_classifier(corpus: Corpus, size: Size, *, tables: bool) -> Classifier:
-    """A classifier with random weights."""
+def new_classifier(corpus: Corpus, size: Size, *, tables: bool, linear: bool = False) -> Classifier:
+    """A classifier whose encoder has random weights, on request with a linear model of the texts beside it."""
     torch.manual_seed(0)
     config = size.model_config(corpus.kind.max_seq_len, tables=tables)
     names = corpus.dataset.label_names
     model = EncoderClassifier(config, vocab_size=corpus.tokenizer.get_vocab_size(), num_classes=len(names))
-    return Classifier(model.eval(), corpus.tokenizer, config, names)
+    beside = _fitted(corpus) if linear else None
+    return Classifier(model.eval(), corpus.tokenizer, config, names, linear=beside)
+
+
+def _fitted(corpus: Corpus) -> LinearClassifier:
+    weights = np.ones(len(corpus.dataset.label_names), dtype=np.float32)
+    return fit_linear(corpus.texts, corpus.dataset.train.labels, class_weights=weights, char_ngrams=True)
 
 
 def _pipelines(corpus: Corpus, size: Size) -> dict[str, Callable[[Sequence[str]], None]]:
@@ -171,7 +183,7 @@ def section(plan: Plan, results: dict[tuple[Size, Kind], dict[str, Any]]) -> lis
         ours = rates(result["rounds"][OURS]).median
         for name, values in result["rounds"].items():
             speed = rates(values)
-            ratio = NOTHING if name in {OURS, OURS_TABLES} else f"{ours / speed.median:.2g}"
+            ratio = NOTHING if name in {OURS, OURS_TABLES, OURS_WHOLE} else f"{ours / speed.median:.2g}"
             spread = f"{speed.median:,.0f} ({speed.lowest:,.0f} to {speed.highest:,.0f})"
             rows.append([kind.name, str(size), name, spread, ratio])
     notes = NOTES.format(rounds=plan.rounds, most=plan.most_predicted)

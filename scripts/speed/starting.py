@@ -33,8 +33,9 @@ PHASES = [*LINES.values(), "first step"]
 
 NOTES = """\
 `encoder-cls train` with the default recipe, in a process of its own, from starting it to the end of the first
-optimizer step (the first row of `metrics.jsonl` with `train.log_every=1`): the median of {rounds} runs, in seconds.
-`predict` is one text given on the command line, to the end of the process, with a model of 128/2."""
+optimizer step, which is one of pretraining (the first row of `metrics.jsonl` with `train.log_every=1`): the median of
+{rounds} runs, in seconds. `predict` is one text given on the command line, to the end of the process, with an encoder
+of 128/2 and a linear model."""
 MEMORY_NOTES = """\
 The most memory resident in a process that makes one contestant and lets it have one turn, libraries and texts
 included, in MiB."""
@@ -59,7 +60,7 @@ def first_steps(plan: Plan) -> dict[str, Any]:
         data = dict(_data(plan, Path(folder)))
         runs: dict[str, list[dict[str, float]]] = {name: [] for name in data}
         model = Path(folder) / "model"
-        new_classifier(plan.corpus(plan.kinds[0]), Size(128, 2), tables=True).save(model)
+        new_classifier(plan.corpus(plan.kinds[0]), Size(128, 2), tables=True, linear=True).save(model)
         predictions = []
         for _ in range(plan.rounds):
             for name, overrides in data.items():

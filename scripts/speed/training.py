@@ -25,7 +25,7 @@ those with fixed lengths, whose steps are all alike, as many random ones of them
 
 - encoder-cls: its own training loop with logging, learning from labels. Plain encoder: without the tables of
   character n-grams and of pairs of words, so the same model as the others. Default tables: with both, as it is by
-  default.
+  default. The linear model that a default training fits before its first step on labels is left out.
 - nn.TransformerEncoder loop: as tutorials write it, padded to a fixed length (128, imdb 512), Adam.
 - HF Trainer: Hugging Face's `Trainer.train` with `BertForSequenceClassification` from a config. Default: as its
   text-classification example, padded to a fixed length (128, imdb 512). Best effort: padded to the longest of a

@@ -87,12 +87,12 @@ def flush_order(space: Workspace, _draw: random.Random, number: int) -> None:
 def full_disk(space: Workspace, _draw: random.Random, number: int) -> None:
     """A run on a disk of 20 to 1,000 kB: it ends well, or in one line that names a path, and what is there loads."""
     kilobytes = round(20 * 50 ** (number / 29))
-    reference, run = space.reference("distilled"), space.new_path("full")
+    reference, run = space.reference("default"), space.new_path("full")
     run.mkdir()
 
     def on_small_disk() -> None:
         mount_alone(["-t", "tmpfs", "-o", f"size={kilobytes}k", "tmpfs", run])
-        ended = fork(space.train("distilled", run), cwd=space.folder).end()
+        ended = fork(space.train("default", run), cwd=space.folder).end()
         assert not list(run.rglob(".tmp-*")), "something temporary is left"
         if ended.code == 0:
             warned = "goes on without TensorBoard" in ended.err
@@ -103,21 +103,21 @@ def full_disk(space: Workspace, _draw: random.Random, number: int) -> None:
         assert_mendable(ended, code=1, named=str(run))
         enlarged = subprocess.run(["mount", "-o", "remount,size=8m", run], capture_output=True, check=False)
         assert enlarged.returncode == 0
-        space.finish("distilled", run)
+        space.finish("default", run)
 
     _in_namespace(on_small_disk)
 
 
 def full_tensorboard(space: Workspace, draw: random.Random, number: int) -> None:
     """No room for TensorBoard's files alone: one warning, and the run is what it would have been."""
-    reference, run = space.reference("distilled"), space.new_path("no-curves")
+    reference, run = space.reference("default"), space.new_path("no-curves")
     (run / "tensorboard").mkdir(parents=True)
     pages = draw.randint(1, 6) if number else 1
 
     def on_small_disk() -> None:
         shutil.copy(reference / "config.yaml", run)
         mount_alone(["-t", "tmpfs", "-o", f"size={4 * pages}k", "tmpfs", run / "tensorboard"])
-        ended = fork(space.train("distilled", run), cwd=space.folder).end()
+        ended = fork(space.train("default", run), cwd=space.folder).end()
         assert ended.code == 0, ended.err
         assert "Traceback" not in ended.err, ended.err
         one, other = fingerprint(run), fingerprint(reference)

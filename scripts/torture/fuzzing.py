@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from processes import Arguments, Ended, fork, fork_call, start
 from pydantic import BaseModel
 from rows import Row
-from samples import Workspace
+from samples import VARIANTS, Workspace
 
 from encoder_cls.config import Config, load_config
 from encoder_cls.errors import ConfigError, DataError
@@ -125,7 +125,7 @@ def _fuzz_value(space: Workspace, draw: random.Random, *, through_command: bool)
 
 
 def _fuzz_yaml(space: Workspace, draw: random.Random) -> None:
-    content = bytearray(space.config(draw.choice(["distilled", "labels", "encoders"])).read_bytes())
+    content = bytearray(space.config(draw.choice(list(VARIANTS))).read_bytes())
     for _ in range(draw.randint(1, 4)):
         place = draw.randrange(len(content) + 1)
         if draw.random() < 0.5:
@@ -415,7 +415,7 @@ PREDICTED_AT_ONCE = 100
 
 def fuzz_predict(space: Workspace, draw: random.Random, number: int) -> None:
     """A hundred texts through predict: probabilities, JSON that parses, nothing that steers a terminal."""
-    run = space.reference("distilled")
+    run = space.reference("default")
     texts = [_odd_text(draw) for _ in range(PREDICTED_AT_ONCE)]
     path = space.folder / "texts.jsonl"
     path.write_text("".join(json.dumps({"text": text, "id": text[:20]}) + "\n" for text in texts))

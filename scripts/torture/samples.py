@@ -23,20 +23,19 @@ FILLERS = ["the", "a", "very", "today", "again", "with", "some", "we", "they", "
 
 SHAPE = {"d_model": 16, "num_layers": 1, "num_heads": 2, "d_ff": 32, "max_seq_len": 24}
 TABLES = {"char_ngram_buckets": 64, "bigram_buckets": 64}
-TRAIN = {"batch_size": 16, "epochs": 3, "log_every": 3, "checkpoint_every": 4, "learning_rate": 0.01}
+TRAIN = {"batch_size": 16, "epochs": 3, "log_every": 3, "checkpoint_every": 3, "learning_rate": 0.01}
 
-# Different ways through the code: teachers, patience, accumulation, weights, moments of different layers.
+# Different ways through the code. Pretraining, then an encoder with a linear classifier beside it, as by default; these
+# two from labels alone, with patience, accumulation and weights; the encoder alone, of other layers.
 VARIANTS: dict[str, dict[str, Any]] = {
-    "distilled": {"pretrain": {"epochs": 1}, "distillation": {"teachers": 1, "linear": True, "epochs": 2}},
+    "default": {"pretrain": {"epochs": 2}, "train": {"validate_every": 4}},
     "labels": {
         "pretrain": {"epochs": 0},
-        "distillation": {"teachers": 0, "linear": False},
-        "model": {"norm": "post", "positions": "learned", "activation": "relu"},
-        "train": {"epochs": 6, "patience": 2, "accumulation_steps": 2, "class_weights": "balanced"},
+        "train": {"epochs": 6, "patience": 2, "accumulation_steps": 2, "class_weights": {"food": 2.0}},
     },
-    "encoders": {
+    "encoder": {
         "pretrain": {"epochs": 0},
-        "distillation": {"teachers": 2, "linear": False, "epochs": 1},
+        "model": {"linear": False, "norm": "post", "positions": "learned", "activation": "relu"},
         "train": {"validate_every": 3, "keep_checkpoints": 1, "checkpoint_every": None, "monitor": "macro_f1"},
     },
 }
@@ -96,12 +95,14 @@ class Workspace:
 
 
 def labelled_text(texts_per_class: int, *, seed: int) -> str:
-    """A CSV file of short texts, each with words of its class."""
+    """A CSV file of short texts, each with words of its class and some of any: nobody is right about all of them."""
     draw = random.Random(seed)
+    misleading = " ".join(TOPICS.values()).split()
     rows = []
     for _ in range(texts_per_class):
         for label, words in TOPICS.items():
-            chosen = draw.sample(words.split(), draw.randint(1, 4)) + draw.choices(FILLERS, k=draw.randint(0, 9))
+            chosen = draw.sample(words.split(), draw.randint(1, 3)) + draw.choices(FILLERS, k=draw.randint(0, 9))
+            chosen += draw.choices(misleading, k=draw.randint(0, 3))
             draw.shuffle(chosen)
             rows.append(f"{' '.join(chosen)},{label}\n")
     return "text,label\n" + "".join(rows)

@@ -15,6 +15,7 @@ from typing import Any
 
 os.environ["OMP_NUM_THREADS"] = "1"
 
+import numpy as np
 import torch
 
 from encoder_cls.checkpoint import TrainingState, load_newest, save_checkpoint
@@ -22,6 +23,7 @@ from encoder_cls.classifier import Classifier, load_classifier
 from encoder_cls.config import ModelConfig, TokenizerConfig, TrainConfig, load_config
 from encoder_cls.dashboard import Dashboard, read_metrics
 from encoder_cls.errors import EncoderClsError
+from encoder_cls.linear import LinearClassifier
 from encoder_cls.model import EncoderClassifier
 from encoder_cls.optimization import make_optimizers
 from encoder_cls.run_folder import RunFolder
@@ -33,11 +35,24 @@ VERSIONS = {"begin": 1, "change": 2}
 
 
 def classifier(version: int) -> Classifier:
-    """A classifier whose weights are those of a version."""
+    """A classifier whose weights, those of the linear classifier and the scales are those of a version."""
     torch.manual_seed(version)
     tokenizer = train_tokenizer(["some words to know"], TokenizerConfig())
     model = EncoderClassifier(SHAPE, vocab_size=tokenizer.get_vocab_size(), num_classes=2)
-    return Classifier(model, tokenizer, SHAPE, ["a", "b"])
+    linear = LinearClassifier(
+        names=np.array([1, 2], dtype=np.int32),
+        idf=np.full(2, version, dtype=np.float32),
+        weights=np.full((2, 1), version, dtype=np.float32),
+        biases=np.full(1, version, dtype=np.float32),
+    )
+    return Classifier(model, tokenizer, SHAPE, ["a", "b"], linear=linear, scales=(float(version), 0.5))
+
+
+def parts(whole: Classifier) -> dict[str, Any]:
+    """All numbers of a classifier, so that they can be compared."""
+    encoder = {name: tensor.tolist() for name, tensor in whole.model.state_dict().items()}
+    linear = {name: array.tolist() for name, array in vars(whole.linear).items()} if whole.linear else {}
+    return {"encoder": encoder, "linear": linear, "scales": whole.scales}
 
 
 def write(operation: str, folder: Path, version: int) -> None:
@@ -81,14 +96,8 @@ def read(operation: str, folder: Path) -> Any:
         assert all(torch.equal(tensor, weights[name]) for name, tensor in found.model.items()), "mixed weights"
         return found.state.step
     if operation == "model":
-        weights = load_classifier(folder, device="cpu").model.state_dict()
-        fitting = [
-            version
-            for version in (1, 2)
-            if all(
-                torch.equal(tensor, weights[name]) for name, tensor in classifier(version).model.state_dict().items()
-            )
-        ]
+        found_parts = parts(load_classifier(folder, device="cpu"))
+        fitting = [version for version in (1, 2) if parts(classifier(version)) == found_parts]
         assert fitting, "weights of no version"
         return fitting[0]
     if operation == "metrics":
