@@ -112,16 +112,18 @@ def feature_bytes(num_classes: int) -> int:
 
 
 def _count(texts: TokenizedTexts, first: int, *, with_chars: bool) -> sp.csr_matrix:
-    """How often which feature occurs in the texts from the first on, in `CHUNK` of them, (texts, ALL_NAMES)."""
+    """How often which feature occurs in the texts from the first on, in `CHUNK` of them, (texts, names)."""
     last = min(first + CHUNK, len(texts))
     offsets = texts.offsets[first : last + 1]
     places = np.arange(offsets[0], offsets[-1])
-    counts = _count_words(texts.input_ids(places).astype(np.int64), offsets - offsets[0])
-    return counts + _count_chars(texts, places, offsets - offsets[0]) if with_chars else counts
+    kinds = [_count_words(texts.input_ids(places).astype(np.int64), offsets - offsets[0])]
+    if with_chars:
+        kinds.append(_count_chars(texts, places, offsets - offsets[0]))
+    return sp.hstack(kinds, format="csr")
 
 
 def _count_words(ids: NDArray[np.int64], offsets: NDArray[np.int64]) -> sp.csr_matrix:
-    """Words, and pairs of each distance."""
+    """Words, and pairs of each distance, (texts, WORD_NAMES)."""
     lengths = np.diff(offsets)
     rows = np.repeat(np.arange(len(lengths)), lengths)
     place = np.arange(len(ids)) - np.repeat(offsets[:-1], lengths)  # in its text; 0 is [CLS]
@@ -129,11 +131,11 @@ def _count_words(ids: NDArray[np.int64], offsets: NDArray[np.int64]) -> sp.csr_m
     kinds += [(np.roll(ids, d) * BIGRAM_MULTIPLIER + ids, place >= d) for d in DISTANCES]
     names = np.concatenate([hashes[kept] % HASHES + HASHES * kind for kind, (hashes, kept) in enumerate(kinds)])
     rows = np.concatenate([rows[kept] for _, kept in kinds])
-    return sp.csr_matrix((np.ones(len(names), dtype=np.float32), (rows, names)), shape=(len(lengths), ALL_NAMES))
+    return sp.csr_matrix((np.ones(len(names), dtype=np.float32), (rows, names)), shape=(len(lengths), WORD_NAMES))
 
 
 def _count_chars(texts: TokenizedTexts, places: NDArray[np.int64], offsets: NDArray[np.int64]) -> sp.csr_matrix:
-    """Character n-grams inside words: the words of a text times the n-grams of a word."""
+    """Character n-grams inside words, (texts, HASHES): the words of a text times the n-grams of a word."""
     distinct, words = np.unique(texts.words[places], return_inverse=True)
     spellings = texts.spellings.take(distinct)
     hashes, ngrams = np.unique(spellings.ngrams.astype(np.int64) % HASHES, return_inverse=True)
@@ -144,8 +146,7 @@ def _count_chars(texts: TokenizedTexts, places: NDArray[np.int64], offsets: NDAr
         (np.ones(len(words), dtype=np.float32), words, offsets), shape=(len(offsets) - 1, len(distinct))
     )
     counts = bags @ spelt
-    names = WORD_NAMES + hashes[counts.indices]
-    return sp.csr_matrix((counts.data, names, counts.indptr), shape=(len(offsets) - 1, ALL_NAMES))
+    return sp.csr_matrix((counts.data, hashes[counts.indices], counts.indptr), shape=(len(offsets) - 1, HASHES))
 
 
 def _select(counts: sp.csr_matrix, names: NDArray[np.int32]) -> sp.csr_matrix:
