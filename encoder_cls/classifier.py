@@ -271,13 +271,10 @@ def _load(folder: Path, device: torch.device) -> Classifier:
         raise ValueError(f"{TOKENIZER_FILE} is not the one the model was trained with")
     tokenizer = parse_tokenizer(tokenizer_bytes.decode())
     shape: dict[str, Any] = {"vocab_size": tokenizer.get_vocab_size(), "num_classes": len(label_names)}
-    expected = {
-        name: (tensor.shape, tensor.dtype)
-        for name, tensor in without_memory(architecture, **shape).state_dict().items()
-    }
+    expected = {name: (it.shape, it.dtype) for name, it in without_memory(architecture, **shape).state_dict().items()}
     expected |= _linear_shapes(config["linear_features"], len(label_names))
 
-    most_bytes = 8 + LARGEST_HEADER + sum(shape.numel() * dtype.itemsize for shape, dtype in expected.values())
+    most_bytes = 8 + LARGEST_HEADER + sum(size.numel() * dtype.itemsize for size, dtype in expected.values())
     weights_bytes = read_file(folder / WEIGHTS_FILE, most_bytes=most_bytes)
     header = _sealed_header(weights_bytes)
     if header["config_sha256"] != sha256(config_bytes):
@@ -285,13 +282,12 @@ def _load(folder: Path, device: torch.device) -> Classifier:
     weights = safetensors.torch.load(weights_bytes)
     if {name: (tensor.shape, tensor.dtype) for name, tensor in weights.items()} != expected:
         raise ValueError(f"{WEIGHTS_FILE} has other weights than {CONFIG_FILE} describes")
-    scales = tuple(float(scale) for scale in header["scales"])
-    are_finite = all(1 / LARGEST_SCALE < scale < LARGEST_SCALE for scale in scales) and all(
-        it.isfinite().all() for it in weights.values()
-    )
-    if not are_finite or len(scales) != (1 if config["linear_features"] is None else 2):
+    if not all(tensor.isfinite().all() for tensor in weights.values()):
         raise ValueError(f"{WEIGHTS_FILE} holds numbers that are not finite")
     linear = _linear({name: weights.pop(name) for name in expected if name.startswith(LINEAR)})
+    scales = tuple(float(scale) for scale in header["scales"])
+    if len(scales) != (2 if linear else 1) or not all(1 / LARGEST_SCALE < it < LARGEST_SCALE for it in scales):
+        raise ValueError(f"{WEIGHTS_FILE} has scales that are none")
     model = EncoderClassifier(architecture, **shape)
     model.load_state_dict(weights)
     return Classifier(model.to(device).eval(), tokenizer, architecture, label_names, linear=linear, scales=scales)

@@ -78,6 +78,8 @@ def fit_linear(
     machines = range(num_classes) if num_classes > 2 else [1]
     counts = sp.vstack([_count(texts, i, with_chars=char_ngrams) for i in range(0, len(texts), CHUNK)], format="csr")
     names, occurrences = np.unique(counts.indices, return_counts=True)
+    if not len(names):  # no text has a word, and LinearSVC wants a feature
+        names, occurrences = np.zeros(1, dtype=np.int32), np.zeros(1, dtype=np.int64)
     most = MOST_BYTES // feature_bytes(num_classes)
     kept = np.sort(np.argsort(-occurrences, kind="stable")[:most])
     names, occurrences = names[kept].astype(np.int32), occurrences[kept]

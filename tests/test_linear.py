@@ -279,6 +279,13 @@ def test_the_weights_take_no_more_than_was_foretold(monkeypatch, num_classes, ch
     assert bytes_at_most(tokenized, **options) == 1000
 
 
+def test_texts_without_words_are_told_apart_by_nothing():
+    """There is nothing to learn but which class is the more frequent, and that is no error."""
+    tokenizer = tokenizer_of(("some words",))
+    classifier = fit(read(tokenizer, ["", "", ""]), np.array([1, 0, 1]), num_classes=2, char_ngrams=True)
+    assert classifier.margins(read(tokenizer, ["", "words"])).argmax(axis=1).tolist() == [1, 1]
+
+
 def test_no_texts_have_no_margins():
     """An empty list has a row for none."""
     tokenizer, classifier = trained(3, True)
