@@ -275,6 +275,9 @@ def test_the_weights_take_no_more_than_was_foretold(monkeypatch, num_classes, ch
     classifier = fit(tokenized, labels, **options)
     found = sum(array.nbytes for array in (classifier.names, classifier.idf, classifier.weights))
     assert found <= bytes_at_most(tokenized, **options) < 10 * found
+    assert bytes_at_most(tokenized, num_classes=num_classes, char_ngrams=not char_ngrams) != bytes_at_most(
+        tokenized, **options
+    )
     monkeypatch.setattr(linear, "MOST_BYTES", 1000)
     assert bytes_at_most(tokenized, **options) == 1000
 
