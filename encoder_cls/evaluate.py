@@ -1,6 +1,6 @@
 """Labelled examples in, `Metrics` and a `Report` out.
 
-Every report sets the encoder beside a linear model on TF-IDF that was trained on the same texts, so that
+Every report sets the classifier beside a linear model on TF-IDF that was trained on the same texts, so that
 a person sees whether the encoder earns its keep.
 """
 

@@ -238,7 +238,7 @@ def _reference_lines(report: Report) -> Iterator[str]:
         f"macro-F1 {reference['macro_f1']:.4f}"
     )
     if reference["accuracy"] > report.metrics.accuracy:
-        yield "  the linear model is more accurate here: prefer it, or give the encoder more text or more epochs"
+        yield "  the linear reference is more accurate here: prefer it, or give the classifier more text"
 
 
 def _prediction_lines(split: Split, logits: Logits, label_names: Sequence[str]) -> Iterator[bytes]:

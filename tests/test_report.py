@@ -74,7 +74,7 @@ def test_a_report_says_what_was_measured(classifier):
     split = split_of(classifier, texts)
     report, logits = evaluate(classifier, split, name="test", reference=REFERENCE)
     page = report_page(report, split, logits)
-    assert "accuracy of a linear model, trained on 7 of 9,000 texts" in page
+    assert "accuracy of the linear reference, trained on 7 of 9,000 texts" in page
     assert f"{report.metrics.accuracy:.1%}" in page
     assert "The linear model" in page
     assert all(f"<td>{name}</td>" in page for name in classifier.label_names)
