@@ -1,7 +1,7 @@
 """Labelled examples in, `Metrics` and a `Report` out.
 
 Every report sets the classifier beside a linear model on TF-IDF that was trained on the same texts, so that
-a person sees whether the encoder earns its keep.
+a person sees whether it earns its keep.
 """
 
 from __future__ import annotations

@@ -185,7 +185,7 @@ def test_the_most_confused_classes_are_found():
 @pytest.mark.parametrize(
     ("accuracy", "linear", "words"),
     [
-        (0.5, 0.6, ["accuracy 0.6000", "the linear model is more accurate here"]),
+        (0.5, 0.6, ["accuracy 0.6000", "the linear reference is more accurate here"]),
         (0.6, 0.6, ["accuracy 0.6000"]),
         (0.5, None, ["linear reference: none"]),
     ],
