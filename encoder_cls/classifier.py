@@ -32,7 +32,7 @@ from encoder_cls.calibration import Logits, add_up, softmax
 from encoder_cls.config import ModelConfig
 from encoder_cls.errors import ConfigError, EncoderClsError
 from encoder_cls.hardware import resolve_device
-from encoder_cls.linear import ALL_NAMES, LinearClassifier
+from encoder_cls.linear import ALL_NAMES, LinearClassifier, num_machines
 from encoder_cls.model import EncoderClassifier, without_memory
 from encoder_cls.storage import naming, read_file, sha256, to_json, write_file
 from encoder_cls.tokenizer import TokenizedTexts, parse_tokenizer, tokenize
@@ -299,7 +299,7 @@ def _linear_shapes(features: int | None, num_classes: int) -> dict[str, tuple[to
         return {}
     if type(features) is not int or not 0 <= features < ALL_NAMES:
         raise ValueError(f"{CONFIG_FILE}: {features!r} linear features")
-    machines = num_classes if num_classes > 2 else 1
+    machines = num_machines(num_classes)
     shapes = {"names": (features,), "idf": (features,), "weights": (features, machines), "biases": (machines,)}
     types = {name: torch.int32 if name == "names" else torch.float32 for name in shapes}
     return {f"{LINEAR}{name}": (torch.Size(shape), types[name]) for name, shape in shapes.items()}

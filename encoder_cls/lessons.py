@@ -184,8 +184,6 @@ class LabelLessons:
         self._class_weights = preparation.class_weights.to(device)
         self._stage = stage
         self._beside = [linear.margins(preparation.validation_texts)] if linear else []
-        labels = preparation.dataset.validation.labels
-        self._linear_accuracy = [float((margins.argmax(axis=1) == labels).mean()) for margins in self._beside]
         self._device = device
 
     def at(self, step: int) -> list[Lesson]:
@@ -202,12 +200,13 @@ class LabelLessons:
             return None
         labels = dataset.validation.labels
         weights = self._preparation.class_weights.numpy()[labels]
-        scales, parts = fit_scales([logits, *self._beside], labels, weights)
-        joint = add_up([logits, *self._beside], scales).astype(np.float32)
+        all_scores = [logits, *self._beside]
+        scales, parts = fit_scales(all_scores, labels, weights)
+        joint = add_up(all_scores, scales).astype(np.float32)
         metrics = compute_metrics(joint, labels, dataset.label_names, weights)
         scores = metrics.scalars()
-        if self._beside:
-            scores |= {"linear_accuracy": self._linear_accuracy[0], "linear_part": parts[1]}
+        for margins, part in zip(self._beside, parts[1:], strict=True):
+            scores |= {"linear_accuracy": float((margins.argmax(axis=1) == labels).mean()), "linear_part": part}
         monitored = scores[config.monitor] * (-1 if config.monitor == "loss" else 1)
         # On small splits many validations have equal accuracy: the loss then tells which is better.
         return Verdict(scores, (monitored, -metrics.loss), metrics, scales)

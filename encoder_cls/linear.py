@@ -47,7 +47,7 @@ class LinearClassifier:
 
     def margins(self, texts: TokenizedTexts) -> Logits:
         """How far each text is on the side of each class, (texts, classes)."""
-        with_chars = bool(self.names[-1] >= WORD_NAMES) if len(self.names) else False
+        with_chars = bool((self.names[-1:] >= WORD_NAMES).any())
         pieces = [
             _tfidf(_select(_count(texts, first, with_chars=with_chars), self.names), self.names, self.idf)
             @ self.weights
@@ -75,7 +75,6 @@ def fit_linear(
     from sklearn.svm import LinearSVC  # most of a second
 
     num_classes = len(class_weights)
-    machines = range(num_classes) if num_classes > 2 else [1]
     counts = sp.vstack([_count(texts, i, with_chars=char_ngrams) for i in range(0, len(texts), CHUNK)], format="csr")
     names, occurrences = np.unique(counts.indices, return_counts=True)
     if not len(names):  # no text has a word, and LinearSVC wants a feature
@@ -87,7 +86,7 @@ def fit_linear(
     counts = _select(counts, names)
     present, features = counts > 0, _tfidf(counts, names, idf)
     weights, biases = [], []
-    for number in machines:
+    for number in range(num_classes - num_machines(num_classes), num_classes):
         is_class = labels == number
         ratios = np.abs(_log_count_ratios(present, is_class)) ** TRUST
         svm = LinearSVC(C=PENALTY, random_state=0)
@@ -110,7 +109,12 @@ def bytes_at_most(texts: TokenizedTexts, *, num_classes: int, char_ngrams: bool)
 
 def feature_bytes(num_classes: int) -> int:
     """What a feature takes: its name, its inverse document frequency and its weights, four bytes each."""
-    return 4 * (2 + (num_classes if num_classes > 2 else 1))
+    return 4 * (2 + num_machines(num_classes))
+
+
+def num_machines(num_classes: int) -> int:
+    """One for each class; of two classes the second's tells both."""
+    return num_classes if num_classes > 2 else 1
 
 
 def _count(texts: TokenizedTexts, first: int, *, with_chars: bool) -> sp.csr_matrix:

@@ -54,7 +54,7 @@ class RunFolder:
 
     def stage(self, name: str) -> Path:
         """That of one stage."""
-        return self.stages / name.replace(" ", "-")
+        return self.stages / name
 
     @property
     def checkpoints(self) -> Path:
