@@ -7,10 +7,12 @@ user they are ordinary characters.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import chain, islice
+from itertools import chain, groupby, islice
 from typing import Any, NamedTuple, get_args
 
 import numpy as np
@@ -20,7 +22,7 @@ from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, pr
 from encoder_cls.columns import GrowingArray
 from encoder_cls.config import TokenizerConfig
 from encoder_cls.errors import ConfigError
-from encoder_cls.ngrams import Spellings, spell
+from encoder_cls.ngrams import LONGEST_WORD, Spellings, spell
 
 PAD_ID, UNK_ID, CLS_ID, MASK_ID = range(4)
 SPECIAL_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[MASK]"]
@@ -34,8 +36,13 @@ CHARACTERS_PER_TOKEN = 64
 
 NORMALIZERS = {"NFD", "StripAccents", "NFC", "NFKC", "Lowercase"}
 
+# What normalizer and pre-tokenizer make of ASCII, but for its case.
+ASCII_WORD = re.compile(r"\w+|[^\w\s]+", re.ASCII)
+ASCII_SPACE = re.compile(r"\s+", re.ASCII)
+
 CHUNK = 1024  # texts tokenized at once
 MOST_REMEMBERED = 1 << 19  # unknown words, in some 100 MB
+MOST_PIECES = 1 << 16  # between spaces, that are not ASCII, in some 30 MB
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,6 +108,10 @@ def train_tokenizer(texts: Iterable[str], config: TokenizerConfig) -> Tokenizer:
     tokenizer = Tokenizer(_model(config))
     tokenizer.normalizer = _normalizer(config)
     tokenizer.pre_tokenizer = _pre_tokenizer(config)
+    if config.type == "word_level":
+        tokenizer.model = models.WordLevel(_most_frequent(tokenizer, texts, config), unk_token=SPECIAL_TOKENS[UNK_ID])
+        tokenizer.add_special_tokens(SPECIAL_TOKENS)
+        return _guarded(tokenizer)
     first_tokens = SPECIAL_TOKENS
     if config.type == "word_piece":
         first_tokens = [*SPECIAL_TOKENS, *_continuations(tokenizer, texts)]
@@ -116,6 +127,17 @@ def train_tokenizer(texts: Iterable[str], config: TokenizerConfig) -> Tokenizer:
     if config.type in {"word_piece", "unigram"}:
         tokenizer = _reproducible(tokenizer)
     return _guarded(tokenizer)
+
+
+def _most_frequent(tokenizer: Tokenizer, texts: Iterable[str], config: TokenizerConfig) -> dict[str, int]:
+    """The words to be known, with their ids: those that `trainers.WordLevelTrainer` finds, in less time."""
+    splitter, counts = _Splitter(tokenizer), Counter[str]()
+    for text in texts:
+        counts.update(splitter.words(_readable(text)))
+    frequent = [item for item in counts.items() if item[1] >= config.min_frequency]
+    frequent.sort(key=lambda item: (-item[1], item[0]))
+    kept = [*SPECIAL_TOKENS, *(word for word, _ in frequent)][: config.max_vocab_size]
+    return {word: number for number, word in enumerate(kept)}
 
 
 def _continuations(tokenizer: Tokenizer, texts: Iterable[str]) -> list[str]:
@@ -185,32 +207,23 @@ def tokenize(tokenizer: Tokenizer, texts: Iterable[str], *, max_seq_len: int) ->
     Half surrogate pairs, which no tokenizer can read, count as U+FFFD.
     """
     most_characters = CHARACTERS_PER_TOKEN * max_seq_len
-    lexicon = _Lexicon(tokenizer)
+    lexicon, split = _Lexicon(tokenizer), _splitter_of(tokenizer)
     words, offsets = GrowingArray(np.int32), GrowingArray(np.int64)
     truncated, unknown = GrowingArray(np.bool_), GrowingArray(np.int32)
     offsets.append([0])
     end = 0
     for chunk in _chunks(texts):
-        readable = [_readable(text[:most_characters]) for text in chunk]
-        whole = [encoding.ids for encoding in tokenizer.encode_batch_fast(readable)]
-        ids = [tokens[:max_seq_len] for tokens in whole]
-        lengths = np.array([len(tokens) for tokens in ids])
+        whole = split([_readable(text[:most_characters]) for text in chunk])
+        lengths = np.array([min(len(tokens), max_seq_len) for tokens in whole])
         starts = np.cumsum(lengths) - lengths
-        flat = np.fromiter(chain.from_iterable(ids), dtype=np.int32, count=lengths.sum())
-        num_unknown = np.add.reduceat(flat == UNK_ID, starts, dtype=np.int32)
-        unknown_words: dict[int, str] = {}  # by place in this chunk
-        for i in np.flatnonzero(num_unknown).tolist():
-            found = _words(tokenizer, readable[i])
-            if len(found) == len(whole[i]) - 1:  # else not a token for each word: what is unknown are characters
-                places = np.flatnonzero(flat[starts[i] : starts[i] + lengths[i]] == UNK_ID).tolist()
-                unknown_words |= {int(starts[i]) + place: found[place - 1] for place in places}
-        words.append(lexicon.rows(flat, unknown_words))
+        flat = list(chain.from_iterable(tokens[:max_seq_len] for tokens in whole))
+        words.append(lexicon.rows(flat))
         offsets.append(end + starts + lengths)
         end += len(flat)
         truncated.append(
             [len(text) > most_characters or len(it) > max_seq_len for text, it in zip(chunk, whole, strict=True)]
         )
-        unknown.append(num_unknown)
+        unknown.append(np.add.reduceat(lexicon.are_unknown(flat), starts, dtype=np.int32))
     return TokenizedTexts(
         words=words.array(),
         word_ids=lexicon.ids.array(),
@@ -248,35 +261,77 @@ class _Lexicon:
         self.ngrams, self.offsets = GrowingArray(np.uint32), GrowingArray(np.int64)
         self.offsets.append([0])
         self._tokenizer = tokenizer
-        self._row_of_id = np.full(tokenizer.get_vocab_size(), -1, dtype=np.int32)
-        self._row_of_unknown: dict[str, int] = {}
+        self._row_of: dict[str, int] = {}
+        self._unknown: set[str] = set()
         self._size, self._num_ngrams = 0, 0
 
-    def rows(self, ids: NDArray[np.int32], unknown_words: Mapping[int, str]) -> NDArray[np.int32]:
-        """The row of each token; `unknown_words` are what is written at some places, of unknown tokens."""
-        is_known = np.ones(len(ids), dtype=bool)
-        is_known[list(unknown_words)] = False
-        new_ids = np.unique(ids[is_known & (self._row_of_id[ids] < 0)])
-        self._row_of_id[new_ids] = self._add(new_ids, [self._word(number) for number in new_ids.tolist()])
-        if len(self._row_of_unknown) > MOST_REMEMBERED:
-            self._row_of_unknown.clear()
-        new_words = [word for word in dict.fromkeys(unknown_words.values()) if word not in self._row_of_unknown]
-        self._row_of_unknown.update(zip(new_words, self._add([UNK_ID] * len(new_words), new_words), strict=True))
-        rows = self._row_of_id[ids]
-        rows[list(unknown_words)] = [self._row_of_unknown[word] for word in unknown_words.values()]
-        return rows
+    def rows(self, tokens: Sequence[str]) -> NDArray[np.int32]:
+        """The row of each token; what is new gets one."""
+        if len(self._unknown) > MOST_REMEMBERED:
+            for token in self._unknown:
+                del self._row_of[token]
+            self._unknown.clear()
+        self._add([token for token in dict.fromkeys(tokens) if token not in self._row_of])
+        return np.fromiter(map(self._row_of.__getitem__, tokens), dtype=np.int32, count=len(tokens))
 
-    def _add(self, ids: Sequence[int] | NDArray[np.int32], words: Sequence[str]) -> range:
-        spellings = spell(words)
-        self.ids.append(ids)
+    def are_unknown(self, tokens: Sequence[str]) -> NDArray[np.bool_]:
+        """Whether each token is an unknown word; of tokens that have just got their rows."""
+        return np.fromiter(map(self._unknown.__contains__, tokens), dtype=bool, count=len(tokens))
+
+    def _add(self, tokens: Sequence[str]) -> None:
+        ids = [self._tokenizer.token_to_id(token) for token in tokens]
+        self._unknown.update(token for token, number in zip(tokens, ids, strict=True) if number in {None, UNK_ID})
+        spellings = spell(["" if token in SPECIAL_TOKENS else token for token in tokens])
+        self.ids.append([UNK_ID if number is None else number for number in ids])
         self.ngrams.append(spellings.ngrams)
         self.offsets.append(self._num_ngrams + spellings.offsets[1:])
-        self._size += len(words)
+        self._row_of.update(zip(tokens, range(self._size, self._size + len(tokens)), strict=True))
+        self._size += len(tokens)
         self._num_ngrams += len(spellings.ngrams)
-        return range(self._size - len(words), self._size)
 
-    def _word(self, number: int) -> str:
-        return "" if number < len(SPECIAL_TOKENS) else self._tokenizer.id_to_token(number) or ""
+
+class _Splitter:
+    """Finds the words of texts as the tokenizer does, at a tenth of the time where they are ASCII."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._lowercase = tokenizer.normalizer is not None and tokenizer.normalizer.normalize_str("A") == "a"
+        self._tokenizer = tokenizer
+        self._words_of: dict[str, list[str]] = {}
+
+    def words(self, text: str) -> list[str]:
+        """The words of a text, normalized."""
+        if text.isascii():
+            return self._ascii_words(text)
+        words: list[str] = []
+        # Nothing in a piece between spaces depends on what is beyond them.
+        for is_ascii, pieces in groupby(ASCII_SPACE.split(text), str.isascii):
+            if is_ascii:
+                words += self._ascii_words(" ".join(pieces))
+            else:
+                words += chain.from_iterable(map(self._piece, pieces))
+        return words
+
+    def _ascii_words(self, text: str) -> list[str]:
+        return ASCII_WORD.findall(text.lower() if self._lowercase else text)
+
+    def _piece(self, piece: str) -> list[str]:
+        """The words of a piece that is not ASCII; remembered, where it is no longer than a word."""
+        if len(piece) > LONGEST_WORD:
+            return _words(self._tokenizer, piece)
+        if piece not in self._words_of:
+            if len(self._words_of) >= MOST_PIECES:
+                self._words_of.clear()
+            self._words_of[piece] = _words(self._tokenizer, piece)
+        return self._words_of[piece]
+
+
+def _splitter_of(tokenizer: Tokenizer) -> Callable[[Sequence[str]], list[list[str]]]:
+    """What makes tokens of texts, `[CLS]` first: words, those unknown as they are written, or pieces of words."""
+    if isinstance(tokenizer.model, models.WordLevel):
+        splitter, cls = _Splitter(tokenizer), SPECIAL_TOKENS[CLS_ID]
+        return lambda texts: [[cls, *splitter.words(text)] for text in texts]
+    written = {number: token for token, number in tokenizer.get_vocab().items()}
+    return lambda texts: [[written[number] for number in it.ids] for it in tokenizer.encode_batch_fast(texts)]
 
 
 def _words(tokenizer: Tokenizer, text: str) -> list[str]:
@@ -339,7 +394,6 @@ def _model(config: TokenizerConfig) -> models.Model:
 
 def _trainer(config: TokenizerConfig, first_tokens: Sequence[str]) -> trainers.Trainer:
     kinds: dict[str, Any] = {
-        "word_level": trainers.WordLevelTrainer,
         "word_piece": trainers.WordPieceTrainer,
         "bpe": trainers.BpeTrainer,
         "unigram": trainers.UnigramTrainer,
