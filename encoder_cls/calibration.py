@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 Logits = NDArray[np.float32]
 
 HOTTEST = 20.0  # temperatures, and scales, from 1 / HOTTEST to HOTTEST: beyond there is nothing to calibrate on
-LEAST_PART = 1e-3  # of the scale alone, however misleading in company
+LEAST_PART = 1e-3  # of a classifier, however misleading in company
+CAUTION = 8.0  # nats, by which the labels have to speak for a change from the last classifier alone to another one
 SMALLEST = 1e-12  # probabilities below count as this: one impossible label must not outweigh all others
 
 
@@ -51,38 +52,47 @@ def add_up(scores: Sequence[Logits], scales: Sequence[float]) -> NDArray[np.floa
     return total
 
 
+def fit_scale(scores: Logits, labels: NDArray[np.int64], weights: NDArray[np.floating[Any]] | None = None) -> float:
+    """The scale under which one classifier's scores explain labels (texts,) best: the inverse of its temperature.
+
+    Weights are of texts, (texts,): those with which the classifier was trained, or else the scale would undo them.
+    """
+    from scipy.optimize import minimize_scalar
+
+    targets = _targets(labels, scores.shape[1])
+
+    def surprise(log_scale: float) -> float:
+        return cross_entropy(softmax(scores * np.exp(log_scale)), targets, weights)
+
+    limit = float(np.log(HOTTEST))
+    return float(np.exp(minimize_scalar(surprise, bounds=(-limit, limit), method="bounded").x))
+
+
 def fit_scales(
     scores: Sequence[Logits], labels: NDArray[np.int64], weights: NDArray[np.floating[Any]] | None = None
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """The scales under which the sum of scores explains labels (texts,) best, and what part each classifier has in it.
+    """The scales under which the sum of scores explains labels best, and what part each classifier has in it.
 
-    Of one classifier it is the inverse of its temperature. Parts are of the scales that each would have alone. Weights
-    are of texts, (texts,): those with which the classifiers were trained, or else the scales would undo them.
+    Of several classifiers the last one's scores are to be logits, calibrated on other labels. It is taken at its word,
+    and the others count for nothing, but for what these labels say against it: few labels say little, and by chance.
+    So their surprise is added up with that of a normal distribution of the parts, ridge regression's penalty. Weights
+    are as in `fit_scale`.
     """
     from scipy.optimize import minimize
 
-    targets = _targets(labels, scores[0].shape[1])
-    alone = np.array([_fit_scale(score, targets, weights) for score in scores])
     if len(scores) == 1:
-        return (float(alone[0]),), (1.0,)
+        return (fit_scale(scores[0], labels, weights),), (1.0,)
+    targets = _targets(labels, scores[0].shape[1])
+    alone = np.array([*(fit_scale(score, labels, weights) for score in scores[:-1]), 1.0])
+    expected = np.eye(len(scores))[-1]
 
     def surprise(parts: NDArray[np.float64]) -> float:
-        return cross_entropy(softmax(add_up(scores, parts * alone)), targets, weights)
+        doubt = CAUTION * ((parts - expected) ** 2).sum() / len(labels)
+        return cross_entropy(softmax(add_up(scores, parts * alone)), targets, weights) + float(doubt)
 
     equal = np.full(len(scores), 1 / len(scores))
     found = minimize(surprise, equal, method="L-BFGS-B", bounds=[(LEAST_PART, HOTTEST)] * len(scores)).x
     return tuple((found * alone).tolist()), tuple((found / found.sum()).tolist())
-
-
-def _fit_scale(score: Logits, targets: NDArray[np.float64], weights: NDArray[np.floating[Any]] | None) -> float:
-    """The scale under which one classifier's scores explain targets best."""
-    from scipy.optimize import minimize_scalar
-
-    def surprise(log_scale: float) -> float:
-        return cross_entropy(softmax(score * np.exp(log_scale)), targets, weights)
-
-    limit = float(np.log(HOTTEST))
-    return float(np.exp(minimize_scalar(surprise, bounds=(-limit, limit), method="bounded").x))
 
 
 def _targets(labels: NDArray[np.int64], num_classes: int) -> NDArray[np.float64]:

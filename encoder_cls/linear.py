@@ -15,7 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from encoder_cls.calibration import Logits
+from encoder_cls.calibration import Logits, fit_scale
 from encoder_cls.model import BIGRAM_MULTIPLIER
 from encoder_cls.tokenizer import TokenizedTexts
 
@@ -25,6 +25,8 @@ WORD_NAMES = HASHES * (1 + len(DISTANCES))  # names of words and pairs; those of
 ALL_NAMES = WORD_NAMES + HASHES
 TRUST = 0.5  # in naive Bayes, the power of its ratios: at 1, where classes have few texts, chance scales features
 PENALTY = 1.0  # LinearSVC's C
+FOLDS = 5  # of cross-validation
+ENOUGH_HELD_OUT = 1000  # texts, to find one number
 CHUNK = 4096  # texts counted at once: what counting needs is many times the counts
 MOST_BYTES = 1 << 24  # of features, of which the more frequent are kept: a model is to be small
 
@@ -46,15 +48,14 @@ class LinearClassifier:
     biases: NDArray[np.float32]
 
     def margins(self, texts: TokenizedTexts) -> Logits:
-        """How far each text is on the side of each class, (texts, classes)."""
+        """Each text's logits: how far it is on the side of each class, (texts, classes)."""
         with_chars = bool((self.names[-1:] >= WORD_NAMES).any())
         pieces = [
             _tfidf(_select(_count(texts, first, with_chars=with_chars), self.names), self.names, self.idf)
             @ self.weights
             for first in range(0, len(texts), CHUNK)
         ]
-        margins: Logits = np.concatenate([np.zeros((0, self.weights.shape[1]), np.float32), *pieces]) + self.biases
-        return np.hstack([-margins, margins]) if margins.shape[1] == 1 else margins
+        return _of_each_class(np.concatenate([np.zeros((0, self.weights.shape[1]), np.float32), *pieces]) + self.biases)
 
 
 def fit_linear(
@@ -64,7 +65,7 @@ def fit_linear(
     class_weights: NDArray[np.float32],
     char_ngrams: bool,
 ) -> LinearClassifier:
-    """Train a linear classifier.
+    """Train a linear classifier whose margins are calibrated by cross-validation, on training texts held out.
 
     Args:
         texts: training texts.
@@ -72,8 +73,6 @@ def fit_linear(
         class_weights: how much each class counts, (classes,).
         char_ngrams: whether to look at character n-grams, which take twenty times the memory of words.
     """
-    from sklearn.svm import LinearSVC  # most of a second
-
     num_classes = len(class_weights)
     counts = sp.vstack([_count(texts, i, with_chars=char_ngrams) for i in range(0, len(texts), CHUNK)], format="csr")
     names, occurrences = np.unique(counts.indices, return_counts=True)
@@ -81,24 +80,11 @@ def fit_linear(
         names, occurrences = np.zeros(1, dtype=np.int32), np.zeros(1, dtype=np.int64)
     most = MOST_BYTES // feature_bytes(num_classes)
     kept = np.sort(np.argsort(-occurrences, kind="stable")[:most])
-    names, occurrences = names[kept].astype(np.int32), occurrences[kept]
-    idf = (np.log((1 + len(texts)) / (1 + occurrences)) + 1).astype(np.float32)
+    names = names[kept].astype(np.int32)
     counts = _select(counts, names)
-    present, features = counts > 0, _tfidf(counts, names, idf)
-    weights, biases = [], []
-    for number in range(num_classes - num_machines(num_classes), num_classes):
-        is_class = labels == number
-        ratios = np.abs(_log_count_ratios(present, is_class)) ** TRUST
-        svm = LinearSVC(C=PENALTY, random_state=0)
-        svm.fit(features @ sp.diags(ratios), is_class, sample_weight=class_weights[labels])
-        weights.append(svm.coef_[0] * ratios)
-        biases.append(svm.intercept_[0])
-    return LinearClassifier(
-        names=names,
-        idf=idf,
-        weights=np.stack(weights, axis=1).astype(np.float32),
-        biases=np.array(biases, dtype=np.float32),
-    )
+    scale = _cross_validated_scale(counts, names, labels, class_weights)
+    idf, weights, biases = _learn(counts, names, labels, class_weights)
+    return LinearClassifier(names=names, idf=idf, weights=weights * scale, biases=biases * scale)
 
 
 def bytes_at_most(texts: TokenizedTexts, *, num_classes: int, char_ngrams: bool) -> int:
@@ -115,6 +101,55 @@ def feature_bytes(num_classes: int) -> int:
 def num_machines(num_classes: int) -> int:
     """One for each class; of two classes the second's tells both."""
     return num_classes if num_classes > 2 else 1
+
+
+def _cross_validated_scale(
+    counts: sp.csr_matrix, names: NDArray[np.int32], labels: NDArray[np.int64], class_weights: NDArray[np.float32]
+) -> np.float32:
+    """By what margins of texts held out are to be multiplied, so that they are their logits."""
+    order = np.random.default_rng(0).permutation(len(labels))
+    margins, held_out = [], []
+    for fold in np.array_split(order, min(FOLDS, len(labels))):
+        others = np.setdiff1d(order, fold)
+        idf, weights, biases = _learn(counts[others], names, labels[others], class_weights)
+        margins.append(_of_each_class(_tfidf(counts[fold], names, idf) @ weights + biases))
+        held_out.append(labels[fold])
+        if sum(map(len, held_out)) >= ENOUGH_HELD_OUT:
+            break
+    found = np.concatenate(held_out)
+    return np.float32(fit_scale(np.concatenate(margins), found, class_weights[found]))
+
+
+def _learn(
+    counts: sp.csr_matrix, names: NDArray[np.int32], labels: NDArray[np.int64], class_weights: NDArray[np.float32]
+) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]]:
+    """Inverse document frequencies (features,), weights (features, machines) and biases (machines,)."""
+    from sklearn.svm import LinearSVC  # most of a second
+
+    num_classes = len(class_weights)
+    present = counts > 0
+    occurrences = counts.getnnz(axis=0)
+    idf = np.log((1 + len(labels)) / (1 + occurrences)) + 1
+    idf[occurrences == 0] = 0  # where texts are held out; to the others this feature does not exist
+    features = _tfidf(counts, names, idf.astype(np.float32))
+    weights, biases = [], []
+    for number in range(num_classes - num_machines(num_classes), num_classes):
+        is_class = labels == number
+        if is_class.all() or not is_class.any():  # where texts are held out
+            weights.append(np.zeros(len(names)))
+            biases.append(1.0 if is_class.any() else -1.0)
+            continue
+        ratios = np.abs(_log_count_ratios(present, is_class)) ** TRUST
+        svm = LinearSVC(C=PENALTY, random_state=0)
+        svm.fit(features @ sp.diags(ratios), is_class, sample_weight=class_weights[labels])
+        weights.append(svm.coef_[0] * ratios)
+        biases.append(svm.intercept_[0])
+    return idf.astype(np.float32), np.stack(weights, axis=1).astype(np.float32), np.array(biases, dtype=np.float32)
+
+
+def _of_each_class(margins: Logits) -> Logits:
+    """The margins of all classes, where of two there is only that of the second."""
+    return np.hstack([-margins, margins]) if margins.shape[1] == 1 else margins
 
 
 def _count(texts: TokenizedTexts, first: int, *, with_chars: bool) -> sp.csr_matrix:
@@ -170,7 +205,7 @@ def _tfidf(counts: sp.csr_matrix, names: NDArray[np.int32], idf: NDArray[np.floa
     rows = np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))
     groups = 2 * rows + (names[counts.indices] >= WORD_NAMES)
     lengths = np.sqrt(np.bincount(groups, weights=values.astype(np.float64) ** 2, minlength=2 * counts.shape[0]))
-    scaled = (values / lengths[groups]).astype(np.float32)
+    scaled = (values / np.where(lengths > 0, lengths, 1)[groups]).astype(np.float32)
     return sp.csr_matrix((scaled, counts.indices, counts.indptr), shape=counts.shape)
 
 

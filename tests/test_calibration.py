@@ -10,7 +10,17 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from sklearn.metrics import log_loss
 
-from encoder_cls.calibration import HOTTEST, LEAST_PART, add_up, cross_entropy, fit_scales, one_hot, softmax
+from encoder_cls.calibration import (
+    CAUTION,
+    HOTTEST,
+    LEAST_PART,
+    add_up,
+    cross_entropy,
+    fit_scale,
+    fit_scales,
+    one_hot,
+    softmax,
+)
 
 LOGITS = arrays(np.float32, st.tuples(st.integers(1, 6), st.integers(2, 5)), elements=st.floats(-1e4, 1e4, width=32))
 
@@ -47,13 +57,6 @@ def test_cross_entropy_is_scikit_learn_s():
 def test_the_surprise_at_the_impossible_is_large_but_finite():
     """One text with probability 0 cannot make all others count for nothing."""
     assert 20 < cross_entropy(np.array([[1.0, 0.0]]), np.array([[0.0, 1.0]])) < 100
-
-
-def fit_scale(logits, labels) -> float:
-    """The scale of one classifier alone."""
-    (scale,), parts = fit_scales([logits], labels)
-    assert parts == (1.0,)
-    return scale
 
 
 @pytest.mark.parametrize("temperature", [0.25, 0.8, 1.0, 2.0, 6.0])
@@ -108,32 +111,64 @@ def drawn_from_a_sum(scales, *, texts: int = 20_000):
     return scores, (random.random((texts, 1)) > shares.cumsum(axis=1)[:, :-1]).sum(axis=1)
 
 
+def test_one_classifier_has_all_the_part():
+    """And the scale that it has alone, with and without weights."""
+    logits, labels = draw(2.0, texts=300)
+    for weights in (None, 1.0 + labels):
+        assert fit_scales([logits], labels, weights) == ((fit_scale(logits, labels, weights),), (1.0,))
+
+
 def test_the_scales_that_made_the_labels_are_found():
-    """Of three classifiers, of which one knows nothing."""
-    scores, labels = drawn_from_a_sum([2.0, 0.5, 0.0])
+    """Of three classifiers, of which one knows nothing; many labels overcome all caution."""
+    scores, labels = drawn_from_a_sum([2.0, 0.0, 0.5])
     scales, parts = fit_scales(scores, labels)
-    assert scales == pytest.approx([2.0, 0.5, 0.0], abs=0.05)
+    assert scales == pytest.approx([2.0, 0.0, 0.5], abs=0.05)
     assert sum(parts) == pytest.approx(1)
-    assert min(parts) == parts[2] < 0.1
+    assert min(parts) == parts[1] < 0.1
 
 
 def test_scores_of_any_size_are_scaled():
-    """Margins and logits need not be alike: a thousandfold score has a thousandth of the scale, and the same part."""
+    """What another classifier says need not be logits: fifteen times the score has a fifteenth of the scale."""
     scores, labels = drawn_from_a_sum([2.0, 0.5], texts=2000)
     (first, second), parts = fit_scales(scores, labels)
-    (hundredfold, same), same_parts = fit_scales([scores[0] * 15, scores[1]], labels)
-    assert (hundredfold * 15, same) == pytest.approx((first, second), rel=0.01)
+    (fifteenth, same), same_parts = fit_scales([scores[0] * 15, scores[1]], labels)
+    assert (fifteenth * 15, same) == pytest.approx((first, second), rel=0.01)
     assert same_parts == pytest.approx(parts, abs=0.01)
+
+
+def test_few_labels_hardly_speak_against_the_last_classifier():
+    """One that knows nothing has the larger part where 12 labels say so, and none where 3,000 do."""
+    scores, labels = drawn_from_a_sum([2.0, 0.0], texts=3000)
+    of_few, of_many = (fit_scales([score[:n] for score in scores], labels[:n])[1] for n in (12, 3000))
+    assert of_few[1] > 0.5
+    assert of_many[1] < 0.05
+
+
+@pytest.mark.parametrize("is_weighted", [False, True])
+def test_doubt_is_the_penalty_of_ridge_regression(is_weighted):
+    """The scales have the least sum of surprise and penalty of a grid."""
+    scores, labels = drawn_from_a_sum([1.0, 0.5], texts=40)
+    weights = 1.0 + 8 * (labels == 1) if is_weighted else None
+    alone = fit_scale(scores[0], labels, weights)
+    targets = (one_hot(labels, 3) * 40 + 1 / 3) / 41
+
+    def cost(first: float, second: float) -> float:
+        probabilities = softmax(add_up(scores, (first * alone, second)))
+        return 40 * cross_entropy(probabilities, targets, weights) + CAUTION * (first**2 + (second - 1) ** 2)
+
+    (first, second), _ = fit_scales(scores, labels, weights)
+    grid = np.linspace(0.001, 2, 60)
+    assert cost(first / alone, second) <= min(cost(one, other) for one in grid for other in grid) + 1e-3
 
 
 def test_what_misleads_in_company_keeps_a_least_part():
     """A classifier that is right, and only says so louder than another: no scale is zero or below."""
     scores, labels = drawn_from_a_sum([1.0], texts=3000)
     noisy = scores[0] + np.random.default_rng(2).standard_normal(scores[0].shape).astype(np.float32)
-    scales, parts = fit_scales([scores[0], noisy], labels)
+    scales, parts = fit_scales([noisy, scores[0]], labels)
     assert min(scales) > 0
-    assert parts[1] < 0.05
-    assert parts[1] >= LEAST_PART / HOTTEST
+    assert parts[0] < 0.05
+    assert parts[0] >= LEAST_PART / HOTTEST
 
 
 def test_two_classifiers_together_explain_no_less_than_each():
@@ -147,14 +182,14 @@ def test_two_classifiers_together_explain_no_less_than_each():
 
 def test_a_text_of_weight_three_counts_as_three_texts():
     """In the cross entropy and in the scales; weights that are all alike change nothing."""
-    scores, labels = drawn_from_a_sum([1.0, 0.7], texts=300)
+    scores, labels = drawn_from_a_sum([1.0, 0.7], texts=3000)
     weights = 1.0 + 2 * (labels == 1)
-    repeated = np.repeat(np.arange(300), weights.astype(int))
+    repeated = np.repeat(np.arange(3000), weights.astype(int))
     found, _ = fit_scales(scores, labels, weights)
     # Only in the number of texts beside the one that is anyone's guess do they differ.
     assert found == pytest.approx(fit_scales([score[repeated] for score in scores], labels[repeated])[0], rel=0.02)
     assert found != pytest.approx(fit_scales(scores, labels)[0], rel=0.02)
-    assert fit_scales(scores, labels, np.full(300, 7.0))[0] == pytest.approx(fit_scales(scores, labels)[0])
+    assert fit_scales(scores, labels, np.full(3000, 7.0))[0] == pytest.approx(fit_scales(scores, labels)[0])
     probabilities, targets = softmax(scores[0]), one_hot(labels, 3)
     assert cross_entropy(probabilities, targets, weights) == pytest.approx(
         cross_entropy(probabilities[repeated], targets[repeated])

@@ -13,6 +13,7 @@ from sklearn.svm import LinearSVC
 from tokenizers import Tokenizer
 
 from encoder_cls import linear
+from encoder_cls.calibration import fit_scale
 from encoder_cls.config import TokenizerConfig
 from encoder_cls.linear import ALL_NAMES, TRUST, WORD_NAMES, LinearClassifier, bytes_at_most, feature_bytes, fit_linear
 from encoder_cls.tokenizer import TokenizedTexts, tokenize, train_tokenizer
@@ -107,7 +108,7 @@ class Reference:
 @pytest.mark.parametrize("num_classes", [2, 4])
 @pytest.mark.parametrize("max_vocab_size", [30_000, 30], ids=["all known", "many unknown"])
 def test_margins_are_those_of_a_plain_nb_svm(monkeypatch, num_classes, char_ngrams, max_vocab_size):
-    """Counts, TF-IDF, ratios and margins written out with scikit-learn, on texts seen and unseen."""
+    """Counts, TF-IDF, ratios and margins written out with scikit-learn, on texts seen and unseen; up to a scale."""
     monkeypatch.setattr(linear, "CHUNK", 7)
     texts, labels = corpus(num_classes)
     tokenizer = tokenizer_of(texts, max_vocab_size)
@@ -116,7 +117,8 @@ def test_margins_are_those_of_a_plain_nb_svm(monkeypatch, num_classes, char_ngra
     reference = Reference(tokenizer.get_vocab(), texts, labels, **options)
     asked = (*texts, *UNSEEN)
     found, expected = classifier.margins(read(tokenizer, asked)), reference.margins(asked)
-    np.testing.assert_allclose(found, expected, atol=1e-4)
+    scale = float((found * expected).sum() / (expected**2).sum())
+    np.testing.assert_allclose(found, scale * expected, atol=1e-4 * scale)
     assert (found.argmax(axis=1) == expected.argmax(axis=1))[np.ptp(expected, axis=1) > 0.01].all()
     assert np.ptp(expected) > 1
 
@@ -218,6 +220,37 @@ def test_training_twice_gives_the_same_margins():
     again = fit(read(tokenizer, texts), labels, num_classes=3, char_ngrams=True)
     asked = read(tokenizer, (*texts, *UNSEEN))
     assert again.margins(asked).tolist() == classifier.margins(asked).tolist()
+
+
+@pytest.mark.parametrize("num_classes", [2, 4])
+@pytest.mark.parametrize("weight", [1.0, 5.0], ids=["equal", "weighted"])
+def test_margins_are_the_logits_of_texts_never_seen(num_classes, weight):
+    """On fresh texts, weighted as in training, no other scale explains the labels much better."""
+    texts, labels = corpus(num_classes, 2000)
+    trained_on, asked = slice(0, 1000), slice(1000, None)
+    weights = np.where(np.arange(num_classes) == 0, weight, 1.0)
+    tokenizer = tokenizer_of(texts[trained_on])
+    classifier = fit(
+        read(tokenizer, texts[trained_on]),
+        labels[trained_on],
+        num_classes=num_classes,
+        char_ngrams=False,
+        weights=weights,
+    )
+    margins = classifier.margins(read(tokenizer, texts[asked]))
+    assert fit_scale(margins, labels[asked], weights[labels[asked]]) == pytest.approx(1, abs=0.15)
+
+
+def test_a_class_of_one_text_can_be_learnt():
+    """Where that is held out, the others know nothing of it."""
+    texts, labels = ("ba ko", "ba ri", "ba tu", "ko ri", "sol mir"), np.array([0, 0, 0, 0, 1])
+    tokenizer = tokenizer_of(texts)
+    margins, of_the_other = (
+        fit(read(tokenizer, texts), classes, num_classes=2, char_ngrams=False).margins(read(tokenizer, texts))
+        for classes in (labels, 1 - labels)
+    )
+    assert margins.argmax(axis=1).tolist() == labels.tolist()
+    np.testing.assert_allclose(margins, of_the_other[:, ::-1], rtol=1e-3)
 
 
 def test_the_weight_of_a_class_moves_its_margin():
