@@ -243,7 +243,7 @@ def test_margins_are_the_logits_of_texts_never_seen(num_classes, weight):
 
 def test_a_class_of_one_text_can_be_learnt():
     """Where that is held out, the others know nothing of it."""
-    texts, labels = ("ba ko", "ba ri", "ba tu", "ko ri", "sol mir"), np.array([0, 0, 0, 0, 1])
+    texts, labels = (*("ba ko", "ba ri", "ba tu", "ko ri") * 5, "sol mir"), np.array([0] * 20 + [1])
     tokenizer = tokenizer_of(texts)
     margins, of_the_other = (
         fit(read(tokenizer, texts), classes, num_classes=2, char_ngrams=False).margins(read(tokenizer, texts))
