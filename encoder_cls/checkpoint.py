@@ -27,6 +27,7 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from encoder_cls.errors import DivergedError, EncoderClsError
+from encoder_cls.optimization import Optimizer
 from encoder_cls.storage import read_file, sha256, to_json, write_folder
 
 MODEL_FILE, OPTIMIZER_FILE, STATE_FILE, MANIFEST_FILE = (
@@ -75,14 +76,14 @@ class Checkpoint:
     model: dict[str, Tensor]
     optimizer: dict[str, Tensor]
 
-    def restore(self, model: nn.Module, optimizers: Sequence[torch.optim.Optimizer]) -> None:
+    def restore(self, model: nn.Module, optimizers: Sequence[Optimizer]) -> None:
         """Put weights and moments into a model and its optimizers of the same shapes."""
         model.load_state_dict(self.model)
         parameters = dict(model.named_parameters())
         owner = {p: optimizer for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]}
         for key, tensor in self.optimizer.items():
             moment, _, name = key.partition("|")
-            # A count is a tensor to AdamW and a number to SparseAdam, which needs it exact.
+            # A count is a tensor to AdamW and a number to RowAdam.
             value = tensor.to(parameters[name].device) if tensor.is_floating_point() else int(tensor)
             owner[parameters[name]].state[parameters[name]][moment] = value
 
@@ -90,7 +91,7 @@ class Checkpoint:
 def save_checkpoint(
     folder: Path,
     model: nn.Module,
-    optimizers: Sequence[torch.optim.Optimizer],
+    optimizers: Sequence[Optimizer],
     state: TrainingState,
     *,
     facts: dict[str, Any],

@@ -307,9 +307,9 @@ def _described(preparation: Preparation) -> Iterator[str]:
     recipe = preparation.recipe
     beside = ", beside it a linear model" if recipe.linear else ""
     yield f"model: {shape}, {preparation.num_parameters:,} parameters{beside}"
-    passes = recipe.pretraining.epochs if recipe.pretraining else 0
-    pretrained = f"{passes} epoch{'s' * (passes > 1)} of guessing hidden words, " if passes else ""
-    yield f"steps: {preparation.total_steps:,} in all; {pretrained}{recipe.length.epochs} epochs of learning labels"
+    lengths = {"guessing hidden words": recipe.pretraining, "learning labels": recipe.length}
+    passes = [f"{it.epochs} epoch{'s' * (it.epochs > 1)} of {what}" for what, it in lengths.items() if it]
+    yield f"steps: {preparation.total_steps:,} in all; {', '.join(passes)}"
 
 
 def _place(stage: str, event: Stepped | Validated) -> str:

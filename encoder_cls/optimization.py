@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
+from collections import defaultdict
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim.adamw import adamw
 
 from encoder_cls.config import TrainConfig
 
 BETAS = (0.9, 0.98)  # Vaswani et al. (2017): a shorter memory of squares than Adam's default 0.999
+EPSILON = 1e-8  # added to the divisor
 
 
-def make_optimizers(model: nn.Module, config: TrainConfig) -> list[torch.optim.Optimizer]:
+def make_optimizers(model: nn.Module, config: TrainConfig) -> list[Optimizer]:
     """AdamW (Loshchilov and Hutter, 2019, https://arxiv.org/abs/1711.05101) and, for embeddings, Adam by rows.
 
     A batch touches few rows of a table, and only these are updated: the time of a step does not grow with
@@ -30,49 +35,93 @@ def make_optimizers(model: nn.Module, config: TrainConfig) -> list[torch.optim.O
             else:
                 others.append(parameter)
     groups = [{"params": matrices, "weight_decay": config.weight_decay}, {"params": others, "weight_decay": 0.0}]
-    return [
-        torch.optim.AdamW(groups, lr=config.learning_rate, betas=BETAS, fused=True),
-        RowAdam(tables, lr=config.learning_rate, betas=BETAS),
-    ]
+    return [AdamW(groups, lr=config.learning_rate), RowAdam([{"params": tables}], lr=config.learning_rate)]
 
 
-class RowAdam(torch.optim.Optimizer):
-    """Adam (Kingma and Ba, 2015, https://arxiv.org/abs/1412.6980) on the rows of tables that have a gradient.
+class Optimizer(ABC):
+    """What optimizers have in common.
+
+    As `torch.optim.Optimizer`, the first of which loads torch's compiler: that takes as long as torch itself.
+
+    Args:
+        groups: each with its `params` and what they do not share with others.
+        lr: the learning rate of all.
+
+    Attributes:
+        param_groups: the groups, whose settings may be changed between steps.
+        state: what is remembered of each parameter.
+    """
+
+    def __init__(self, groups: Sequence[dict[str, Any]], *, lr: float) -> None:
+        self.param_groups = [{"lr": lr, **group} for group in groups]
+        self.state: defaultdict[Tensor, dict[str, Any]] = defaultdict(dict)
+
+    def zero_grad(self) -> None:
+        """Forget all gradients."""
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                parameter.grad = None
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """Update the parameters that have a gradient."""
+        for group in self.param_groups:
+            self._update([parameter for parameter in group["params"] if parameter.grad is not None], group)
+
+    @abstractmethod
+    def _update(self, parameters: list[Tensor], group: dict[str, Any]) -> None:
+        """Update parameters of a group."""
+
+
+class AdamW(Optimizer):
+    """AdamW by torch's own fused function; groups have a `weight_decay`."""
+
+    def _update(self, parameters: list[Tensor], group: dict[str, Any]) -> None:
+        for parameter in parameters:
+            if parameter not in self.state:
+                moments = {name: torch.zeros_like(parameter) for name in ("exp_avg", "exp_avg_sq")}
+                self.state[parameter] = {"step": torch.zeros((), device=parameter.device), **moments}
+        states = [self.state[parameter] for parameter in parameters]
+        adamw(
+            parameters,
+            [parameter.grad for parameter in parameters if parameter.grad is not None],
+            [state["exp_avg"] for state in states],
+            [state["exp_avg_sq"] for state in states],
+            [],
+            [state["step"] for state in states],
+            fused=True,
+            amsgrad=False,
+            beta1=BETAS[0],
+            beta2=BETAS[1],
+            lr=group["lr"],
+            weight_decay=group["weight_decay"],
+            eps=EPSILON,
+            maximize=False,
+        )
+
+
+class RowAdam(Optimizer):
+    """Adam (Kingma and Ba, 2015, https://arxiv.org/abs/1412.6980) on the rows of tables (rows, D) that have a gradient.
 
     The other rows keep their values and moments. The same, to rounding, as `torch.optim.SparseAdam`, which makes sparse
     tensors of all that lies between and takes a third to twice longer for it.
-
-    Args:
-        tables: parameters (rows, D) whose gradients are sparse.
-        lr: the learning rate.
-        betas: how much of the moments a step keeps.
-        eps: added to the divisor.
     """
 
-    def __init__(self, tables: Sequence[Tensor], *, lr: float, betas: tuple[float, float], eps: float = 1e-8) -> None:
-        super().__init__(tables, {"lr": lr, "betas": betas, "eps": eps})
-
-    @torch.no_grad()
-    def step(self) -> None:  # type: ignore[override]
-        """Update each table from its gradient."""
-        for group in self.param_groups:
-            for table in group["params"]:
-                if table.grad is not None:
-                    self._update(table, lr=group["lr"], betas=group["betas"], eps=group["eps"])
-
-    def _update(self, table: Tensor, *, lr: float, betas: tuple[float, float], eps: float) -> None:
-        state = self.state[table]
-        if not state:
-            state |= {"step": 0, "exp_avg": torch.zeros_like(table), "exp_avg_sq": torch.zeros_like(table)}
-        state["step"] += 1
-        gradient = table.grad.coalesce()  # type: ignore[union-attr]
-        rows, values = gradient.indices()[0], gradient.values()
-        mean = state["exp_avg"].index_select(0, rows).lerp_(values, 1 - betas[0])
-        square = state["exp_avg_sq"].index_select(0, rows).mul_(betas[1]).addcmul_(values, values, value=1 - betas[1])
-        state["exp_avg"].index_copy_(0, rows, mean)
-        state["exp_avg_sq"].index_copy_(0, rows, square)
-        size = lr * math.sqrt(1 - betas[1] ** state["step"]) / (1 - betas[0] ** state["step"])
-        table.index_add_(0, rows, mean.div_(square.sqrt_().add_(eps)), alpha=-size)
+    def _update(self, parameters: list[Tensor], group: dict[str, Any]) -> None:
+        for table in parameters:
+            state = self.state[table]
+            if not state:
+                state |= {"step": 0, "exp_avg": torch.zeros_like(table), "exp_avg_sq": torch.zeros_like(table)}
+            state["step"] += 1
+            gradient = table.grad.coalesce()  # type: ignore[union-attr]
+            rows, values = gradient.indices()[0], gradient.values()
+            mean = state["exp_avg"].index_select(0, rows).lerp_(values, 1 - BETAS[0])
+            square = state["exp_avg_sq"].index_select(0, rows)
+            square.mul_(BETAS[1]).addcmul_(values, values, value=1 - BETAS[1])
+            state["exp_avg"].index_copy_(0, rows, mean)
+            state["exp_avg_sq"].index_copy_(0, rows, square)
+            size = group["lr"] * math.sqrt(1 - BETAS[1] ** state["step"]) / (1 - BETAS[0] ** state["step"])
+            table.index_add_(0, rows, mean.div_(square.sqrt_().add_(EPSILON)), alpha=-size)
 
 
 def learning_rate(step: int, *, total_steps: int, config: TrainConfig) -> float:

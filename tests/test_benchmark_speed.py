@@ -335,7 +335,7 @@ def test_operations_are_told_apart():
     def event(name, parent=None):
         return SimpleNamespace(name=name, cpu_parent=parent)
 
-    step = event("Optimizer.step#AdamW.step")
+    step = event(breakdown.UPDATE)
     assert breakdown._group(event("aten::addmm")) == "matrix products"
     assert breakdown._group(event("aten::_softmax_backward_data")) == "softmax"
     assert breakdown._group(event("aten::mul", event("aten::x", step))) == "optimizers"

@@ -98,7 +98,7 @@ def test_moments_and_counts_come_back_as_they_were(tmp_path):
     for key in before:
         assert torch.equal(before[key], after[key]), key
         assert before[key].dtype == after[key].dtype, key
-    # SparseAdam counts in whole numbers: as a tensor the count would be changed in place and rounded.
+    # RowAdam counts in whole numbers.
     assert [values["step"] for values in new_optimizers[1].state.values()] == [2, 2, 2]
     assert {type(values["step"]) for values in new_optimizers[1].state.values()} == {int}
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 import torch
 
 from encoder_cls.config import ModelConfig, TrainConfig
 from encoder_cls.model import EncoderClassifier
-from encoder_cls.optimization import BETAS, RowAdam, learning_rate, make_optimizers
+from encoder_cls.optimization import BETAS, AdamW, RowAdam, learning_rate, make_optimizers
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
@@ -65,7 +68,7 @@ def test_adam_by_rows_is_sparse_adam(device):
     torch.manual_seed(0)
     tables = [torch.nn.Embedding(20, 6, sparse=True, device=device) for _ in range(2)]
     tables[1].load_state_dict(tables[0].state_dict())
-    ours = RowAdam(tables[0].parameters(), lr=0.1, betas=BETAS)
+    ours = RowAdam([{"params": list(tables[0].parameters())}], lr=0.1)
     theirs = torch.optim.SparseAdam(tables[1].parameters(), lr=0.1, betas=BETAS)
     for _ in range(20):
         rows, weights = torch.randint(0, 15, (12,), device=device), torch.randn(12, 6, device=device)
@@ -102,19 +105,46 @@ def test_learning_rate_without_warm_up_and_in_one_step():
     assert learning_rate(0, total_steps=1, config=config) == 0.5
 
 
-def test_adamw_matches_torch_without_fusing():
-    """The fused kernel is the same update."""
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=needs_cuda)])
+def test_adamw_is_torch_s(device):
+    """The update and what is remembered, group by group, whatever the rate of a step and whoever has no gradient."""
     torch.manual_seed(0)
-    models = [EncoderClassifier(SHAPE, vocab_size=9, num_classes=2) for _ in range(2)]
-    models[1].load_state_dict(models[0].state_dict())
-    fused, _ = make_optimizers(models[0], TrainConfig())
-    plain, _ = make_optimizers(models[1], TrainConfig())
-    for group in plain.param_groups:
-        group["fused"] = False
-    for _ in range(3):
-        for model, optimizer in zip(models, (fused, plain), strict=True):
-            for i, parameter in enumerate(model.parameters()):
-                parameter.grad = torch.full_like(parameter, 0.1 * (i % 5 - 2))
+    ours, theirs = ([torch.nn.Parameter(torch.ones(3, i, device=device)) for i in (1, 2, 4)] for _ in range(2))
+    groups = [
+        [{"params": of[:2], "weight_decay": 0.3}, {"params": of[2:], "weight_decay": 0.0}] for of in (ours, theirs)
+    ]
+    optimizers = AdamW(groups[0], lr=0.1), torch.optim.AdamW(groups[1], lr=0.1, betas=BETAS, fused=False)
+    for step in range(5):
+        gradients = [torch.randn_like(parameter) if (step + i) % 3 else None for i, parameter in enumerate(ours)]
+        for optimizer, parameters in zip(optimizers, (ours, theirs), strict=True):
+            optimizer.param_groups[0]["lr"] = 0.1 / (1 + step)
+            optimizer.zero_grad()
+            assert all(parameter.grad is None for parameter in parameters)
+            for parameter, gradient in zip(parameters, gradients, strict=True):
+                parameter.grad = gradient
             optimizer.step()
-    for left, right in zip(models[0].parameters(), models[1].parameters(), strict=True):
-        torch.testing.assert_close(left, right)
+    for one, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(one, other)
+        remembered, expected = optimizers[0].state[one], optimizers[1].state[other]
+        assert remembered.keys() == expected.keys()
+        for name in remembered:
+            torch.testing.assert_close(remembered[name], expected[name])
+
+
+def test_no_optimizer_loads_torch_s_compiler():
+    """It would take as long as torch itself."""
+    program = """if True:
+        import sys, torch
+        from encoder_cls.config import ModelConfig, TrainConfig
+        from encoder_cls.model import EncoderClassifier
+        from encoder_cls.optimization import make_optimizers
+        model = EncoderClassifier(ModelConfig(), vocab_size=9, num_classes=2)
+        optimizers = make_optimizers(model, TrainConfig())
+        for parameter in model.head.parameters():
+            parameter.grad = torch.ones_like(parameter)
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad()
+        sys.exit("torch._dynamo" in sys.modules)
+    """
+    subprocess.run([sys.executable, "-c", program], check=True)

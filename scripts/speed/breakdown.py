@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from benchmark_accuracy import table
 from torch import nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
-from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
-from torch.profiler import ProfilerActivity, profile
+from torch.profiler import ProfilerActivity, profile, record_function
 
 from encoder_cls.hardware import resolve_precision
 from encoder_cls.model import EncoderClassifier
+from encoder_cls.optimization import Optimizer
 from speed.contestants import LABELS_ALONE, Ours, prepared
 from speed.plan import Plan
 from speed.sizes import PLAIN, Size
@@ -32,9 +33,10 @@ VARIANTS = {
     "default tables": LABELS_ALONE,
 }
 
-# The first that is in an operation's name; `Optimizer.step` is what an operation runs within.
+UPDATE = "an optimizer's step"  # what operations run within
+# The first that is in an operation's name.
 OPERATIONS = (
-    ("optimizers", ("Optimizer.step",)),
+    ("optimizers", (UPDATE,)),
     ("matrix products", ("mm", "linear", "matmul", "mkldnn", "addmv")),
     ("softmax", ("softmax",)),
     ("layer norms", ("layer_norm",)),
@@ -112,11 +114,10 @@ class _Clock:
         hooks = [
             register_module_forward_pre_hook(lambda module, _: self._of_model(module, "batching")),
             register_module_forward_hook(lambda module, *_: self._of_model(module, "forward")),
-            register_optimizer_step_pre_hook(lambda *_: self._before_update()),
-            register_optimizer_step_post_hook(lambda *_: self.end("optimizers")),
         ]
         try:
-            yield
+            with _around_updates(self._update):
+                yield
         finally:
             for hook in hooks:
                 hook.remove()
@@ -125,15 +126,32 @@ class _Clock:
         if isinstance(module, EncoderClassifier):
             self.end(name)
 
-    def _before_update(self) -> None:
+    @contextmanager
+    def _update(self) -> Iterator[None]:
         self.end("optimizers" if self._is_updating else "loss, backward, clipping")
         self._is_updating = True
+        yield
+        self.end("optimizers")
+
+
+@contextmanager
+def _around_updates(around: Callable[[], AbstractContextManager[Any]]) -> Iterator[None]:
+    """Each step of an optimizer is within such a context."""
+    step = Optimizer.step
+
+    def within(optimizer: Optimizer) -> None:
+        with around():
+            step(optimizer)
+
+    with patch.object(Optimizer, "step", within):
+        yield
 
 
 def operations(ours: Ours) -> dict[str, float]:
     """Milliseconds of a step, by kind of operation."""
     steps = ours.stage.steps_per_epoch
-    with profile(activities=[ProfilerActivity.CPU], acc_events=True) as profiler:
+    updates = _around_updates(lambda: record_function(UPDATE))
+    with updates, profile(activities=[ProfilerActivity.CPU], acc_events=True) as profiler:
         began = time.perf_counter()
         ours()
         wall = 1000 * (time.perf_counter() - began)
@@ -150,7 +168,7 @@ def _group(event: Any) -> str:
     while outer is not None:
         names.append(outer.name)
         outer = outer.cpu_parent
-    if any("Optimizer.step" in name for name in names):
+    if UPDATE in names:
         return "optimizers"
     return next((group for group, parts in OPERATIONS if any(part in event.name for part in parts)), OTHER)
 
