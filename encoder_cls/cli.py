@@ -12,6 +12,7 @@ import signal
 import sys
 import time
 import traceback
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from itertools import chain
@@ -212,6 +213,9 @@ def main() -> NoReturn:
     # OpenMP's threads wait for each other in a busy loop. Where another program wants a core too, that wastes most
     # of the time of both; a shorter loop (the default is 300,000 turns) costs nothing on an idle machine.
     os.environ.setdefault("GOMP_SPINCOUNT", "20000")
+    # Short of memory, torch would warn and take another way, whose last digits differ. To end is better: what is
+    # then done again with enough memory is exact.
+    warnings.filterwarnings("error", message="mkldnn_.* failed, switching to")
     try:
         code = typer.main.get_command(app).main(prog_name="encoder-cls", standalone_mode=False) or 0
     except (KeyboardInterrupt, typer.Abort):

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from dataclasses import replace
 from pathlib import Path
 
@@ -448,6 +449,18 @@ def test_too_little_memory_is_told_with_what_needs_less(cli, trained_run, monkey
     outcome = cli("predict", "--model", trained_run.path, "rain")
     assert outcome.code == 1
     assert re.fullmatch(r"error: out of memory: .*train\.batch_tokens.*\n", outcome.err)
+
+
+def test_no_product_is_computed_in_another_way_for_want_of_memory(cli, trained_run, monkeypatch):
+    """What torch only warns of, ends: the last digits would depend on how much memory there was."""
+
+    def switch(*_arguments, **_options):
+        warnings.warn("mkldnn_matmul failed, switching to baddbmm:could not create a primitive", stacklevel=2)
+
+    monkeypatch.setattr("encoder_cls.classifier.compute_logits", switch)
+    outcome = cli("predict", "--model", trained_run.path, "rain")
+    assert outcome.code == 1
+    assert re.fullmatch(r"error: out of memory: mkldnn_matmul failed.*train\.batch_tokens.*\n", outcome.err)
 
 
 def test_a_panic_in_a_library_is_one_line(cli, trained_run, monkeypatch):
