@@ -10,6 +10,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -54,11 +55,21 @@ def spell(words: Sequence[str]) -> Spellings:
     offsets = [0]
     for word in words:
         if word:
-            marked = f"<{word[:LONGEST_WORD]}>"
-            ngrams += [
-                zlib.crc32(marked[start : start + length].encode("utf-8", "replace"))
-                for length in range(SHORTEST, LONGEST + 1)
-                for start in range(len(marked) - length + 1)
-            ]
+            ngrams += map(zlib.crc32, _pieces(f"<{word[:LONGEST_WORD]}>"))
         offsets.append(len(ngrams))
     return Spellings(ngrams=np.array(ngrams, dtype=np.uint32), offsets=np.array(offsets, dtype=np.int64))
+
+
+def _pieces(word: str) -> list[bytes]:
+    """The n-grams of a word, the shorter first, as UTF-8."""
+    if word.isascii():  # a character is a byte: to encode once is enough
+        content = word.encode()
+        return [content[place] for place in _places(len(word))]
+    return [word[place].encode("utf-8", "replace") for place in _places(len(word))]
+
+
+@cache
+def _places(characters: int) -> list[slice]:
+    """Where the n-grams are of a word of so many characters."""
+    lengths = range(SHORTEST, LONGEST + 1)
+    return [slice(start, start + length) for length in lengths for start in range(characters - length + 1)]
