@@ -17,7 +17,7 @@ Logits = NDArray[np.float32]
 
 HOTTEST = 20.0  # temperatures, and scales, from 1 / HOTTEST to HOTTEST: beyond there is nothing to calibrate on
 LEAST_PART = 1e-3  # of a classifier, however misleading in company
-CAUTION = 8.0  # nats, by which the labels have to speak for a change from the last classifier alone to another one
+CAUTION = 8.0  # nats, that labels have to gain for a part which is 1 away from what is expected
 SMALLEST = 1e-12  # probabilities below count as this: one impossible label must not outweigh all others
 
 

@@ -41,7 +41,7 @@ def make_optimizers(model: nn.Module, config: TrainConfig) -> list[Optimizer]:
 class Optimizer(ABC):
     """What optimizers have in common.
 
-    As `torch.optim.Optimizer`, the first of which loads torch's compiler: that takes as long as torch itself.
+    In place of `torch.optim.Optimizer`, the first of which loads torch's compiler: that takes as long as torch itself.
 
     Args:
         groups: each with its `params` and what they do not share with others.

@@ -146,9 +146,9 @@ def _continuations(tokenizer: Tokenizer, texts: Iterable[str]) -> list[str]:
     Left to itself its trainer numbers them in the order of a hash table, another one in each run, and pairs
     that are equally frequent are merged in the order of these numbers.
     """
-    found: set[str] = set()
+    splitter, found = _Splitter(tokenizer), set[str]()
     for text in texts:
-        for word in _words(tokenizer, text):
+        for word in splitter.words(text):
             found.update(word[1:])
     return [f"##{character}" for character in sorted(found)]
 
@@ -207,13 +207,13 @@ def tokenize(tokenizer: Tokenizer, texts: Iterable[str], *, max_seq_len: int) ->
     Half surrogate pairs, which no tokenizer can read, count as U+FFFD.
     """
     most_characters = CHARACTERS_PER_TOKEN * max_seq_len
-    lexicon, split = _Lexicon(tokenizer), _splitter_of(tokenizer)
+    lexicon, read = _Lexicon(tokenizer), _reader(tokenizer)
     words, offsets = GrowingArray(np.int32), GrowingArray(np.int64)
     truncated, unknown = GrowingArray(np.bool_), GrowingArray(np.int32)
     offsets.append([0])
     end = 0
     for chunk in _chunks(texts):
-        whole = split([_readable(text[:most_characters]) for text in chunk])
+        whole = read([_readable(text[:most_characters]) for text in chunk])
         lengths = np.array([min(len(tokens), max_seq_len) for tokens in whole])
         starts = np.cumsum(lengths) - lengths
         flat = list(chain.from_iterable(tokens[:max_seq_len] for tokens in whole))
@@ -325,7 +325,7 @@ class _Splitter:
         return self._words_of[piece]
 
 
-def _splitter_of(tokenizer: Tokenizer) -> Callable[[Sequence[str]], list[list[str]]]:
+def _reader(tokenizer: Tokenizer) -> Callable[[Sequence[str]], list[list[str]]]:
     """What makes tokens of texts, `[CLS]` first: words, those unknown as they are written, or pieces of words."""
     if isinstance(tokenizer.model, models.WordLevel):
         splitter, cls = _Splitter(tokenizer), SPECIAL_TOKENS[CLS_ID]
