@@ -36,7 +36,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     help="Train a Transformer-encoder text classifier from scratch on your own labelled text.",
-    epilog="Start with: encoder-cls train (bundled example data, about a minute on 2 cores)",
+    epilog="Start with: encoder-cls train (bundled example data, one to two minutes on 2 cores)",
 )
 
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.", metavar="DEVICE")]
