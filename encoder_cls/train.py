@@ -29,7 +29,7 @@ from encoder_cls.dashboard import Dashboard
 from encoder_cls.errors import ConfigError, DivergedError, EncoderClsError, StoppedError
 from encoder_cls.evaluate import evaluate, linear_reference
 from encoder_cls.events import Event, Finished, Noted, StageStarted, Started, Stepped, Validated
-from encoder_cls.hardware import environment, resolve_precision
+from encoder_cls.hardware import environment, release_memory, resolve_precision
 from encoder_cls.lessons import LabelLessons, Lesson, Lessons, WordLessons
 from encoder_cls.linear import LinearClassifier, bytes_at_most, fit_linear
 from encoder_cls.optimization import learning_rate, make_optimizers
@@ -40,6 +40,7 @@ from encoder_cls.showcase import show
 from encoder_cls.storage import naming, sha256, write_file
 
 TIMED_STEPS = 20  # from which the time of the others is judged
+STEPS_BETWEEN_RELEASES = 10  # of memory: a release takes a few milliseconds, a step tens of them
 SECONDS_BETWEEN_LOOKS = 0.05  # for a signal, while waiting
 DRAWN_VALIDATIONS = 10  # TensorBoard shows no more pictures of a kind
 
@@ -209,6 +210,8 @@ class _Training:
                 break
             self._stop_if_asked()
             yield self._step(lessons)
+            if self.state.step % STEPS_BETWEEN_RELEASES == 0:
+                release_memory()
             if self.config.checkpoint_every and self.state.step % self.config.checkpoint_every == 0:
                 self._save_checkpoint()
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import platform
+import resource
+from pathlib import Path
+
 import pytest
 import torch
 
 from encoder_cls.errors import ConfigError
-from encoder_cls.hardware import environment, resolve_device, resolve_precision
+from encoder_cls.hardware import environment, release_memory, resolve_device, resolve_precision
 
 CPU = torch.device("cpu")
 PROBES = ["_is_amx_tile_supported", "_is_avx512_bf16_supported"]
@@ -61,3 +65,24 @@ def test_the_environment_names_what_changes_the_last_digits():
     assert facts["threads"] == torch.get_num_threads()
     assert facts["precision"] == "bfloat16"
     assert facts["cpu_capability"]
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc is known to keep what is freed")
+def test_freed_memory_goes_back_to_the_system():
+    """Every other of many blocks is freed: no gap reaches the end of the heap, and yet all of them go back."""
+    blocks = [b"x" * 100_000 for _ in range(2_000)]
+    del blocks[::2]
+    before = _resident_bytes()
+    release_memory()
+    assert before - _resident_bytes() > 80_000_000
+    assert len(blocks) == 1_000
+
+
+def test_where_nothing_can_be_released_nothing_is(monkeypatch):
+    """Another C library has no such function: that is no error."""
+    monkeypatch.setattr("encoder_cls.hardware._malloc_trim", lambda: None)
+    release_memory()
+
+
+def _resident_bytes():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()

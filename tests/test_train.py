@@ -466,6 +466,17 @@ def test_both_optimizers_follow_the_learning_rate(tmp_path):
     training.dashboard.__exit__(None, None, None)
 
 
+def test_memory_is_released_every_few_steps(tmp_path, monkeypatch):
+    """In all stages, by the count of all steps."""
+    released = []
+    monkeypatch.setattr(train_module, "release_memory", lambda: released.append(steps))
+    steps = 0
+    for event in train(prepare(make_config(tmp_path, pretrain={"epochs": 2})), RunFolder(tmp_path / "run"), device=CPU):
+        steps += isinstance(event, Stepped)
+    # A step is told of before what follows it.
+    assert released == list(range(10, steps + 1, 10)) and len(released) > 2
+
+
 def test_patience_ends_the_run(tmp_path, monkeypatch):
     """After `patience` validations without a better score, the run ends and the best weights are its model."""
     metrics = iter([0.5, 0.7, 0.6, 0.6, 0.9])
