@@ -161,7 +161,8 @@ class TrainConfig(Section):
     batch_size: Count = 64
     """The most texts in a batch."""
     batch_tokens: Count = 8192
-    """The most tokens in a batch, padding counted; a batch of long texts holds fewer of them."""
+    """The most tokens in a batch, padding counted; a batch of long texts holds fewer of them. Where texts are read
+    twice (see consistency), each counts once."""
     accumulation_steps: Count = 1
     """Batches whose gradients are summed before one update."""
     learning_rate: PositiveFloat = 1e-3
@@ -176,6 +177,9 @@ class TrainConfig(Section):
     """The part of the target probability that is spread evenly over all classes."""
     word_dropout: Fraction = 0.25
     """The part of the words replaced by `[UNK]` in training, so that unknown words are known to be unknown."""
+    consistency: NonNegativeFloat = 1.0
+    """How much it counts in the loss that two readings of a text agree, each with other words and features dropped
+    (R-Drop); 0: each text is read once."""
     class_weights: Literal["none", "balanced"] | dict[str, PositiveFloat] = "none"
     """Weights of the classes in the loss: `none`, `balanced` (the rarer the heavier), or by name: {spam: 2.0}."""
     monitor: Literal["accuracy", "macro_f1", "loss"] = "loss"

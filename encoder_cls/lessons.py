@@ -147,15 +147,21 @@ class WordLessons:
 class ClassLesson:
     """Texts, and how probable each class is to be for each of them.
 
+    R-Drop (Liang et al., "R-Drop: Regularized Dropout for Neural Networks", 2021, https://arxiv.org/abs/2106.14448):
+    each text is there twice, with other words dropped, and the model drops other features; what it says of both is to
+    be right and the same. So what it learns by heart of one reading has to hold for the other.
+
     Attributes:
-        batch: the texts.
+        batch: the texts; with a consistency all of them once, then all of them again.
         targets: (B, C) probabilities.
         class_weights: (C,), how much each class counts.
+        consistency: how much it counts that both readings agree.
     """
 
     batch: Batch
     targets: Tensor
     class_weights: Tensor
+    consistency: float
 
     @property
     def weight(self) -> Tensor:
@@ -164,11 +170,20 @@ class ClassLesson:
 
     def loss(self, model: EncoderClassifier) -> Tensor:
         """See `Lesson`."""
-        return functional.cross_entropy(model(*self.batch), self.targets, weight=self.class_weights, reduction="sum")
+        logits = model(*self.batch)
+        loss = functional.cross_entropy(logits, self.targets, weight=self.class_weights, reduction="sum")
+        return loss + self.consistency * self._disagreement(logits) if self.consistency else loss
+
+    def _disagreement(self, logits: Tensor) -> Tensor:
+        """The divergences of each reading from the other, the mean of KL(p || q) and KL(q || p) in nats, summed, ()."""
+        first, second = functional.log_softmax(logits, dim=-1).chunk(2)
+        divergences = ((first.exp() - second.exp()) * (first - second)).sum(dim=-1) / 2
+        weights, _ = (self.targets @ self.class_weights).chunk(2)
+        return (weights * divergences).sum()
 
 
 class LabelLessons:
-    """The training texts, some of their words dropped, with their labels, which are smoothed.
+    """The training texts, some of their words dropped, with their labels.
 
     Args:
         preparation: of the run.
@@ -213,9 +228,15 @@ class LabelLessons:
 
     def _lesson(self, indices: Indices) -> ClassLesson:
         config, dataset = self._preparation.config.train, self._preparation.dataset
+        if config.consistency:
+            indices = np.tile(indices, 2)
         batch = pad(self._stage.texts, indices).to(self._device)
         dropped = drop_words(batch.input_ids, fraction=config.word_dropout)
         labels = torch.from_numpy(dataset.train.labels[indices]).to(self._device)
         classes, smoothing = len(dataset.label_names), config.label_smoothing
-        targets = functional.one_hot(labels, classes) * (1 - smoothing) + smoothing / classes
-        return ClassLesson(batch=batch._replace(input_ids=dropped), targets=targets, class_weights=self._class_weights)
+        return ClassLesson(
+            batch=batch._replace(input_ids=dropped),
+            targets=functional.one_hot(labels, classes) * (1 - smoothing) + smoothing / classes,
+            class_weights=self._class_weights,
+            consistency=config.consistency,
+        )

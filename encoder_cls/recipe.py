@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from encoder_cls.config import Config
 
-PASSES = (4, 8)  # over the labels: the same texts over and over, which are learnt by heart in the end
+PASSES = (2, 8)  # over the labels: the same texts over and over, which are learnt by heart in the end
 WORD_PASSES = (2, 20)  # of pretraining
 FEWEST_STEPS = 300  # where a pass is a few steps, more passes make up for it
 STEPS_BETWEEN_VALIDATIONS = 300  # of pretraining, at least: one takes as long as many steps

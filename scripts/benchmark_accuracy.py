@@ -48,7 +48,7 @@ from encoder_cls.storage import sha256, to_json, write_file
 
 DEFAULT = "encoder-cls"
 LABELS_ALONE = ("pretrain.epochs=0", "model.linear=false")
-PLAIN = (*LABELS_ALONE, "model.char_ngram_buckets=0", "model.bigram_buckets=0")
+PLAIN = (*LABELS_ALONE, "model.char_ngram_buckets=0", "model.bigram_buckets=0", "train.consistency=0")
 ABLATIONS = {
     "no pretraining": ("pretrain.epochs=0",),
     "no linear model": ("model.linear=false",),
@@ -56,6 +56,7 @@ ABLATIONS = {
     "no character n-grams": ("model.char_ngram_buckets=0",),
     "no pairs of words": ("model.bigram_buckets=0",),
     "no word dropout": ("train.word_dropout=0",),
+    "one reading of a text": ("train.consistency=0",),
     "one layer": ("model.num_layers=1",),
 }
 OURS: dict[str, tuple[str, ...]] = {DEFAULT: (), "plain": PLAIN, **ABLATIONS}  # and the overrides of each
@@ -77,8 +78,8 @@ made on it; test labels chose nothing. Time is that of training with the chosen 
 typing the command to the end of the final report; search is the time of all settings. `-` is not measured yet.
 
 - encoder-cls: the default config, nothing set but the data: a pretrained encoder and a linear model, their scores added
-  up. plain: the same without pretraining, linear model, tables of character n-grams and of pairs of words, so a
-  Transformer encoder that learns from the labels.
+  up. plain: the same without pretraining, linear model, second readings (R-Drop), tables of character n-grams and of
+  pairs of words, so a Transformer encoder that learns from the labels.
 - fasttext: words and pairs of words, the best of 16 settings. fasttext-chars: with character 2- to 5-grams, too.
 - tfidf-words: TF-IDF of words and pairs of words with logistic regression or a linear SVM, the best of 10 settings.
   tfidf-chars: with character 2- to 5-grams inside words, too.

@@ -59,7 +59,7 @@ def label_lessons(preparation: Preparation, linear: Beside | None = None) -> Lab
 @pytest.mark.parametrize("smoothing", [0.0, 0.3])
 def test_labels_are_smoothed_over_all_classes(tmp_path, smoothing):
     """The label gets 1 - s + s / C, the others s / C, for the texts of the step's batches."""
-    preparation = prepared(tmp_path, label_smoothing=smoothing, word_dropout=0.0)
+    preparation = prepared(tmp_path, label_smoothing=smoothing, word_dropout=0.0, consistency=0.0)
     lessons = label_lessons(preparation).at(1)
     batches = preparation.stages[0].batches(1)
     assert len(lessons) == len(batches) == 2
@@ -71,7 +71,7 @@ def test_labels_are_smoothed_over_all_classes(tmp_path, smoothing):
 
 def test_the_part_of_the_words_that_is_asked_for_is_dropped_and_their_letters_stay(tmp_path):
     """About 40% become [UNK], never [CLS]; the spelling is that of the whole text."""
-    preparation = prepared(tmp_path, word_dropout=0.4)
+    preparation = prepared(tmp_path, word_dropout=0.4, consistency=0.0)
     torch.manual_seed(0)
     lessons = [lesson for step in range(8) for lesson in label_lessons(preparation).at(step)]
     ids = torch.cat([lesson.batch.input_ids for lesson in lessons])
@@ -101,7 +101,7 @@ def test_what_is_dropped_is_a_function_of_the_step_and_new_in_each(tmp_path):
 
 def test_classes_count_by_their_weights(tmp_path):
     """In the loss, and in what it is divided by."""
-    preparation = prepared(tmp_path, class_weights={"a": 3.0, "c": 0.5})
+    preparation = prepared(tmp_path, class_weights={"a": 3.0, "c": 0.5}, consistency=0.0)
     model = preparation.new_model(preparation.stages[0]).eval()
     lesson = label_lessons(preparation).at(0)[0]
     labels = preparation.dataset.train.labels[preparation.stages[0].batches(0)[0]]
@@ -110,6 +110,28 @@ def test_classes_count_by_their_weights(tmp_path):
     assert lesson.weight.item() == pytest.approx(weights.sum())
     surprises = -model(*lesson.batch).log_softmax(dim=1).detach().numpy()[np.arange(len(labels)), labels]
     assert lesson.loss(model).item() == pytest.approx((weights * surprises).sum(), rel=1e-5)
+
+
+def test_texts_are_read_twice_and_both_readings_are_to_agree(tmp_path):
+    """Other words are dropped in each; their surprises are added up, and how far they differ, by the class weights."""
+    preparation = prepared(tmp_path, class_weights={"a": 3.0, "c": 0.5}, consistency=2.0, word_dropout=0.5)
+    model = preparation.new_model(preparation.stages[0]).eval()
+    torch.nn.init.normal_(model.head.linear.weight)  # or else all readings would be nearly the same
+    torch.manual_seed(0)
+    lesson = label_lessons(preparation).at(0)[0]
+    labels = preparation.dataset.train.labels[preparation.stages[0].batches(0)[0]]
+    first, second = lesson.batch.input_ids.chunk(2)
+    assert first.shape == second.shape == (len(labels), 6)
+    assert not torch.equal(first, second)
+    assert torch.equal(*lesson.batch.spelling.words.chunk(2))
+    weights = torch.from_numpy(np.array([3.0, 1.0, 0.5])[labels])
+    assert lesson.weight.item() == pytest.approx(2 * float(weights.sum()))
+    p, q = (log.double() for log in model(*lesson.batch).log_softmax(dim=1).detach().chunk(2))
+    surprises = -(p + q)[torch.arange(len(labels)), torch.from_numpy(labels)]
+    divergences = (p.exp() * (p - q)).sum(dim=1) + (q.exp() * (q - p)).sum(dim=1)
+    assert divergences.min() > 0.001
+    expected = (weights * (surprises + 2.0 * divergences / 2)).sum()
+    assert lesson.loss(model).item() == pytest.approx(float(expected), rel=1e-5)
 
 
 @pytest.mark.parametrize("monitor", ["accuracy", "macro_f1", "loss"])
