@@ -217,13 +217,14 @@ def tokenize(tokenizer: Tokenizer, texts: Iterable[str], *, max_seq_len: int) ->
         lengths = np.array([min(len(tokens), max_seq_len) for tokens in whole])
         starts = np.cumsum(lengths) - lengths
         flat = list(chain.from_iterable(tokens[:max_seq_len] for tokens in whole))
-        words.append(lexicon.rows(flat))
+        rows = lexicon.rows(flat)
+        words.append(rows)
         offsets.append(end + starts + lengths)
         end += len(flat)
         truncated.append(
             [len(text) > most_characters or len(it) > max_seq_len for text, it in zip(chunk, whole, strict=True)]
         )
-        unknown.append(np.add.reduceat(lexicon.are_unknown(flat), starts, dtype=np.int32))
+        unknown.append(np.add.reduceat(lexicon.are_unknown(rows), starts, dtype=np.int32))
     return TokenizedTexts(
         words=words.array(),
         word_ids=lexicon.ids.array(),
@@ -261,33 +262,55 @@ class _Lexicon:
         self.ngrams, self.offsets = GrowingArray(np.uint32), GrowingArray(np.int64)
         self.offsets.append([0])
         self._tokenizer = tokenizer
-        self._row_of: dict[str, int] = {}
-        self._unknown: set[str] = set()
-        self._size, self._num_ngrams = 0, 0
+        self._rows = _Rows()
+        self._is_unknown = bytearray()  # of each row
+        self._num_ngrams, self._num_remembered = 0, 0
 
     def rows(self, tokens: Sequence[str]) -> NDArray[np.int32]:
         """The row of each token; what is new gets one."""
-        if len(self._unknown) > MOST_REMEMBERED:
-            for token in self._unknown:
-                del self._row_of[token]
-            self._unknown.clear()
-        self._add([token for token in dict.fromkeys(tokens) if token not in self._row_of])
-        return np.fromiter(map(self._row_of.__getitem__, tokens), dtype=np.int32, count=len(tokens))
+        if self._num_remembered > MOST_REMEMBERED:
+            for token in [token for token, row in self._rows.items() if self._is_unknown[row]]:
+                del self._rows[token]
+            self._num_remembered = 0
+        rows = np.fromiter(map(self._rows.__getitem__, tokens), dtype=np.int32, count=len(tokens))
+        self._describe(self._rows.pop_new())
+        return rows
 
-    def are_unknown(self, tokens: Sequence[str]) -> NDArray[np.bool_]:
-        """Whether each token is an unknown word; of tokens that have just got their rows."""
-        return np.fromiter(map(self._unknown.__contains__, tokens), dtype=bool, count=len(tokens))
+    def are_unknown(self, rows: NDArray[np.int32]) -> NDArray[np.bool_]:
+        """Whether the word of each row is unknown."""
+        return np.frombuffer(self._is_unknown, dtype=np.bool_)[rows]
 
-    def _add(self, tokens: Sequence[str]) -> None:
+    def _describe(self, tokens: Sequence[str]) -> None:
+        """Add what is known of the tokens of the next rows."""
         ids = [self._tokenizer.token_to_id(token) for token in tokens]
-        self._unknown.update(token for token, number in zip(tokens, ids, strict=True) if number in {None, UNK_ID})
+        are_unknown = [number in {None, UNK_ID} for number in ids]
         spellings = spell(["" if token in SPECIAL_TOKENS else token for token in tokens])
         self.ids.append([UNK_ID if number is None else number for number in ids])
         self.ngrams.append(spellings.ngrams)
         self.offsets.append(self._num_ngrams + spellings.offsets[1:])
-        self._row_of.update(zip(tokens, range(self._size, self._size + len(tokens)), strict=True))
-        self._size += len(tokens)
+        self._is_unknown += bytes(are_unknown)
         self._num_ngrams += len(spellings.ngrams)
+        self._num_remembered += sum(are_unknown)
+
+
+class _Rows(dict[str, int]):
+    """The row of each token; one that is not there gets the next row as soon as it is asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._next = 0
+        self._new: list[str] = []
+
+    def __missing__(self, token: str) -> int:
+        row = self[token] = self._next
+        self._next += 1
+        self._new.append(token)
+        return row
+
+    def pop_new(self) -> list[str]:
+        """The tokens that have got rows since this was asked last, in their order."""
+        new, self._new = self._new, []
+        return new
 
 
 class _Splitter:

@@ -341,7 +341,7 @@ def test_unknown_words_share_an_id_and_not_their_letters(monkeypatch):
 def test_forgotten_words_are_spelt_as_before(monkeypatch):
     """However few unknown words are remembered, each is `[UNK]` with its letters: the file around it says nothing."""
     monkeypatch.setattr(tokenizer_module, "CHUNK", 1)
-    tokenizer, texts = train_on("my"), ["my umbrella", "refunded my", "an umbrella", "my umbrella"]
+    tokenizer, texts = train_on("my"), ["my umbrella", "refunded my", "an umbrella", "my umbrella", "umbrella"]
     expected = tokenize(tokenizer, texts, max_seq_len=8)
     monkeypatch.setattr(tokenizer_module, "MOST_REMEMBERED", 1)
     found = tokenize(tokenizer, texts, max_seq_len=8)
