@@ -31,7 +31,7 @@ from encoder_cls.batching import Batch, by_length, pad
 from encoder_cls.calibration import Logits, add_up, softmax
 from encoder_cls.config import ModelConfig
 from encoder_cls.errors import ConfigError, EncoderClsError
-from encoder_cls.hardware import resolve_device
+from encoder_cls.hardware import resolve_device, resolve_precision
 from encoder_cls.linear import ALL_NAMES, LinearClassifier, num_machines
 from encoder_cls.model import EncoderClassifier, without_memory
 from encoder_cls.storage import naming, read_file, sha256, to_json, write_file
@@ -224,7 +224,9 @@ def in_batches(
     batch_tokens: int | None,
     after_batch: Callable[[], None] | None = None,
 ) -> NDArray[np.float32]:
-    """What a model makes of all texts, (texts, width), in float32 and without dropout.
+    """What a model makes of all texts, (texts, width), without dropout.
+
+    Matrix products are in bfloat16 where the device is fast at it, which moves probabilities by a thousandth.
 
     Args:
         model: the classifier; its training mode is put back afterwards.
@@ -235,13 +237,14 @@ def in_batches(
         after_batch: called after each batch; what it raises ends the work.
     """
     device = next(model.parameters()).device
+    precision = resolve_precision("auto", device)
     rows = np.zeros((len(texts), width), dtype=np.float32)
     was_training = model.training
     model.eval()
     try:
-        with torch.inference_mode():
+        with torch.inference_mode(), torch.autocast(device.type, precision, enabled=precision != torch.float32):
             for indices in by_length(texts.lengths, batch_tokens=batch_tokens or BATCH_TOKENS[device.type]):
-                rows[indices] = compute(pad(texts, indices).to(device)).cpu().numpy()
+                rows[indices] = compute(pad(texts, indices).to(device)).float().cpu().numpy()
                 if after_batch:
                     after_batch()
     finally:

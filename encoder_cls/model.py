@@ -316,8 +316,9 @@ class ClassifierHead(nn.Module):
         self.apply(_initialize)
 
     def forward(self, x_BTD: Tensor, attention_mask: Tensor) -> Tensor:
-        """(B, T, D) and its mask -> (B, C) logits."""
-        return self.linear(self.dropout(self.pool(x_BTD, attention_mask)))
+        """(B, T, D) and its mask -> (B, C) logits, float32 whatever the other products are."""
+        with torch.autocast(x_BTD.device.type, enabled=False):  # one vector a text costs nothing, and its digits count
+            return self.linear(self.dropout(self.pool(x_BTD, attention_mask)))
 
     @staticmethod
     def pool(x_BTD: Tensor, attention_mask: Tensor) -> Tensor:
@@ -343,7 +344,7 @@ class EncoderClassifier(nn.Module):
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, spelling: Spelling | None = None) -> Tensor:
         """(B, T) ids, their mask and spelling -> (B, C) logits, always float32."""
-        return self.head(self.encoder(input_ids, attention_mask, spelling), attention_mask).float()
+        return self.head(self.encoder(input_ids, attention_mask, spelling), attention_mask)
 
     def log_probabilities(self, input_ids: Tensor, attention_mask: Tensor, spelling: Spelling | None = None) -> Tensor:
         """(B, T) ids, their mask and spelling -> (B, C) log-probabilities."""

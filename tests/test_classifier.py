@@ -16,6 +16,8 @@ import safetensors.torch
 import torch
 
 import encoder_cls
+from encoder_cls import classifier as classifier_module
+from encoder_cls.batching import pad
 from encoder_cls.calibration import softmax
 from encoder_cls.classifier import FORMAT, UNSEALED, Classifier, compute_logits, load_classifier, model_folder
 from encoder_cls.config import ModelConfig, TokenizerConfig
@@ -221,6 +223,23 @@ def test_predicting_in_training_has_no_dropout_and_leaves_the_mode(training):
     classifier.model.train(training)
     assert logits(classifier) == logits(classifier)
     assert classifier.model.training is training
+
+
+@pytest.mark.parametrize("precision", [torch.bfloat16, torch.float32])
+def test_products_are_as_precise_as_the_device_is_fast_with(monkeypatch, precision):
+    """Inside the encoder; logits are float32, and near those of the other precision."""
+    classifier = new_classifier(["a", "b"])
+    torch.nn.init.normal_(classifier.model.eval().head.linear.weight)
+    exact = [classifier.model(*pad(classifier.tokenize([text]), np.array([0]))).tolist()[0] for text in TEXTS]
+    asked, seen = [], []
+    monkeypatch.setattr(classifier_module, "resolve_precision", lambda *of: asked.append(of) or precision)
+    classifier.model.encoder.layers[0].feed_forward.register_forward_hook(lambda *call: seen.append(call[-1].dtype))
+    found = np.array(logits(classifier))
+    assert asked == [("auto", torch.device("cpu"))]
+    assert set(seen) == {precision}
+    np.testing.assert_allclose(found, exact, atol=0.05 if precision == torch.bfloat16 else 1e-5)
+    assert (found != torch.tensor(found).bfloat16().double().numpy()).any()
+    assert (np.abs(found - exact).max() > 1e-5) == (precision == torch.bfloat16)
 
 
 # ---------------------------------------------------------------- damage

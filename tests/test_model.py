@@ -315,9 +315,11 @@ def test_sequence_dropout_drops_features_of_whole_sequences():
 
 
 def test_logits_are_float32_under_bfloat16_autocast():
-    """Mixed precision stays inside the model."""
+    """Mixed precision stays inside the encoder: the head's product has all its digits."""
     with torch.autocast("cpu", torch.bfloat16):
-        assert make_model()(*ragged_batch()).dtype == torch.float32
+        logits = make_model()(*ragged_batch())
+    assert logits.dtype == torch.float32
+    assert not torch.equal(logits, logits.bfloat16().float())
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
