@@ -22,7 +22,7 @@ from encoder_cls.sources import read_rows, shown
 
 Format = Literal["text", "jsonl", "tsv", "html"]
 
-CHUNK = 1024  # texts classified at once; sorted by length within a chunk
+CHUNK = 2048  # texts classified at once; sorted by length within a chunk
 READ_BYTES = 1 << 20
 FAINT = 0.05  # of the full colour: less is none
 MOST_REASONS = 3  # words named for, and against, a class where there are no colours
