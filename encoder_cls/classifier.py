@@ -239,14 +239,14 @@ def in_batches(
     """
     device = next(model.parameters()).device
     precision = resolve_precision("auto", device)
-    fast = CPU_BATCH_BYTES // precision.itemsize if device.type == "cpu" else GPU_BATCH_TOKENS
+    fast_tokens = CPU_BATCH_BYTES // precision.itemsize if device.type == "cpu" else GPU_BATCH_TOKENS
     rows = np.zeros((len(texts), width), dtype=np.float32)
     was_training = model.training
     model.eval()
     try:
         with torch.inference_mode(), torch.autocast(device.type, precision, enabled=precision != torch.float32):
-            for indices in by_length(texts.lengths, batch_tokens=batch_tokens or fast):
-                rows[indices] = compute(pad(texts, indices).to(device)).float().cpu().numpy()
+            for indices in by_length(texts.lengths, batch_tokens=batch_tokens or fast_tokens):
+                rows[indices] = compute(pad(texts, indices).to(device)).cpu().numpy()
                 if after_batch:
                     after_batch()
     finally:

@@ -242,6 +242,19 @@ def test_products_are_as_precise_as_the_device_is_fast_with(monkeypatch, precisi
     assert (np.abs(found - exact).max() > 1e-5) == (precision == torch.bfloat16)
 
 
+@pytest.mark.parametrize(
+    ("precision", "chosen", "expected"),
+    [(torch.bfloat16, None, 4096), (torch.float32, None, 2048), (torch.float32, 100, 100)],
+)
+def test_batches_are_as_large_as_caches_hold_unless_chosen(monkeypatch, precision, chosen, expected):
+    """Of numbers half as large twice as many."""
+    asked = []
+    monkeypatch.setattr(classifier_module, "resolve_precision", lambda *_: precision)
+    monkeypatch.setattr(classifier_module, "by_length", lambda _, batch_tokens: asked.append(batch_tokens) or [])
+    new_classifier(["a", "b"]).predict(TEXTS, batch_tokens=chosen)
+    assert asked == [expected]
+
+
 # ---------------------------------------------------------------- damage
 
 
