@@ -40,7 +40,7 @@ from encoder_cls.showcase import show
 from encoder_cls.storage import naming, sha256, write_file
 
 TIMED_STEPS = 20  # from which the time of the others is judged
-STEPS_BETWEEN_RELEASES = 10  # of memory: a release takes a few milliseconds, a step tens of them
+STEPS_BETWEEN_RELEASES = 50  # of memory, which is then asked for anew: at every ten steps a twentieth of the time
 SECONDS_BETWEEN_LOOKS = 0.05  # for a signal, while waiting
 DRAWN_VALIDATIONS = 10  # TensorBoard shows no more pictures of a kind
 

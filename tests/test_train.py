@@ -470,6 +470,7 @@ def test_memory_is_released_every_few_steps(tmp_path, monkeypatch):
     """In all stages, by the count of all steps."""
     released = []
     monkeypatch.setattr(train_module, "release_memory", lambda: released.append(steps))
+    monkeypatch.setattr(train_module, "STEPS_BETWEEN_RELEASES", 10)
     steps = 0
     for event in train(prepare(make_config(tmp_path, pretrain={"epochs": 2})), RunFolder(tmp_path / "run"), device=CPU):
         steps += isinstance(event, Stepped)
