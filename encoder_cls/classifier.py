@@ -31,7 +31,7 @@ from encoder_cls.batching import Batch, by_length, pad
 from encoder_cls.calibration import Logits, add_up, softmax
 from encoder_cls.config import ModelConfig
 from encoder_cls.errors import ConfigError, EncoderClsError
-from encoder_cls.hardware import resolve_device, resolve_precision
+from encoder_cls.hardware import products_in, resolve_device, resolve_precision
 from encoder_cls.linear import ALL_NAMES, LinearClassifier, num_machines
 from encoder_cls.model import EncoderClassifier, without_memory
 from encoder_cls.storage import naming, read_file, sha256, to_json, write_file
@@ -244,7 +244,7 @@ def in_batches(
     was_training = model.training
     model.eval()
     try:
-        with torch.inference_mode(), torch.autocast(device.type, precision, enabled=precision != torch.float32):
+        with torch.inference_mode(), products_in(precision, device):
             for indices in by_length(texts.lengths, batch_tokens=batch_tokens or fast_tokens):
                 rows[indices] = compute(pad(texts, indices).to(device)).cpu().numpy()
                 if after_batch:

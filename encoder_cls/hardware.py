@@ -1,4 +1,4 @@
-"""What this machine can do: which device, which precision, and the facts that exact resume depends on."""
+"""What this machine can do: which device, which precision, the facts that exact resume depends on, and its memory."""
 
 from __future__ import annotations
 
@@ -42,6 +42,11 @@ def resolve_precision(name: str, device: torch.device) -> torch.dtype:
         fast = torch.cuda.get_device_capability(device) >= (8, 0) if device.type == "cuda" else _cpu_has_bfloat16()
         return torch.bfloat16 if fast else torch.float32
     return torch.bfloat16 if name == "bfloat16" else torch.float32
+
+
+def products_in(precision: torch.dtype, device: torch.device) -> torch.autocast:
+    """A block in which matrix products are computed in this precision."""
+    return torch.autocast(device.type, precision, enabled=precision != torch.float32)
 
 
 def environment(device: torch.device, precision: torch.dtype) -> dict[str, str | int]:

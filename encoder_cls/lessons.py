@@ -166,7 +166,12 @@ class ClassLesson:
     @property
     def weight(self) -> Tensor:
         """See `Lesson`."""
-        return (self.targets @ self.class_weights).sum()
+        return self._weights.sum()
+
+    @property
+    def _weights(self) -> Tensor:
+        """How much each reading counts, (B,)."""
+        return self.targets @ self.class_weights
 
     def loss(self, model: EncoderClassifier) -> Tensor:
         """See `Lesson`."""
@@ -178,12 +183,12 @@ class ClassLesson:
         """The divergences of each reading from the other, the mean of KL(p || q) and KL(q || p) in nats, summed, ()."""
         first, second = functional.log_softmax(logits, dim=-1).chunk(2)
         divergences = ((first.exp() - second.exp()) * (first - second)).sum(dim=-1) / 2
-        weights, _ = (self.targets @ self.class_weights).chunk(2)
+        weights, _ = self._weights.chunk(2)
         return (weights * divergences).sum()
 
 
 class LabelLessons:
-    """The training texts, some of their words dropped, with their labels.
+    """The training texts, once or twice, some of their words dropped, with their labels.
 
     Args:
         preparation: of the run.

@@ -29,7 +29,7 @@ from encoder_cls.dashboard import Dashboard
 from encoder_cls.errors import ConfigError, DivergedError, EncoderClsError, StoppedError
 from encoder_cls.evaluate import evaluate, linear_reference
 from encoder_cls.events import Event, Finished, Noted, StageStarted, Started, Stepped, Validated
-from encoder_cls.hardware import environment, release_memory, resolve_precision
+from encoder_cls.hardware import environment, products_in, release_memory, resolve_precision
 from encoder_cls.lessons import LabelLessons, Lesson, Lessons, WordLessons
 from encoder_cls.linear import LinearClassifier, bytes_at_most, fit_linear
 from encoder_cls.optimization import learning_rate, make_optimizers
@@ -307,7 +307,7 @@ class _Training:
         total_weight = sum(lesson.weight for lesson in lessons)
         total_loss = 0.0
         for lesson in lessons:
-            with torch.autocast(self.device.type, self.precision, enabled=self.precision != torch.float32):
+            with products_in(self.precision, self.device):
                 loss: Tensor = lesson.loss(self.model) / total_weight
             loss.backward()  # type: ignore[no-untyped-call]
             total_loss += loss.item()

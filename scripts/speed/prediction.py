@@ -153,8 +153,8 @@ def _fasttext(corpus: Corpus, path: Path) -> Callable[[Sequence[str]], None]:
     path.write_text("".join(lines), encoding="utf-8")
     # In a process whose memory was used before, its training at times ends in NaN.
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as process:
-        saved = process.submit(_train_fasttext, str(path), str(path.with_suffix(".bin"))).result()
-    model = library.load_model(saved)
+        process.submit(_train_fasttext, str(path), str(path.with_suffix(".bin"))).result()
+    model = library.load_model(str(path.with_suffix(".bin")))
 
     def predict(texts: Sequence[str]) -> None:
         answers, _ = model.predict([_fasttext_line(text) for text in texts])
@@ -163,11 +163,10 @@ def _fasttext(corpus: Corpus, path: Path) -> Callable[[Sequence[str]], None]:
     return predict
 
 
-def _train_fasttext(source: str, target: str) -> str:
+def _train_fasttext(source: str, target: str) -> None:
     library = importlib.import_module("fasttext")
     options = {"wordNgrams": 2, "bucket": 500_000, "dim": 20, "epoch": 1, "thread": 1, "verbose": 0}
     library.train_supervised(input=source, **options).save_model(target)
-    return target
 
 
 def _linear(corpus: Corpus) -> Callable[[Sequence[str]], None]:
