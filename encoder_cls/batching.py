@@ -68,11 +68,34 @@ class BatchSchedule:
         return in_order, random.permutation(self.batches_per_epoch)
 
 
-def by_length(lengths: NDArray[np.int64], *, batch_tokens: int) -> list[Indices]:
-    """All texts in batches of similar length, the longest first: memory is at its peak at the start."""
-    in_order = np.argsort(lengths, kind="stable")
-    cuts = cut(lengths[in_order], batch_size=len(lengths), batch_tokens=batch_tokens)
-    return np.split(in_order, cuts[1:-1])[::-1] if len(lengths) else []
+class Piece(NamedTuple):
+    """A batch to be.
+
+    Attributes:
+        indices: of its texts.
+        length: to which they are padded.
+    """
+
+    indices: Indices
+    length: int
+
+
+def by_length(lengths: NDArray[np.int64], *, batch_tokens: int) -> list[Piece]:
+    """All texts in batches of similar length, the longest first: memory is at its peak at the start.
+
+    Each length comes with one number of texts, and lengths are rounded up: batches of much text have few shapes, for
+    each of which a CPU compiles kernels, which takes as long as using them once.
+    """
+    in_order = np.argsort(-lengths, kind="stable")
+    rounded = np.minimum(_round_up(lengths[in_order]), lengths.max(initial=0))
+    pieces: list[Piece] = []
+    start = 0
+    while start < len(lengths):
+        length = int(rounded[start])
+        texts = max(1, batch_tokens // length)
+        pieces.append(Piece(in_order[start : start + texts], length))
+        start += texts
+    return pieces
 
 
 def cut(sorted_lengths: NDArray[np.int64], *, batch_size: int, batch_tokens: int) -> Indices:
@@ -103,11 +126,11 @@ class Batch(NamedTuple):
         )
 
 
-def pad(texts: TokenizedTexts, indices: Indices) -> Batch:
-    """Some texts as one batch, (B, T) with T the longest of them."""
+def pad(texts: TokenizedTexts, indices: Indices, length: int | None = None) -> Batch:
+    """Some texts as one batch, (B, T) with T the longest of them, or the length that is asked for."""
     lengths = texts.lengths[indices]
     places = flat_places(texts.offsets[indices], lengths)
-    mask = np.arange(lengths.max()) < lengths[:, None]
+    mask = np.arange(length or lengths.max()) < lengths[:, None]
     input_ids = np.full(mask.shape, PAD_ID, dtype=np.int64)
     distinct, rows = np.unique(texts.words[places], return_inverse=True)
     input_ids[mask] = texts.word_ids[distinct][rows]

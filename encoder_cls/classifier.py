@@ -245,8 +245,8 @@ def in_batches(
     model.eval()
     try:
         with torch.inference_mode(), products_in(precision, device):
-            for indices in by_length(texts.lengths, batch_tokens=batch_tokens or fast_tokens):
-                rows[indices] = compute(pad(texts, indices).to(device)).cpu().numpy()
+            for piece in by_length(texts.lengths, batch_tokens=batch_tokens or fast_tokens):
+                rows[piece.indices] = compute(pad(texts, *piece).to(device)).cpu().numpy()
                 if after_batch:
                     after_batch()
     finally:

@@ -126,7 +126,7 @@ class ModelConfig(Section):
     bigram_buckets: Annotated[int, Field(ge=0, le=2**24)] = 32_768
     """Rows of the table of pairs of neighbouring tokens; 0: none."""
     dropout: Fraction = 0.1
-    """Dropout on the embeddings, on each sublayer's output and inside the feed-forward network."""
+    """Dropout on the embeddings and on each sublayer's output."""
     head_dropout: Fraction = 0.1
     """Dropout on the pooled vector before the last linear map."""
     linear: bool = True

@@ -97,7 +97,7 @@ class WordLesson:
         """See `Lesson`."""
         vectors = model.encoder(*self.batch)[self.is_hidden]
         scores = model.encoder.embedding.token_scores(vectors, self.candidates)
-        return functional.cross_entropy(scores.float(), self.answers, reduction="sum")
+        return functional.cross_entropy(scores, self.answers, reduction="sum")
 
 
 class WordLessons:
@@ -127,8 +127,8 @@ class WordLessons:
         loss = weight = 0.0
         try:
             with torch.inference_mode():
-                for indices in by_length(texts.lengths, batch_tokens=self._preparation.config.train.batch_tokens):
-                    lesson = self._lesson(pad(texts, indices).to(self._device))
+                for piece in by_length(texts.lengths, batch_tokens=self._preparation.config.train.batch_tokens):
+                    lesson = self._lesson(pad(texts, *piece).to(self._device))
                     loss += float(lesson.loss(model))
                     weight += float(lesson.weight)
                     after_batch()

@@ -175,7 +175,9 @@ class InputEmbedding(nn.Module):
 
         Press and Wolf, "Using the Output Embedding to Improve Language Models" (2017), https://arxiv.org/abs/1608.05859.
         """
-        return x_MD @ self.tokens(token_ids_V).T
+        # In float32: M and V differ in each batch, and for each shape of a bfloat16 product a CPU compiles a kernel.
+        with torch.autocast(x_MD.device.type, enabled=False):
+            return x_MD.float() @ self.tokens(token_ids_V).T
 
 
 class MultiHeadSelfAttention(nn.Module):
@@ -199,10 +201,10 @@ class MultiHeadSelfAttention(nn.Module):
         """
         q_BHTK, k_BHTK, v_BHTK = self._heads(self.qkv_proj(x_BTD))
         mask_B11T = attention_mask_BT[:, None, None, :]
-        if x_BTD.is_cuda and maps is None:
+        if maps is None and (x_BTD.is_cuda or not torch.is_grad_enabled()):
             mixed_BHTK = functional.scaled_dot_product_attention(q_BHTK, k_BHTK, v_BHTK, attn_mask=mask_B11T)
         else:
-            # On a CPU the plain products train faster than the fused kernel, whose backward pass is slow.
+            # On a CPU the plain products train faster than the fused kernel, whose backward pass is slow there.
             scores_BHTT = q_BHTK @ k_BHTK.transpose(-2, -1) / math.sqrt(q_BHTK.shape[-1])
             weights_BHTT = scores_BHTT.masked_fill(~mask_B11T, -torch.inf).softmax(dim=-1)
             mixed_BHTK = weights_BHTT.to(v_BHTK.dtype) @ v_BHTK
@@ -225,13 +227,11 @@ class FeedForward(nn.Module):
         super().__init__()
         self.up_proj = nn.Linear(config.d_model, config.d_ff)
         self.activation = nn.ReLU() if config.activation == "relu" else nn.GELU()
-        self.dropout = SequenceDropout(config.dropout)
         self.down_proj = nn.Linear(config.d_ff, config.d_model)
 
     def forward(self, x_BTD: Tensor) -> Tensor:
         """(B, T, D) -> (B, T, D)."""
-        hidden_BTF = self.activation(self.up_proj(x_BTD))
-        return self.down_proj(self.dropout(hidden_BTF))
+        return self.down_proj(self.activation(self.up_proj(x_BTD)))
 
 
 class EncoderLayer(nn.Module):
@@ -301,6 +301,9 @@ class Encoder(nn.Module):
         self, input_ids: Tensor, attention_mask: Tensor, spelling: Spelling | None, maps: list[Tensor] | None
     ) -> Tensor:
         x_BTD = self.embedding(input_ids, spelling)
+        if torch.is_autocast_enabled(x_BTD.device.type):
+            # The sums between layers in the precision of the products, too: half the memory to move, and no casts.
+            x_BTD = x_BTD.to(torch.get_autocast_dtype(x_BTD.device.type))
         for layer in self.layers:
             x_BTD = layer(x_BTD, attention_mask, maps)
         return self.final_norm(x_BTD)

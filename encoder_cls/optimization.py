@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from torch.optim.adamw import adamw
 
 from encoder_cls.config import TrainConfig
@@ -113,8 +114,7 @@ class RowAdam(Optimizer):
             if not state:
                 state |= {"step": 0, "exp_avg": torch.zeros_like(table), "exp_avg_sq": torch.zeros_like(table)}
             state["step"] += 1
-            gradient = table.grad.coalesce()  # type: ignore[union-attr]
-            rows, values = gradient.indices()[0], gradient.values()
+            rows, values = _sum_by_row(table.grad)  # type: ignore[arg-type]
             mean = state["exp_avg"].index_select(0, rows).lerp_(values, 1 - BETAS[0])
             square = state["exp_avg_sq"].index_select(0, rows)
             square.mul_(BETAS[1]).addcmul_(values, values, value=1 - BETAS[1])
@@ -122,6 +122,16 @@ class RowAdam(Optimizer):
             state["exp_avg_sq"].index_copy_(0, rows, square)
             size = group["lr"] * math.sqrt(1 - BETAS[1] ** state["step"]) / (1 - BETAS[0] ** state["step"])
             table.index_add_(0, rows, mean.div_(square.sqrt_().add_(EPSILON)), alpha=-size)
+
+
+def _sum_by_row(gradient: Tensor) -> tuple[Tensor, Tensor]:
+    """The rows of a sparse gradient, each once, and the sums of what it has for them.
+
+    What `coalesce` does, which takes one thread and twice as long: a row's parts are a bag of embeddings.
+    """
+    sorted_rows, places = gradient._indices()[0].sort(stable=True)
+    rows, counts = torch.unique_consecutive(sorted_rows, return_counts=True)
+    return rows, functional.embedding_bag(places, gradient._values(), counts.cumsum(0) - counts, mode="sum")
 
 
 def learning_rate(step: int, *, total_steps: int, config: TrainConfig) -> float:

@@ -166,11 +166,23 @@ def test_a_batch_moves_as_a_whole():
 @pytest.mark.parametrize("batch_tokens", [1, 50, 10_000])
 def test_inference_batches_hold_every_text_once_longest_first(batch_tokens):
     """Memory peaks in the first batch."""
-    batches = by_length(LENGTHS, batch_tokens=batch_tokens)
-    assert sorted(np.concatenate(batches).tolist()) == list(range(len(LENGTHS)))
-    longest = [LENGTHS[batch].max() for batch in batches]
-    assert longest == sorted(longest, reverse=True)
+    pieces = by_length(LENGTHS, batch_tokens=batch_tokens)
+    assert sorted(np.concatenate([piece.indices for piece in pieces]).tolist()) == list(range(len(LENGTHS)))
+    assert all(piece.length >= LENGTHS[piece.indices].max() for piece in pieces)
+    assert all(len(piece.indices) == 1 or len(piece.indices) * piece.length <= batch_tokens for piece in pieces)
+    padded = [piece.length for piece in pieces]
+    assert padded == sorted(padded, reverse=True)
+    assert padded[0] == LENGTHS.max()  # never longer than the model reads
     assert by_length(np.zeros(0, dtype=np.int64), batch_tokens=8) == []
+
+
+def test_inference_batches_have_few_shapes():
+    """Each number of texts comes with one length, but for what is left at the end."""
+    lengths = np.random.default_rng(0).integers(1, 500, 20_000)
+    *full, _ = by_length(lengths, batch_tokens=4096)
+    shapes = {(len(piece.indices), piece.length) for piece in full}
+    assert len(shapes) == len({length for _, length in shapes}) <= 16 + 16 * 5
+    assert sum(lengths) > 0.95 * sum(len(piece.indices) * piece.length for piece in full)
 
 
 # ---------------------------------------------------------------- words dropped
