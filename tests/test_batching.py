@@ -106,6 +106,9 @@ def test_padding_and_mask():
     input_ids, mask, _ = pad(texts, np.array([2, 0]))
     assert input_ids.tolist() == [[CLS_ID, 9, 10, 11, 12], [CLS_ID, 5, 6, PAD_ID, PAD_ID]]
     assert mask.tolist() == [[True] * 5, [True] * 3 + [False] * 2]
+    longer_ids, longer_mask, _ = pad(texts, np.array([2, 0]), 7)
+    assert longer_ids.tolist() == [[*row, PAD_ID, PAD_ID] for row in input_ids.tolist()]
+    assert longer_mask.tolist() == [[*row, False, False] for row in mask.tolist()]
 
 
 @settings(max_examples=50, deadline=None, derandomize=True)

@@ -255,6 +255,15 @@ def test_a_batch_in_which_nothing_is_hidden_teaches_nothing_and_breaks_nothing(t
     assert loss.item() == 0
 
 
+def test_a_validation_of_pretraining_reads_every_validation_text_once(tmp_path, monkeypatch):
+    """In several batches where they are many."""
+    preparation, read = prepared(tmp_path, {"epochs": 1}, batch_tokens=20), []
+    monkeypatch.setattr(lessons_module, "pad", lambda *of: read.append(of[1]) or pad(*of))
+    word_lessons(preparation).validate(preparation.new_model(preparation.stages[0]), lambda: None)
+    assert len(read) > 1
+    assert sorted(np.concatenate(read)) == list(range(len(preparation.validation_texts)))
+
+
 def test_a_validation_of_pretraining_hides_the_same_words_each_time(tmp_path):
     """So that its losses compare; the model is left as it was, and a lower loss ranks higher."""
     preparation = prepared(tmp_path, {"epochs": 1, "masked_fraction": 0.5})

@@ -262,15 +262,21 @@ def test_attention_rows_sum_to_one_and_ignore_padding():
     assert maps.masked_select(~mask[None, :, None, None, :].expand(maps.shape)).abs().max() == 0
 
 
-def test_plain_attention_equals_the_fused_kernel():
-    """The two ways to attend, of which a GPU and a CPU each take one, are the same function."""
+def test_plain_attention_equals_the_fused_kernel(monkeypatch):
+    """The two ways to attend are the same function: on a CPU the plain one is trained, the fused one used."""
     attention = make_model().encoder.layers[0].attention
     _, mask = ragged_batch()
     x = torch.randn(3, 8, CONFIG.d_model)
-    q, k, v = attention._heads(attention.qkv_proj(x))
-    fused = nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask[:, None, None, :])
-    expected = attention.out_proj(fused.transpose(1, 2).flatten(2))
-    torch.testing.assert_close(attention(x, mask)[mask], expected[mask], atol=1e-5, rtol=1e-5)
+    fused, calls = nn.functional.scaled_dot_product_attention, []
+    monkeypatch.setattr(
+        nn.functional, "scaled_dot_product_attention", lambda *of, **more: calls.append(1) or fused(*of, **more)
+    )
+    trained = attention(x, mask)
+    assert not calls
+    with torch.inference_mode():
+        used = attention(x, mask)
+    assert calls == [1]
+    torch.testing.assert_close(trained[mask], used[mask], atol=1e-5, rtol=1e-5)
 
 
 def test_head_is_the_mean_over_real_tokens():
@@ -320,6 +326,26 @@ def test_logits_are_float32_under_bfloat16_autocast():
         logits = make_model()(*ragged_batch())
     assert logits.dtype == torch.float32
     assert not torch.equal(logits, logits.bfloat16().float())
+
+
+@pytest.mark.parametrize("precision", [torch.bfloat16, torch.float32])
+def test_sums_between_layers_are_as_precise_as_the_products(precision):
+    """So nothing is cast on its way through the layers."""
+    model, seen = make_model(), []
+    for layer in model.encoder.layers:
+        layer.register_forward_hook(lambda _, given, made: seen.extend([given[0].dtype, made.dtype]))
+    with torch.autocast("cpu", torch.bfloat16, enabled=precision == torch.bfloat16):
+        model(*ragged_batch())
+    assert seen == [precision] * 2 * CONFIG.num_layers
+
+
+def test_scores_of_hidden_words_are_float32_under_bfloat16_autocast():
+    """Their shape is another in each batch, for which products in bfloat16 would be compiled anew."""
+    embedding = make_model().encoder.embedding
+    vectors, ids = torch.randn(5, CONFIG.d_model).bfloat16(), torch.tensor([3, 4, 9])
+    with torch.autocast("cpu", torch.bfloat16):
+        scores = embedding.token_scores(vectors, ids)
+    torch.testing.assert_close(scores, vectors.float() @ embedding.tokens.weight[ids].T)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
