@@ -97,7 +97,7 @@ class WordLesson:
         """See `Lesson`."""
         vectors = model.encoder(*self.batch)[self.is_hidden]
         scores = model.encoder.embedding.token_scores(vectors, self.candidates)
-        return functional.cross_entropy(scores, self.answers, reduction="sum")
+        return functional.cross_entropy(scores.float(), self.answers, reduction="sum")
 
 
 class WordLessons:

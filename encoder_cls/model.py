@@ -175,8 +175,8 @@ class InputEmbedding(nn.Module):
 
         Press and Wolf, "Using the Output Embedding to Improve Language Models" (2017), https://arxiv.org/abs/1608.05859.
         """
-        # In float32: M and V differ in each batch, and for each shape of a bfloat16 product a CPU compiles a kernel.
-        with torch.autocast(x_MD.device.type, enabled=False):
+        # A CPU compiles a kernel for each shape of a bfloat16 product, and M and V differ in each batch.
+        with torch.autocast("cpu", enabled=False):
             return x_MD.float() @ self.tokens(token_ids_V).T
 
 
