@@ -246,6 +246,20 @@ def test_the_prediction_part_asks_each_text_of_everybody(monkeypatch):
     assert text.count("| sst2 | 32/1 |") == 4
 
 
+@pytest.mark.parametrize(("seconds_each", "expected"), [(0.001, 1000), (0.01, 64), (1.0, 16)])
+def test_a_turn_of_prediction_takes_half_of_the_time_at_least(monkeypatch, seconds_each, expected):
+    """Or all texts; the texts that were asked for are those that are counted."""
+    now, texts = [0.0], ["text"] * 1000
+
+    def predict(some):
+        now[0] += seconds_each * len(some)
+
+    monkeypatch.setattr(prediction, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+    turn = prediction._Turn(predict, texts, 1.2)
+    for _ in range(2):
+        assert turn() == (pytest.approx(expected * seconds_each), expected)
+
+
 def test_the_whole_classifier_has_what_a_default_training_leaves(corpus, tmp_path):
     """Tables, and a linear model that knows character n-grams, too; it can be saved and asked."""
     prediction.new_classifier(corpus, SIZE, tables=True, linear=True).save(tmp_path)

@@ -26,7 +26,7 @@ from speed.hugging_face import bert, quiet, wrapped_tokenizer
 from speed.plan import Plan
 from speed.sizes import Size
 from speed.texts import BATCH_SIZE, Corpus, Kind
-from speed.timing import Measured, in_turns, rates, repetitions
+from speed.timing import Measured, in_turns, rates
 
 FEWEST = 16  # texts of a turn
 
@@ -68,12 +68,15 @@ def measure(plan: Plan, size: Size, kind: Kind) -> dict[str, Any]:
         if plan.has_fasttext:
             contestants["fastText"] = _fasttext(corpus, folder / "train.txt")
         contestants["TF-IDF, linear SVM"] = _linear(corpus)
-        turns = {name: _Turn(predict, texts, plan.seconds / 2) for name, predict in contestants.items()}
+        turns = {name: _Turn(predict, texts, plan.seconds) for name, predict in contestants.items()}
         return {"rounds": in_turns(turns, rounds=plan.rounds)}
 
 
 class _Turn:
-    """Predicts as many texts as there is time for; the first call finds out how many these are."""
+    """Predicts as many texts as there is time for; the first call finds out how many these are.
+
+    It doubles their number until they take half of the time: few texts are no measure for many, which share batches.
+    """
 
     def __init__(self, predict: Callable[[Sequence[str]], None], texts: Sequence[str], budget: float) -> None:
         self._predict, self._texts, self._budget = predict, texts, budget
@@ -81,9 +84,10 @@ class _Turn:
 
     def __call__(self) -> Measured:
         if not self._number:
+            self._number = FEWEST
             self._predict(self._texts[:FEWEST])
-            seconds = self._timed(FEWEST) / FEWEST
-            self._number = max(FEWEST, repetitions(seconds, most=len(self._texts), budget=self._budget))
+            while self._timed(self._number) < self._budget / 2 and self._number < len(self._texts):
+                self._number *= 2
         return Measured(self._timed(self._number), float(len(self._texts[: self._number])))
 
     def _timed(self, number: int) -> float:
