@@ -35,8 +35,8 @@ def resolve_device(name: str) -> torch.device:
 def resolve_precision(name: str, device: torch.device) -> torch.dtype:
     """The type of matrix products in training.
 
-    `auto` is bfloat16 where the device has matrix units for it (CUDA since Ampere, CPUs with AMX) and
-    float32 elsewhere: without such units bfloat16 saves memory traffic but often loses time.
+    `auto` is bfloat16 where the device has instructions for its products (CUDA since Ampere, CPUs with AMX or
+    AVX-512 bfloat16) and float32 elsewhere: without them bfloat16 saves memory traffic but often loses time.
     """
     if name == "auto":
         fast = torch.cuda.get_device_capability(device) >= (8, 0) if device.type == "cuda" else _cpu_has_bfloat16()
