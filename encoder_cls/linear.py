@@ -28,7 +28,8 @@ PENALTY = 1.0  # LinearSVC's C
 FOLDS = 5  # of cross-validation
 ENOUGH_HELD_OUT = 1000  # texts, to find one number
 CHUNK = 4096  # texts counted at once: what counting needs is many times the counts
-MOST_BYTES = 1 << 24  # of features, of which the more frequent are kept: a model is to be small
+MOST_FEATURES = 700_000  # of which the more frequent are kept: rarer ones tell little, or mislead
+MOST_BYTES = 1 << 25  # of features, since each has a weight a class and a model is to be small
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,8 +79,7 @@ def fit_linear(
     names, occurrences = np.unique(counts.indices, return_counts=True)
     if not len(names):  # no text has a word, and LinearSVC wants a feature
         names, occurrences = np.zeros(1, dtype=np.int32), np.zeros(1, dtype=np.int64)
-    most = MOST_BYTES // feature_bytes(num_classes)
-    kept = np.sort(np.argsort(-occurrences, kind="stable")[:most])
+    kept = np.sort(np.argsort(-occurrences, kind="stable")[: _most_features(num_classes)])
     names = names[kept].astype(np.int32)
     counts = _select(counts, names)
     scale = _cross_validated_scale(counts, names, labels, class_weights)
@@ -90,7 +90,12 @@ def fit_linear(
 def bytes_at_most(texts: TokenizedTexts, *, num_classes: int, char_ngrams: bool) -> int:
     """What the weights may take that `fit_linear` finds: were no feature ever to occur twice, and within the limit."""
     features = len(texts.words) * (1 + len(DISTANCES)) + len(texts.spellings.ngrams) * char_ngrams
-    return min(features * feature_bytes(num_classes), MOST_BYTES)
+    return min(features, _most_features(num_classes)) * feature_bytes(num_classes)
+
+
+def _most_features(num_classes: int) -> int:
+    """How many features are kept, of so many classes."""
+    return min(MOST_FEATURES, MOST_BYTES // feature_bytes(num_classes))
 
 
 def feature_bytes(num_classes: int) -> int:

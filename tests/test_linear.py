@@ -283,12 +283,13 @@ def test_features_are_named_in_order(char_ngrams):
     assert {len(classifier.idf), len(classifier.weights)} == {len(names)}
 
 
+@pytest.mark.parametrize("limit", ["MOST_FEATURES", "MOST_BYTES"])
 @pytest.mark.parametrize("num_classes", [2, 3])
-def test_of_too_many_features_the_most_frequent_are_kept(monkeypatch, num_classes):
+def test_of_too_many_features_the_most_frequent_are_kept(monkeypatch, num_classes, limit):
     """As many as fit, and none of those left out occurs in more texts than one that is kept."""
     texts, labels = corpus(num_classes)
     tokenizer, whole = trained(num_classes, True)
-    monkeypatch.setattr(linear, "MOST_BYTES", 50 * feature_bytes(num_classes) + 3)
+    monkeypatch.setattr(linear, limit, 50 if limit == "MOST_FEATURES" else 50 * feature_bytes(num_classes) + 3)
     small = fit(read(tokenizer, texts), labels, num_classes=num_classes, char_ngrams=True)
     assert len(small.names) == 50 < len(whole.names)
     kept = np.isin(whole.names, small.names)
@@ -311,8 +312,11 @@ def test_the_weights_take_no_more_than_was_foretold(monkeypatch, num_classes, ch
     assert bytes_at_most(tokenized, num_classes=num_classes, char_ngrams=not char_ngrams) != bytes_at_most(
         tokenized, **options
     )
-    monkeypatch.setattr(linear, "MOST_BYTES", 1000)
-    assert bytes_at_most(tokenized, **options) == 1000
+    limited = 20 * feature_bytes(num_classes)
+    monkeypatch.setattr(linear, "MOST_BYTES", limited + 3)
+    assert bytes_at_most(tokenized, **options) == limited
+    monkeypatch.setattr(linear, "MOST_FEATURES", 10)
+    assert bytes_at_most(tokenized, **options) == limited / 2
 
 
 def test_texts_without_words_are_told_apart_by_nothing():
