@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 Logits = NDArray[np.float32]
 
 HOTTEST = 20.0  # temperatures, and scales, from 1 / HOTTEST to HOTTEST: beyond there is nothing to calibrate on
+FARTHEST = 10.0  # shifts: a sigmoid is then as good as an exponential, or certain
 LEAST_PART = 1e-3  # of a classifier, however misleading in company
 CAUTION = 8.0  # nats, that labels have to gain for a part which is 1 away from what is expected
 SMALLEST = 1e-12  # probabilities below count as this: one impossible label must not outweigh all others
@@ -66,6 +67,35 @@ def fit_scale(scores: Logits, labels: NDArray[np.int64], weights: NDArray[np.flo
 
     limit = float(np.log(HOTTEST))
     return float(np.exp(minimize_scalar(surprise, bounds=(-limit, limit), method="bounded").x))
+
+
+def log_sigmoid(margins: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
+    """ln(1 / (1 + exp(-margin))) of each margin."""
+    return cast("NDArray[np.floating[Any]]", -np.logaddexp(0, -margins))
+
+
+def fit_platt(
+    margins: Logits, labels: NDArray[np.int64], weights: NDArray[np.floating[Any]] | None = None
+) -> tuple[float, float]:
+    """The scale and the shift under which margins of each class against the rest explain labels (texts,) best.
+
+    Platt scaling (1999), the same of all classes: each by itself has the probability sigmoid(scale * margin + shift);
+    then a text's probabilities are made to add up to 1 (Zadrozny and Elkan, "Transforming Classifier Scores into
+    Accurate Multiclass Probability Estimates", 2002, https://doi.org/10.1145/775047.775151). The lower the shift, the
+    nearer is that to a softmax of scaled margins. Weights are as in `fit_scale`.
+    """
+    from scipy.optimize import minimize
+
+    targets = _targets(labels, margins.shape[1])
+
+    def surprise(numbers: NDArray[np.float64]) -> float:
+        log_scale, shift = numbers
+        return cross_entropy(softmax(log_sigmoid(margins * np.exp(log_scale) + shift)), targets, weights)
+
+    limit = float(np.log(HOTTEST))
+    bounds = [(-limit, limit), (-FARTHEST, FARTHEST)]
+    log_scale, shift = minimize(surprise, (0.0, 0.0), method="L-BFGS-B", bounds=bounds).x
+    return float(np.exp(log_scale)), float(shift)
 
 
 def fit_scales(

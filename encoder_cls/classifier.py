@@ -38,7 +38,7 @@ from encoder_cls.storage import naming, read_file, sha256, to_json, write_file
 from encoder_cls.tokenizer import TokenizedTexts, parse_tokenizer, tokenize
 
 CONFIG_FILE, TOKENIZER_FILE, WEIGHTS_FILE = "config.json", "tokenizer.json", "model.safetensors"
-FORMAT, FORMAT_VERSION = "encoder-cls", 4
+FORMAT, FORMAT_VERSION = "encoder-cls", 5
 # The most tokens in a batch where nobody has chosen: what keeps a GPU busy, or what fits a processor's caches, that is
 # twice as many where numbers have half the bytes.
 GPU_BATCH_TOKENS, CPU_BATCH_BYTES = 65_536, 8192
@@ -131,7 +131,7 @@ class Classifier:
         """Calibrated logits of all texts, (texts, classes); arguments as in `in_batches`."""
         scores = [compute_logits(self.model, texts, batch_tokens=batch_tokens, after_batch=after_batch)]
         if self.linear:
-            scores.append(self.linear.margins(texts))
+            scores.append(self.linear.scores(texts))
         return add_up(scores, self.scales).astype(np.float32)
 
     def save(self, folder: Path) -> None:

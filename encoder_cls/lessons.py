@@ -203,7 +203,7 @@ class LabelLessons:
         self._preparation = preparation
         self._class_weights = preparation.class_weights.to(device)
         self._stage = stage
-        self._beside = [linear.margins(preparation.validation_texts)] if linear else []
+        self._beside = [linear.scores(preparation.validation_texts)] if linear else []
         self._device = device
 
     def at(self, step: int) -> list[Lesson]:
@@ -225,8 +225,8 @@ class LabelLessons:
         joint = add_up(all_scores, scales).astype(np.float32)
         metrics = compute_metrics(joint, labels, dataset.label_names, weights)
         scores = metrics.scalars()
-        for margins, part in zip(self._beside, parts[1:], strict=True):
-            scores |= {"linear_accuracy": float((margins.argmax(axis=1) == labels).mean()), "linear_part": part}
+        for given, part in zip(self._beside, parts[1:], strict=True):
+            scores |= {"linear_accuracy": float((given.argmax(axis=1) == labels).mean()), "linear_part": part}
         monitored = scores[config.monitor] * (-1 if config.monitor == "loss" else 1)
         # On small splits many validations have equal accuracy: the loss then tells which is better.
         return Verdict(scores, (monitored, -metrics.loss), metrics, scales)

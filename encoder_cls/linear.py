@@ -15,7 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from encoder_cls.calibration import Logits, fit_scale
+from encoder_cls.calibration import Logits, fit_platt, fit_scale, log_sigmoid
 from encoder_cls.model import BIGRAM_MULTIPLIER
 from encoder_cls.tokenizer import TokenizedTexts
 
@@ -48,15 +48,15 @@ class LinearClassifier:
     weights: NDArray[np.float32]
     biases: NDArray[np.float32]
 
-    def margins(self, texts: TokenizedTexts) -> Logits:
-        """Each text's logits: how far it is on the side of each class, (texts, classes)."""
+    def scores(self, texts: TokenizedTexts) -> Logits:
+        """Each text's logits, (texts, classes)."""
         with_chars = bool((self.names[-1:] >= WORD_NAMES).any())
         pieces = [
             _tfidf(_select(_count(texts, first, with_chars=with_chars), self.names), self.names, self.idf)
             @ self.weights
             for first in range(0, len(texts), CHUNK)
         ]
-        return _of_each_class(np.concatenate([np.zeros((0, self.weights.shape[1]), np.float32), *pieces]) + self.biases)
+        return _scores(np.concatenate([np.zeros((0, self.weights.shape[1]), np.float32), *pieces]) + self.biases)
 
 
 def fit_linear(
@@ -66,7 +66,7 @@ def fit_linear(
     class_weights: NDArray[np.float32],
     char_ngrams: bool,
 ) -> LinearClassifier:
-    """Train a linear classifier whose margins are calibrated by cross-validation, on training texts held out.
+    """Train a linear classifier whose scores are calibrated by cross-validation, on training texts held out.
 
     Args:
         texts: training texts.
@@ -82,9 +82,9 @@ def fit_linear(
     kept = np.sort(np.argsort(-occurrences, kind="stable")[: _most_features(num_classes)])
     names = names[kept].astype(np.int32)
     counts = _select(counts, names)
-    scale = _cross_validated_scale(counts, names, labels, class_weights)
+    scale, shift = _cross_validated(counts, names, labels, class_weights)
     idf, weights, biases = _learn(counts, names, labels, class_weights)
-    return LinearClassifier(names=names, idf=idf, weights=weights * scale, biases=biases * scale)
+    return LinearClassifier(names=names, idf=idf, weights=weights * scale, biases=biases * scale + shift)
 
 
 def bytes_at_most(texts: TokenizedTexts, *, num_classes: int, char_ngrams: bool) -> int:
@@ -108,21 +108,24 @@ def num_machines(num_classes: int) -> int:
     return num_classes if num_classes > 2 else 1
 
 
-def _cross_validated_scale(
+def _cross_validated(
     counts: sp.csr_matrix, names: NDArray[np.int32], labels: NDArray[np.int64], class_weights: NDArray[np.float32]
-) -> np.float32:
-    """By what margins of texts held out are to be multiplied, so that they are their logits."""
+) -> tuple[np.float32, np.float32]:
+    """The scale and the shift of margins that make the scores of texts held out their logits."""
     order = np.random.default_rng(0).permutation(len(labels))
     margins, held_out = [], []
     for fold in np.array_split(order, min(FOLDS, len(labels))):
         others = np.setdiff1d(order, fold)
         idf, weights, biases = _learn(counts[others], names, labels[others], class_weights)
-        margins.append(_of_each_class(_tfidf(counts[fold], names, idf) @ weights + biases))
+        margins.append(_tfidf(counts[fold], names, idf) @ weights + biases)
         held_out.append(labels[fold])
         if sum(map(len, held_out)) >= ENOUGH_HELD_OUT:
             break
-    found = np.concatenate(held_out)
-    return np.float32(fit_scale(np.concatenate(margins), found, class_weights[found]))
+    all_margins, found = np.concatenate(margins), np.concatenate(held_out)
+    if num_machines(len(class_weights)) == 1:
+        return np.float32(fit_scale(_scores(all_margins), found, class_weights[found])), np.float32(0)
+    scale, shift = fit_platt(all_margins, found, class_weights[found])
+    return np.float32(scale), np.float32(shift)
 
 
 def _learn(
@@ -152,9 +155,13 @@ def _learn(
     return idf.astype(np.float32), np.stack(weights, axis=1).astype(np.float32), np.array(biases, dtype=np.float32)
 
 
-def _of_each_class(margins: Logits) -> Logits:
-    """The margins of all classes, where of two there is only that of the second."""
-    return np.hstack([-margins, margins]) if margins.shape[1] == 1 else margins
+def _scores(margins: Logits) -> Logits:
+    """What margins say of all classes, (texts, classes).
+
+    Of two classes there is the second's margin, and the first's is its opposite. Each of more classes has a probability
+    by itself: a softmax of their margins would be too sure of many texts, and too unsure of those that no class claims.
+    """
+    return np.hstack([-margins, margins]) if margins.shape[1] == 1 else log_sigmoid(margins).astype(np.float32)
 
 
 def _count(texts: TokenizedTexts, first: int, *, with_chars: bool) -> sp.csr_matrix:

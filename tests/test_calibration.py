@@ -12,12 +12,15 @@ from sklearn.metrics import log_loss
 
 from encoder_cls.calibration import (
     CAUTION,
+    FARTHEST,
     HOTTEST,
     LEAST_PART,
     add_up,
     cross_entropy,
+    fit_platt,
     fit_scale,
     fit_scales,
+    log_sigmoid,
     one_hot,
     softmax,
 )
@@ -101,6 +104,53 @@ def test_labels_that_are_all_wrong_give_the_least_scale():
     labels = np.arange(60) % 3
     logits = -np.eye(3, dtype=np.float32)[labels]
     assert fit_scale(logits, labels) == pytest.approx(1 / HOTTEST, rel=1e-3)
+
+
+def draw_by_sigmoids(scale: float, shift: float, *, texts: int = 20_000):
+    """Margins of four classes, and labels drawn as each class's sigmoid says, made to add up to 1."""
+    random = np.random.default_rng(0)
+    margins = random.normal(size=(texts, 4)).astype(np.float32)
+    probabilities = scipy.special.expit(scale * margins + shift)
+    drawn = random.random((texts, 1)) * probabilities.sum(axis=1, keepdims=True)
+    return margins, (probabilities.cumsum(axis=1) < drawn).sum(axis=1)
+
+
+@pytest.mark.parametrize(("scale", "shift"), [(2.0, 1.0), (0.7, -1.0), (5.0, 3.0)])
+def test_the_sigmoids_that_made_the_labels_are_found(scale, shift):
+    """Twenty thousand texts tell both numbers."""
+    margins, labels = draw_by_sigmoids(scale, shift)
+    assert fit_platt(margins, labels) == (pytest.approx(scale, rel=0.1), pytest.approx(shift, abs=0.3))
+
+
+def test_sigmoids_explain_the_labels_of_a_softmax_as_well_as_a_scale():
+    """With the least shift they are exponentials."""
+    logits, labels = draw(2.0)
+    scale, shift = fit_platt(logits, labels)
+    assert shift < -2
+    targets = one_hot(labels, 4)
+    found = cross_entropy(softmax(log_sigmoid(logits * scale + shift)), targets)
+    assert found == pytest.approx(cross_entropy(softmax(logits * fit_scale(logits, labels)), targets), abs=1e-3)
+
+
+def test_of_sigmoids_a_text_of_weight_three_counts_as_three_texts():
+    """In the scale and in the shift."""
+    margins, labels = draw_by_sigmoids(2.0, 1.0, texts=3000)
+    weights = np.where(labels == 0, 3, 1)
+    repeated = np.repeat(np.arange(3000), weights)
+    found = fit_platt(margins, labels, weights)
+    assert found == pytest.approx(fit_platt(margins[repeated], labels[repeated]), rel=0.02)
+    assert found != pytest.approx(fit_platt(margins, labels), rel=0.02)
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(margins=LOGITS, seed=st.integers(0, 99))
+def test_sigmoids_are_bounded_and_their_logarithms_finite(margins, seed):
+    """For any margins and labels, however few or foolish."""
+    labels = np.random.default_rng(seed).integers(0, margins.shape[1], size=len(margins))
+    scale, shift = fit_platt(margins, labels)
+    assert 1 / HOTTEST <= scale <= HOTTEST * (1 + 1e-9)
+    assert abs(shift) <= FARTHEST
+    assert np.isfinite(log_sigmoid(margins * scale + shift)).all()
 
 
 def drawn_from_a_sum(scales, *, texts: int = 20_000):

@@ -148,7 +148,7 @@ def test_logits_are_the_encoder_s_and_the_linear_classifier_s_by_their_scales(tm
     loaded = load_classifier(tmp_path)
     assert contents(loaded) == contents(saved)
     texts = loaded.tokenize(TEXTS)
-    expected = 0.5 * np.array(logits(loaded)) + 3 * loaded.linear.margins(texts)
+    expected = 0.5 * np.array(logits(loaded)) + 3 * loaded.linear.scores(texts)
     np.testing.assert_allclose(loaded.logits(texts, batch_tokens=None), expected, rtol=1e-5)
     words = WORDS[:num_classes]
     assert [it.label for it in loaded.predict(words)] == ["weather", "food", "sport"][:num_classes]
@@ -374,7 +374,7 @@ def rewrite_config(folder: Path, **values) -> None:
     ("values", "reason"),
     [
         ({"format": "other"}, "of another program"),
-        ({"format_version": 1}, "format version 1; this program reads 4"),
+        ({"format_version": 1}, "format version 1; this program reads 5"),
         ({"id2label": {"0": "sport", "1": "küche", "2": "weather"}}, "do not belong together"),
         ({"architecture": {}}, "do not belong together"),
     ],

@@ -33,7 +33,7 @@ class Beside:
         self.given = often_right(preparation, seed=0)
         self.asked: list[object] = []
 
-    def margins(self, texts) -> Logits:
+    def scores(self, texts) -> Logits:
         self.asked.append(texts)
         return self.given
 

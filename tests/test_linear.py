@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from numpy.typing import NDArray
+from scipy.special import logit
 from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
 from sklearn.svm import LinearSVC
 from tokenizers import Tokenizer
 
 from encoder_cls import linear
-from encoder_cls.calibration import fit_scale
+from encoder_cls.calibration import cross_entropy, fit_platt, fit_scale, log_sigmoid, one_hot, softmax
 from encoder_cls.config import TokenizerConfig
 from encoder_cls.linear import ALL_NAMES, TRUST, WORD_NAMES, LinearClassifier, bytes_at_most, feature_bytes, fit_linear
 from encoder_cls.tokenizer import TokenizedTexts, tokenize, train_tokenizer
@@ -107,8 +108,12 @@ class Reference:
 @pytest.mark.parametrize("char_ngrams", [False, True], ids=["words", "letters"])
 @pytest.mark.parametrize("num_classes", [2, 4])
 @pytest.mark.parametrize("max_vocab_size", [30_000, 30], ids=["all known", "many unknown"])
-def test_margins_are_those_of_a_plain_nb_svm(monkeypatch, num_classes, char_ngrams, max_vocab_size):
-    """Counts, TF-IDF, ratios and margins written out with scikit-learn, on texts seen and unseen; up to a scale."""
+def test_scores_are_those_of_a_plain_nb_svm(monkeypatch, num_classes, char_ngrams, max_vocab_size):
+    """Counts, TF-IDF, ratios and margins written out with scikit-learn, on texts seen and unseen.
+
+    The score of a class is the logarithm of a sigmoid of its margin, up to a scale and a shift; of two classes it is
+    the margin, up to a scale.
+    """
     monkeypatch.setattr(linear, "CHUNK", 7)
     texts, labels = corpus(num_classes)
     tokenizer = tokenizer_of(texts, max_vocab_size)
@@ -116,9 +121,12 @@ def test_margins_are_those_of_a_plain_nb_svm(monkeypatch, num_classes, char_ngra
     classifier = fit(read(tokenizer, texts), labels, **options)
     reference = Reference(tokenizer.get_vocab(), texts, labels, **options)
     asked = (*texts, *UNSEEN)
-    found, expected = classifier.margins(read(tokenizer, asked)), reference.margins(asked)
-    scale = float((found * expected).sum() / (expected**2).sum())
-    np.testing.assert_allclose(found, scale * expected, atol=1e-4 * scale)
+    found, expected = classifier.scores(read(tokenizer, asked)), reference.margins(asked)
+    if num_classes > 2:
+        found = logit(np.exp(found.astype(np.float64)))
+    scale, shift = np.polyfit(expected.ravel(), found.ravel(), deg=1)
+    np.testing.assert_allclose(found, scale * expected + shift, atol=1e-4 * scale)
+    assert num_classes > 2 or shift == pytest.approx(0, abs=1e-4 * scale)
     assert (found.argmax(axis=1) == expected.argmax(axis=1))[np.ptp(expected, axis=1) > 0.01].all()
     assert np.ptp(expected) > 1
 
@@ -133,7 +141,7 @@ def test_it_learns_words(char_ngrams):
     tokenizer = tokenizer_of(texts)
     classifier = fit(read(tokenizer, texts), labels, num_classes=2, char_ngrams=char_ngrams)
     asked = ["snow wind", "the goal", "team goal rain", "rain ball snow"]
-    assert classifier.margins(read(tokenizer, asked)).argmax(axis=1).tolist() == [0, 1, 1, 0]
+    assert classifier.scores(read(tokenizer, asked)).argmax(axis=1).tolist() == [0, 1, 1, 0]
 
 
 def test_it_learns_the_order_of_neighbours():
@@ -142,7 +150,7 @@ def test_it_learns_the_order_of_neighbours():
     tokenizer = tokenizer_of(texts)
     classifier = fit(read(tokenizer, texts), np.arange(6) % 2, num_classes=2, char_ngrams=False)
     asked = ["is not good", "is not bad", "not good", "not bad"]
-    assert classifier.margins(read(tokenizer, asked)).argmax(axis=1).tolist() == [0, 1, 0, 1]
+    assert classifier.scores(read(tokenizer, asked)).argmax(axis=1).tolist() == [0, 1, 0, 1]
 
 
 TOPICS = {
@@ -163,18 +171,18 @@ def test_letters_help_with_words_misspelt():
     misspelt = [word[:place] + word[place + 1 :] for words in TOPICS.values() for word in words for place in (1, 4)]
     asked = read(tokenizer, misspelt)
     assert asked.unknown.sum() == len(misspelt)
-    assert (letters.margins(asked).argmax(axis=1) == np.arange(len(misspelt)) // 8).mean() > 0.9
-    assert np.ptp(words.margins(asked), axis=0).max() == 0
+    assert (letters.scores(asked).argmax(axis=1) == np.arange(len(misspelt)) // 8).mean() > 0.9
+    assert np.ptp(words.scores(asked), axis=0).max() == 0
 
 
-# ---------------------------------------------------------------- margins
+# ---------------------------------------------------------------- scores
 
 
-def test_two_classes_have_opposite_margins():
-    """One machine tells them apart, and its margin is that of the second class."""
+def test_two_classes_have_opposite_scores():
+    """One machine tells them apart, and its margin is the score of the second class."""
     tokenizer, classifier = trained(2, True)
     texts, labels = corpus(2)
-    found = classifier.margins(read(tokenizer, texts))
+    found = classifier.scores(read(tokenizer, texts))
     assert found.shape == (len(texts), 2)
     assert found[:, 0].tolist() == (-found[:, 1]).tolist()
     assert (found.argmax(axis=1) == labels).mean() > 0.9
@@ -185,7 +193,7 @@ def test_many_classes_have_a_column_each(num_classes):
     """In the order of their numbers, each against the rest."""
     tokenizer, classifier = trained(num_classes, True)
     texts, labels = corpus(num_classes)
-    found = classifier.margins(read(tokenizer, texts))
+    found = classifier.scores(read(tokenizer, texts))
     assert found.shape == (len(texts), num_classes)
     assert found.dtype == np.float32
     assert (found.argmax(axis=1) == labels).mean() > 0.9
@@ -194,38 +202,38 @@ def test_many_classes_have_a_column_each(num_classes):
 @pytest.mark.parametrize("char_ngrams", [False, True])
 @pytest.mark.parametrize("num_classes", [2, 3])
 def test_what_training_never_showed_says_nothing(num_classes, char_ngrams):
-    """Words, pairs and letters not seen, and texts without any: finite margins, those of the empty text."""
+    """Words, pairs and letters not seen, and texts without any: finite scores, those of the empty text."""
     tokenizer, classifier = trained(num_classes, char_ngrams)
-    found = classifier.margins(read(tokenizer, ["", "日本 🙂", "日", "\0"]))
+    found = classifier.scores(read(tokenizer, ["", "日本 🙂", "日", "\0"]))
     assert np.isfinite(found).all()
     assert (found == found[0]).all()
     known = corpus(num_classes)[0][0]
-    with_more = classifier.margins(read(tokenizer, [known, f"{known} 🙂🙂", f"{known} 日本"]))
+    with_more = classifier.scores(read(tokenizer, [known, f"{known} 🙂🙂", f"{known} 日本"]))
     np.testing.assert_allclose(with_more, with_more[[0, 0, 0]], atol=1e-6)
 
 
-def test_a_text_s_margins_do_not_depend_on_its_company():
+def test_a_text_s_scores_do_not_depend_on_its_company():
     """Alone, or with others before and after it: no pair crosses from one text into the next."""
     tokenizer, classifier = trained(3, True)
     asked = [*corpus(3)[0][:20], *UNSEEN]
-    together = classifier.margins(read(tokenizer, asked))
-    alone = np.concatenate([classifier.margins(read(tokenizer, [text])) for text in asked])
+    together = classifier.scores(read(tokenizer, asked))
+    alone = np.concatenate([classifier.scores(read(tokenizer, [text])) for text in asked])
     np.testing.assert_allclose(together, alone, atol=1e-5)
 
 
-def test_training_twice_gives_the_same_margins():
+def test_training_twice_gives_the_same_scores():
     """Bit by bit."""
     texts, labels = corpus(3)
     tokenizer, classifier = trained(3, True)
     again = fit(read(tokenizer, texts), labels, num_classes=3, char_ngrams=True)
     asked = read(tokenizer, (*texts, *UNSEEN))
-    assert again.margins(asked).tolist() == classifier.margins(asked).tolist()
+    assert again.scores(asked).tolist() == classifier.scores(asked).tolist()
 
 
 @pytest.mark.parametrize("num_classes", [2, 4])
 @pytest.mark.parametrize("weight", [1.0, 5.0], ids=["equal", "weighted"])
-def test_margins_are_the_logits_of_texts_never_seen(num_classes, weight):
-    """On fresh texts, weighted as in training, no other scale explains the labels much better."""
+def test_scores_are_the_logits_of_texts_never_seen(num_classes, weight):
+    """On fresh texts, weighted as in training, no other scale explains the labels much better, and no other shift."""
     texts, labels = corpus(num_classes, 2000)
     trained_on, asked = slice(0, 1000), slice(1000, None)
     weights = np.where(np.arange(num_classes) == 0, weight, 1.0)
@@ -237,23 +245,31 @@ def test_margins_are_the_logits_of_texts_never_seen(num_classes, weight):
         char_ngrams=False,
         weights=weights,
     )
-    margins = classifier.margins(read(tokenizer, texts[asked]))
-    assert fit_scale(margins, labels[asked], weights[labels[asked]]) == pytest.approx(1, abs=0.15)
+    scores = classifier.scores(read(tokenizer, texts[asked]))
+    assert fit_scale(scores, labels[asked], weights[labels[asked]]) == pytest.approx(1, abs=0.15)
+    if num_classes > 2:
+        margins = logit(np.exp(scores.astype(np.float64)))
+        scale, shift = fit_platt(margins, labels[asked], weights[labels[asked]])
+        of_both = [scores, log_sigmoid(margins * scale + shift)]
+        found, best = (
+            cross_entropy(softmax(it), one_hot(labels[asked], num_classes), weights[labels[asked]]) for it in of_both
+        )
+        assert found < best + 0.008
 
 
 def test_a_class_of_one_text_can_be_learnt():
     """Where that is held out, the others know nothing of it."""
     texts, labels = (*("ba ko", "ba ri", "ba tu", "ko ri") * 5, "sol mir"), np.array([0] * 20 + [1])
     tokenizer = tokenizer_of(texts)
-    margins, of_the_other = (
-        fit(read(tokenizer, texts), classes, num_classes=2, char_ngrams=False).margins(read(tokenizer, texts))
+    scores, of_the_other = (
+        fit(read(tokenizer, texts), classes, num_classes=2, char_ngrams=False).scores(read(tokenizer, texts))
         for classes in (labels, 1 - labels)
     )
-    assert margins.argmax(axis=1).tolist() == labels.tolist()
-    np.testing.assert_allclose(margins, of_the_other[:, ::-1], rtol=1e-3)
+    assert scores.argmax(axis=1).tolist() == labels.tolist()
+    np.testing.assert_allclose(scores, of_the_other[:, ::-1], rtol=1e-3)
 
 
-def test_the_weight_of_a_class_moves_its_margin():
+def test_the_weight_of_a_class_moves_its_score():
     """Words that tell nothing: the heavier class is preferred, of two classes and of more."""
     texts = ("same words",) * 12
     tokenizer = tokenizer_of(texts)
@@ -264,7 +280,7 @@ def test_the_weight_of_a_class_moves_its_margin():
             classifier = fit(
                 read(tokenizer, texts), labels, num_classes=num_classes, char_ngrams=False, weights=weights
             )
-            assert classifier.margins(read(tokenizer, texts[:1])).argmax() == heavy
+            assert classifier.scores(read(tokenizer, texts[:1])).argmax() == heavy
 
 
 # ---------------------------------------------------------------- features
@@ -296,7 +312,7 @@ def test_of_too_many_features_the_most_frequent_are_kept(monkeypatch, num_classe
     assert kept.sum() == 50
     assert whole.idf[kept].max() <= whole.idf[~kept].min()  # the more texts have it, the lower
     assert sum(array.nbytes for array in (small.names, small.idf, small.weights)) == 50 * feature_bytes(num_classes)
-    assert (small.margins(read(tokenizer, texts)).argmax(axis=1) == labels).mean() > 0.6
+    assert (small.scores(read(tokenizer, texts)).argmax(axis=1) == labels).mean() > 0.6
 
 
 @pytest.mark.parametrize("char_ngrams", [False, True])
@@ -323,10 +339,10 @@ def test_texts_without_words_are_told_apart_by_nothing():
     """There is nothing to learn but which class is the more frequent, and that is no error."""
     tokenizer = tokenizer_of(("some words",))
     classifier = fit(read(tokenizer, ["", "", ""]), np.array([1, 0, 1]), num_classes=2, char_ngrams=True)
-    assert classifier.margins(read(tokenizer, ["", "words"])).argmax(axis=1).tolist() == [1, 1]
+    assert classifier.scores(read(tokenizer, ["", "words"])).argmax(axis=1).tolist() == [1, 1]
 
 
-def test_no_texts_have_no_margins():
+def test_no_texts_have_no_scores():
     """An empty list has a row for none."""
     tokenizer, classifier = trained(3, True)
-    assert classifier.margins(read(tokenizer, ())).shape == (0, 3)
+    assert classifier.scores(read(tokenizer, ())).shape == (0, 3)

@@ -188,7 +188,7 @@ def parts_of(preparation: Preparation, classifier: Classifier) -> list[Logits]:
     """The scores of the validation texts, of each part of a classifier."""
     texts = preparation.validation_texts
     encoder = compute_logits(classifier.model, texts, batch_tokens=8192)
-    return [encoder, classifier.linear.margins(texts)] if classifier.linear else [encoder]
+    return [encoder, classifier.linear.scores(texts)] if classifier.linear else [encoder]
 
 
 @pytest.mark.parametrize("linear", [False, True])
@@ -237,10 +237,10 @@ def test_the_linear_classifier_is_that_of_the_labelled_texts(tmp_path, monkeypat
         for weights in ({"red": 3.0, "blue": 0.5}, {})
     )
     texts = preparation.validation_texts
-    assert np.array_equal(found.margins(texts), expected.margins(texts))
+    assert np.array_equal(found.scores(texts), expected.scores(texts))
     assert np.array_equal(found.names, expected.names)
     assert (found.names >= WORD_NAMES).any() == spelling
-    assert not np.array_equal(found.margins(texts), unweighted.margins(texts))
+    assert not np.array_equal(found.scores(texts), unweighted.scores(texts))
 
 
 def test_a_validation_is_of_the_encoder_and_the_linear_classifier_together(tmp_path):
@@ -290,7 +290,7 @@ def test_a_heavier_class_is_preferred_in_doubt(tmp_path, linear):
         classifier = load_classifier(tmp_path / str(weight))
         shares.append(np.mean([prediction.label == "red" for prediction in classifier.predict(texts)]))
         if classifier.linear:
-            answers = classifier.linear.margins(classifier.tokenize(texts)).argmax(axis=1)
+            answers = classifier.linear.scores(classifier.tokenize(texts)).argmax(axis=1)
             shares.append(np.mean(answers == classifier.label_names.index("red")))
     lighter, heavier = shares[: 1 + linear], shares[1 + linear :]
     assert max(lighter) < 0.1, shares
