@@ -4,7 +4,7 @@ NB-SVM (Wang and Manning, "Baselines and Bigrams: Simple, Good Sentiment and Top
 https://aclanthology.org/P12-2018/): each feature is scaled by how much it tells of the class under naive
 Bayes, then a linear support vector machine weighs them. Features are TF-IDF of words, pairs of words with and
 without a word between them, and character n-grams; they are named by hashes, of which those that training shows
-are kept.
+are kept. How far a text is on a class's side, its margin, then becomes a probability, by Platt scaling.
 """
 
 from __future__ import annotations
