@@ -2,7 +2,7 @@
 
 Temperature scaling (Guo et al., "On Calibration of Modern Neural Networks", 2017, https://arxiv.org/abs/1706.04599) of
 one classifier or of several together: the scores of each are multiplied by a number, chosen so that labels not trained
-on are as probable as possible.
+on are as probable as possible. Platt scaling, where classes were learnt one against the rest.
 """
 
 from __future__ import annotations
