@@ -214,7 +214,7 @@ def main() -> NoReturn:
     # of the time of both; a shorter loop (the default is 300,000 turns) costs nothing on an idle machine.
     os.environ.setdefault("GOMP_SPINCOUNT", "20000")
     # Linux clears each page of memory, 4 KiB, when it is touched first, and large tensors come and go in every step.
-    # In pages of 2 MiB a step on long texts takes a fifth less time. Torch looks at this with its first tensor.
+    # In pages of 2 MiB a step on long texts takes up to a fifth less time. Torch looks at this with its first tensor.
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
     # Short of memory, torch would warn and take another way, whose last digits differ. To end is better: what is
     # then done again with enough memory is exact.

@@ -82,7 +82,7 @@ def fit_linear(
     kept = np.sort(np.argsort(-occurrences, kind="stable")[: _most_features(num_classes)])
     names = names[kept].astype(np.int32)
     counts = _select(counts, names)
-    scale, shift = _cross_validated(counts, names, labels, class_weights)
+    scale, shift = _cross_validated_scale_and_shift(counts, names, labels, class_weights)
     idf, weights, biases = _learn(counts, names, labels, class_weights)
     return LinearClassifier(names=names, idf=idf, weights=weights * scale, biases=biases * scale + shift)
 
@@ -108,7 +108,7 @@ def num_machines(num_classes: int) -> int:
     return num_classes if num_classes > 2 else 1
 
 
-def _cross_validated(
+def _cross_validated_scale_and_shift(
     counts: sp.csr_matrix, names: NDArray[np.int32], labels: NDArray[np.int64], class_weights: NDArray[np.float32]
 ) -> tuple[np.float32, np.float32]:
     """The scale and the shift of margins that make the scores of texts held out their logits."""
@@ -122,9 +122,10 @@ def _cross_validated(
         if sum(map(len, held_out)) >= ENOUGH_HELD_OUT:
             break
     all_margins, found = np.concatenate(margins), np.concatenate(held_out)
-    if num_machines(len(class_weights)) == 1:
-        return np.float32(fit_scale(_scores(all_margins), found, class_weights[found])), np.float32(0)
-    scale, shift = fit_platt(all_margins, found, class_weights[found])
+    if num_machines(len(class_weights)) == 1:  # a shift of opposite margins has no bias to go to, and is not needed
+        scale, shift = fit_scale(_scores(all_margins), found, class_weights[found]), 0.0
+    else:
+        scale, shift = fit_platt(all_margins, found, class_weights[found])
     return np.float32(scale), np.float32(shift)
 
 

@@ -470,7 +470,7 @@ HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
     not HUGE_PAGES.exists() or "[never]" in HUGE_PAGES.read_text(), reason="this system has no huge pages to give"
 )
 def test_large_tensors_are_in_huge_pages():
-    """Else the system spends a fifth of the time of long texts on clearing small pages."""
+    """Else the system spends up to a fifth of the time of long texts on clearing small pages."""
     code = """
 from encoder_cls.cli import main
 try:
