@@ -35,10 +35,10 @@ from encoder_cls.hardware import products_in, resolve_device, resolve_precision
 from encoder_cls.linear import ALL_NAMES, LinearClassifier, num_machines
 from encoder_cls.model import EncoderClassifier, without_memory
 from encoder_cls.storage import naming, read_file, sha256, to_json, write_file
-from encoder_cls.tokenizer import TokenizedTexts, parse_tokenizer, tokenize
+from encoder_cls.tokenizer import KEPT_PER_TOKEN, TokenizedTexts, parse_tokenizer, tokenize
 
 CONFIG_FILE, TOKENIZER_FILE, WEIGHTS_FILE = "config.json", "tokenizer.json", "model.safetensors"
-FORMAT, FORMAT_VERSION = "encoder-cls", 5
+FORMAT, FORMAT_VERSION = "encoder-cls", 6
 # The most tokens in a batch where nobody has chosen: what keeps a GPU busy, or what fits a processor's caches, that is
 # twice as many where numbers have half the bytes.
 GPU_BATCH_TOKENS, CPU_BATCH_BYTES = 65_536, 8192
@@ -46,6 +46,7 @@ LARGEST_HEADER = 1 << 20  # bytes; the header of a real model of 1,000 layers is
 LARGEST_CONFIG, LARGEST_TOKENIZER = 1 << 24, 1 << 28  # bytes; 100,000 classes, some million tokens
 LARGEST_SCALE = 1e6  # far beyond what is ever fitted
 LINEAR = "linear."  # before the names of the linear classifier's weights
+LINEAR_WEIGHTS = ("names", "idf", "weights", "biases")
 UNSEALED = b"0" * 64  # what stands in a weights file in place of its own hash while that is taken
 
 
@@ -57,7 +58,7 @@ class Prediction:
         label: the most probable class.
         probability: its probability.
         probabilities: of all classes, by name.
-        truncated: the text was longer than the classifier reads.
+        truncated: the text was longer than the encoder reads.
         unknown_words: how many of its tokens the classifier has never seen.
     """
 
@@ -122,7 +123,7 @@ class Classifier:
         ]
 
     def tokenize(self, texts: Sequence[str]) -> TokenizedTexts:
-        """Token ids of texts, cut at the longest that the classifier reads."""
+        """Token ids of texts, cut where the classifier reads no further."""
         return tokenize(self.tokenizer, texts, max_seq_len=self.config.max_seq_len)
 
     def logits(
@@ -147,7 +148,7 @@ class Classifier:
                 "format_version": FORMAT_VERSION,
                 "architecture": self.config.model_dump(),
                 "vocab_size": self.tokenizer.get_vocab_size(),
-                "linear_features": len(self.linear.names) if self.linear else None,
+                "linear": {"reach": self.linear.reach, "features": len(self.linear.names)} if self.linear else None,
                 "id2label": dict(enumerate(self.label_names)),
                 "tokenizer_sha256": sha256(tokenizer),
             }
@@ -160,7 +161,7 @@ class Classifier:
                 write_file(path, content)
         weights = {name: tensor.detach().cpu().contiguous() for name, tensor in self.model.state_dict().items()}
         if self.linear:
-            weights |= {f"{LINEAR}{name}": torch.from_numpy(array) for name, array in vars(self.linear).items()}
+            weights |= {f"{LINEAR}{name}": torch.from_numpy(getattr(self.linear, name)) for name in LINEAR_WEIGHTS}
         header = {"sha256": UNSEALED.decode(), "config_sha256": sha256(config), "scales": self.scales}
         # One entry: safetensors writes several in another order each time, and equal runs should give equal files.
         content = safetensors.torch.save(weights, {FORMAT: json.dumps(header)})
@@ -277,7 +278,11 @@ def _load(folder: Path, device: torch.device) -> Classifier:
     tokenizer = parse_tokenizer(tokenizer_bytes.decode())
     shape: dict[str, Any] = {"vocab_size": tokenizer.get_vocab_size(), "num_classes": len(label_names)}
     expected = {name: (it.shape, it.dtype) for name, it in without_memory(architecture, **shape).state_dict().items()}
-    expected |= _linear_shapes(config["linear_features"], len(label_names))
+    beside = config["linear"]
+    if beside is not None:
+        expected |= _linear_shapes(beside["features"], len(label_names))
+        if type(beside["reach"]) is not int or not 0 < beside["reach"] <= KEPT_PER_TOKEN * architecture.max_seq_len:
+            raise ValueError(f"{CONFIG_FILE}: a linear classifier that reads {beside['reach']!r} tokens")
 
     most_bytes = 8 + LARGEST_HEADER + sum(size.numel() * dtype.itemsize for size, dtype in expected.values())
     weights_bytes = read_file(folder / WEIGHTS_FILE, most_bytes=most_bytes)
@@ -289,7 +294,7 @@ def _load(folder: Path, device: torch.device) -> Classifier:
         raise ValueError(f"{WEIGHTS_FILE} has other weights than {CONFIG_FILE} describes")
     if not all(tensor.isfinite().all() for tensor in weights.values()):
         raise ValueError(f"{WEIGHTS_FILE} holds numbers that are not finite")
-    linear = _linear({name: weights.pop(name) for name in expected if name.startswith(LINEAR)})
+    linear = beside and _linear(beside["reach"], {name: weights.pop(f"{LINEAR}{name}") for name in LINEAR_WEIGHTS})
     scales = tuple(float(scale) for scale in header["scales"])
     if len(scales) != (2 if linear else 1) or not all(1 / LARGEST_SCALE < it < LARGEST_SCALE for it in scales):
         raise ValueError(f"{WEIGHTS_FILE} has scales that are none")
@@ -298,22 +303,18 @@ def _load(folder: Path, device: torch.device) -> Classifier:
     return Classifier(model.to(device).eval(), tokenizer, architecture, label_names, linear=linear, scales=scales)
 
 
-def _linear_shapes(features: int | None, num_classes: int) -> dict[str, tuple[torch.Size, torch.dtype]]:
+def _linear_shapes(features: int, num_classes: int) -> dict[str, tuple[torch.Size, torch.dtype]]:
     """The shapes and types of a linear classifier's weights."""
-    if features is None:
-        return {}
     if type(features) is not int or not 0 <= features < ALL_NAMES:
         raise ValueError(f"{CONFIG_FILE}: {features!r} linear features")
     machines = num_machines(num_classes)
-    shapes = {"names": (features,), "idf": (features,), "weights": (features, machines), "biases": (machines,)}
+    shapes = dict(zip(LINEAR_WEIGHTS, [(features,), (features,), (features, machines), (machines,)], strict=True))
     types = {name: torch.int32 if name == "names" else torch.float32 for name in shapes}
     return {f"{LINEAR}{name}": (torch.Size(shape), types[name]) for name, shape in shapes.items()}
 
 
-def _linear(weights: dict[str, Tensor]) -> LinearClassifier | None:
-    if not weights:
-        return None
-    linear = LinearClassifier(**{name.removeprefix(LINEAR): tensor.numpy() for name, tensor in weights.items()})
+def _linear(reach: int, weights: dict[str, Tensor]) -> LinearClassifier:
+    linear = LinearClassifier(reach=reach, **{name: tensor.numpy() for name, tensor in weights.items()})
     names = linear.names
     if len(names) and not (names[0] >= 0 and names[-1] < ALL_NAMES and (np.diff(names) > 0).all()):
         raise ValueError(f"{WEIGHTS_FILE}: the names of linear features are not in order")

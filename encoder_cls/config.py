@@ -114,7 +114,8 @@ class ModelConfig(Section):
     d_ff: Annotated[int, Field(ge=1, le=65_536)] = 512
     """Inner width of the feed-forward network."""
     max_seq_len: Annotated[int, Field(ge=2, le=65_536)] = 512
-    """The most tokens of a text that are read, `[CLS]` counted; the rest is cut off and reported."""
+    """The most tokens of a text that the encoder reads, `[CLS]` counted; longer texts are reported. The linear
+    classifier reads up to eight times as many."""
     norm: Literal["pre", "post"] = "pre"
     """`pre`: LayerNorm before each sublayer and once at the end; `post`: after each residual sum."""
     activation: Literal["relu", "gelu"] = "gelu"

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.special import log_softmax, logsumexp
 
 from encoder_cls.batching import pad
 from encoder_cls.classifier import Classifier
@@ -92,8 +91,8 @@ def _explain(classifier: Classifier, text: str, label: int, *, batch_tokens: int
         truncated=tokenized.truncated.repeat(len(kept)),
         unknown=(kept & (tokenized.input_ids() == UNK_ID)).sum(axis=1, dtype=np.int32),
     )
-    log_p = log_softmax(classifier.logits(variants, batch_tokens=batch_tokens).astype(np.float64), axis=1)
-    scores = log_p[:, label] - logsumexp(np.delete(log_p, label, axis=1), axis=1)
+    logits = classifier.logits(variants, batch_tokens=batch_tokens).astype(np.float64)
+    scores = logits[:, label] - np.logaddexp.reduce(np.delete(logits, label, axis=1), axis=1)
     return [
         WordWeight(word=text[word.start : word.end], start=word.start, end=word.end, weight=float(scores[0] - without))
         for word, without in zip(words, scores[1:], strict=True)

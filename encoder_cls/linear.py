@@ -9,6 +9,7 @@ are kept. How far a text is on a class's side, its margin, then becomes a probab
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 
 from encoder_cls.calibration import Logits, fit_platt, fit_scale, log_sigmoid
 from encoder_cls.model import BIGRAM_MULTIPLIER
+from encoder_cls.ngrams import flat_places
 from encoder_cls.tokenizer import TokenizedTexts
 
 HASHES = 1 << 22  # of a kind of feature: so many that few of a million different n-grams meet
@@ -37,12 +39,14 @@ class LinearClassifier:
     """What NB-SVM has learnt, one class against the rest; of two classes, the second against the first.
 
     Attributes:
+        reach: how many tokens of a text it reads, `[CLS]` counted.
         names: the features' hashes, increasing, (features,).
         idf: their inverse document frequencies, (features,).
         weights: (features, classes), or (features, 1) of two classes.
         biases: (classes,), or (1,) of two classes.
     """
 
+    reach: int
     names: NDArray[np.int32]
     idf: NDArray[np.float32]
     weights: NDArray[np.float32]
@@ -52,9 +56,8 @@ class LinearClassifier:
         """Each text's logits, (texts, classes)."""
         with_chars = bool((self.names[-1:] >= WORD_NAMES).any())
         pieces = [
-            _tfidf(_select(_count(texts, first, with_chars=with_chars), self.names), self.names, self.idf)
-            @ self.weights
-            for first in range(0, len(texts), CHUNK)
+            _tfidf(_select(counts, self.names), self.names, self.idf) @ self.weights
+            for counts in _counts(texts, reach=self.reach, with_chars=with_chars)
         ]
         return _scores(np.concatenate([np.zeros((0, self.weights.shape[1]), np.float32), *pieces]) + self.biases)
 
@@ -64,6 +67,7 @@ def fit_linear(
     labels: NDArray[np.int64],
     *,
     class_weights: NDArray[np.float32],
+    reach: int,
     char_ngrams: bool,
 ) -> LinearClassifier:
     """Train a linear classifier whose scores are calibrated by cross-validation, on training texts held out.
@@ -72,10 +76,11 @@ def fit_linear(
         texts: training texts.
         labels: their classes, (texts,).
         class_weights: how much each class counts, (classes,).
+        reach: how many tokens of a text to read, `[CLS]` counted.
         char_ngrams: whether to look at character n-grams, which take twenty times the memory of words.
     """
     num_classes = len(class_weights)
-    counts = sp.vstack([_count(texts, i, with_chars=char_ngrams) for i in range(0, len(texts), CHUNK)], format="csr")
+    counts = sp.vstack(list(_counts(texts, reach=reach, with_chars=char_ngrams)), format="csr")
     names, occurrences = np.unique(counts.indices, return_counts=True)
     if not len(names):  # no text has a word, and LinearSVC wants a feature
         names, occurrences = np.zeros(1, dtype=np.int32), np.zeros(1, dtype=np.int64)
@@ -84,7 +89,7 @@ def fit_linear(
     counts = _select(counts, names)
     scale, shift = _cross_validated_scale_and_shift(counts, names, labels, class_weights)
     idf, weights, biases = _learn(counts, names, labels, class_weights)
-    return LinearClassifier(names=names, idf=idf, weights=weights * scale, biases=biases * scale + shift)
+    return LinearClassifier(reach=reach, names=names, idf=idf, weights=weights * scale, biases=biases * scale + shift)
 
 
 def bytes_at_most(texts: TokenizedTexts, *, num_classes: int, char_ngrams: bool) -> int:
@@ -165,15 +170,17 @@ def _scores(margins: Logits) -> Logits:
     return np.hstack([-margins, margins]) if margins.shape[1] == 1 else log_sigmoid(margins).astype(np.float32)
 
 
-def _count(texts: TokenizedTexts, first: int, *, with_chars: bool) -> sp.csr_matrix:
-    """How often which feature occurs in the texts from the first on, in `CHUNK` of them, (texts, names)."""
-    last = min(first + CHUNK, len(texts))
-    offsets = texts.offsets[first : last + 1]
-    places = np.arange(offsets[0], offsets[-1])
-    kinds = [_count_words(texts.input_ids(places).astype(np.int64), offsets - offsets[0])]
-    if with_chars:
-        kinds.append(_count_chars(texts, places, offsets - offsets[0]))
-    return sp.hstack(kinds, format="csr")
+def _counts(texts: TokenizedTexts, *, reach: int, with_chars: bool) -> Iterator[sp.csr_matrix]:
+    """How often which feature occurs in which text, (texts, names), for `CHUNK` texts after the other."""
+    lengths = texts.lengths_within(reach)
+    for first in range(0, len(texts), CHUNK):
+        chunk = slice(first, first + CHUNK)
+        places = flat_places(texts.offsets[:-1][chunk], lengths[chunk])
+        offsets = np.concatenate([[0], np.cumsum(lengths[chunk])])
+        kinds = [_count_words(texts.input_ids(places).astype(np.int64), offsets)]
+        if with_chars:
+            kinds.append(_count_chars(texts, places, offsets))
+        yield sp.hstack(kinds, format="csr")
 
 
 def _count_words(ids: NDArray[np.int64], offsets: NDArray[np.int64]) -> sp.csr_matrix:

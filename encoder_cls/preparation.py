@@ -152,7 +152,7 @@ class Preparation:
             "validation_texts": len(self.dataset.validation),
             "test_texts": len(self.dataset.test) if self.dataset.test else 0,
             "unlabelled_texts": len(self.dataset.unlabelled.texts),
-            "tokens": len(self.texts.words),
+            "tokens": int(self.texts.lengths.sum()),
             "classes": len(self.dataset.label_names),
             "vocabulary": self.vocab_size,
             "parameters": self.num_parameters,
@@ -182,7 +182,7 @@ def _schedule(texts: TokenizedTexts, config: TrainConfig, *, seed: int) -> Batch
 
 def _amount(texts: TokenizedTexts, config: Config) -> Amount:
     batches = _schedule(texts, config.train, seed=config.seed).batches_per_epoch
-    return Amount(len(texts.words), math.ceil(batches / config.train.accumulation_steps))
+    return Amount(int(texts.lengths.sum()), math.ceil(batches / config.train.accumulation_steps))
 
 
 def mixed_seed(*numbers: int) -> int:
@@ -209,7 +209,13 @@ def prepare(config: Config) -> Preparation:
     )
     labelled = texts.first(len(dataset.train))
     amounts = [_amount(some, config) for some in (texts, labelled)]
-    recipe = decide(config, texts=amounts[0], labelled=amounts[1], num_classes=len(dataset.label_names))
+    recipe = decide(
+        config,
+        texts=amounts[0],
+        labelled=amounts[1],
+        tokens_within=lambda reach: int(labelled.lengths_within(reach).sum()),
+        num_classes=len(dataset.label_names),
+    )
     return Preparation(
         config=config,
         dataset=dataset,

@@ -7,15 +7,18 @@ tokens, so the time of a training grows with its square root too. Every number c
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from encoder_cls.config import Config
+from encoder_cls.tokenizer import KEPT_PER_TOKEN
 
 PASSES = (2, 8)  # over the labels: the same texts over and over, which are learnt by heart in the end
 WORD_PASSES = (2, 20)  # of pretraining
 FEWEST_STEPS = 300  # where a pass is a few steps, more passes make up for it
 STEPS_BETWEEN_VALIDATIONS = 300  # of pretraining, at least: one takes as long as many steps
+LINEAR_REACHES = (KEPT_PER_TOKEN, 4, 2, 1)  # of the linear classifier, in those of the encoder
 MUCH_SPELLING = 3_000_000  # tokens from which the linear classifier looks at words only: memory
 MOST_LINEAR_WORK = 200_000_000  # tokens times classes from which there is no linear classifier: minutes
 MOST_LINEAR_TEXT = 12_000_000  # tokens from which there is none either: memory
@@ -34,6 +37,18 @@ class Length:
     epochs_between_validations: int = 1
 
 
+class LinearInput(NamedTuple):
+    """What the linear classifier looks at.
+
+    Attributes:
+        reach: tokens of a text, `[CLS]` counted.
+        char_ngrams: whether it looks at character n-grams, too.
+    """
+
+    reach: int
+    char_ngrams: bool
+
+
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
     """The config's `auto` values, decided.
@@ -41,21 +56,19 @@ class Recipe:
     Attributes:
         pretraining: how long hidden words are guessed; none: not at all.
         length: how long labels are learnt.
-        linear: whether there is a linear classifier beside the encoder.
-        char_ngrams: whether that one looks at character n-grams.
+        linear: what the linear classifier beside the encoder looks at; none: there is no such classifier.
     """
 
     pretraining: Length | None
     length: Length
-    linear: bool
-    char_ngrams: bool
+    linear: LinearInput | None
 
 
 class Amount(NamedTuple):
     """An amount of text.
 
     Attributes:
-        tokens: in all.
+        tokens: in all, that an encoder reads.
         steps: of one pass over them.
     """
 
@@ -63,29 +76,36 @@ class Amount(NamedTuple):
     steps: int
 
 
-def decide(config: Config, *, texts: Amount, labelled: Amount, num_classes: int) -> Recipe:
+def decide(
+    config: Config, *, texts: Amount, labelled: Amount, tokens_within: Callable[[int], int], num_classes: int
+) -> Recipe:
     """The recipe for so much text.
 
     Args:
         config: what is chosen already.
         texts: all there is to learn from.
         labelled: that part whose classes are known.
-        num_classes: how many there are.
+        tokens_within: how many tokens that part has, of each text no more than so many counted.
+        num_classes: how many classes there are.
     """
-    linear = (
-        config.model.linear
-        and labelled.tokens <= MOST_LINEAR_TEXT
-        and labelled.tokens * num_classes <= MOST_LINEAR_WORK
-    )
     by_labels = _length(2_750, labelled, PASSES, FEWEST_STEPS)
     by_words = _seldom_validated(_length(7_500, texts, WORD_PASSES, 1), texts)
     words = by_words if config.pretrain.epochs == "auto" else Length(epochs=config.pretrain.epochs)
     return Recipe(
         pretraining=words if words.epochs else None,
         length=by_labels if config.train.epochs == "auto" else Length(epochs=config.train.epochs),
-        linear=linear,
-        char_ngrams=labelled.tokens <= MUCH_SPELLING,
+        linear=_linear_input(config, tokens_within, num_classes) if config.model.linear else None,
     )
+
+
+def _linear_input(config: Config, tokens_within: Callable[[int], int], num_classes: int) -> LinearInput | None:
+    """As far as there is memory and time for, from whole texts to the part that the encoder reads."""
+    for part in LINEAR_REACHES:
+        reach = part * config.model.max_seq_len
+        tokens = tokens_within(reach)
+        if tokens <= MOST_LINEAR_TEXT and tokens * num_classes <= MOST_LINEAR_WORK:
+            return LinearInput(reach, char_ngrams=tokens <= MUCH_SPELLING)
+    return None
 
 
 def _length(factor: float, amount: Amount, limits: tuple[int, int], fewest_steps: int) -> Length:

@@ -156,6 +156,8 @@ def model_card(preparation: Preparation, report: Report, best_step: int) -> str:
     classes = ", ".join(f"`{name}`" for name in dataset.label_names)
     reference = report.linear_reference
     against = f" (a linear model on TF-IDF{report.reference_note}: {reference['accuracy']:.4f})" if reference else ""
+    linear = preparation.recipe.linear
+    further = f", its linear classifier the first {linear.reach:,}" if linear else ""
     return f"""# {config.name}
 
 A Transformer-encoder text classifier, trained from scratch with encoder-cls.
@@ -164,7 +166,7 @@ A Transformer-encoder text classifier, trained from scratch with encoder-cls.
 - Trained on {len(dataset.train):,} texts of `{config.data.train}`; validation was best at step {best_step}
 - {report.split.capitalize()} split: {metrics.num_examples:,} texts, accuracy {metrics.accuracy:.4f}{against}, \
 macro-F1 {metrics.macro_f1:.4f}, expected calibration error {metrics.ece:.4f}
-- Reads the first {config.model.max_seq_len} tokens of a text; {preparation.vocab_size:,} tokens known
+- Reads the first {config.model.max_seq_len:,} tokens of a text{further}; {preparation.vocab_size:,} tokens known
 
 ```python
 from encoder_cls import load_classifier

@@ -7,15 +7,16 @@ user they are ordinary characters.
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import chain, groupby, islice
+from itertools import islice
 from typing import Any, NamedTuple, get_args
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 
@@ -33,12 +34,14 @@ UNSPACED = r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}
 # Characters read for each token of the limit. Tokenizing time grows with the text, so what could not fit
 # anyway is cut off first: a 10 MB text costs no more than a page.
 CHARACTERS_PER_TOKEN = 64
+# Tokens kept for each token of the limit, which is an encoder's: a linear classifier reads further.
+KEPT_PER_TOKEN = 8
 
 NORMALIZERS = {"NFD", "StripAccents", "NFC", "NFKC", "Lowercase"}
 
-# What normalizer and pre-tokenizer make of ASCII, but for its case.
-ASCII_WORD = re.compile(r"\w+|[^\w\s]+", re.ASCII)
-ASCII_SPACE = re.compile(r"\s+", re.ASCII)
+# With spaces around it, words of ASCII are what is between spaces: all that normalizer and pre-tokenizer do to ASCII,
+# but for its case.
+PUNCTUATION = r"([^\w\s]+)"
 
 CHUNK = 1024  # texts tokenized at once
 MOST_REMEMBERED = 1 << 19  # unknown words, in some 100 MB
@@ -54,14 +57,16 @@ class TokenizedTexts:
         word_ids: of each word its token id; unknown words, all `[UNK]`, are words of their own.
         spellings: how each word is spelt; special tokens have no letters.
         offsets: `len(texts) + 1` places in `words`.
-        truncated: whether text `i` was cut at the maximum length.
-        unknown: how many tokens of text `i` are `[UNK]`.
+        max_seq_len: tokens of a text that an encoder reads, of the `KEPT_PER_TOKEN` times as many that are kept.
+        truncated: whether text `i` has more than those.
+        unknown: how many of those of text `i` are `[UNK]`.
     """
 
     words: NDArray[np.int32]
     word_ids: NDArray[np.int32]
     spellings: Spellings
     offsets: NDArray[np.int64]
+    max_seq_len: int
     truncated: NDArray[np.bool_]
     unknown: NDArray[np.int32]
 
@@ -74,8 +79,12 @@ class TokenizedTexts:
 
     @cached_property
     def lengths(self) -> NDArray[np.int64]:
-        """Tokens of each text, `[CLS]` counted."""
-        return np.diff(self.offsets)
+        """Tokens of each text that an encoder reads, `[CLS]` counted."""
+        return self.lengths_within(self.max_seq_len)
+
+    def lengths_within(self, reach: int) -> NDArray[np.int64]:
+        """Tokens of each text, `[CLS]` counted, those beyond the first so many left out."""
+        return np.minimum(np.diff(self.offsets), reach)
 
     def first(self, count: int) -> TokenizedTexts:
         """The first texts of these; the list of words stays the same."""
@@ -95,12 +104,14 @@ class TokenizedTexts:
 
     @property
     def unknown_fraction(self) -> float:
-        """The part of the tokens, `[CLS]` not counted, that is `[UNK]`."""
-        return float(self.unknown.sum() / max(1, len(self.words) - len(self)))
+        """The part of the tokens that an encoder reads, `[CLS]` not counted, that is `[UNK]`."""
+        return float(self.unknown.sum() / max(1, self.lengths.sum() - len(self)))
 
 
 def train_tokenizer(texts: Iterable[str], config: TokenizerConfig) -> Tokenizer:
     """Train a tokenizer; the same texts and config give the same bytes.
+
+    Half surrogate pairs, which no tokenizer can read, count as U+FFFD.
 
     Raises:
         ConfigError: max_vocab_size is less than the characters that a sub-word model begins with.
@@ -116,7 +127,7 @@ def train_tokenizer(texts: Iterable[str], config: TokenizerConfig) -> Tokenizer:
     if config.type == "word_piece":
         first_tokens = [*SPECIAL_TOKENS, *_continuations(tokenizer, texts)]
     try:
-        tokenizer.train_from_iterator(_chunks(texts), trainer=_trainer(config, first_tokens))
+        tokenizer.train_from_iterator(_chunks(map(_readable, texts)), trainer=_trainer(config, first_tokens))
     except Exception as error:
         raise ConfigError(f"tokenizer.max_vocab_size: {config.max_vocab_size}: {error}") from None
     if tokenizer.get_vocab_size() > config.max_vocab_size:
@@ -132,8 +143,10 @@ def train_tokenizer(texts: Iterable[str], config: TokenizerConfig) -> Tokenizer:
 def _most_frequent(tokenizer: Tokenizer, texts: Iterable[str], config: TokenizerConfig) -> dict[str, int]:
     """The words to be known, with their ids: those that `trainers.WordLevelTrainer` finds, in less time."""
     splitter, counts = _Splitter(tokenizer), Counter[str]()
-    for text in texts:
-        counts.update(splitter.words(_readable(text)))
+    for chunk in _chunks(map(_readable, texts)):
+        found = pc.value_counts(splitter.split(chunk).flatten())
+        counts.update(dict(zip(found.field("values").to_pylist(), found.field("counts").to_pylist(), strict=True)))
+    del counts[SPECIAL_TOKENS[CLS_ID]]
     frequent = [item for item in counts.items() if item[1] >= config.min_frequency]
     frequent.sort(key=lambda item: (-item[1], item[0]))
     kept = [*SPECIAL_TOKENS, *(word for word, _ in frequent)][: config.max_vocab_size]
@@ -147,9 +160,9 @@ def _continuations(tokenizer: Tokenizer, texts: Iterable[str]) -> list[str]:
     that are equally frequent are merged in the order of these numbers.
     """
     splitter, found = _Splitter(tokenizer), set[str]()
-    for text in texts:
-        for word in splitter.words(text):
-            found.update(word[1:])
+    for chunk in _chunks(map(_readable, texts)):
+        words = splitter.split(chunk).flatten().unique().to_pylist()
+        found.update(*(word[1:] for word in words if word not in SPECIAL_TOKENS))
     return [f"##{character}" for character in sorted(found)]
 
 
@@ -202,11 +215,11 @@ def _known_pre_tokenizers() -> list[Any]:
 
 
 def tokenize(tokenizer: Tokenizer, texts: Iterable[str], *, max_seq_len: int) -> TokenizedTexts:
-    """Turn texts into token ids, `[CLS]` first, each cut at `max_seq_len` tokens.
+    """Turn texts into token ids, `[CLS]` first, for an encoder that reads `max_seq_len` tokens of each.
 
     Half surrogate pairs, which no tokenizer can read, count as U+FFFD.
     """
-    most_characters = CHARACTERS_PER_TOKEN * max_seq_len
+    most_characters, most_kept = CHARACTERS_PER_TOKEN * max_seq_len, KEPT_PER_TOKEN * max_seq_len
     lexicon, read = _Lexicon(tokenizer), _reader(tokenizer)
     words, offsets = GrowingArray(np.int32), GrowingArray(np.int64)
     truncated, unknown = GrowingArray(np.bool_), GrowingArray(np.int32)
@@ -214,22 +227,25 @@ def tokenize(tokenizer: Tokenizer, texts: Iterable[str], *, max_seq_len: int) ->
     end = 0
     for chunk in _chunks(texts):
         whole = read([_readable(text[:most_characters]) for text in chunk])
-        lengths = np.array([min(len(tokens), max_seq_len) for tokens in whole])
+        lengths: NDArray[Any] = np.from_dlpack(pc.list_value_length(whole))
+        too_long = lengths > max_seq_len
+        if (lengths > most_kept).any():
+            whole, lengths = pc.list_slice(whole, 0, most_kept), np.minimum(lengths, most_kept)
         starts = np.cumsum(lengths) - lengths
-        flat = list(chain.from_iterable(tokens[:max_seq_len] for tokens in whole))
-        rows = lexicon.rows(flat)
+        rows = lexicon.rows(whole.flatten())
         words.append(rows)
         offsets.append(end + starts + lengths)
-        end += len(flat)
-        truncated.append(
-            [len(text) > most_characters or len(it) > max_seq_len for text, it in zip(chunk, whole, strict=True)]
-        )
-        unknown.append(np.add.reduceat(lexicon.are_unknown(rows), starts, dtype=np.int32))
+        end += len(rows)
+        truncated.append([len(text) > most_characters for text in chunk] | too_long)
+        are_unknown = lexicon.are_unknown(rows)
+        are_unknown &= np.arange(len(rows)) - np.repeat(starts, lengths) < max_seq_len
+        unknown.append(np.add.reduceat(are_unknown, starts, dtype=np.int32))
     return TokenizedTexts(
         words=words.array(),
         word_ids=lexicon.ids.array(),
         spellings=Spellings(ngrams=lexicon.ngrams.array(), offsets=lexicon.offsets.array()),
         offsets=offsets.array(),
+        max_seq_len=max_seq_len,
         truncated=truncated.array(),
         unknown=unknown.array(),
     )
@@ -244,7 +260,7 @@ class Span(NamedTuple):
 
 
 def token_spans(tokenizer: Tokenizer, text: str, *, max_seq_len: int) -> list[Span]:
-    """Where the tokens of a text stand that `tokenize` keeps, `[CLS]` left out."""
+    """Where the tokens of a text stand that an encoder reads, `[CLS]` left out."""
     encoding = tokenizer.encode(_readable(text[: CHARACTERS_PER_TOKEN * max_seq_len]))
     found = zip(encoding.offsets, encoding.word_ids, strict=True)
     return [Span(start, end, word) for (start, end), word in found][1:max_seq_len]
@@ -262,18 +278,23 @@ class _Lexicon:
         self.ngrams, self.offsets = GrowingArray(np.uint32), GrowingArray(np.int64)
         self.offsets.append([0])
         self._tokenizer = tokenizer
-        self._rows = _Rows()
+        self._rows: dict[str, int] = {}
         self._is_unknown = bytearray()  # of each row
         self._num_ngrams, self._num_remembered = 0, 0
 
-    def rows(self, tokens: Sequence[str]) -> NDArray[np.int32]:
+    def rows(self, tokens: pa.Array) -> NDArray[np.int32]:
         """The row of each token; what is new gets one."""
         if self._num_remembered > MOST_REMEMBERED:
             for token in [token for token, row in self._rows.items() if self._is_unknown[row]]:
                 del self._rows[token]
             self._num_remembered = 0
-        rows = np.fromiter(map(self._rows.__getitem__, tokens), dtype=np.int32, count=len(tokens))
-        self._describe(self._rows.pop_new())
+        coded = tokens.dictionary_encode()
+        distinct = coded.dictionary.to_pylist()
+        new = [token for token in distinct if token not in self._rows]
+        self._rows.update((token, row) for row, token in enumerate(new, start=len(self._is_unknown)))
+        self._describe(new)
+        rows_of_distinct = np.array([self._rows[token] for token in distinct], dtype=np.int32)
+        rows: NDArray[np.int32] = rows_of_distinct[np.from_dlpack(coded.indices)]
         return rows
 
     def are_unknown(self, rows: NDArray[np.int32]) -> NDArray[np.bool_]:
@@ -293,68 +314,71 @@ class _Lexicon:
         self._num_remembered += sum(are_unknown)
 
 
-class _Rows(dict[str, int]):
-    """The row of each token; one that is not there gets the next row as soon as it is asked for."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._next = 0
-        self._new: list[str] = []
-
-    def __missing__(self, token: str) -> int:
-        row = self[token] = self._next
-        self._next += 1
-        self._new.append(token)
-        return row
-
-    def pop_new(self) -> list[str]:
-        """The tokens that have got rows since this was asked last, in their order."""
-        new, self._new = self._new, []
-        return new
-
-
 class _Splitter:
-    """Finds the words of texts as the tokenizer does, in a fifth of the time where they are ASCII."""
+    """Finds the words of texts as the tokenizer does, in a tenth of the time where they are ASCII.
+
+    Python sees no word of an ASCII text: Arrow's kernels work on all texts at once, and on each distinct word once.
+    """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._lowercase = tokenizer.normalizer is not None and tokenizer.normalizer.normalize_str("A") == "a"
         self._tokenizer = tokenizer
-        self._words_of: dict[str, list[str]] = {}
+        self._remembered: dict[str, str] = {}
 
-    def words(self, text: str) -> list[str]:
-        """The words of a text, normalized."""
-        if text.isascii():
-            return self._ascii_words(text)
-        words: list[str] = []
-        # Nothing in a piece between spaces depends on what is beyond them.
-        for is_ascii, pieces in groupby(ASCII_SPACE.split(text), str.isascii):
-            if is_ascii:
-                words += self._ascii_words(" ".join(pieces))
-            else:
-                words += chain.from_iterable(map(self._piece, pieces))
-        return words
+    def split(self, texts: Sequence[str]) -> pa.Array:
+        """The tokens of each text, `[CLS]` and then its words, normalized: a list of strings a text."""
+        spaced = self._spaced(_to_arrow(texts), others=self._spaced_by_pieces)
+        with_cls = pc.binary_join_element_wise(*_to_arrow([SPECIAL_TOKENS[CLS_ID]]), spaced, *_to_arrow([" "]))
+        return pc.ascii_split_whitespace(pc.ascii_rtrim_whitespace(with_cls))
 
-    def _ascii_words(self, text: str) -> list[str]:
-        return ASCII_WORD.findall(text.lower() if self._lowercase else text)
+    def _spaced(self, texts: pa.Array, *, others: Callable[[pa.Array], pa.Array]) -> pa.Array:
+        """The words of each text, with spaces between them; `others` does that for texts that are not ASCII."""
+        is_ascii = pc.string_is_ascii(texts)
+        ascii_texts, other_texts = texts.filter(is_ascii), texts.filter(pc.invert(is_ascii))
+        if self._lowercase:
+            ascii_texts = pc.ascii_lower(ascii_texts)
+        ascii_texts = pc.replace_substring_regex(ascii_texts, pattern=PUNCTUATION, replacement=r" \1 ")
+        texts = pc.replace_with_mask(texts, is_ascii, ascii_texts)
+        return pc.replace_with_mask(texts, pc.invert(is_ascii), others(other_texts))
 
-    def _piece(self, piece: str) -> list[str]:
-        """The words of a piece that is not ASCII; remembered, where it is no longer than a word."""
+    def _spaced_by_pieces(self, texts: pa.Array) -> pa.Array:
+        """The same of any text: nothing in a piece between spaces depends on what is beyond them."""
+        pieces = pc.ascii_split_whitespace(texts)
+        coded = pieces.flatten().dictionary_encode()
+        distinct = self._spaced(coded.dictionary, others=self._spaced_one_by_one)
+        spaced = type(pieces).from_arrays(pieces.offsets, distinct.take(coded.indices))
+        return pc.binary_join(spaced, *_to_arrow([" "]))
+
+    def _spaced_one_by_one(self, pieces: pa.Array) -> pa.Array:
+        return _to_arrow([self._spaced_piece(piece) for piece in pieces.to_pylist()])
+
+    def _spaced_piece(self, piece: str) -> str:
+        """The words of a piece, with spaces between them; remembered, where it is no longer than a word."""
         if len(piece) > LONGEST_WORD:
-            return _words(self._tokenizer, piece)
-        if piece not in self._words_of:
-            if len(self._words_of) >= MOST_PIECES:
-                self._words_of.clear()
-            self._words_of[piece] = _words(self._tokenizer, piece)
-        return self._words_of[piece]
+            return " ".join(_words(self._tokenizer, piece))
+        if piece not in self._remembered:
+            if len(self._remembered) >= MOST_PIECES:
+                self._remembered.clear()
+            self._remembered[piece] = " ".join(_words(self._tokenizer, piece))
+        return self._remembered[piece]
 
 
-def _reader(tokenizer: Tokenizer) -> Callable[[Sequence[str]], list[list[str]]]:
-    """What makes tokens of texts, `[CLS]` first: words, those unknown as they are written, or pieces of words."""
+def _reader(tokenizer: Tokenizer) -> Callable[[Sequence[str]], pa.Array]:
+    """What makes a list of tokens of each text, `[CLS]` first: words, the unknown as written, or pieces of words."""
     if isinstance(tokenizer.model, models.WordLevel):
-        splitter, cls = _Splitter(tokenizer), SPECIAL_TOKENS[CLS_ID]
-        return lambda texts: [[cls, *splitter.words(text)] for text in texts]
+        return _Splitter(tokenizer).split
     written = {number: token for token, number in tokenizer.get_vocab().items()}
-    return lambda texts: [[written[number] for number in it.ids] for it in tokenizer.encode_batch_fast(texts)]
+    return lambda texts: pa.array(
+        [[written[number] for number in it.ids] for it in tokenizer.encode_batch_fast(texts)],
+        type=pa.list_(pa.large_string()),
+    )
+
+
+def _to_arrow(texts: Sequence[str]) -> pa.Array:
+    """Strings as an array of Arrow's; `pa.array` would first load pandas, in more time than many a data set takes."""
+    contents = [text.encode() for text in texts]
+    offsets = np.cumsum([0, *map(len, contents)], dtype=np.int64)
+    return pa.LargeStringArray.from_buffers(len(texts), pa.py_buffer(offsets), pa.py_buffer(b"".join(contents)))
 
 
 def _words(tokenizer: Tokenizer, text: str) -> list[str]:

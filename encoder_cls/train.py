@@ -151,11 +151,11 @@ class _Training:
         weights = sum(tensor.nbytes for tensor in self.model.state_dict().values())
         # A checkpoint has the weights and two moments of each; one more of each kind is there while it is replaced.
         needed = weights * (3 * (self.config.keep_checkpoints + 1) + len(self.preparation.stages) + 1)
-        if self.preparation.recipe.linear:
+        if linear := self.preparation.recipe.linear:
             needed += 2 * bytes_at_most(
                 self.preparation.train_texts,
                 num_classes=len(self.preparation.dataset.label_names),
-                char_ngrams=self.preparation.recipe.char_ngrams,
+                char_ngrams=linear.char_ngrams,
             )
         present = sum(path.stat().st_size for path in self.run.path.rglob("*.safetensors") if path.is_file())
         with naming(self.run.path):
@@ -222,14 +222,16 @@ class _Training:
 
     def _fit_linear(self) -> LinearClassifier | None:
         preparation = self.preparation
-        if not preparation.recipe.linear:
+        linear = preparation.recipe.linear
+        if not linear:
             return None
         return self._await(
             lambda: fit_linear(
                 preparation.train_texts,
                 preparation.dataset.train.labels,
                 class_weights=preparation.class_weights.numpy(),
-                char_ngrams=preparation.recipe.char_ngrams,
+                reach=linear.reach,
+                char_ngrams=linear.char_ngrams,
             )
         )
 

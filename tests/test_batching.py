@@ -25,7 +25,7 @@ def schedule(lengths=LENGTHS, *, batch_size=64, batch_tokens=1000, seed=0) -> Ba
     return BatchSchedule(lengths, batch_size=batch_size, batch_tokens=batch_tokens, seed=seed)
 
 
-def make_texts(lengths) -> TokenizedTexts:
+def make_texts(lengths, max_seq_len: int | None = None) -> TokenizedTexts:
     """Texts of these lengths whose tokens are all different, but for `[CLS]`; that of id 7 is spelt "word7"."""
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
     input_ids = np.arange(4, 4 + offsets[-1], dtype=np.int32)
@@ -36,6 +36,7 @@ def make_texts(lengths) -> TokenizedTexts:
         words=words.astype(np.int32),
         spellings=spell([word_of(token) for token in distinct]),
         offsets=offsets,
+        max_seq_len=max_seq_len or max(lengths, default=2),
         truncated=np.zeros(len(lengths), dtype=bool),
         unknown=np.zeros(len(lengths), dtype=np.int32),
     )
@@ -131,6 +132,7 @@ def test_a_word_that_occurs_often_is_spelt_once():
         word_ids=np.array([CLS_ID, UNK_ID, UNK_ID, 7], dtype=np.int32),
         spellings=spell(["", "one", "another", "unused"]),
         offsets=np.array([0, 3, 5]),
+        max_seq_len=8,
         truncated=np.zeros(2, dtype=bool),
         unknown=np.array([2, 1], dtype=np.int32),
     )
@@ -201,3 +203,11 @@ def test_word_dropout_replaces_words_only():
     assert (dropped[:, 40:] == PAD_ID).all()
     assert (dropped[:, 1:40] == UNK_ID).float().mean() == pytest.approx(0.3, abs=0.02)
     assert drop_words(input_ids, fraction=0) is input_ids
+
+
+def test_a_batch_has_no_more_of_a_text_than_an_encoder_reads():
+    """Of texts that are kept further, the first tokens; what follows in the arrays is the next text's."""
+    batch = pad(make_texts([6, 2, 9], max_seq_len=4), np.array([0, 1, 2]))
+    whole = pad(make_texts([6, 2, 9]), np.array([0, 1, 2]))
+    assert batch.input_ids.tolist() == whole.input_ids[:, :4].tolist()
+    assert batch.attention_mask.sum(dim=1).tolist() == [4, 2, 4]

@@ -39,7 +39,7 @@ def logits(classifier):
 def contents(classifier):
     """All that a classifier consists of, to compare."""
     weights = {name: tensor.tolist() for name, tensor in classifier.model.state_dict().items()}
-    linear = classifier.linear and {name: array.tolist() for name, array in vars(classifier.linear).items()}
+    linear = classifier.linear and {name: np.array(it).tolist() for name, it in vars(classifier.linear).items()}
     return (
         weights, linear, classifier.scales, classifier.tokenizer.to_str(), classifier.config, classifier.label_names
     )  # fmt: skip
@@ -132,7 +132,7 @@ def with_linear(label_names, **options) -> Classifier:
     texts = classifier.tokenize(WORDS[: len(label_names)] * 3)
     weights = np.ones(len(label_names), dtype=np.float32)
     labels = np.arange(len(texts)) % len(label_names)
-    classifier.linear = fit_linear(texts, labels, class_weights=weights, char_ngrams=True)
+    classifier.linear = fit_linear(texts, labels, class_weights=weights, reach=9, char_ngrams=True)
     classifier.scales = (0.5, 3.0)
     return classifier
 
@@ -176,7 +176,7 @@ def test_logits_are_the_encoder_s_and_the_linear_classifier_s_by_their_scales(tm
 def test_a_linear_classifier_that_is_none_is_refused(tmp_path, weights):
     """Names out of order or out of range, other shapes and types, no numbers: refused, also where the hash fits."""
     classifier = with_linear(["a", "b"])
-    kept = {name: array[:2] if name != "biases" else array for name, array in vars(classifier.linear).items()}
+    kept = {name: it[:2] if name not in {"reach", "biases"} else it for name, it in vars(classifier.linear).items()}
     classifier.linear = LinearClassifier(**kept)
     classifier.save(tmp_path)
     assert load_classifier(tmp_path).linear is not None
@@ -189,9 +189,20 @@ def test_a_linear_classifier_that_is_none_is_refused(tmp_path, weights):
 def test_a_number_of_linear_features_that_is_none_is_refused(tmp_path, features):
     """Also where the hashes fit; what is read stays in proportion to what is there."""
     with_linear(["a", "b"]).save(tmp_path)
-    rewrite_config(tmp_path, linear_features=features)
+    rewrite_config(tmp_path, linear={"reach": 9, "features": features})
     reseal(tmp_path, config_sha256=sha256((tmp_path / "config.json").read_bytes()))
     with pytest.raises(EncoderClsError, match=r"damaged|are the most there can be"):
+        load_classifier(tmp_path)
+
+
+@pytest.mark.parametrize("reach", [-1, 0, 9.0, True, "9", None, 1 << 40])
+def test_a_reach_of_the_linear_classifier_that_is_none_is_refused(tmp_path, reach):
+    """Also where the hashes fit."""
+    with_linear(["a", "b"]).save(tmp_path)
+    features = json.loads((tmp_path / "config.json").read_bytes())["linear"]["features"]
+    rewrite_config(tmp_path, linear={"reach": reach, "features": features})
+    reseal(tmp_path, config_sha256=sha256((tmp_path / "config.json").read_bytes()))
+    with pytest.raises(EncoderClsError, match="damaged"):
         load_classifier(tmp_path)
 
 
@@ -374,7 +385,7 @@ def rewrite_config(folder: Path, **values) -> None:
     ("values", "reason"),
     [
         ({"format": "other"}, "of another program"),
-        ({"format_version": 1}, "format version 1; this program reads 5"),
+        ({"format_version": 1}, "format version 1; this program reads 6"),
         ({"id2label": {"0": "sport", "1": "küche", "2": "weather"}}, "do not belong together"),
         ({"architecture": {}}, "do not belong together"),
     ],

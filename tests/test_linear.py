@@ -48,9 +48,11 @@ def read(tokenizer: Tokenizer, texts) -> TokenizedTexts:
     return tokenize(tokenizer, texts, max_seq_len=MAX_SEQ_LEN)
 
 
-def fit(texts: TokenizedTexts, labels, *, num_classes: int, char_ngrams: bool, weights=None) -> LinearClassifier:
+def fit(
+    texts: TokenizedTexts, labels, *, num_classes: int, char_ngrams: bool, weights=None, reach: int = MAX_SEQ_LEN
+) -> LinearClassifier:
     weights = np.ones(num_classes, dtype=np.float32) if weights is None else np.array(weights, dtype=np.float32)
-    return fit_linear(texts, labels, class_weights=weights, char_ngrams=char_ngrams)
+    return fit_linear(texts, labels, class_weights=weights, reach=reach, char_ngrams=char_ngrams)
 
 
 @functools.cache
@@ -346,3 +348,22 @@ def test_no_texts_have_no_scores():
     """An empty list has a row for none."""
     tokenizer, classifier = trained(3, True)
     assert classifier.scores(read(tokenizer, ())).shape == (0, 3)
+
+
+@pytest.mark.parametrize("char_ngrams", [True, False])
+def test_texts_are_read_as_far_as_the_reach(char_ngrams):
+    """In training and after: what lies beyond changes nothing, also where texts are kept further."""
+    texts, labels = ("good a a tail", "bad a a tail") * 40, np.arange(80) % 2
+    changed = ("good a a other", "bad a a more") * 40
+    tokenizer = tokenizer_of((*texts, *changed))
+    fitted = [
+        fit(tokenize(tokenizer, some, max_seq_len=2), labels, num_classes=2, char_ngrams=char_ngrams, reach=4)
+        for some in (texts, changed)
+    ]
+    assert all(np.array_equal(getattr(fitted[0], name), getattr(fitted[1], name)) for name in vars(fitted[0]))
+    further = fit(tokenize(tokenizer, changed, max_seq_len=2), labels, num_classes=2, char_ngrams=char_ngrams, reach=5)
+    assert len(further.names) > len(fitted[0].names)
+    ends = tokenize(tokenizer, ["a a a good", "a a a a good other"], max_seq_len=2)
+    nothing, something = (model.scores(ends) for model in (fitted[0], further))
+    assert np.array_equal(nothing[0], nothing[1])
+    assert not np.array_equal(something[0], something[1])

@@ -20,9 +20,11 @@ from encoder_cls.recipe import (
     WORD_PASSES,
     Amount,
     Length,
+    LinearInput,
     Recipe,
     decide,
 )
+from encoder_cls.tokenizer import KEPT_PER_TOKEN
 
 SIZES = [1, 100, 20_000, 100_000, 300_000, 1_000_000, 1_000_001, 3_000_000, 3_000_001, 10**7, 10**8, 10**10]
 MANY = 1000  # steps a pass: so many that no pass has to be repeated
@@ -34,12 +36,19 @@ def recipe(
     labelled: Amount | None = None,
     num_classes: int = 2,
     steps_per_epoch: int = MANY,
+    tokens_of_text: int = 10,
     **sections: object,
 ) -> Recipe:
-    """That of so much text, all of it labelled unless another amount is."""
+    """That of so much text, all of it labelled unless another amount is; each text has so many tokens."""
     config = Config.model_validate({"name": "x", "data": {"train": "x"}, **sections})
     amount = Amount(num_tokens, steps_per_epoch)
-    return decide(config, texts=amount, labelled=labelled or amount, num_classes=num_classes)
+    with_labels = labelled or amount
+
+    def tokens_within(reach: int) -> int:
+        read = min(tokens_of_text, config.model.max_seq_len)
+        return with_labels.tokens * min(tokens_of_text, reach) // read
+
+    return decide(config, texts=amount, labelled=with_labels, tokens_within=tokens_within, num_classes=num_classes)
 
 
 def test_more_text_is_never_seen_more_often():
@@ -47,7 +56,8 @@ def test_more_text_is_never_seen_more_often():
 
     def numbers(size: int) -> tuple[int, ...]:
         decided = recipe(size)
-        return decided.length.epochs, decided.pretraining.epochs, decided.char_ngrams, decided.linear
+        linear = decided.linear or LinearInput(0, char_ngrams=False)
+        return decided.length.epochs, decided.pretraining.epochs, linear.char_ngrams, linear.reach
 
     for less, more in itertools.pairwise([numbers(size) for size in SIZES]):
         assert all(after <= before for before, after in zip(less, more, strict=True))
@@ -106,14 +116,27 @@ def test_what_is_learnt_from_labels_goes_by_the_texts_that_have_them():
     assert decided == replace(recipe(few, steps_per_epoch=10), pretraining=recipe(many).pretraining)
     assert decided.length.epochs_between_validations == 4
     assert decided.pretraining == Length(epochs=2)
-    assert decided.linear
-    assert decided.char_ngrams
+    assert decided.linear.char_ngrams
 
 
 def test_the_linear_classifier_looks_at_letters_where_memory_allows():
     """Up to `MUCH_SPELLING` tokens."""
-    assert recipe(MUCH_SPELLING).char_ngrams
-    assert not recipe(MUCH_SPELLING + 1).char_ngrams
+    assert recipe(MUCH_SPELLING).linear.char_ngrams
+    assert not recipe(MUCH_SPELLING + 1).linear.char_ngrams
+
+
+def test_the_linear_classifier_reads_as_far_as_memory_allows():
+    """Whole texts, or a part of them: never less than the encoder, nor more than is kept."""
+    assert recipe(MOST_LINEAR_TEXT, tokens_of_text=512).linear.reach == 512 * KEPT_PER_TOKEN
+    parts = [recipe(MOST_LINEAR_TEXT // part, tokens_of_text=10**4).linear for part in (KEPT_PER_TOKEN, 4, 2, 1)]
+    assert [it.reach for it in parts] == [512 * KEPT_PER_TOKEN, 2048, 1024, 512]
+    assert recipe(MOST_LINEAR_TEXT + 1, tokens_of_text=10**4).linear is None
+
+
+def test_letters_are_read_by_what_the_linear_classifier_reads_of_words():
+    """A text that the encoder reads a small part of is much text all the same."""
+    assert recipe(MUCH_SPELLING // 4, tokens_of_text=2048).linear.char_ngrams
+    assert not recipe(MUCH_SPELLING // 4 + 1, tokens_of_text=2048).linear.char_ngrams
 
 
 def test_there_is_no_linear_classifier_where_it_would_take_much_memory():
@@ -133,7 +156,7 @@ def test_there_is_no_linear_classifier_where_it_would_take_minutes(num_classes):
 @pytest.mark.parametrize("num_tokens", SIZES)
 def test_there_is_no_linear_classifier_where_none_is_wanted(num_tokens):
     """However little text there is; nothing else depends on that."""
-    assert recipe(num_tokens, model={"linear": False}) == replace(recipe(num_tokens), linear=False)
+    assert recipe(num_tokens, model={"linear": False}) == replace(recipe(num_tokens), linear=None)
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)

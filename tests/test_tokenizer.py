@@ -26,6 +26,7 @@ from encoder_cls.ngrams import LONGEST_WORD, spell
 from encoder_cls.tokenizer import (
     CHARACTERS_PER_TOKEN,
     CLS_ID,
+    KEPT_PER_TOKEN,
     MASK_ID,
     PAD_ID,
     SPECIAL_TOKENS,
@@ -139,6 +140,20 @@ def test_the_most_frequent_words_are_kept():
     assert ids_of(tokenizer, "w12 w19") == [CLS_ID, UNK_ID, UNK_ID]
 
 
+@every_type
+def test_half_surrogates_are_learnt_as_the_replacement_character(kind):
+    """Texts that no file can hold train a tokenizer all the same."""
+    broken, mended = (train_on(f"a {half} b", f"c {half}", type=kind) for half in ("\ud800", "\ufffd"))
+    assert broken.to_str() == mended.to_str()
+    assert broken.token_to_id("\ufffd") is not None
+
+
+def test_word_piece_continues_words_with_their_characters_alone():
+    """Nothing of `[CLS]`, which begins each sequence, becomes a token of its own."""
+    assert set(train_on("ab abc", type="word_piece").get_vocab()) >= {"a", "##b", "##c"}
+    assert not {"##C", "##[", "##]"} & set(train_on("ab abc", type="word_piece").get_vocab())
+
+
 @pytest.mark.parametrize("kind", TYPES[1:])
 def test_a_vocabulary_too_small_for_the_characters_is_refused(kind):
     """A sub-word model begins with all characters; a limit below that is a mistake in the config, which is named."""
@@ -214,11 +229,25 @@ def test_typed_special_tokens_are_ordinary_words(kind, lowercase):
 
 
 def test_a_long_text_is_cut_and_flagged():
-    """At most max_seq_len tokens, `[CLS]` counted; a text that just fits is not flagged."""
+    """An encoder reads at most max_seq_len tokens, `[CLS]` counted; a text that just fits is not flagged."""
     result = tokenize(train_on("a b c d e"), ["a b c", "a b c d", "a b c d e", ""], max_seq_len=5)
     assert result.lengths.tolist() == [4, 5, 5, 1]
     assert result.truncated.tolist() == [False, False, True, False]
     assert result.truncated_fraction == 0.25
+
+
+@every_type
+def test_beyond_what_an_encoder_reads_tokens_are_kept(kind):
+    """So many for each of its own, and no more; whoever reads further finds them."""
+    texts = ["a b c d e", "a " * 3 * KEPT_PER_TOKEN, "a " * 12]
+    result = tokenize(trained(kind), texts, max_seq_len=3)
+    whole = tokenize(trained(kind), texts, max_seq_len=100)
+    assert result.lengths.tolist() == [3, 3, 3]
+    assert result.lengths_within(5).tolist() == [5, 5, 5]
+    assert result.lengths_within(99).tolist() == np.minimum(whole.lengths, 3 * KEPT_PER_TOKEN).tolist()
+    for number in range(len(texts)):
+        kept, expected = (it.input_ids(slice(*it.offsets[number : number + 2])) for it in (result, whole))
+        assert kept.tolist() == expected[: 3 * KEPT_PER_TOKEN].tolist()
 
 
 @every_type
@@ -253,9 +282,10 @@ def test_unknown_tokens_are_counted(kind):
 
 
 def test_unknown_tokens_that_were_cut_off_do_not_count():
-    """Only what the model reads is counted."""
+    """Only what an encoder reads is counted."""
     result = tokenize(train_on("a"), ["a a z", "z z z"], max_seq_len=3)
     assert result.unknown.tolist() == [0, 2]
+    assert result.unknown_fraction == 0.5
 
 
 @every_type
@@ -285,7 +315,8 @@ def test_the_flat_arrays_fit_together(kind, texts):
     result = tokenize(trained(kind), texts, max_seq_len=6)
     assert len(result) == len(result.lengths) == len(result.truncated) == len(result.unknown) == len(texts)
     assert result.offsets[0] == 0
-    assert result.offsets[-1] == len(result.input_ids()) == len(result.words) == result.lengths.sum()
+    assert result.offsets[-1] == len(result.input_ids()) == len(result.words)
+    assert (result.lengths == np.minimum(np.diff(result.offsets), 6)).all()
     assert all(1 <= length <= 6 for length in result.lengths)
     assert set(result.words) == set(range(len(result.spellings)))
     arrays = (result.word_ids, result.words, result.offsets, result.truncated, result.unknown)
@@ -363,11 +394,12 @@ def test_special_tokens_have_no_letters_and_typed_ones_have(kind):
 
 
 def test_words_that_were_cut_off_are_not_spelt():
-    """Neither those beyond max_seq_len nor the letters beyond the characters that are read."""
+    """Neither those beyond what is kept nor the letters beyond the characters that are read."""
     tokenizer = train_on("a b")
-    assert_spelt(tokenizer, "a zzz b yyy xxx", ["a", "zzz", "b"], max_seq_len=4)
-    result = tokenize(tokenizer, ["a zzz b yyy", "yyy"], max_seq_len=3)
-    assert [len(result.spellings), spelling_at(result, 2), spelling_at(result, 4)] == [
+    most = 3 * KEPT_PER_TOKEN
+    assert_spelt(tokenizer, "a " * (most - 2) + "zzz yyy", ["a"] * (most - 2) + ["zzz"], max_seq_len=3)
+    result = tokenize(tokenizer, ["a " * (most - 2) + "zzz yyy", "yyy"], max_seq_len=3)
+    assert [len(result.spellings), spelling_at(result, most - 1), spelling_at(result, most + 1)] == [
         4,
         letters("zzz"),
         letters("yyy"),
@@ -446,8 +478,9 @@ def test_every_word_of_any_text_is_spelt_as_its_normal_form(texts, max_seq_len, 
         normal = tokenizer.normalizer.normalize_str(read)
         words = [word for word, _ in tokenizer.pre_tokenizer.pre_tokenize_str(normal)]
         places = range(result.offsets[number], result.offsets[number + 1])
-        assert [spelling_at(result, place) for place in places] == [[], *map(letters, words)][:max_seq_len]
-        assert result.input_ids(np.array(places)).tolist() == tokenizer.encode(read).ids[:max_seq_len]
+        most = KEPT_PER_TOKEN * max_seq_len
+        assert [spelling_at(result, place) for place in places] == [[], *map(letters, words)][:most]
+        assert result.input_ids(np.array(places)).tolist() == tokenizer.encode(read).ids[:most]
 
 
 @pytest.mark.parametrize("kind", TYPES[1:])

@@ -232,6 +232,7 @@ def test_the_linear_classifier_is_that_of_the_labelled_texts(tmp_path, monkeypat
             preparation.train_texts,
             train_split.labels,
             class_weights=np.array([weights.get(name, 1) for name in preparation.dataset.label_names], np.float32),
+            reach=preparation.recipe.linear.reach,
             char_ngrams=spelling,
         )
         for weights in ({"red": 3.0, "blue": 0.5}, {})

@@ -21,6 +21,7 @@ from torch.nn import functional
 
 from encoder_cls.config import load_config
 from encoder_cls.events import Stepped
+from encoder_cls.ngrams import flat_places
 from encoder_cls.preparation import Preparation, Stage, prepare
 from encoder_cls.run_folder import RunFolder
 from encoder_cls.tokenizer import PAD_ID, tokenize
@@ -130,7 +131,7 @@ class Tutorial:
         self._optimizer = torch.optim.Adam(self._model.parameters(), lr=config.learning_rate)
         self._ids = torch.full((len(texts), kind.max_seq_len), PAD_ID)
         self._ids[torch.arange(kind.max_seq_len) < torch.from_numpy(texts.lengths)[:, None]] = torch.from_numpy(
-            texts.input_ids()
+            texts.input_ids(flat_places(texts.offsets[:-1], texts.lengths))
         ).long()
         self._labels = torch.from_numpy(corpus.dataset.train.labels)
         self._batch_size = corpus.fixed_batch_size

@@ -153,7 +153,7 @@ def rows(corpus: Corpus, indices: NDArray[np.int64], *, pad_to: int | None) -> A
     texts = corpus.texts
     columns: dict[str, list[Any]] = {"input_ids": [], "attention_mask": [], "label": []}
     for index in indices:
-        ids = texts.input_ids(slice(*texts.offsets[index : index + 2])).tolist()
+        ids = texts.input_ids(texts.offsets[index] + np.arange(texts.lengths[index])).tolist()
         padding = 0 if pad_to is None else pad_to - len(ids)
         columns["input_ids"].append(ids + [PAD_ID] * padding)
         columns["attention_mask"].append([1] * len(ids) + [0] * padding)

@@ -21,6 +21,7 @@ from encoder_cls.classifier import Classifier
 from encoder_cls.linear import LinearClassifier, fit_linear
 from encoder_cls.model import EncoderClassifier
 from encoder_cls.predict import predict_lines, read_inputs
+from encoder_cls.tokenizer import KEPT_PER_TOKEN
 from speed.contestants import OURS, OURS_TABLES, OURS_WHOLE
 from speed.hugging_face import bert, quiet, wrapped_tokenizer
 from speed.plan import Plan
@@ -128,7 +129,8 @@ def new_classifier(corpus: Corpus, size: Size, *, tables: bool, linear: bool = F
 
 def _fitted(corpus: Corpus) -> LinearClassifier:
     weights = np.ones(len(corpus.dataset.label_names), dtype=np.float32)
-    return fit_linear(corpus.texts, corpus.dataset.train.labels, class_weights=weights, char_ngrams=True)
+    labels, reach = corpus.dataset.train.labels, KEPT_PER_TOKEN * corpus.kind.max_seq_len
+    return fit_linear(corpus.texts, labels, class_weights=weights, reach=reach, char_ngrams=True)
 
 
 def _pipelines(corpus: Corpus, size: Size) -> dict[str, Callable[[Sequence[str]], None]]:

@@ -40,6 +40,7 @@ def classifier(version: int) -> Classifier:
     tokenizer = train_tokenizer(["some words to know"], TokenizerConfig())
     model = EncoderClassifier(SHAPE, vocab_size=tokenizer.get_vocab_size(), num_classes=2)
     linear = LinearClassifier(
+        reach=version,
         names=np.array([1, 2], dtype=np.int32),
         idf=np.full(2, version, dtype=np.float32),
         weights=np.full((2, 1), version, dtype=np.float32),
@@ -51,7 +52,7 @@ def classifier(version: int) -> Classifier:
 def parts(whole: Classifier) -> dict[str, Any]:
     """All numbers of a classifier, so that they can be compared."""
     encoder = {name: tensor.tolist() for name, tensor in whole.model.state_dict().items()}
-    linear = {name: array.tolist() for name, array in vars(whole.linear).items()} if whole.linear else {}
+    linear = {name: np.array(it).tolist() for name, it in vars(whole.linear).items()} if whole.linear else {}
     return {"encoder": encoder, "linear": linear, "scales": whole.scales}
 
 
