@@ -4,19 +4,21 @@ NB-SVM (Wang and Manning, "Baselines and Bigrams: Simple, Good Sentiment and Top
 https://aclanthology.org/P12-2018/): each feature is scaled by how much it tells of the class under naive
 Bayes, then a linear support vector machine weighs them. Features are TF-IDF of words, pairs of words with and
 without a word between them, and character n-grams; they are named by hashes, of which those that training shows
-are kept. How far a text is on a class's side, its margin, then becomes a probability, by Platt scaling.
+are kept. How far a text is on a class's side, its margin, then becomes a probability, by Platt scaling. The machine's
+penalty and this calibration are found by cross-validation on the training texts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from encoder_cls.calibration import Logits, fit_platt, fit_scale, log_sigmoid
+from encoder_cls.calibration import Logits, cross_entropy, fit_platt, fit_scale, log_sigmoid, one_hot, softmax
 from encoder_cls.model import BIGRAM_MULTIPLIER
 from encoder_cls.ngrams import flat_places
 from encoder_cls.tokenizer import TokenizedTexts
@@ -26,9 +28,9 @@ DISTANCES = (1, 2)  # of the words of a pair
 WORD_NAMES = HASHES * (1 + len(DISTANCES))  # names of words and pairs; those of character n-grams follow
 ALL_NAMES = WORD_NAMES + HASHES
 TRUST = 0.5  # in naive Bayes, the power of its ratios: at 1, where classes have few texts, chance scales features
-PENALTY = 1.0  # LinearSVC's C
+PENALTIES = (0.5, 1.0, 2.0)  # LinearSVC's C, of which cross-validation chooses one
 FOLDS = 5  # of cross-validation
-ENOUGH_HELD_OUT = 1000  # texts, to find two numbers
+ENOUGH_HELD_OUT = 1000  # texts, to find three numbers
 CHUNK = 4096  # texts counted at once: what counting needs is many times the counts
 MOST_FEATURES = 700_000  # of which the more frequent are kept: rarer ones tell little, or mislead
 MOST_BYTES = 1 << 25  # of features, since each has a weight a class and a model is to be small
@@ -62,6 +64,13 @@ class LinearClassifier:
         return _scores(np.concatenate([np.zeros((0, self.weights.shape[1]), np.float32), *pieces]) + self.biases)
 
 
+class _Machines(NamedTuple):
+    """What support vector machines have learnt: weights (features, machines) and biases (machines,)."""
+
+    weights: NDArray[np.float32]
+    biases: NDArray[np.float32]
+
+
 def fit_linear(
     texts: TokenizedTexts,
     labels: NDArray[np.int64],
@@ -70,7 +79,7 @@ def fit_linear(
     reach: int,
     char_ngrams: bool,
 ) -> LinearClassifier:
-    """Train a linear classifier whose scores are calibrated by cross-validation, on training texts held out.
+    """Train a linear classifier; cross-validation on the texts chooses its penalty and calibrates its scores.
 
     Args:
         texts: training texts.
@@ -87,8 +96,8 @@ def fit_linear(
     kept = np.sort(np.argsort(-occurrences, kind="stable")[: _most_features(num_classes)])
     names = names[kept].astype(np.int32)
     counts = _select(counts, names)
-    scale, shift = _cross_validated_scale_and_shift(counts, names, labels, class_weights)
-    idf, weights, biases = _learn(counts, names, labels, class_weights)
+    penalty, scale, shift = _cross_validated(counts, names, labels, class_weights)
+    idf, ((weights, biases),) = _learn(counts, names, labels, class_weights, [penalty])
     return LinearClassifier(reach=reach, names=names, idf=idf, weights=weights * scale, biases=biases * scale + shift)
 
 
@@ -113,31 +122,44 @@ def num_machines(num_classes: int) -> int:
     return num_classes if num_classes > 2 else 1
 
 
-def _cross_validated_scale_and_shift(
+def _cross_validated(
     counts: sp.csr_matrix, names: NDArray[np.int32], labels: NDArray[np.int64], class_weights: NDArray[np.float32]
-) -> tuple[np.float32, np.float32]:
-    """The scale and the shift of margins that make the scores of texts held out their logits."""
+) -> tuple[float, np.float32, np.float32]:
+    """The penalty that suits texts held out best, and the scale and the shift that make its margins their logits."""
     order = np.random.default_rng(0).permutation(len(labels))
-    margins, held_out = [], []
+    held_out: list[NDArray[np.int64]] = []
+    margins: list[list[NDArray[np.float32]]] = []  # of each fold, by each penalty
     for fold in np.array_split(order, min(FOLDS, len(labels))):
         others = np.setdiff1d(order, fold)
-        idf, weights, biases = _learn(counts[others], names, labels[others], class_weights)
-        margins.append(_tfidf(counts[fold], names, idf) @ weights + biases)
+        idf, by_penalty = _learn(counts[others], names, labels[others], class_weights, PENALTIES)
+        features = _tfidf(counts[fold], names, idf)
+        margins.append([features @ weights + biases for weights, biases in by_penalty])
         held_out.append(labels[fold])
         if sum(map(len, held_out)) >= ENOUGH_HELD_OUT:
             break
-    all_margins, found = np.concatenate(margins), np.concatenate(held_out)
-    if num_machines(len(class_weights)) == 1:  # a shift of opposite margins has no bias to go to, and is not needed
-        scale, shift = fit_scale(_scores(all_margins), found, class_weights[found]), 0.0
-    else:
-        scale, shift = fit_platt(all_margins, found, class_weights[found])
-    return np.float32(scale), np.float32(shift)
+    found = np.concatenate(held_out)
+    targets = one_hot(found, len(class_weights))
+    choices = []
+    for penalty, parts in zip(PENALTIES, zip(*margins, strict=True), strict=True):
+        together = np.concatenate(parts)
+        if num_machines(len(class_weights)) == 1:  # a shift of opposite margins has no bias to go to; it is not needed
+            scale, shift = fit_scale(_scores(together), found, class_weights[found]), 0.0
+        else:
+            scale, shift = fit_platt(together, found, class_weights[found])
+        scores = _scores((together * scale + shift).astype(np.float32))
+        choices.append((cross_entropy(softmax(scores), targets, class_weights[found]), penalty, scale, shift))
+    _, penalty, scale, shift = min(choices)
+    return penalty, np.float32(scale), np.float32(shift)
 
 
 def _learn(
-    counts: sp.csr_matrix, names: NDArray[np.int32], labels: NDArray[np.int64], class_weights: NDArray[np.float32]
-) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]]:
-    """Inverse document frequencies (features,), weights (features, machines) and biases (machines,)."""
+    counts: sp.csr_matrix,
+    names: NDArray[np.int32],
+    labels: NDArray[np.int64],
+    class_weights: NDArray[np.float32],
+    penalties: Sequence[float],
+) -> tuple[NDArray[np.float32], list[_Machines]]:
+    """Inverse document frequencies (features,), and what machines learn under each penalty."""
     from sklearn.svm import LinearSVC  # most of a second
 
     num_classes = len(class_weights)
@@ -146,19 +168,25 @@ def _learn(
     idf = np.log((1 + len(labels)) / (1 + occurrences)) + 1
     idf[occurrences == 0] = 0  # where texts are held out; to the others this feature does not exist
     features = _tfidf(counts, names, idf.astype(np.float32))
-    weights, biases = [], []
-    for number in range(num_classes - num_machines(num_classes), num_classes):
+    classes = range(num_classes - num_machines(num_classes), num_classes)
+    learnt = [
+        _Machines(np.zeros((len(names), len(classes)), np.float32), np.zeros(len(classes), np.float32))
+        for _ in penalties
+    ]
+    for machine, number in enumerate(classes):
         is_class = labels == number
         if is_class.all() or not is_class.any():  # where texts are held out
-            weights.append(np.zeros(len(names)))
-            biases.append(1.0 if is_class.any() else -1.0)
+            for it in learnt:
+                it.biases[machine] = 1.0 if is_class.any() else -1.0
             continue
         ratios = np.abs(_log_count_ratios(present, is_class)) ** TRUST
-        svm = LinearSVC(C=PENALTY, random_state=0)
-        svm.fit(features @ sp.diags(ratios), is_class, sample_weight=class_weights[labels])
-        weights.append(svm.coef_[0] * ratios)
-        biases.append(svm.intercept_[0])
-    return idf.astype(np.float32), np.stack(weights, axis=1).astype(np.float32), np.array(biases, dtype=np.float32)
+        scaled = features @ sp.diags(ratios)
+        for penalty, it in zip(penalties, learnt, strict=True):
+            svm = LinearSVC(C=penalty, random_state=0)
+            svm.fit(scaled, is_class, sample_weight=class_weights[labels])
+            it.weights[:, machine] = svm.coef_[0] * ratios
+            it.biases[machine] = svm.intercept_[0]
+    return idf.astype(np.float32), learnt
 
 
 def _scores(margins: Logits) -> Logits:

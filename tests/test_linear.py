@@ -117,6 +117,7 @@ def test_scores_are_those_of_a_plain_nb_svm(monkeypatch, num_classes, char_ngram
     the margin, up to a scale.
     """
     monkeypatch.setattr(linear, "CHUNK", 7)
+    monkeypatch.setattr(linear, "PENALTIES", (1.0,))
     texts, labels = corpus(num_classes)
     tokenizer = tokenizer_of(texts, max_vocab_size)
     options = {"num_classes": num_classes, "char_ngrams": char_ngrams}
@@ -367,3 +368,21 @@ def test_texts_are_read_as_far_as_the_reach(char_ngrams):
     nothing, something = (model.scores(ends) for model in (fitted[0], further))
     assert np.array_equal(nothing[0], nothing[1])
     assert not np.array_equal(something[0], something[1])
+
+
+@pytest.mark.parametrize("num_classes", [2, 3])
+def test_the_penalty_is_the_one_that_held_out_texts_are_least_surprised_at(monkeypatch, num_classes):
+    """A machine that may not learn loses where labels are clear, one that learns by heart where many are wrong."""
+    texts, clear = corpus(num_classes)
+    random = np.random.default_rng(0)
+    noisy = np.where(random.random(len(clear)) < 0.2 * num_classes, random.integers(0, num_classes, len(clear)), clear)
+    tokenizer = tokenizer_of(texts)
+
+    def fitted(labels, *penalties) -> list[list[float]]:
+        monkeypatch.setattr(linear, "PENALTIES", penalties)
+        return fit(read(tokenizer, texts), labels, num_classes=num_classes, char_ngrams=True).weights.tolist()
+
+    timid, bold = 1e-4, 10.0
+    assert fitted(clear, timid, bold) == fitted(clear, bold, timid) == fitted(clear, bold) != fitted(clear, timid)
+    careful = 0.03
+    assert fitted(noisy, careful, bold) == fitted(noisy, careful) != fitted(noisy, bold)
