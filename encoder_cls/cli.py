@@ -307,7 +307,7 @@ def _described(preparation: Preparation) -> Iterator[str]:
     )
     yield (
         f"tokens: vocabulary {preparation.vocab_size:,}, unknown in validation {facts['unknown_fraction']:.1%}, "
-        f"texts cut at {config.model.max_seq_len} tokens {facts['truncated_fraction']:.1%}, padding "
+        f"texts longer than the encoder reads {facts['truncated_fraction']:.1%}, padding "
         f"{facts['padding_fraction']:.1%}"
     )
     shape = f"{config.model.num_layers} layers of width {config.model.d_model}"

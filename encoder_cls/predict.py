@@ -219,7 +219,7 @@ def _text_line(
     elif words:
         notes += _reasons(words)
     if prediction.truncated:
-        notes.append("cut to the longest text the model reads")
+        notes.append("longer than the encoder reads")
     if prediction.unknown_words:
         notes.append(f"{prediction.unknown_words} unknown words")
     return f"{answer}  {text}" + (f"  ({'; '.join(notes)})" if notes else "")

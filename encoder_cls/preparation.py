@@ -142,7 +142,7 @@ class Preparation:
 
     @cached_property
     def facts(self) -> dict[str, float]:
-        """How much there is of what, and what it looks like to the model: texts cut, tokens unknown, padding."""
+        """How much there is of what, and what it looks like to the model: texts too long, tokens unknown, padding."""
         texts, schedule = self.stages[-1].texts, self.stages[-1].schedule
         lengths = texts.lengths
         batches = (schedule.indices(i) for i in range(schedule.batches_per_epoch))

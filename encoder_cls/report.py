@@ -60,7 +60,7 @@ class Report:
             (`texts`, `of_texts`); none where its training texts are gone.
         suggested_threshold: the lowest probability from which answers are right `WANTED_ACCURACY` of the time.
         worst_errors: the most confident mistakes, worst first.
-        truncated_fraction: the part of the texts that was cut.
+        truncated_fraction: the part of the texts that are longer than the encoder reads.
         unknown_fraction: the part of the tokens that training never showed.
     """
 
@@ -209,7 +209,8 @@ def _summary_lines(report: Report) -> Iterator[str]:
 
 def _detail_lines(report: Report) -> Iterator[str]:
     metrics, names = report.metrics, [shown(name, limit=28)[1:-1] for name in report.label_names]
-    yield f"  texts cut {report.truncated_fraction:.1%}   unknown tokens {report.unknown_fraction:.1%}"
+    too_long = f"texts longer than the encoder reads {report.truncated_fraction:.1%}"
+    yield f"  {too_long}   unknown tokens {report.unknown_fraction:.1%}"
     width = max(len(name) for name in [*names, "class"])
     yield f"\n  {'class':{width}}  precision  recall      F1  examples"
     for name, scores in zip(names, metrics.per_class.values(), strict=True):

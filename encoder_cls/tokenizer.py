@@ -99,7 +99,7 @@ class TokenizedTexts:
 
     @property
     def truncated_fraction(self) -> float:
-        """The part of the texts that was cut."""
+        """The part of the texts that are longer than an encoder reads."""
         return float(self.truncated.mean()) if len(self) else 0.0
 
     @property

@@ -73,7 +73,7 @@ def test_text_names_classes_probabilities_and_what_was_not_read(classifier):
     """A person sees the label first, then the text, then whether words were cut or unknown."""
     short, long = lines_of(classifier, [TEXTS[0], "rain " * 40 + "zzz"], output_format="text", top_k=2)
     assert re.fullmatch(r"weather 0\.\d{3}  (sport|küche) 0\.\d{3}  'rain and snow today'", short)
-    assert long.endswith("(cut to the longest text the model reads)")
+    assert long.endswith("(longer than the encoder reads)")
     assert lines_of(classifier, ["zzz yyy rain"], output_format="text")[0].endswith("(2 unknown words)")
 
 
