@@ -386,3 +386,20 @@ def test_the_penalty_is_the_one_that_held_out_texts_are_least_surprised_at(monke
     assert fitted(clear, timid, bold) == fitted(clear, bold, timid) == fitted(clear, bold) != fitted(clear, timid)
     careful = 0.03
     assert fitted(noisy, careful, bold) == fitted(noisy, careful) != fitted(noisy, bold)
+
+
+@pytest.mark.parametrize("num_classes", [2, 3])
+def test_classes_count_by_their_weights_in_the_choice_of_a_penalty(monkeypatch, num_classes):
+    """As they do in what the machine learns, and in its calibration."""
+    texts, labels = corpus(num_classes)
+    weights, judged = np.array([1.0, 5.0, 0.5][:num_classes], dtype=np.float32), []
+
+    def recorded(probabilities, targets, by_text):
+        judged.append(np.array_equal(by_text, weights[targets.argmax(axis=1)]))
+        return real(probabilities, targets, by_text)
+
+    real = linear.cross_entropy
+    monkeypatch.setattr(linear, "cross_entropy", recorded)
+    tokenizer = tokenizer_of(texts)
+    fit(read(tokenizer, texts), labels, num_classes=num_classes, char_ngrams=False, weights=weights)
+    assert judged == [True] * len(linear.PENALTIES)

@@ -68,6 +68,7 @@ def test_facts_are_measured_on_the_texts(tmp_path):
     facts, texts, schedule = preparation.facts, preparation.train_texts, preparation.stages[-1].schedule
     words = [len(text.split()) + 1 for text in preparation.dataset.train.texts]
     assert facts["truncated_fraction"] == sum(length > 4 for length in words) / 10
+    assert facts["tokens"] == sum(min(length, 4) for length in words)
     padded = sum(max(texts.lengths[i] for i in schedule.indices(b)) * len(schedule.indices(b)) for b in range(5))
     assert facts["padding_fraction"] == pytest.approx(1 - sum(min(length, 4) for length in words) / padded)
 
@@ -108,11 +109,12 @@ def test_without_pretraining_the_model_is_all_there_is(tmp_path, linear):
 
 
 def test_all_texts_are_for_pretraining_and_those_with_labels_for_the_model(tmp_path, monkeypatch):
-    """The recipe, too, is told how much there is of either."""
-    real, amounts = preparation_module.decide, []
+    """The recipe, too, is told how much there is of either, and how much lies beyond what the encoder reads."""
+    real, amounts, within = preparation_module.decide, [], []
 
     def recorded(config, **given):
         amounts.append((given["texts"], given["labelled"]))
+        within.extend(given["tokens_within"](reach) for reach in (2, 3, 8))
         return real(config, **given)
 
     monkeypatch.setattr(preparation_module, "decide", recorded)
@@ -124,6 +126,12 @@ def test_all_texts_are_for_pretraining_and_those_with_labels_for_the_model(tmp_p
     assert (pretraining.steps_per_epoch, model.steps_per_epoch) == (4, 3)
     labelled = sum(len(text.split()) + 1 for text in preparation.dataset.train.texts)
     assert amounts == [((labelled + 4 * 4, 4), (labelled, 3))]
+    lengths = [len(text.split()) + 1 for text in preparation.dataset.train.texts]
+    assert within == [sum(min(length, reach) for length in lengths) for reach in (2, 3, 8)]
+    within.clear()
+    shorter = prepared(tmp_path, unlabelled=str(more), max_seq_len=2)
+    assert amounts[1][1].tokens == shorter.train_texts.lengths.sum() == within[0]
+    assert within[2] == sum(min(length, 8) for length in lengths)
 
 
 def test_each_batch_of_an_epoch_is_in_one_step(tmp_path):
