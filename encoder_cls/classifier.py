@@ -280,9 +280,8 @@ def _load(folder: Path, device: torch.device) -> Classifier:
     expected = {name: (it.shape, it.dtype) for name, it in without_memory(architecture, **shape).state_dict().items()}
     beside = config["linear"]
     if beside is not None:
-        expected |= _linear_shapes(beside["features"], len(label_names))
-        if type(beside["reach"]) is not int or not 0 < beside["reach"] <= KEPT_PER_TOKEN * architecture.max_seq_len:
-            raise ValueError(f"{CONFIG_FILE}: a linear classifier that reads {beside['reach']!r} tokens")
+        most_tokens = KEPT_PER_TOKEN * architecture.max_seq_len
+        expected |= _linear_shapes(**beside, most_tokens=most_tokens, num_classes=len(label_names))
 
     most_bytes = 8 + LARGEST_HEADER + sum(size.numel() * dtype.itemsize for size, dtype in expected.values())
     weights_bytes = read_file(folder / WEIGHTS_FILE, most_bytes=most_bytes)
@@ -303,8 +302,12 @@ def _load(folder: Path, device: torch.device) -> Classifier:
     return Classifier(model.to(device).eval(), tokenizer, architecture, label_names, linear=linear, scales=scales)
 
 
-def _linear_shapes(features: int, num_classes: int) -> dict[str, tuple[torch.Size, torch.dtype]]:
-    """The shapes and types of a linear classifier's weights."""
+def _linear_shapes(
+    *, reach: int, features: int, most_tokens: int, num_classes: int
+) -> dict[str, tuple[torch.Size, torch.dtype]]:
+    """The shapes and types of a linear classifier's weights, once what the config says of it is possible."""
+    if type(reach) is not int or not 0 < reach <= most_tokens:
+        raise ValueError(f"{CONFIG_FILE}: a linear classifier that reads {reach!r} tokens")
     if type(features) is not int or not 0 <= features < ALL_NAMES:
         raise ValueError(f"{CONFIG_FILE}: {features!r} linear features")
     machines = num_machines(num_classes)

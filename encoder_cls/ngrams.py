@@ -10,7 +10,6 @@ from __future__ import annotations
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 
 SHORTEST, LONGEST = 2, 5  # characters of an n-gram
 LONGEST_WORD = 40  # characters read of a word: a link or a hash has no telling parts
+CRC32_OF_BYTE = np.array([zlib.crc32(bytes([byte])) for byte in range(256)], dtype=np.uint32)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,26 +50,37 @@ def flat_places(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArra
 
 
 def spell(words: Sequence[str]) -> Spellings:
-    """The hashed n-grams of words; an empty word has none."""
-    ngrams: list[int] = []
-    offsets = [0]
-    for word in words:
-        if word:
-            ngrams += map(zlib.crc32, _pieces(f"<{word[:LONGEST_WORD]}>"))
-        offsets.append(len(ngrams))
-    return Spellings(ngrams=np.array(ngrams, dtype=np.uint32), offsets=np.array(offsets, dtype=np.int64))
+    """The hashed n-grams of words, of each the shorter first; an empty word has none."""
+    marked = [f"<{word[:LONGEST_WORD]}>" if word else "" for word in words]
+    content = np.frombuffer("".join(marked).encode("utf-8", "replace"), dtype=np.uint8)
+    character_starts = np.flatnonzero(content & 0xC0 != 0x80)
+    character_sizes = np.diff(character_starts, append=len(content))
+    lengths = np.array([len(word) for word in marked], dtype=np.int64)
+    word_starts = np.cumsum(lengths) - lengths
+    counts = np.maximum(0, lengths[:, None] + 1 - np.arange(SHORTEST, LONGEST + 1))  # of n-grams, (words, sizes)
+    ends = np.cumsum(counts).reshape(counts.shape)
+
+    ngrams = np.zeros(counts.sum(), dtype=np.uint32)
+    begins = np.arange(len(character_starts))  # n-grams of one character, then of two, ...: each grows by the next
+    hashes = np.zeros(len(begins), dtype=np.uint32)
+    left = np.repeat(word_starts + lengths, lengths) - begins  # characters in the word, from each on
+    for size in range(1, LONGEST + 1):
+        fits = left >= size
+        begins, hashes, left = begins[fits], hashes[fits], left[fits]
+        last = begins + size - 1
+        hashes = _extended(hashes, content, character_starts[last], character_sizes[last])
+        if size >= SHORTEST:
+            column = size - SHORTEST
+            ngrams[flat_places(ends[:, column] - counts[:, column], counts[:, column])] = hashes
+    return Spellings(ngrams=ngrams, offsets=np.concatenate([[0], ends[:, -1]]))
 
 
-def _pieces(word: str) -> list[bytes]:
-    """The n-grams of a word, the shorter first, as UTF-8."""
-    if word.isascii():  # a character is a byte: to encode once is enough
-        content = word.encode()
-        return [content[place] for place in _places(len(word))]
-    return [word[place].encode("utf-8", "replace") for place in _places(len(word))]
-
-
-@cache
-def _places(characters: int) -> list[slice]:
-    """Where the n-grams are of a word of so many characters."""
-    lengths = range(SHORTEST, LONGEST + 1)
-    return [slice(start, start + length) for length in lengths for start in range(characters - length + 1)]
+def _extended(
+    hashes: NDArray[np.uint32], content: NDArray[np.uint8], starts: NDArray[np.int64], sizes: NDArray[np.int64]
+) -> NDArray[np.uint32]:
+    """The CRC-32 of what each hash is of and one character more, whose bytes start there and are so many."""
+    for place in range(sizes.max(initial=0)):
+        (more,) = np.nonzero(sizes > place)
+        before = hashes[more]
+        hashes[more] = CRC32_OF_BYTE[(before ^ content[starts[more] + place]) & 0xFF] ^ (before >> 8)
+    return hashes

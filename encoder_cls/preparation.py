@@ -19,7 +19,7 @@ from encoder_cls.data import Dataset, load_dataset
 from encoder_cls.errors import ConfigError
 from encoder_cls.model import EncoderClassifier, without_memory
 from encoder_cls.recipe import Amount, Length, Recipe, decide
-from encoder_cls.tokenizer import TokenizedTexts, tokenize, train_tokenizer
+from encoder_cls.tokenizer import TokenizedTexts, tokenize, train_and_tokenize
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,10 +203,9 @@ def prepare(config: Config) -> Preparation:
     if unknown:
         raise ConfigError(f"train.class_weights: no class is called {unknown[0]!r}")
     given = Joined(dataset.train.texts, dataset.unlabelled.texts)
-    tokenizer = train_tokenizer(given, config.tokenizer)
-    texts, validation_texts = (
-        tokenize(tokenizer, some, max_seq_len=config.model.max_seq_len) for some in (given, dataset.validation.texts)
-    )
+    max_seq_len = config.model.max_seq_len
+    tokenizer, texts = train_and_tokenize(given, config.tokenizer, max_seq_len=max_seq_len)
+    validation_texts = tokenize(tokenizer, dataset.validation.texts, max_seq_len=max_seq_len)
     labelled = texts.first(len(dataset.train))
     amounts = [_amount(some, config) for some in (texts, labelled)]
     recipe = decide(

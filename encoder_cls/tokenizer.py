@@ -7,12 +7,13 @@ user they are ordinary characters.
 from __future__ import annotations
 
 import json
-from collections import Counter
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple, TypeVar, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -44,8 +45,11 @@ NORMALIZERS = {"NFD", "StripAccents", "NFC", "NFKC", "Lowercase"}
 PUNCTUATION = r"([^\w\s]+)"
 
 CHUNK = 1024  # texts tokenized at once
-MOST_REMEMBERED = 1 << 19  # unknown words, in some 100 MB
+TOKENS_AT_ONCE = 1 << 22  # when they are counted, in 32 MB
 MOST_PIECES = 1 << 16  # between spaces, that are not ASCII, in some 30 MB
+
+Item = TypeVar("Item")
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,13 +120,9 @@ def train_tokenizer(texts: Iterable[str], config: TokenizerConfig) -> Tokenizer:
     Raises:
         ConfigError: max_vocab_size is less than the characters that a sub-word model begins with.
     """
-    tokenizer = Tokenizer(_model(config))
-    tokenizer.normalizer = _normalizer(config)
-    tokenizer.pre_tokenizer = _pre_tokenizer(config)
     if config.type == "word_level":
-        tokenizer.model = models.WordLevel(_most_frequent(tokenizer, texts, config), unk_token=SPECIAL_TOKENS[UNK_ID])
-        tokenizer.add_special_tokens(SPECIAL_TOKENS)
-        return _guarded(tokenizer)
+        return train_and_tokenize(texts, config, max_seq_len=sys.maxsize // CHARACTERS_PER_TOKEN)[0]
+    tokenizer = _untrained(config)
     first_tokens = SPECIAL_TOKENS
     if config.type == "word_piece":
         first_tokens = [*SPECIAL_TOKENS, *_continuations(tokenizer, texts)]
@@ -140,17 +140,32 @@ def train_tokenizer(texts: Iterable[str], config: TokenizerConfig) -> Tokenizer:
     return _guarded(tokenizer)
 
 
-def _most_frequent(tokenizer: Tokenizer, texts: Iterable[str], config: TokenizerConfig) -> dict[str, int]:
-    """The words to be known, with their ids: those that `trainers.WordLevelTrainer` finds, in less time."""
-    splitter, counts = _Splitter(tokenizer), Counter[str]()
-    for chunk in _chunks(map(_readable, texts)):
-        found = pc.value_counts(splitter.split(chunk).flatten())
-        counts.update(dict(zip(found.field("values").to_pylist(), found.field("counts").to_pylist(), strict=True)))
-    del counts[SPECIAL_TOKENS[CLS_ID]]
-    frequent = [item for item in counts.items() if item[1] >= config.min_frequency]
-    frequent.sort(key=lambda item: (-item[1], item[0]))
-    kept = [*SPECIAL_TOKENS, *(word for word, _ in frequent)][: config.max_vocab_size]
-    return {word: number for number, word in enumerate(kept)}
+def train_and_tokenize(
+    texts: Iterable[str], config: TokenizerConfig, *, max_seq_len: int
+) -> tuple[Tokenizer, TokenizedTexts]:
+    """Train a tokenizer, and `tokenize` the same texts; where tokens are words, these are found only once.
+
+    Words are then counted as far as texts are kept, and are those that `trainers.WordLevelTrainer` finds.
+
+    Raises:
+        ConfigError: as `train_tokenizer`.
+    """
+    if config.type != "word_level":
+        tokenizer = train_tokenizer(texts, config)
+        return tokenizer, tokenize(tokenizer, texts, max_seq_len=max_seq_len)
+    tokenizer = _untrained(config)
+    found = _find(_Splitter(tokenizer).split, texts, max_seq_len=max_seq_len)
+    vocabulary = found.most_frequent(config)
+    tokenizer.model = models.WordLevel(vocabulary, unk_token=SPECIAL_TOKENS[UNK_ID])
+    tokenizer.add_special_tokens(SPECIAL_TOKENS)
+    return _guarded(tokenizer), found.looked_up(vocabulary.get)
+
+
+def _untrained(config: TokenizerConfig) -> Tokenizer:
+    tokenizer = Tokenizer(_model(config))
+    tokenizer.normalizer = _normalizer(config)
+    tokenizer.pre_tokenizer = _pre_tokenizer(config)
+    return tokenizer
 
 
 def _continuations(tokenizer: Tokenizer, texts: Iterable[str]) -> list[str]:
@@ -219,36 +234,7 @@ def tokenize(tokenizer: Tokenizer, texts: Iterable[str], *, max_seq_len: int) ->
 
     Half surrogate pairs, which no tokenizer can read, count as U+FFFD.
     """
-    most_characters, most_kept = CHARACTERS_PER_TOKEN * max_seq_len, KEPT_PER_TOKEN * max_seq_len
-    lexicon, read = _Lexicon(tokenizer), _reader(tokenizer)
-    words, offsets = GrowingArray(np.int32), GrowingArray(np.int64)
-    truncated, unknown = GrowingArray(np.bool_), GrowingArray(np.int32)
-    offsets.append([0])
-    end = 0
-    for chunk in _chunks(texts):
-        whole = read([_readable(text[:most_characters]) for text in chunk])
-        lengths: NDArray[Any] = np.from_dlpack(pc.list_value_length(whole))
-        too_long = lengths > max_seq_len
-        if (lengths > most_kept).any():
-            whole, lengths = pc.list_slice(whole, 0, most_kept), np.minimum(lengths, most_kept)
-        starts = np.cumsum(lengths) - lengths
-        rows = lexicon.rows(whole.flatten())
-        words.append(rows)
-        offsets.append(end + starts + lengths)
-        end += len(rows)
-        truncated.append([len(text) > most_characters for text in chunk] | too_long)
-        are_unknown = lexicon.are_unknown(rows)
-        are_unknown &= np.arange(len(rows)) - np.repeat(starts, lengths) < max_seq_len
-        unknown.append(np.add.reduceat(are_unknown, starts, dtype=np.int32))
-    return TokenizedTexts(
-        words=words.array(),
-        word_ids=lexicon.ids.array(),
-        spellings=Spellings(ngrams=lexicon.ngrams.array(), offsets=lexicon.offsets.array()),
-        offsets=offsets.array(),
-        max_seq_len=max_seq_len,
-        truncated=truncated.array(),
-        unknown=unknown.array(),
-    )
+    return _find(_reader(tokenizer), texts, max_seq_len=max_seq_len).looked_up(tokenizer.token_to_id)
 
 
 class Span(NamedTuple):
@@ -266,52 +252,119 @@ def token_spans(tokenizer: Tokenizer, text: str, *, max_seq_len: int) -> list[Sp
     return [Span(start, end, word) for (start, end), word in found][1:max_seq_len]
 
 
-class _Lexicon:
-    """The list of words: of each its id and its spelling.
+@dataclass(frozen=True, kw_only=True)
+class _Found:
+    """Texts whose words are found and not looked up yet; attributes as those of `TokenizedTexts`.
 
-    What is known is there once. Of unknown words there is no end: when too many are remembered, they are all
-    forgotten, and those that come again get another row, which says the same.
+    Attributes:
+        listed: the list of words.
     """
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self.ids = GrowingArray(np.int32)
-        self.ngrams, self.offsets = GrowingArray(np.uint32), GrowingArray(np.int64)
-        self.offsets.append([0])
-        self._tokenizer = tokenizer
+    words: NDArray[np.int32]
+    listed: list[str]
+    spellings: Spellings
+    offsets: NDArray[np.int64]
+    max_seq_len: int
+    truncated: NDArray[np.bool_]
+
+    def most_frequent(self, config: TokenizerConfig) -> dict[str, int]:
+        """The words to be known, with their ids."""
+        counts = np.zeros(len(self.listed), dtype=np.int64)
+        for start in range(0, len(self.words), TOKENS_AT_ONCE):
+            counts += np.bincount(self.words[start : start + TOKENS_AT_ONCE], minlength=len(counts))
+        counts[:1] = 0  # [CLS]
+        by_name = sorted(np.flatnonzero(counts >= config.min_frequency).tolist(), key=self.listed.__getitem__)
+        by_count = np.argsort(-counts[by_name], kind="stable").tolist()
+        kept = [*SPECIAL_TOKENS, *(self.listed[by_name[place]] for place in by_count)][: config.max_vocab_size]
+        return {word: number for number, word in enumerate(kept)}
+
+    def looked_up(self, id_of: Callable[[str], int | None]) -> TokenizedTexts:
+        """The texts with the ids of their words; what has none is unknown."""
+        ids = [id_of(word) for word in self.listed]
+        word_ids = np.array([UNK_ID if number is None else number for number in ids], dtype=np.int32)
+        is_unknown = word_ids == UNK_ID
+        unknown = GrowingArray(np.int32)
+        for first in range(0, len(self.truncated), CHUNK):
+            offsets = self.offsets[first : first + CHUNK + 1]
+            starts, lengths = offsets[:-1] - offsets[0], np.diff(offsets)
+            are_unknown = is_unknown[self.words[offsets[0] : offsets[-1]]]
+            are_unknown &= np.arange(len(are_unknown)) - np.repeat(starts, lengths) < self.max_seq_len
+            unknown.append(np.add.reduceat(are_unknown, starts, dtype=np.int32))
+        return TokenizedTexts(
+            words=self.words,
+            word_ids=word_ids,
+            spellings=self.spellings,
+            offsets=self.offsets,
+            max_seq_len=self.max_seq_len,
+            truncated=self.truncated,
+            unknown=unknown.array(),
+        )
+
+
+def _find(read: Callable[[Sequence[str]], pa.Array], texts: Iterable[str], *, max_seq_len: int) -> _Found:
+    """Find the words of texts, of each as far as it is kept; `read` makes a list of tokens of each of some texts."""
+    most_characters, most_kept = CHARACTERS_PER_TOKEN * max_seq_len, KEPT_PER_TOKEN * max_seq_len
+
+    def found_in(chunk: Sequence[str]) -> tuple[pa.DictionaryArray, NDArray[Any], NDArray[np.bool_]]:
+        """All words one after the other, how many each text has, and whether it is truncated."""
+        whole = read([_readable(text[:most_characters]) for text in chunk])
+        lengths: NDArray[Any] = np.from_dlpack(pc.list_value_length(whole))
+        truncated = [len(text) > most_characters for text in chunk] | (lengths > max_seq_len)
+        if (lengths > most_kept).any():
+            whole, lengths = pc.list_slice(whole, 0, most_kept), np.minimum(lengths, most_kept)
+        return whole.flatten().dictionary_encode(), lengths, truncated
+
+    lexicon = _Lexicon()
+    words, offsets, truncated = GrowingArray(np.int32), GrowingArray(np.int64), GrowingArray(np.bool_)
+    offsets.append([0])
+    end = 0
+    for coded, lengths, are_truncated in _ahead(found_in, _chunks(texts)):
+        words.append(lexicon.rows(coded))
+        offsets.append(end + np.cumsum(lengths))
+        truncated.append(are_truncated)
+        end += len(coded)
+    return _Found(
+        words=words.array(),
+        listed=lexicon.words,
+        spellings=lexicon.spellings(),
+        offsets=offsets.array(),
+        max_seq_len=max_seq_len,
+        truncated=truncated.array(),
+    )
+
+
+class _Lexicon:
+    """The list of words, which grows as texts are read."""
+
+    def __init__(self) -> None:
         self._rows: dict[str, int] = {}
-        self._is_unknown = bytearray()  # of each row
-        self._num_ngrams, self._num_remembered = 0, 0
+        self._ngrams, self._offsets = GrowingArray(np.uint32), GrowingArray(np.int64)
+        self._offsets.append([0])
+        self._num_ngrams = 0
 
-    def rows(self, tokens: pa.Array) -> NDArray[np.int32]:
+    @property
+    def words(self) -> list[str]:
+        """All words, in the order of their rows."""
+        return list(self._rows)
+
+    def spellings(self) -> Spellings:
+        """How each is spelt; after this, none can come."""
+        return Spellings(ngrams=self._ngrams.array(), offsets=self._offsets.array())
+
+    def rows(self, tokens: pa.DictionaryArray) -> NDArray[np.int32]:
         """The row of each token; what is new gets one."""
-        if self._num_remembered > MOST_REMEMBERED:
-            for token in [token for token, row in self._rows.items() if self._is_unknown[row]]:
-                del self._rows[token]
-            self._num_remembered = 0
-        coded = tokens.dictionary_encode()
-        distinct = coded.dictionary.to_pylist()
-        new = [token for token in distinct if token not in self._rows]
-        self._rows.update((token, row) for row, token in enumerate(new, start=len(self._is_unknown)))
-        self._describe(new)
-        rows_of_distinct = np.array([self._rows[token] for token in distinct], dtype=np.int32)
-        rows: NDArray[np.int32] = rows_of_distinct[np.from_dlpack(coded.indices)]
-        return rows
+        distinct, known = tokens.dictionary.to_pylist(), len(self._rows)
+        rows = [self._rows.setdefault(token, len(self._rows)) for token in distinct]
+        self._spell([token for token, row in zip(distinct, rows, strict=True) if row >= known])
+        of_tokens: NDArray[np.int32] = np.array(rows, dtype=np.int32)[np.from_dlpack(tokens.indices)]
+        return of_tokens
 
-    def are_unknown(self, rows: NDArray[np.int32]) -> NDArray[np.bool_]:
-        """Whether the word of each row is unknown."""
-        return np.frombuffer(self._is_unknown, dtype=np.bool_)[rows]
-
-    def _describe(self, tokens: Sequence[str]) -> None:
-        """Add what is known of the tokens of the next rows."""
-        ids = [self._tokenizer.token_to_id(token) for token in tokens]
-        are_unknown = [number in {None, UNK_ID} for number in ids]
+    def _spell(self, tokens: Sequence[str]) -> None:
+        """Add how the tokens of the next rows are spelt."""
         spellings = spell(["" if token in SPECIAL_TOKENS else token for token in tokens])
-        self.ids.append([UNK_ID if number is None else number for number in ids])
-        self.ngrams.append(spellings.ngrams)
-        self.offsets.append(self._num_ngrams + spellings.offsets[1:])
-        self._is_unknown += bytes(are_unknown)
+        self._ngrams.append(spellings.ngrams)
+        self._offsets.append(self._num_ngrams + spellings.offsets[1:])
         self._num_ngrams += len(spellings.ngrams)
-        self._num_remembered += sum(are_unknown)
 
 
 class _Splitter:
@@ -367,18 +420,30 @@ def _reader(tokenizer: Tokenizer) -> Callable[[Sequence[str]], pa.Array]:
     """What makes a list of tokens of each text, `[CLS]` first: words, the unknown as written, or pieces of words."""
     if isinstance(tokenizer.model, models.WordLevel):
         return _Splitter(tokenizer).split
-    written = {number: token for token, number in tokenizer.get_vocab().items()}
-    return lambda texts: pa.array(
-        [[written[number] for number in it.ids] for it in tokenizer.encode_batch_fast(texts)],
-        type=pa.list_(pa.large_string()),
-    )
+    vocabulary = tokenizer.get_vocab()
+    tokens = _to_arrow(sorted(vocabulary, key=vocabulary.__getitem__))
+
+    def read(texts: Sequence[str]) -> pa.Array:
+        ids = [np.array(encoding.ids, dtype=np.int64) for encoding in tokenizer.encode_batch_fast(texts)]
+        offsets = np.cumsum([0, *map(len, ids)])
+        return pa.LargeListArray.from_arrays(_numbers(offsets), tokens.take(_numbers(np.concatenate(ids))))
+
+    return read
+
+
+# `pa.array` would first load pandas, in more time than many a data set takes.
 
 
 def _to_arrow(texts: Sequence[str]) -> pa.Array:
-    """Strings as an array of Arrow's; `pa.array` would first load pandas, in more time than many a data set takes."""
+    """Strings as an array of Arrow's."""
     contents = [text.encode() for text in texts]
     offsets = np.cumsum([0, *map(len, contents)], dtype=np.int64)
     return pa.LargeStringArray.from_buffers(len(texts), pa.py_buffer(offsets), pa.py_buffer(b"".join(contents)))
+
+
+def _numbers(numbers: NDArray[np.int64]) -> pa.Array:
+    """Numbers as an array of Arrow's."""
+    return pa.Int64Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(numbers)])
 
 
 def _words(tokenizer: Tokenizer, text: str) -> list[str]:
@@ -387,6 +452,18 @@ def _words(tokenizer: Tokenizer, text: str) -> list[str]:
     if tokenizer.pre_tokenizer is None:
         return [normalized]
     return [word for word, _ in tokenizer.pre_tokenizer.pre_tokenize_str(normalized)]
+
+
+def _ahead(function: Callable[[Item], Made], items: Iterable[Item]) -> Iterator[Made]:
+    """What a function makes of each item, made in another thread while the one before is used."""
+    with ThreadPoolExecutor(1) as thread:
+        coming: Future[Made] | None = None
+        for item in items:
+            before, coming = coming, thread.submit(function, item)
+            if before:
+                yield before.result()
+        if coming:
+            yield coming.result()
 
 
 def _chunks(texts: Iterable[str]) -> Iterator[list[str]]:

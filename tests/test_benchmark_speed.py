@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,12 +18,13 @@ from encoder_cls.batching import BatchSchedule
 from encoder_cls.classifier import load_classifier
 from encoder_cls.linear import WORD_NAMES
 from encoder_cls.ngrams import flat_places
-from encoder_cls.tokenizer import tokenize
+from encoder_cls.tokenizer import PAD_ID, tokenize
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "scripts"))
 
 import benchmark_speed as bench
 from speed import breakdown, contestants, growth, prediction, starting, training
+from speed.hugging_face import rows
 from speed.plan import Plan
 from speed.sizes import Size
 from speed.texts import BATCH_SIZE, KINDS, load_corpus, made_up, write_csv
@@ -214,6 +216,19 @@ def test_hugging_face_reads_the_same_ids(corpus):
     theirs = wrapped_tokenizer(corpus)([text, "Ünknown a"], truncation=True)["input_ids"]
     read = flat_places(ours.offsets[:-1], ours.lengths)
     assert [ids for row in theirs for ids in row] == ours.input_ids(read).tolist()
+
+
+@pytest.mark.parametrize("pad_to", [None, 9])
+def test_hugging_face_learns_from_what_an_encoder_reads(corpus, pad_to):
+    """Its rows are cut and padded: what ours keeps beyond, for the linear classifier, is not in them."""
+    few = replace(corpus, kind=replace(corpus.kind, max_seq_len=5))
+    found = rows(few, np.array([3, 0]), pad_to=pad_to)
+    for number, index in enumerate([3, 0]):
+        read = corpus.tokenizer.encode(corpus.dataset.train.texts[index]).ids[:5]
+        padding = 0 if pad_to is None else pad_to - len(read)
+        assert found["input_ids"][number] == read + [PAD_ID] * padding
+        assert found["attention_mask"][number] == [1] * len(read) + [0] * padding
+    assert found["label"][:] == corpus.dataset.train.labels[[3, 0]].tolist()
 
 
 def test_the_training_part_from_measuring_to_tables(monkeypatch):

@@ -34,6 +34,7 @@ from encoder_cls.tokenizer import (
     TokenizedTexts,
     parse_tokenizer,
     tokenize,
+    train_and_tokenize,
     train_tokenizer,
 )
 
@@ -369,17 +370,43 @@ def test_unknown_words_share_an_id_and_not_their_letters(monkeypatch):
     assert result.words.max() < 4
 
 
-def test_forgotten_words_are_spelt_as_before(monkeypatch):
-    """However few unknown words are remembered, each is `[UNK]` with its letters: the file around it says nothing."""
+@every_type
+@pytest.mark.parametrize("chunk", [1, 3, 1024])
+def test_texts_tokenized_in_training_are_as_tokenized_afterwards(kind, chunk, monkeypatch):
+    """In chunks of any size, from an iterable that can be read once where one pass is enough."""
+    config = TokenizerConfig(type=kind, max_vocab_size=600, min_frequency=2)
+    texts = [*bundled_texts()[:40], "", "zyx " * 100, "naïve 日本 ☃"]
+    expected_bytes = train_tokenizer(texts, config).to_str()
+    monkeypatch.setattr(tokenizer_module, "CHUNK", chunk)
+    monkeypatch.setattr(tokenizer_module, "TOKENS_AT_ONCE", 7)
+    given = iter(texts) if kind == "word_level" else texts
+    trained, found = train_and_tokenize(given, config, max_seq_len=8)
+    assert trained.to_str() == expected_bytes
+    expected = tokenize(trained, texts, max_seq_len=8)
+    for name in ("words", "word_ids", "offsets", "truncated", "unknown"):
+        one, other = getattr(found, name), getattr(expected, name)
+        assert (one.dtype, one.tolist()) == (other.dtype, other.tolist()), name
+    assert found.spellings.ngrams.tolist() == expected.spellings.ngrams.tolist()
+    assert found.spellings.offsets.tolist() == expected.spellings.offsets.tolist()
+
+
+def test_words_are_counted_as_far_as_texts_are_kept():
+    """What is cut off is not known, however often it is there."""
+    most = KEPT_PER_TOKEN * 3
+    texts = ["a " * (most - 2) + "last beyond beyond"]
+    trained, found = train_and_tokenize(texts, TokenizerConfig(), max_seq_len=3)
+    assert set(trained.get_vocab()) == {*SPECIAL_TOKENS, "a", "last"}
+    assert found.input_ids().tolist() == ids_of(trained, texts[0], max_seq_len=3)
+
+
+def test_no_more_than_one_chunk_is_read_ahead(monkeypatch):
+    """Texts need not fit in memory."""
     monkeypatch.setattr(tokenizer_module, "CHUNK", 1)
-    tokenizer, texts = train_on("my"), ["my umbrella", "refunded my", "an umbrella", "my umbrella", "umbrella"]
-    expected = tokenize(tokenizer, texts, max_seq_len=8)
-    monkeypatch.setattr(tokenizer_module, "MOST_REMEMBERED", 1)
-    found = tokenize(tokenizer, texts, max_seq_len=8)
-    assert len(found.spellings) == len(found.word_ids) == len(expected.spellings) + 2
-    assert found.input_ids().tolist() == expected.input_ids().tolist()
-    places = range(len(found.words))
-    assert [spelling_at(found, place) for place in places] == [spelling_at(expected, place) for place in places]
+    read, found = [], []
+    texts = (read.append(number) or f"text {number}" for number in range(50))
+    monkeypatch.setattr(tokenizer_module, "spell", lambda words: found.append(len(read)) or spell(words))
+    tokenize(train_on("text"), texts, max_seq_len=8)
+    assert max(ahead - done for done, ahead in enumerate(found[-50:], start=1)) <= 1
 
 
 @every_type
