@@ -180,7 +180,9 @@ def _learn(
                 it.biases[machine] = 1.0 if is_class.any() else -1.0
             continue
         ratios = np.abs(_log_count_ratios(present, is_class)) ** TRUST
-        scaled = features @ sp.diags(ratios)
+        # The product with a diagonal matrix: scipy's takes as long as half the learning.
+        values = features.data * ratios[features.indices]
+        scaled = sp.csr_matrix((values, features.indices, features.indptr), shape=features.shape)
         for penalty, it in zip(penalties, learnt, strict=True):
             svm = LinearSVC(C=penalty, random_state=0)
             svm.fit(scaled, is_class, sample_weight=class_weights[labels])
