@@ -281,7 +281,9 @@ def _load(folder: Path, device: torch.device) -> Classifier:
     beside = config["linear"]
     if beside is not None:
         most_tokens = KEPT_PER_TOKEN * architecture.max_seq_len
-        expected |= _linear_shapes(**beside, most_tokens=most_tokens, num_classes=len(label_names))
+        expected |= _linear_shapes(
+            beside["reach"], beside["features"], most_tokens=most_tokens, num_classes=len(label_names)
+        )
 
     most_bytes = 8 + LARGEST_HEADER + sum(size.numel() * dtype.itemsize for size, dtype in expected.values())
     weights_bytes = read_file(folder / WEIGHTS_FILE, most_bytes=most_bytes)
@@ -303,7 +305,7 @@ def _load(folder: Path, device: torch.device) -> Classifier:
 
 
 def _linear_shapes(
-    *, reach: int, features: int, most_tokens: int, num_classes: int
+    reach: int, features: int, *, most_tokens: int, num_classes: int
 ) -> dict[str, tuple[torch.Size, torch.dtype]]:
     """The shapes and types of a linear classifier's weights, once what the config says of it is possible."""
     if type(reach) is not int or not 0 < reach <= most_tokens:
