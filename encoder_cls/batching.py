@@ -16,7 +16,7 @@ from torch import Tensor
 
 from encoder_cls.model import Spelling
 from encoder_cls.ngrams import flat_places
-from encoder_cls.tokenizer import CLS_ID, MASK_ID, PAD_ID, UNK_ID, TokenizedTexts
+from encoder_cls.tokens import CLS_ID, MASK_ID, PAD_ID, UNK_ID, TokenizedTexts
 
 Indices = NDArray[np.int64]
 

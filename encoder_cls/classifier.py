@@ -35,7 +35,8 @@ from encoder_cls.hardware import products_in, resolve_device, resolve_precision
 from encoder_cls.linear import ALL_NAMES, LinearClassifier, num_machines
 from encoder_cls.model import EncoderClassifier, without_memory
 from encoder_cls.storage import naming, read_file, sha256, to_json, write_file
-from encoder_cls.tokenizer import KEPT_PER_TOKEN, TokenizedTexts, parse_tokenizer, tokenize
+from encoder_cls.tokenizer import parse_tokenizer, tokenize
+from encoder_cls.tokens import KEPT_PER_TOKEN, TokenizedTexts
 
 CONFIG_FILE, TOKENIZER_FILE, WEIGHTS_FILE = "config.json", "tokenizer.json", "model.safetensors"
 FORMAT, FORMAT_VERSION = "encoder-cls", 6

@@ -13,7 +13,7 @@ import tempfile
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
+from itertools import chain, islice
 from typing import IO, Any, Generic, Self, TypeVar, overload
 
 import numpy as np
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from encoder_cls.errors import EncoderClsError
 
 MOST_PENDING = 1 << 20  # bytes of an array that wait in memory to be written at once
-CHUNK = 1024  # texts read at once
+CHUNK = 1024  # texts worked on at once
 
 Number = TypeVar("Number", bound=np.generic)
 
@@ -85,6 +85,39 @@ class GrowingArray(Generic[Number]):
         self._pending, self._pending_bytes = [], 0
 
 
+class RaggedArray(Generic[Number]):
+    """Rows of different lengths that are appended and, once all are there, read as one flat array."""
+
+    def __init__(self, dtype: type[Number]) -> None:
+        self._numbers = GrowingArray(dtype)
+        self._offsets = GrowingArray(np.int64)
+        self._offsets.append([0])
+        self._size, self._num_rows = 0, 0
+
+    def __len__(self) -> int:
+        return self._num_rows
+
+    def append(self, numbers: NDArray[Any], lengths: Sequence[int] | NDArray[Any]) -> None:
+        """Add rows at the end: their numbers, one row after the other, and how many each has.
+
+        Raises:
+            EncoderClsError: the disk refuses.
+        """
+        self._numbers.append(numbers)
+        self._offsets.append(self._size + np.cumsum(lengths, dtype=np.int64))
+        self._size += len(numbers)
+        self._num_rows += len(lengths)
+
+    def arrays(self) -> tuple[NDArray[Number], NDArray[np.int64]]:
+        """All numbers, and `rows + 1` offsets: row `i` has `numbers[offsets[i]:offsets[i + 1]]`; as `GrowingArray`."""
+        return self._numbers.array(), self._offsets.array()
+
+    def forget(self) -> None:
+        """Give back the memory that reading has filled."""
+        self._numbers.forget()
+        self._offsets.forget()
+
+
 class Column(Sequence[str], ABC):
     """Texts that are made when they are asked for, all rows of a column or some of them."""
 
@@ -130,10 +163,7 @@ class TextColumn(Column):
     """
 
     def __init__(self, texts: Sequence[str] = ()) -> None:
-        self._content = GrowingArray(np.uint8)
-        self._offsets = GrowingArray(np.int64)
-        self._offsets.append([0])
-        self._size, self._rows_in_all = 0, 0
+        self._contents = RaggedArray(np.uint8)
         self.append(texts)
 
     def append(self, texts: Sequence[str]) -> None:
@@ -143,22 +173,16 @@ class TextColumn(Column):
             EncoderClsError: the disk refuses.
         """
         contents = [text.encode() for text in texts]
-        ends = self._size + np.cumsum([len(content) for content in contents], dtype=np.int64)
-        content = b"".join(contents)
-        self._content.append(np.frombuffer(content, dtype=np.uint8))
-        self._offsets.append(ends)
-        self._size += len(content)
-        self._rows_in_all += len(texts)
+        self._contents.append(np.frombuffer(b"".join(contents), dtype=np.uint8), [*map(len, contents)])
 
     def _count(self) -> int:
-        return self._rows_in_all
+        return len(self._contents)
 
     def _at(self, rows: NDArray[np.int64]) -> list[str]:
-        content, offsets = self._content.array().data, self._offsets.array()
+        content, offsets = self._contents.arrays()
         places = zip(offsets[rows].tolist(), offsets[rows + 1].tolist(), strict=True)
-        texts = [str(content[start:end], "utf-8") for start, end in places]
-        self._content.forget()
-        self._offsets.forget()
+        texts = [str(content.data[start:end], "utf-8") for start, end in places]
+        self._contents.forget()
         return texts
 
 
@@ -170,3 +194,10 @@ class Joined(Iterable[str]):
 
     def __iter__(self) -> Iterator[str]:
         return chain.from_iterable(self._parts)
+
+
+def chunks(texts: Iterable[str]) -> Iterator[list[str]]:
+    """The texts, `CHUNK` at a time."""
+    remaining = iter(texts)
+    while chunk := list(islice(remaining, CHUNK)):
+        yield chunk

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from encoder_cls.batching import pad
 from encoder_cls.classifier import Classifier
-from encoder_cls.tokenizer import UNK_ID, Span, token_spans
+from encoder_cls.tokenizer import Span, token_spans
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +89,6 @@ def _explain(classifier: Classifier, text: str, label: int, *, batch_tokens: int
         words=tokenized.words[places],
         offsets=np.searchsorted(rows, np.arange(len(kept) + 1)),
         truncated=tokenized.truncated.repeat(len(kept)),
-        unknown=(kept & (tokenized.input_ids() == UNK_ID)).sum(axis=1, dtype=np.int32),
     )
     logits = classifier.logits(variants, batch_tokens=batch_tokens).astype(np.float64)
     scores = logits[:, label] - np.logaddexp.reduce(np.delete(logits, label, axis=1), axis=1)

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from encoder_cls.calibration import Logits, cross_entropy, fit_platt, fit_scale, log_sigmoid, one_hot, softmax
 from encoder_cls.model import BIGRAM_MULTIPLIER
 from encoder_cls.ngrams import flat_places
-from encoder_cls.tokenizer import TokenizedTexts
+from encoder_cls.tokens import TokenizedTexts
 
 HASHES = 1 << 22  # of a kind of feature: so many that few of a million different n-grams meet
 DISTANCES = (1, 2)  # of the words of a pair

@@ -19,7 +19,8 @@ from encoder_cls.data import Dataset, load_dataset
 from encoder_cls.errors import ConfigError
 from encoder_cls.model import EncoderClassifier, without_memory
 from encoder_cls.recipe import Amount, Length, Recipe, decide
-from encoder_cls.tokenizer import TokenizedTexts, tokenize, train_and_tokenize
+from encoder_cls.tokenizer import tokenize, train_and_tokenize
+from encoder_cls.tokens import TokenizedTexts
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from encoder_cls.config import Config
-from encoder_cls.tokenizer import KEPT_PER_TOKEN
+from encoder_cls.tokens import KEPT_PER_TOKEN
 
 PASSES = (2, 8)  # over the labels: the same texts over and over, which are learnt by heart in the end
 WORD_PASSES = (2, 20)  # of pretraining

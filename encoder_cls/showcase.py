@@ -14,7 +14,7 @@ from encoder_cls.data import Split
 from encoder_cls.explain import attention_maps
 from encoder_cls.pictures import attention, positions, to_png
 from encoder_cls.report import Report
-from encoder_cls.tokenizer import TokenizedTexts
+from encoder_cls.tokens import TokenizedTexts
 
 ALWAYS_COMPARED = {"model.d_model", "model.num_layers", "train.learning_rate"}
 MOST_CURVES = 12  # classes with a curve of their own

@@ -16,7 +16,7 @@ from encoder_cls.batching import (
     pad,
 )
 from encoder_cls.ngrams import spell
-from encoder_cls.tokenizer import CLS_ID, PAD_ID, UNK_ID, TokenizedTexts
+from encoder_cls.tokens import CLS_ID, PAD_ID, UNK_ID, TokenizedTexts
 
 LENGTHS = np.random.default_rng(0).integers(1, 200, size=500)
 

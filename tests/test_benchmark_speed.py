@@ -18,7 +18,8 @@ from encoder_cls.batching import BatchSchedule
 from encoder_cls.classifier import load_classifier
 from encoder_cls.linear import WORD_NAMES
 from encoder_cls.ngrams import flat_places
-from encoder_cls.tokenizer import PAD_ID, tokenize
+from encoder_cls.tokenizer import tokenize
+from encoder_cls.tokens import PAD_ID
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "scripts"))
 

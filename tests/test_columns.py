@@ -6,6 +6,7 @@ import errno
 import io
 import os
 import tempfile
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from encoder_cls import columns
-from encoder_cls.columns import GrowingArray, TextColumn
+from encoder_cls.columns import CHUNK, GrowingArray, RaggedArray, TextColumn, chunks
 from encoder_cls.errors import EncoderClsError
 
 TEXTS = ["", "a", "naïve 🙂", "", "two\nlines", "\0", "last"]
@@ -41,6 +42,20 @@ def test_parts_make_one_array(dtype, lengths):
         assert column.array().dtype == dtype
         assert column.array().tolist() == expected.tolist()
         column.forget()
+
+
+@pytest.mark.parametrize("parts", [[], [[]], [[[]], [[1, 2], [], [3]], [], [[4], []]], [[[5] * 7] * 5] * 4])
+def test_rows_make_one_flat_array(parts):
+    """With the places where each begins and the last ends, whatever the parts they came in."""
+    ragged, rows = RaggedArray(np.int32), [row for part in parts for row in part]
+    for part in parts:
+        ragged.append(np.array([number for row in part for number in row]), [*map(len, part)])
+    for _ in range(2):
+        numbers, offsets = ragged.arrays()
+        assert (numbers.dtype, offsets.dtype) == (np.int32, np.int64)
+        assert len(offsets) == len(ragged) + 1 == len(rows) + 1
+        assert [numbers[start:end].tolist() for start, end in pairwise(offsets)] == rows
+        ragged.forget()
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
@@ -110,3 +125,12 @@ def test_writes_in_part_are_completed(tmp_path, monkeypatch, most_pending):
 
     monkeypatch.setattr(tempfile, "TemporaryFile", lambda **_: Slow(os.open(tmp_path, os.O_TMPFILE | os.O_RDWR), "r+"))
     assert list(TextColumn(TEXTS)) == TEXTS
+
+
+@pytest.mark.parametrize("count", [0, 1, CHUNK, 2 * CHUNK + 1])
+def test_texts_come_in_chunks(count):
+    """All of them, in order, none empty."""
+    texts = [str(number) for number in range(count)]
+    found = [*chunks(iter(texts))]
+    assert [text for chunk in found for text in chunk] == texts
+    assert all(0 < len(chunk) <= CHUNK for chunk in found)

@@ -13,7 +13,7 @@ from encoder_cls.config import Config
 from encoder_cls.lessons import LabelLessons, WordLessons
 from encoder_cls.metrics import compute_metrics
 from encoder_cls.preparation import Preparation, prepare
-from encoder_cls.tokenizer import CLS_ID, MASK_ID, UNK_ID
+from encoder_cls.tokens import CLS_ID, MASK_ID, UNK_ID
 
 CPU = torch.device("cpu")
 CLASSES = ["a", "b", "c"]

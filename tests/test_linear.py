@@ -17,7 +17,8 @@ from encoder_cls import linear
 from encoder_cls.calibration import cross_entropy, fit_platt, fit_scale, log_sigmoid, one_hot, softmax
 from encoder_cls.config import TokenizerConfig
 from encoder_cls.linear import ALL_NAMES, TRUST, WORD_NAMES, LinearClassifier, bytes_at_most, feature_bytes, fit_linear
-from encoder_cls.tokenizer import TokenizedTexts, tokenize, train_tokenizer
+from encoder_cls.tokenizer import tokenize, train_tokenizer
+from encoder_cls.tokens import TokenizedTexts
 
 MAX_SEQ_LEN = 12
 SYLLABLES = ["ba", "ko", "ri", "tu", "en", "sol", "mir", "da", "pe", "lo"]

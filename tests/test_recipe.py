@@ -24,7 +24,7 @@ from encoder_cls.recipe import (
     Recipe,
     decide,
 )
-from encoder_cls.tokenizer import KEPT_PER_TOKEN
+from encoder_cls.tokens import KEPT_PER_TOKEN
 
 SIZES = [1, 100, 20_000, 100_000, 300_000, 1_000_000, 1_000_001, 3_000_000, 3_000_001, 10**7, 10**8, 10**10]
 MANY = 1000  # steps a pass: so many that no pass has to be repeated

@@ -13,17 +13,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, trainers
 
 import encoder_cls
-from encoder_cls import tokenizer as tokenizer_module
+from encoder_cls import columns
 from encoder_cls.config import DataConfig, TokenizerConfig
 from encoder_cls.data import load_dataset
 from encoder_cls.errors import ConfigError
-from encoder_cls.ngrams import LONGEST_WORD, spell
-from encoder_cls.tokenizer import (
+from encoder_cls.tokenizer import parse_tokenizer, tokenize, train_and_tokenize, train_tokenizer
+from encoder_cls.tokens import (
     CHARACTERS_PER_TOKEN,
     CLS_ID,
     KEPT_PER_TOKEN,
@@ -31,11 +29,6 @@ from encoder_cls.tokenizer import (
     PAD_ID,
     SPECIAL_TOKENS,
     UNK_ID,
-    TokenizedTexts,
-    parse_tokenizer,
-    tokenize,
-    train_and_tokenize,
-    train_tokenizer,
 )
 
 TYPES = ["word_level", "word_piece", "bpe", "unigram"]
@@ -282,25 +275,10 @@ def test_unknown_tokens_are_counted(kind):
     assert result.unknown_fraction == pytest.approx(3 / (result.lengths.sum() - 4))
 
 
-def test_unknown_tokens_that_were_cut_off_do_not_count():
-    """Only what an encoder reads is counted."""
-    result = tokenize(train_on("a"), ["a a z", "z z z"], max_seq_len=3)
-    assert result.unknown.tolist() == [0, 2]
-    assert result.unknown_fraction == 0.5
-
-
-@every_type
-def test_half_surrogates_count_as_the_replacement_character(kind):
-    """What no UTF-8 can hold does not stop a prediction; whole pairs of halves are characters."""
-    tokenizer = train_on("a \ufffd b", "🙂", type=kind)
-    assert ids_of(tokenizer, "a \ud800 b\udfff") == ids_of(tokenizer, "a \ufffd b\ufffd")
-    assert ids_of(tokenizer, "\ud83d\ude42") == ids_of(tokenizer, "🙂")
-
-
 @every_type
 def test_a_text_has_the_same_tokens_alone_and_among_others(kind, monkeypatch):
     """The order, the company and the chunks make no difference."""
-    monkeypatch.setattr(tokenizer_module, "CHUNK", 4)
+    monkeypatch.setattr(columns, "CHUNK", 4)
     texts = [*ODD_TEXTS, *bundled_texts()[:30]]
     together = tokenize(trained(kind), texts, max_seq_len=12)
     for i, text in enumerate(texts):
@@ -326,50 +304,6 @@ def test_the_flat_arrays_fit_together(kind, texts):
     assert 0 <= result.unknown_fraction <= 1
 
 
-# ---------------------------------------------------------------- spellings
-
-
-def spelling_at(result: TokenizedTexts, place: int) -> list[int]:
-    row = result.words[place]
-    return result.spellings.ngrams[result.spellings.offsets[row] : result.spellings.offsets[row + 1]].tolist()
-
-
-def letters(word: str) -> list[int]:
-    return spell([word]).ngrams.tolist()
-
-
-def assert_spelt(tokenizer: Tokenizer, text: str, words: list[str], max_seq_len: int = 64) -> None:
-    """The text has exactly these words, each of which is spelt as it is written; `[CLS]` has no letters."""
-    result = tokenize(tokenizer, [text], max_seq_len=max_seq_len)
-    found = [spelling_at(result, place) for place in range(len(result.words))]
-    assert found == [[], *map(letters, words)]
-
-
-def test_known_words_are_spelt_as_they_are_written():
-    """After normalization, whatever the case; a word that occurs twice has one row."""
-    result = tokenize(train_on("Refund my ﬁne order"), ["ORDER refund", "fine order"], max_seq_len=8)
-    assert result.unknown.tolist() == [0, 0]
-    found = [spelling_at(result, place) for place in range(6)]
-    assert found == [[], letters("order"), letters("refund"), [], letters("fine"), letters("order")]
-    assert result.words[1] == result.words[5]
-    assert len(result.spellings) == 4
-
-
-def test_unknown_words_share_an_id_and_not_their_letters(monkeypatch):
-    """Different words have different rows, and the same word has one, also in another text and another chunk."""
-    monkeypatch.setattr(tokenizer_module, "CHUNK", 2)
-    texts = ["my refunded", "my umbrella", "Umbrella my refunded my"]
-    result = tokenize(train_on("my"), texts, max_seq_len=8)
-    refunded, umbrella = [2, 9], [5, 7]
-    assert result.input_ids(refunded + umbrella).tolist() == [UNK_ID] * 4
-    for places, word in ((refunded, "refunded"), (umbrella, "umbrella")):
-        assert len(set(result.words[places])) == 1
-        assert [spelling_at(result, place) for place in places] == [letters(word)] * 2
-    assert result.words[2] != result.words[5]
-    assert len(result.spellings) == 4  # [CLS] and "my" besides
-    assert result.words.max() < 4
-
-
 @every_type
 @pytest.mark.parametrize("chunk", [1, 3, 1024])
 def test_texts_tokenized_in_training_are_as_tokenized_afterwards(kind, chunk, monkeypatch):
@@ -377,8 +311,7 @@ def test_texts_tokenized_in_training_are_as_tokenized_afterwards(kind, chunk, mo
     config = TokenizerConfig(type=kind, max_vocab_size=600, min_frequency=2)
     texts = [*bundled_texts()[:40], "", "zyx " * 100, "naïve 日本 ☃"]
     expected_bytes = train_tokenizer(texts, config).to_str()
-    monkeypatch.setattr(tokenizer_module, "CHUNK", chunk)
-    monkeypatch.setattr(tokenizer_module, "TOKENS_AT_ONCE", 7)
+    monkeypatch.setattr(columns, "CHUNK", chunk)
     given = iter(texts) if kind == "word_level" else texts
     trained, found = train_and_tokenize(given, config, max_seq_len=8)
     assert trained.to_str() == expected_bytes
@@ -397,133 +330,6 @@ def test_words_are_counted_as_far_as_texts_are_kept():
     trained, found = train_and_tokenize(texts, TokenizerConfig(), max_seq_len=3)
     assert set(trained.get_vocab()) == {*SPECIAL_TOKENS, "a", "last"}
     assert found.input_ids().tolist() == ids_of(trained, texts[0], max_seq_len=3)
-
-
-def test_no_more_than_one_chunk_is_read_ahead(monkeypatch):
-    """Texts need not fit in memory."""
-    monkeypatch.setattr(tokenizer_module, "CHUNK", 1)
-    read, found = [], []
-    texts = (read.append(number) or f"text {number}" for number in range(50))
-    monkeypatch.setattr(tokenizer_module, "spell", lambda words: found.append(len(read)) or spell(words))
-    tokenize(train_on("text"), texts, max_seq_len=8)
-    assert max(ahead - done for done, ahead in enumerate(found[-50:], start=1)) <= 1
-
-
-@every_type
-def test_special_tokens_have_no_letters_and_typed_ones_have(kind):
-    """`[CLS]` is spelt as nothing; a typed "[PAD]" is brackets and a word, also where training texts have it."""
-    text = "[PAD] [CLS] [UNK] [MASK]"
-    result = tokenize(train_on(text, "a", type=kind), [text, ""], max_seq_len=64)
-    is_special = result.input_ids() < len(SPECIAL_TOKENS)
-    assert is_special.tolist() == [True] + [False] * (len(result.words) - 2) + [True]
-    assert [bool(spelling_at(result, place)) for place in range(len(is_special))] == (~is_special).tolist()
-    assert_spelt(train_on("a"), "[PAD] a [UNK]", ["[", "pad", "]", "a", "[", "unk", "]"])
-
-
-def test_words_that_were_cut_off_are_not_spelt():
-    """Neither those beyond what is kept nor the letters beyond the characters that are read."""
-    tokenizer = train_on("a b")
-    most = 3 * KEPT_PER_TOKEN
-    assert_spelt(tokenizer, "a " * (most - 2) + "zzz yyy", ["a"] * (most - 2) + ["zzz"], max_seq_len=3)
-    result = tokenize(tokenizer, ["a " * (most - 2) + "zzz yyy", "yyy"], max_seq_len=3)
-    assert [len(result.spellings), spelling_at(result, most - 1), spelling_at(result, most + 1)] == [
-        4,
-        letters("zzz"),
-        letters("yyy"),
-    ]
-    most = CHARACTERS_PER_TOKEN * 3
-    assert_spelt(tokenizer, "a ".ljust(most - 2) + "qrstu", ["a", "qr"], max_seq_len=3)
-
-
-def test_words_that_differ_beyond_the_letters_read_are_two():
-    """Rows are of words, not of spellings."""
-    long = "x" * LONGEST_WORD
-    result = tokenize(train_on("a"), [f"{long}y {long}z"], max_seq_len=8)
-    assert result.words[1] != result.words[2]
-    assert spelling_at(result, 1) == spelling_at(result, 2) == letters(long)
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("zzz\0qqq", ["zzz", "\0", "qqq"]),
-        ("zzz\u200bqqq \ufeff", ["zzz", "\u200b", "qqq", "\ufeff"]),
-        ("ze\u0301ro cafe\u0301", ["zéro", "café"]),
-        ("x\u0301\u0302\u0323 known", ["x\u0323\u0301\u0302", "known"]),
-        ("我爱 known你", ["我", "爱", "known", "你"]),
-        ("กข zz", ["ก", "ข", "zz"]),
-        ("カナﾊﾟ", ["カ", "ナ", "パ"]),
-        ("🙂👍🏽 zz🙂", ["🙂👍🏽", "zz", "🙂"]),
-        ("👩\u200d💻 z\u200dz", ["👩", "\u200d", "💻", "z\u200dz"]),
-        ("ＺＺ ﬁｆｔｙ ½", ["zz", "fifty", "1", "⁄", "2"]),
-        ("İZ STRASSE ß", ["i̇z", "strasse", "ß"]),
-        ("a\u2028b\u00a0c\u3000known\x85d", ["a", "b", "c", "known", "d"]),
-        ("\ud800zz \udfff", ["�", "zz", "�"]),
-        ("!!?? known...zz", ["!!??", "known", "...", "zz"]),
-    ],
-    ids=lambda value: ascii(value)[:24] if isinstance(value, str) else "",
-)
-def test_unknown_words_of_any_script_are_spelt_as_they_are_read(text, words):
-    """Control characters, marks, scripts without spaces, emoji, joiners and widths: letters stay with their word."""
-    assert_spelt(train_on("known"), text, words)
-    assert_spelt(train_on("known café 爱 ก 🙂 fifty \0"), text, words)
-
-
-ODD_CHARACTERS = st.text(
-    st.one_of(
-        st.sampled_from(
-            "abzZ [](.!?)#▁\t\n\r\0\x01\x1f\x7f\x85\xad\u0301\u0308\u0323\u0345\u05b4\u093f\u0e33\u0e48"
-            "我爱กขアｱﾞ가\u1100\u1161\u17b6កမြລ\u200b\u200c\u200d\u200e\u2028\u2060\ufe0f\ufeff\xa0\u3000"
-            "🙂👩🏽💻🇩🇪ßİıſǅﬁ½´¨ﷺ𝒜²_’'-\ud800\udc00�"
-        ),
-        st.characters(),
-    ),
-    max_size=24,
-)
-
-
-@functools.cache
-def odd_tokenizer(kind: str, normalization: str, strip_accents: bool) -> Tokenizer:
-    """Knows some of the words of odd texts."""
-    config = TokenizerConfig(type=kind, normalization=normalization, strip_accents=strip_accents, max_vocab_size=200)
-    return train_tokenizer(["ab a z é 爱 ก zz 🙂 ß [pad] ff . ' �", "# ▁ ab"], config)
-
-
-@settings(max_examples=300, deadline=None, derandomize=True)
-@given(
-    texts=st.lists(ODD_CHARACTERS | st.text(st.characters(max_codepoint=127), max_size=24), max_size=4),
-    max_seq_len=st.integers(2, 12),
-    normalization=st.sampled_from(["none", "nfc", "nfkc"]),
-    strip_accents=st.booleans(),
-)
-def test_every_word_of_any_text_is_spelt_as_its_normal_form(texts, max_seq_len, normalization, strip_accents):
-    """A token a word, known or not: no character makes the words and the tokens fall out of step."""
-    tokenizer = odd_tokenizer("word_level", normalization, strip_accents)
-    result = tokenize(tokenizer, texts, max_seq_len=max_seq_len)
-    for number, text in enumerate(texts):
-        read = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-        normal = tokenizer.normalizer.normalize_str(read)
-        words = [word for word, _ in tokenizer.pre_tokenizer.pre_tokenize_str(normal)]
-        places = range(result.offsets[number], result.offsets[number + 1])
-        most = KEPT_PER_TOKEN * max_seq_len
-        assert [spelling_at(result, place) for place in places] == [[], *map(letters, words)][:most]
-        assert result.input_ids(np.array(places)).tolist() == tokenizer.encode(read).ids[:most]
-
-
-@pytest.mark.parametrize("kind", TYPES[1:])
-@settings(max_examples=120, deadline=None, derandomize=True)
-@given(texts=st.lists(ODD_CHARACTERS, max_size=4))
-def test_pieces_of_words_are_spelt_as_they_are_kept(kind, texts):
-    """A piece as the vocabulary writes it; what is unknown as nothing."""
-    tokenizer = odd_tokenizer(kind, "nfkc", False)
-    result = tokenize(tokenizer, texts, max_seq_len=64)
-    for number, text in enumerate(texts):
-        read = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-        places = range(result.offsets[number], result.offsets[number + 1])
-        ids = result.input_ids(np.array(places)).tolist()
-        assert ids == tokenizer.encode(read).ids[:64]
-        spelt = ["" if token < len(SPECIAL_TOKENS) else tokenizer.id_to_token(token) for token in ids]
-        assert [spelling_at(result, place) for place in places] == [letters(token) if token else [] for token in spelt]
 
 
 # ---------------------------------------------------------------- files

@@ -24,7 +24,8 @@ from encoder_cls.events import Stepped
 from encoder_cls.ngrams import flat_places
 from encoder_cls.preparation import Preparation, Stage, prepare
 from encoder_cls.run_folder import RunFolder
-from encoder_cls.tokenizer import PAD_ID, tokenize
+from encoder_cls.tokenizer import tokenize
+from encoder_cls.tokens import PAD_ID
 from encoder_cls.train import train
 from speed.hugging_face import HuggingFace
 from speed.sizes import PLAIN, Size

@@ -21,7 +21,7 @@ from encoder_cls.classifier import Classifier
 from encoder_cls.linear import LinearClassifier, fit_linear
 from encoder_cls.model import EncoderClassifier
 from encoder_cls.predict import predict_lines, read_inputs
-from encoder_cls.tokenizer import KEPT_PER_TOKEN
+from encoder_cls.tokens import KEPT_PER_TOKEN
 from speed.contestants import OURS, OURS_TABLES, OURS_WHOLE
 from speed.hugging_face import bert, quiet, wrapped_tokenizer
 from speed.plan import Plan

@@ -15,7 +15,8 @@ from tokenizers import Tokenizer
 from encoder_cls.batching import BatchSchedule
 from encoder_cls.config import DataConfig, TokenizerConfig
 from encoder_cls.data import Dataset, Split, load_dataset
-from encoder_cls.tokenizer import TokenizedTexts, tokenize, train_tokenizer
+from encoder_cls.tokenizer import tokenize, train_tokenizer
+from encoder_cls.tokens import TokenizedTexts
 
 BATCH_SIZE = 64
 LENGTH_SIGMA = 0.45  # of the logarithm of made-up texts' lengths

@@ -1,0 +1,126 @@
+"""Splitting: the words of a text are those that its tokenizer finds by itself, whatever the text."""
+
+from __future__ import annotations
+
+import functools
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer
+
+from encoder_cls import splitting
+from encoder_cls.config import TokenizerConfig
+from encoder_cls.ngrams import LONGEST_WORD
+from encoder_cls.splitting import WordSplitter, reader
+from encoder_cls.tokenizer import train_tokenizer
+
+ODD_CHARACTERS = st.text(
+    st.one_of(
+        st.sampled_from(
+            "abzZ [](.!?)#▁\t\n\r\0\x01\x1f\x7f\x85\xad\u0301\u0308\u0323\u0345\u05b4\u093f\u0e33\u0e48"
+            "我爱กขアｱﾞ가\u1100\u1161\u17b6កမြລ\u200b\u200c\u200d\u200e\u2028\u2060\ufe0f\ufeff\xa0\u3000"
+            "🙂👩🏽💻🇩🇪ßİıſǅﬁ½´¨ﷺ𝒜²_’'-\ud800\udc00�"
+        ),
+        st.characters(),
+    ),
+    max_size=24,
+)
+
+
+@functools.cache
+def odd_tokenizer(
+    kind: str, normalization: str = "nfkc", strip_accents: bool = False, lowercase: bool = True
+) -> Tokenizer:
+    """Knows some of the words of odd texts."""
+    config = TokenizerConfig(
+        type=kind, normalization=normalization, strip_accents=strip_accents, lowercase=lowercase, max_vocab_size=200
+    )
+    return train_tokenizer(["ab a z é 爱 ก zz 🙂 ß [pad] ff . ' �", "# ▁ ab"], config)
+
+
+def without_surrogates(text: str) -> str:
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", []),
+        (" \n", []),
+        ("zzz\0qqq", ["zzz", "\0", "qqq"]),
+        ("zzz\u200bqqq \ufeff", ["zzz", "\u200b", "qqq", "\ufeff"]),
+        ("ze\u0301ro cafe\u0301", ["zéro", "café"]),
+        ("x\u0301\u0302\u0323 known", ["x\u0323\u0301\u0302", "known"]),
+        ("我爱 known你", ["我", "爱", "known", "你"]),
+        ("กข zz", ["ก", "ข", "zz"]),
+        ("カナﾊﾟ", ["カ", "ナ", "パ"]),
+        ("🙂👍🏽 zz🙂", ["🙂👍🏽", "zz", "🙂"]),
+        ("👩\u200d💻 z\u200dz", ["👩", "\u200d", "💻", "z\u200dz"]),
+        ("ＺＺ ﬁｆｔｙ ½", ["zz", "fifty", "1", "⁄", "2"]),
+        ("İZ STRASSE ß", ["i̇z", "strasse", "ß"]),
+        ("a\u2028b\u00a0c\u3000known\x85d", ["a", "b", "c", "known", "d"]),
+        ("\ud800zz \udfff", ["�", "zz", "�"]),
+        ("\ud83d\ude42", ["🙂"]),
+        ("!!?? known...zz", ["!!??", "known", "...", "zz"]),
+        ("[PAD] a [CLS]", ["[", "pad", "]", "a", "[", "cls", "]"]),
+    ],
+    ids=lambda value: ascii(value)[:24] if isinstance(value, str) else "",
+)
+def test_words_of_any_script(text, words):
+    """Control characters, marks, unspaced scripts, emoji, joiners, widths, half surrogates, special tokens as text."""
+    assert reader(odd_tokenizer("word_level"))([text, "a", text]).to_pylist() == [
+        ["[CLS]", *words],
+        ["[CLS]", "a"],
+        ["[CLS]", *words],
+    ]
+
+
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(
+    texts=st.lists(ODD_CHARACTERS | st.text(st.characters(max_codepoint=127), max_size=24), max_size=4),
+    normalization=st.sampled_from(["none", "nfc", "nfkc"]),
+    strip_accents=st.booleans(),
+    lowercase=st.booleans(),
+)
+def test_words_of_any_text_are_those_of_the_library(texts, normalization, strip_accents, lowercase):
+    """What Arrow's kernels find is what normalizer and pre-tokenizer find, and the tokenizer has an id for each."""
+    tokenizer = odd_tokenizer("word_level", normalization, strip_accents, lowercase)
+    for text, tokens in zip(texts, reader(tokenizer)(texts).to_pylist(), strict=True):
+        normal = tokenizer.normalizer.normalize_str(without_surrogates(text))
+        assert tokens == ["[CLS]", *(word for word, _ in tokenizer.pre_tokenizer.pre_tokenize_str(normal))]
+        ids = [tokenizer.token_to_id(token) for token in tokens]
+        assert [1 if number is None else number for number in ids] == tokenizer.encode(without_surrogates(text)).ids
+
+
+@pytest.mark.parametrize("kind", ["word_piece", "bpe", "unigram"])
+@settings(max_examples=120, deadline=None, derandomize=True)
+@given(texts=st.lists(ODD_CHARACTERS, min_size=1, max_size=4))
+def test_pieces_of_words_are_those_of_the_vocabulary(kind, texts):
+    """Each as the vocabulary writes it, `[UNK]` where it has none."""
+    tokenizer = odd_tokenizer(kind)
+    expected = [tokenizer.encode(without_surrogates(text)).ids for text in texts]
+    found = reader(tokenizer)(texts).to_pylist()
+    assert found == [[tokenizer.id_to_token(number) for number in ids] for ids in expected]
+    assert all(tokens[0] == "[CLS]" and not {"[CLS]", "[PAD]", "[MASK]"} & set(tokens[1:]) for tokens in found)
+
+
+def test_pieces_are_remembered_within_limits(monkeypatch):
+    """What is not ASCII is split once; what is longer than a word, or beyond the limit, anew each time."""
+    monkeypatch.setattr(splitting, "MOST_PIECES", 3)
+    splitter, asked = WordSplitter(odd_tokenizer("word_level")), []
+    by_tokenizer = splitter._spaced_by_tokenizer
+    monkeypatch.setattr(splitter, "_spaced_by_tokenizer", lambda piece: asked.append(piece) or by_tokenizer(piece))
+    long = "é" * (LONGEST_WORD + 1)
+    for texts in (["é é ascii", "é è"], ["è é"], [long], [long], ["ê ë"], ["é"]):
+        splitter.split(texts)
+    assert asked == ["é", "è", long, long, "ê", "ë", "é"]
+
+
+@pytest.mark.parametrize("kind", ["word_level", "bpe"])
+def test_tokens_are_lists_of_strings(kind):
+    """Of Arrow's, one a text, with room for more than two gigabytes of letters."""
+    found = reader(odd_tokenizer(kind))(["ab a", "é"])
+    assert isinstance(found, pa.LargeListArray | pa.ListArray)
+    assert found.type.value_type == pa.large_string()

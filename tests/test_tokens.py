@@ -1,0 +1,165 @@
+"""Tokens of many texts: arrays that fit together, with each word once, cut where they are to be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from encoder_cls import columns
+from encoder_cls import tokens as tokens_module
+from encoder_cls.ngrams import LONGEST_WORD, spell
+from encoder_cls.tokens import CHARACTERS_PER_TOKEN, KEPT_PER_TOKEN, SPECIAL_TOKENS, UNK_ID, TokenizedTexts, find_words
+
+
+def by_spaces(texts: Sequence[str]) -> pa.Array:
+    """A reader to whom words are what is between spaces."""
+    return pa.array([["[CLS]", *text.split()] for text in texts], pa.large_list(pa.large_string()))
+
+
+def find(*texts: str, max_seq_len: int = 64) -> tuple[TokenizedTexts, list[str]]:
+    return find_words(by_spaces, texts, max_seq_len=max_seq_len)
+
+
+def knowing(found: TokenizedTexts, words: Sequence[str], known: Iterable[str]) -> TokenizedTexts:
+    """The texts with an id for each of some words."""
+    ids = {word: number for number, word in enumerate([*SPECIAL_TOKENS, *known])}
+    return replace(found, word_ids=np.array([ids.get(word, UNK_ID) for word in words], dtype=np.int32))
+
+
+def tokens_of(found: TokenizedTexts, words: Sequence[str]) -> list[list[str]]:
+    """All that is kept of each text."""
+    rows = np.split(found.words, found.offsets[1:-1])[: len(found)]
+    return [[words[row] for row in text] for text in rows]
+
+
+def spelling_at(found: TokenizedTexts, place: int) -> list[int]:
+    return found.spellings.take(found.words[[place]]).ngrams.tolist()
+
+
+def letters(word: str) -> list[int]:
+    return spell([word]).ngrams.tolist()
+
+
+@pytest.fixture(params=[1, 2, 1024], ids=lambda chunk: f"chunks of {chunk}")
+def chunk(request, monkeypatch) -> int:
+    """Texts that are worked on at once."""
+    monkeypatch.setattr(columns, "CHUNK", request.param)
+    monkeypatch.setattr(tokens_module, "TEXTS_AT_ONCE", request.param)
+    return request.param
+
+
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(
+    texts=st.lists(st.lists(st.sampled_from(["a", "bb", "é", "日本", "[UNK]", "c" * 50]), max_size=40), max_size=6),
+    max_seq_len=st.integers(1, 5),
+    known=st.sets(st.sampled_from(["a", "bb", "é"])),
+)
+def test_any_texts(texts, max_seq_len, known):
+    """Each word is kept in its place up to the limit, and has one row, one id and its letters."""
+    joined = [" ".join(text) for text in texts]
+    found, words = find(*joined, max_seq_len=max_seq_len)
+    read = [["[CLS]", *text[: CHARACTERS_PER_TOKEN * max_seq_len].split()] for text in joined]
+    kept = [text[: KEPT_PER_TOKEN * max_seq_len] for text in read]
+    assert tokens_of(found, words) == kept
+    assert sorted(words) == sorted({word for text in kept for word in text})
+    assert found.input_ids().tolist() == found.words.tolist()  # not looked up yet
+    assert [spelling_at(found, place) for place in range(len(found.words))] == [
+        letters("" if word in SPECIAL_TOKENS else word) for text in kept for word in text
+    ]
+    assert found.truncated.tolist() == [
+        len(text) > max_seq_len or len(whole) > CHARACTERS_PER_TOKEN * max_seq_len
+        for text, whole in zip(read, joined, strict=True)
+    ]
+    result = knowing(found, words, known)
+    is_unknown = [[word not in known for word in text[1:max_seq_len]] for text in kept]
+    assert result.unknown.tolist() == [*map(sum, is_unknown)]
+    assert result.lengths.tolist() == [min(len(text), max_seq_len) for text in kept]
+    assert result.unknown_fraction == pytest.approx(
+        sum(map(sum, is_unknown)) / max(1, sum(len(text) for text in is_unknown))
+    )
+
+
+@pytest.mark.parametrize("texts", [[], [""], ["", "a b c", ""]], ids=["none", "empty", "several"])
+def test_the_flat_arrays_fit_together(texts, chunk):
+    """One offset more than texts, from 0 to the number of tokens, and every array of its type."""
+    found, words = find(*texts)
+    assert len(found) == len(found.lengths) == len(found.truncated) == len(found.unknown) == len(texts)
+    assert [found.offsets[0], found.offsets[-1]] == [0, len(found.words)]
+    assert len(words) == len(found.word_ids) == len(found.spellings)
+    arrays = (found.word_ids, found.words, found.offsets, found.truncated, found.unknown)
+    assert [array.dtype for array in arrays] == [np.int32, np.int32, np.int64, np.bool_, np.int32]
+
+
+def test_a_word_has_one_row(chunk):
+    """Also in another text and another chunk; unknown words share an id and not their rows."""
+    found, words = find("my refunded", "my umbrella", "umbrella my refunded my")
+    assert words == ["[CLS]", "my", "refunded", "umbrella"]
+    assert found.words.tolist() == [0, 1, 2, 0, 1, 3, 0, 3, 1, 2, 1]
+    result = knowing(found, words, ["my"])
+    assert result.input_ids().tolist() == [2, 4, 1, 2, 4, 1, 2, 1, 4, 1, 4]
+    assert result.input_ids(np.array([1, 2])).tolist() == [4, 1]
+    assert result.unknown.tolist() == [1, 1, 2]
+    assert result.unknown_fraction == 0.5
+
+
+def test_words_that_differ_beyond_the_letters_read_are_two():
+    """Rows are of words, not of spellings."""
+    long = "x" * LONGEST_WORD
+    found, words = find(f"{long}y {long}z")
+    assert words[1:] == [f"{long}y", f"{long}z"]
+    assert spelling_at(found, 1) == spelling_at(found, 2) == letters(long)
+
+
+@pytest.mark.parametrize("at_once", [1, 3, 1 << 22])
+def test_words_are_counted(at_once, monkeypatch):
+    """All that are kept, in pieces of any size."""
+    monkeypatch.setattr(tokens_module, "TOKENS_AT_ONCE", at_once)
+    found, words = find("a b a", "", "c a", max_seq_len=64)
+    assert dict(zip(words, found.word_counts().tolist(), strict=True)) == {"[CLS]": 3, "a": 3, "b": 1, "c": 1}
+
+
+def test_the_first_texts_are_as_they_were(chunk):
+    """Their words, lengths and flags; the list of words stays the same."""
+    found, words = find("a b c", "z z", "a", max_seq_len=3)
+    first = knowing(found, words, ["a", "b"]).first(2)
+    assert tokens_of(first, words) == [["[CLS]", "a", "b", "c"], ["[CLS]", "z", "z"]]
+    assert (first.lengths.tolist(), first.truncated.tolist(), first.unknown.tolist()) == ([3, 3], [True, False], [0, 2])
+    assert len(first.word_ids) == len(words)
+    assert first.first(0).unknown_fraction == first.first(0).truncated_fraction == 0
+
+
+def test_words_that_were_cut_off_are_not_listed():
+    """Neither those beyond what is kept nor the letters beyond the characters that are read."""
+    most = 3 * KEPT_PER_TOKEN
+    found, words = find("a " * (most - 2) + "zzz yyy", "xxx", max_seq_len=3)
+    assert words == ["[CLS]", "a", "zzz", "xxx"]
+    assert len(found.words) == most + 2
+    most = CHARACTERS_PER_TOKEN * 3
+    assert find("a ".ljust(most - 2) + "qrstu", max_seq_len=3)[1] == ["[CLS]", "a", "qr"]
+
+
+def test_no_more_than_one_chunk_is_read_ahead(monkeypatch):
+    """Texts need not fit in memory."""
+    monkeypatch.setattr(columns, "CHUNK", 1)
+    read, found = [], []
+    texts = (read.append(number) or f"text {number}" for number in range(50))
+    monkeypatch.setattr(tokens_module, "spell", lambda words: found.append(len(read)) or spell(words))
+    find_words(by_spaces, texts, max_seq_len=8)
+    assert len(found) == 50
+    assert max(ahead - done for done, ahead in enumerate(found, start=1)) <= 1
+
+
+def test_an_error_while_reading_is_raised():
+    """Though another thread reads."""
+
+    def read(texts):
+        raise ValueError(texts[0])
+
+    with pytest.raises(ValueError, match="first"):
+        find_words(read, ["first", "second"], max_seq_len=8)
