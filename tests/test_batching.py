@@ -38,7 +38,6 @@ def make_texts(lengths, max_seq_len: int | None = None) -> TokenizedTexts:
         offsets=offsets,
         max_seq_len=max_seq_len or max(lengths, default=2),
         truncated=np.zeros(len(lengths), dtype=bool),
-        unknown=np.zeros(len(lengths), dtype=np.int32),
     )
 
 
@@ -134,7 +133,6 @@ def test_a_word_that_occurs_often_is_spelt_once():
         offsets=np.array([0, 3, 5]),
         max_seq_len=8,
         truncated=np.zeros(2, dtype=bool),
-        unknown=np.array([2, 1], dtype=np.int32),
     )
     batch = pad(texts, np.array([0, 1]))
     assert batch.input_ids.tolist() == [[CLS_ID, UNK_ID, UNK_ID], [CLS_ID, UNK_ID, PAD_ID]]
