@@ -142,6 +142,12 @@ def load_newest(folder: Path) -> tuple[Checkpoint | None, list[str]]:
     return None, warnings
 
 
+def newest_facts(folder: Path) -> dict[str, Any]:
+    """What the newest checkpoint that is whole was made from; nothing where there is none."""
+    checkpoint, _ = load_newest(folder)
+    return checkpoint.facts if checkpoint else {}
+
+
 def _by_age(folder: Path) -> list[Path]:
     """Checkpoint folders, the newest first; one that was being replaced comes after its successor."""
     found = [(path, re.fullmatch(r"step-(\d+)(\.old)?", path.name)) for path in folder.glob("step-*")]

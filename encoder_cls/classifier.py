@@ -16,7 +16,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import safetensors
@@ -109,7 +109,12 @@ class Classifier:
         Args:
             texts: the texts.
             batch_tokens: the most tokens in a batch, padding counted; none: what the device is fast with.
+
+        Raises:
+            TypeError: a single text, which would be taken for many of one character each.
         """
+        if isinstance(texts, str):
+            raise TypeError("predict takes several texts; put a single one in a list: predict([text])[0]")
         tokenized = self.tokenize(texts)
         logits = self.logits(tokenized, batch_tokens=batch_tokens)
         return [
@@ -177,13 +182,27 @@ def load_classifier(path: str | Path, *, device: str = "auto") -> Classifier:
         EncoderClsError: the folder is damaged, or of another program.
     """
     folder = model_folder(Path(path))
+    torch_device = resolve_device(device)
     try:
-        return _load(folder, resolve_device(device))
+        found = _read(folder)
     except (ValueError, KeyError, TypeError, AttributeError, RuntimeError, safetensors.SafetensorError) as error:
         if isinstance(error, ValidationError):
             error = ValueError(f"{CONFIG_FILE}: {error.errors()[0]['msg']}")
         reason, _, _ = str(error).partition("\n")
         raise EncoderClsError(f"{folder}: damaged, or not a model folder of encoder-cls: {reason}") from None
+    # Outside: where memory is short, the folder is not to blame.
+    model = EncoderClassifier(
+        found.architecture, vocab_size=found.tokenizer.get_vocab_size(), num_classes=len(found.label_names)
+    )
+    model.load_state_dict(found.weights)
+    return Classifier(
+        model.to(torch_device).eval(),
+        found.tokenizer,
+        found.architecture,
+        found.label_names,
+        linear=found.linear,
+        scales=found.scales,
+    )
 
 
 def model_folder(path: Path) -> Path:
@@ -256,11 +275,22 @@ def in_batches(
     return rows
 
 
-def _load(folder: Path, device: torch.device) -> Classifier:
-    """Read each file once, check it against what vouches for it, and only then build from it.
+class _Read(NamedTuple):
+    """What a model folder holds; `weights` are the encoder's and its head's."""
 
-    What is read and built stays in proportion to what is there: the tokenizer bounds the vocabulary, the
-    architecture and the vocabulary bound the weights.
+    architecture: ModelConfig
+    tokenizer: Tokenizer
+    label_names: list[str]
+    weights: dict[str, Tensor]
+    linear: LinearClassifier | None
+    scales: tuple[float, ...]
+
+
+def _read(folder: Path) -> _Read:
+    """Read each file once, and check it against what vouches for it.
+
+    What is read stays in proportion to what is there: the tokenizer bounds the vocabulary, the architecture and the
+    vocabulary bound the weights.
     """
     config_bytes = read_file(folder / CONFIG_FILE, most_bytes=LARGEST_CONFIG)
     config = json.loads(config_bytes)
@@ -300,9 +330,7 @@ def _load(folder: Path, device: torch.device) -> Classifier:
     scales = tuple(float(scale) for scale in header["scales"])
     if len(scales) != (2 if linear else 1) or not all(1 / LARGEST_SCALE < it < LARGEST_SCALE for it in scales):
         raise ValueError(f"{WEIGHTS_FILE} has scales that are none")
-    model = EncoderClassifier(architecture, **shape)
-    model.load_state_dict(weights)
-    return Classifier(model.to(device).eval(), tokenizer, architecture, label_names, linear=linear, scales=scales)
+    return _Read(architecture, tokenizer, label_names, weights, linear, scales)
 
 
 def _linear_shapes(

@@ -126,11 +126,11 @@ def eval_command(
     """Score a trained classifier, per class and against a linear model."""
     from encoder_cls.evaluate import evaluate_run
     from encoder_cls.report import report_text
-    from encoder_cls.storage import to_json, write_file
+    from encoder_cls.storage import to_json, write_output
 
     report = evaluate_run(run, data=data, warn=_note)
     if output:
-        write_file(output, to_json(report.to_dict()))
+        write_output(output, to_json(report.to_dict()))
     typer.echo(to_json(report.to_dict()).decode() if as_json else report_text(report))
 
 
@@ -149,7 +149,14 @@ def predict_command(
         ),
     ] = None,
     output: Annotated[Path | None, typer.Option(help="Write to this file.", show_default=False)] = None,
-    text_column: Annotated[str, typer.Option(help="The column with the texts.")] = "text",
+    text_columns: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--text-column",
+            help="The column with the texts. Repeatable. Default: as in training.",
+            show_default=False,
+        ),
+    ] = None,
     output_format: Annotated[
         str, typer.Option("--format", help="text, jsonl, tsv or html.", metavar="FORMAT")
     ] = "text",
@@ -183,17 +190,20 @@ def predict_command(
         input_file = "-"
 
     from encoder_cls.classifier import load_classifier
-    from encoder_cls.predict import Input, attention_html, predict_lines, read_inputs
+    from encoder_cls.predict import Input, attention_html, columns_of, predict_lines, read_inputs
     from encoder_cls.run_folder import newest_finished
-    from encoder_cls.storage import write_file
+    from encoder_cls.storage import write_output
 
-    classifier = load_classifier(model or newest_finished(RUNS).path, device=device)
-    chunks: Iterator[list[Input]] = (
-        iter([[Input(text) for text in texts]]) if texts else read_inputs(input_file or "-", text_columns=[text_column])
-    )
+    folder = model or newest_finished(RUNS).path
+    classifier = load_classifier(folder, device=device)
+    chunks: Iterator[list[Input]]
+    if texts:
+        chunks = iter([[Input(text) for text in texts]])
+    else:
+        chunks = read_inputs(input_file or "-", text_columns=text_columns or columns_of(folder))
     if attention:
         first = next(chunks, [])
-        write_file(attention, attention_html(classifier, first).encode("utf-8", "replace"))
+        write_output(attention, attention_html(classifier, first).encode("utf-8", "replace"))
         chunks = chain([first] if first else [], chunks)
     lines = predict_lines(
         classifier,
@@ -271,9 +281,9 @@ def _write_lines(chunks: Iterator[list[str]], output: Path | None) -> None:
             # The reader has seen enough, as with `| head`. Nothing more may be written, not even at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return
-    from encoder_cls.storage import write_file
+    from encoder_cls.storage import write_output
 
-    write_file(output, (f"{line}\n".encode() for lines in chunks for line in lines))
+    write_output(output, (f"{line}\n".encode() for lines in chunks for line in lines))
 
 
 @contextmanager

@@ -45,7 +45,7 @@ class Dashboard:
     Args:
         metrics_file: where the rows go.
         tensorboard: the folder for TensorBoard's event files.
-        resume_after: for each split (that of an earlier stage as `pretraining/train`) the step after
+        resume_after: for each split, in whatever stage (`train` means `pretraining/train`, too), the step after
             which it goes on; what was logged later is removed. None: a new run.
         config_text: the resolved config, shown as text.
         label_names: the classes in the order of confusion matrices.
@@ -248,19 +248,19 @@ def _ignore(_: threading.ExceptHookArgs) -> None:
 
 
 def read_metrics(metrics_file: Path) -> list[dict[str, Any]]:
-    """All rows of a `metrics.jsonl`; a last line that a crash cut short is left out.
+    """All rows of a `metrics.jsonl`; what is no row, such as a last line that a crash cut short, is left out.
 
     Raises:
         EncoderClsError: the disk refuses.
     """
     rows = []
     with naming(metrics_file, "read"):
-        lines = metrics_file.read_text(encoding="utf-8").splitlines() if metrics_file.exists() else []
-    for line in lines:
+        content = metrics_file.read_text(encoding="utf-8") if metrics_file.exists() else ""
+    for line in content.split("\n"):  # `splitlines` would cut at characters that a class name may hold, too
         try:
             rows.append(json.loads(line))
         except ValueError:
-            break
+            continue
     return rows
 
 

@@ -7,13 +7,14 @@ a person sees whether it earns its keep.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from encoder_cls.calibration import Logits, softmax
+from encoder_cls.checkpoint import newest_facts
 from encoder_cls.classifier import Classifier, load_classifier
 from encoder_cls.config import DataConfig
 from encoder_cls.data import Dataset, Split, load_dataset, load_split
@@ -21,7 +22,7 @@ from encoder_cls.errors import ConfigError, DataError, EncoderClsError
 from encoder_cls.explain import explain
 from encoder_cls.metrics import answers, compute_metrics
 from encoder_cls.report import Report, WrongExample, suggest_threshold, write_report
-from encoder_cls.run_folder import RunFolder
+from encoder_cls.run_folder import RunFolder, run_of
 
 WORST_ERRORS = 20  # kept in a report
 CHUNK = 4096  # texts that the linear model classifies at once
@@ -119,22 +120,22 @@ def evaluate_run(path: Path, *, data: str | None, warn: Callable[[str], None]) -
 
     Raises:
         ConfigError: no classifier there, or no data to score.
-        DataError: the data is missing or malformed.
+        DataError: the data is missing or malformed, or no longer what the classifier was trained on.
     """
     classifier = load_classifier(path)
-    run = RunFolder(path if RunFolder(path).is_run() else path.parent)
-    if not run.is_run():
+    run = run_of(path)
+    if run is None:
         if data is None:
             raise ConfigError(f"{path}: a model folder without its run has no data of its own; name some with --data")
         config, dataset = DataConfig(train=data), None
     else:
         config = run.load_config().data
-        dataset = _dataset_of_run(run, needed=data is None, warn=warn)
+        dataset = _dataset_of_run(run, classifier.label_names, needed=data is None, warn=warn)
     if data is not None:
         split = load_split(data, config, classifier.label_names)
         reference = linear_reference(dataset.train, split) if dataset else None
         return evaluate(classifier, split, name=data, reference=reference)[0]
-    assert dataset is not None
+    assert run is not None and dataset is not None
     name, split = dataset.reported
     report, logits = evaluate(classifier, split, name=name, reference=linear_reference(dataset.train, split))
     try:
@@ -144,15 +145,33 @@ def evaluate_run(path: Path, *, data: str | None, warn: Callable[[str], None]) -
     return report
 
 
-def _dataset_of_run(run: RunFolder, *, needed: bool, warn: Callable[[str], None]) -> Dataset | None:
+def _dataset_of_run(
+    run: RunFolder, label_names: Sequence[str], *, needed: bool, warn: Callable[[str], None]
+) -> Dataset | None:
+    """The data that a run was trained on, if its files are still there and the same."""
     config = run.load_config()
     try:
-        return load_dataset(config.data, seed=config.seed)
+        dataset = load_dataset(config.data, seed=config.seed)
+        _check_unchanged(run, dataset, config.data, label_names)
     except DataError as error:
         if needed:
             raise
         warn(f"warning: no linear reference: {error}")
         return None
+    return dataset
+
+
+def _check_unchanged(run: RunFolder, dataset: Dataset, config: DataConfig, label_names: Sequence[str]) -> None:
+    """Make sure that classes have their numbers still, and that no text to be scored was trained on."""
+    hint = "name labelled data with --data, or train anew"
+    if dataset.label_names != tuple(label_names):
+        raise DataError(f"{config.train}: its classes have changed since the run began; {hint}")
+    found = dataset.train.fingerprint()
+    is_held_out = config.test is None and config.validation is None
+    if newest_facts(run.checkpoints).get("training_data", found) != found and is_held_out:
+        raise DataError(
+            f"{config.train}: has changed since the run began, so which of its texts were held out is not known; {hint}"
+        )
 
 
 def _worst_errors(

@@ -121,7 +121,7 @@ def thresholds(confidence: NDArray[np.float64], correct: NDArray[np.bool_], sugg
     axes.plot(steps, right, label="right, of those answered")
     axes.plot(steps, num_answered / len(confidence), label="answered")
     if suggested is not None:
-        axes.axvline(suggested, color="0.5", linewidth=1, linestyle="--", label=f"suggested: {suggested:.2f}")
+        axes.axvline(suggested, color="0.5", linewidth=1, linestyle="--", label=f"suggested: {suggested:.3f}")
     axes.set(xlabel="threshold", xlim=(0, 1), ylim=(0, 1.02))
     axes.legend(fontsize=8, loc="lower left")
     return figure

@@ -7,6 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from itertools import chain, islice
 from pathlib import Path
@@ -15,9 +16,10 @@ from typing import Any, Literal, NamedTuple
 import typer
 
 from encoder_cls.classifier import Classifier, Prediction
-from encoder_cls.errors import DataError
+from encoder_cls.errors import ConfigError, DataError
 from encoder_cls.explain import WordWeight, attention_maps, explain
 from encoder_cls.pages import STRONG, attention_page, explanations_page, marked
+from encoder_cls.run_folder import run_of
 from encoder_cls.sources import read_rows, shown
 
 Format = Literal["text", "jsonl", "tsv", "html"]
@@ -36,6 +38,15 @@ class Input(NamedTuple):
     id: str | int | None = None
 
 
+def columns_of(folder: Path) -> Sequence[str]:
+    """The columns in which the texts of a run or model folder were; `text` where nothing tells."""
+    run = run_of(folder)
+    if run:
+        with suppress(ConfigError):  # the classifier is whole without it
+            return run.load_config().data.text_column
+    return ["text"]
+
+
 def read_inputs(source: str, *, text_columns: Sequence[str]) -> Iterator[list[Input]]:
     """The texts of a file or of standard input (`-`), in chunks.
 
@@ -46,7 +57,7 @@ def read_inputs(source: str, *, text_columns: Sequence[str]) -> Iterator[list[In
     """
     if source == "-":
         yield from _as_they_come(sys.stdin.fileno())
-    elif Path(source).suffix == ".txt":
+    elif Path(source).suffix.lower() == ".txt" and Path(source).exists():
         try:
             with Path(source).open("rb") as file:
                 yield from _chunks(

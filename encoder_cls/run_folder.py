@@ -180,6 +180,14 @@ def _is_ours(path: Path) -> bool:
     return path.name == LOCK_FILE or path.name.startswith(TEMPORARY_PREFIX)
 
 
+def run_of(path: Path) -> RunFolder | None:
+    """The run whose folder, or whose model folder, this is; none of a model folder that stands by itself."""
+    if RunFolder(path).is_run():
+        return RunFolder(path)
+    parent = RunFolder(path.resolve().parent)
+    return parent if parent.model.name == path.resolve().name and parent.is_run() else None
+
+
 def newest_finished(runs: Path) -> RunFolder:
     """The run under a folder of runs that finished last.
 

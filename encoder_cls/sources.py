@@ -55,8 +55,8 @@ def read_rows(source: str, *, role: str, text_columns: Sequence[str], label_colu
         DataError: with file and line.
     """
     for where, record in _records(source, role, text_columns, label_column):
-        texts = [record[column] for column in text_columns]
-        for column, text in zip(text_columns, texts, strict=True):
+        texts = [record[column] for column in text_columns if column in record]  # text files have but the first
+        for column, text in zip(text_columns, texts, strict=False):
             if not isinstance(text, str):
                 raise DataError(f"{where}: column {shown(column)} holds {kind(text)} where a text is expected")
         label = record[label_column] if label_column else None
@@ -90,9 +90,9 @@ def _records(source: str, role: str, text_columns: Sequence[str], label_column: 
     if label_column is None:
         reader[TEXT_SUFFIX] = _line_records
     try:
-        class_folders = _class_folders(Path(source))
+        class_folders = _class_folders(Path(source), besides=SUFFIXES)
         if class_folders:
-            yield from _text_file_records(class_folders, columns)
+            yield from _text_file_records(class_folders, text_columns, label_column)
             return
         for file in _data_files(source, tuple(reader)):
             place = file
@@ -197,7 +197,7 @@ def _line_records(path: Path, columns: Sequence[str]) -> Iterator[Record]:
     name = str(path)
     for number, line in enumerate(_text_lines(path), start=1):
         if line.strip():
-            yield Place(name, number), dict.fromkeys(columns[:1], line.rstrip("\r\n")) | dict.fromkeys(columns[1:], "")
+            yield Place(name, number), {columns[0]: line.rstrip("\r\n")}
 
 
 def _jsonl_records(path: Path, columns: Sequence[str]) -> Iterator[Record]:
@@ -265,21 +265,26 @@ def _with_class_names(record: dict[str, Any], names: dict[str, list[str]], where
     return record
 
 
-def _class_folders(path: Path) -> list[Path]:
-    """The subfolders that hold .txt files: each is a class and each file one text."""
+def _class_folders(path: Path, *, besides: Sequence[str]) -> list[Path]:
+    """The subfolders that hold .txt files: each is a class and each file one text; `besides`: what may not be there."""
     if not path.is_dir():
         return []
-    return sorted(folder for folder in path.iterdir() if folder.is_dir() and next(folder.glob("*.txt"), None))
+    folders = sorted(folder for folder in path.iterdir() if folder.is_dir() and next(folder.glob("*.txt"), None))
+    table = next((file for file in sorted(path.iterdir()) if file.suffix.lower() in besides), None) if folders else None
+    if table:
+        raise DataError(f"{path}: holds class folders with .txt files and {table.name}; name the one or the other")
+    return folders
 
 
-def _text_file_records(folders: Sequence[Path], columns: Sequence[str]) -> Iterator[Record]:
-    text_column, *label_column = columns
-    if len(label_column) > 1:
+def _text_file_records(
+    folders: Sequence[Path], text_columns: Sequence[str], label_column: str | None
+) -> Iterator[Record]:
+    if len(text_columns) > 1 and label_column:
         raise DataError(f"{folders[0].parent}: text files have no columns; name a single one in data.text_column")
     for folder in folders:
         for file in sorted(folder.glob("*.txt")):
-            record: dict[str, Any] = {text_column: "".join(_text_lines(file)), "id": file.name}
-            yield Place(str(file)), record | dict.fromkeys(label_column, folder.name)
+            record: dict[str, Any] = {text_columns[0]: "".join(_text_lines(file)), "id": file.name}
+            yield Place(str(file)), record | ({label_column: folder.name} if label_column else {})
 
 
 def _hub_records(rest: str, role: str, columns: Sequence[str]) -> Iterator[Record]:

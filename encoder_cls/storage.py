@@ -83,6 +83,21 @@ def write_file(path: Path, content: bytes | Iterable[bytes]) -> None:
         raise
 
 
+def write_output(path: Path, content: bytes | Iterable[bytes]) -> None:
+    """Write where a user has said: replace a file, through links to it, or write into a pipe or a device.
+
+    Raises:
+        EncoderClsError: as `write_file`; or it is a folder.
+    """
+    if path.is_dir():
+        raise EncoderClsError(f"{path}: is a folder; name a file in it")
+    if not path.exists() or path.is_file():
+        write_file(path.resolve(), content)
+        return
+    with naming(path), path.open("wb") as file:
+        file.writelines([content] if isinstance(content, bytes) else content)
+
+
 def write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
     """Create a folder with these files, durably and all at once.
 

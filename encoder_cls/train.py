@@ -106,6 +106,7 @@ class _Training:
             "training_data": preparation.dataset.train.fingerprint(),
             "unlabelled_data": preparation.dataset.unlabelled.fingerprint(),
             "validation_data": preparation.dataset.validation.fingerprint(),
+            "classes": list(preparation.dataset.label_names),
         }
         checkpoint, self.notes = load_newest(run.checkpoints)
         self.state = checkpoint.state if checkpoint else TrainingState()
@@ -443,6 +444,8 @@ class _Training:
         reasons = {
             "training_data": "training data has",
             "unlabelled_data": "unlabelled texts have",
+            "validation_data": "validation data has",
+            "classes": "names of the classes have",
             "tokenizer": "tokenizer's library has",
         }
         for name, meaning in reasons.items():

@@ -58,6 +58,23 @@ def new_classifier(label_names, *, seed=0, texts=("some words to know",)) -> Cla
 # ---------------------------------------------------------------- save and load
 
 
+def test_a_single_text_is_not_taken_for_many(classifier):
+    """Nine predictions for nine characters are what nobody wants."""
+    with pytest.raises(TypeError, match=r"\[text\]"):
+        classifier.predict("good film")
+
+
+def test_too_little_memory_is_not_a_damaged_folder(trained_run, monkeypatch):
+    """What torch says goes on to whoever can explain it."""
+
+    def refuse(*args, **kwargs):
+        raise RuntimeError("can't allocate memory")
+
+    monkeypatch.setattr(EncoderClassifier, "to", refuse)
+    with pytest.raises(RuntimeError, match="allocate"):
+        load_classifier(trained_run.path, device="cpu")
+
+
 def test_a_saved_classifier_loads_as_it_was(classifier, tmp_path):
     """Saved and loaded again it gives the same logits, bit for bit."""
     classifier.save(tmp_path)

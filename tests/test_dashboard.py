@@ -136,6 +136,17 @@ def test_a_new_run_forgets_an_aborted_one(tmp_path):
     assert len(read_metrics(tmp_path / "metrics.jsonl")) == 1
 
 
+@pytest.mark.parametrize("character", ["\u2028", "\u2029", "\x85", "\x1c", "\r"])
+def test_rows_are_read_whatever_a_class_is_called(tmp_path, character):
+    """Characters at which Python, though not JSON lines, would end a line."""
+    for resume_after in (None, {"validation": 1}):
+        with open_dashboard(tmp_path, resume_after) as dashboard:
+            if resume_after is None:
+                dashboard.log(1, "validation", {f"f1/a{character}b": 0.5})
+    (row,) = read_metrics(tmp_path / "metrics.jsonl")
+    assert row[f"f1/a{character}b"] == 0.5
+
+
 def test_a_row_cut_short_by_a_crash_is_left_out(tmp_path):
     """The half row of a killed process does not hinder the next."""
     path = tmp_path / "metrics.jsonl"

@@ -150,6 +150,30 @@ def test_class_folders_have_no_second_text_column():
     assert refusal("d", text_column=["title", "body"]).startswith("d")
 
 
+def test_unlabelled_class_folders_do_not_tell_their_class():
+    """Whatever the columns are called, only the text is read."""
+    labelled = write("a.csv", "title,body,label\nt1,b1,x\nt2,b2,y\n")
+    write("d/spam/1.txt", "win")
+    write("d/ham/1.txt", "hello")
+    for names in (["title"], ["title", "body"]):
+        assert list(load(labelled, text_column=names, unlabelled="d").unlabelled.texts) == ["hello", "win"]
+
+
+def test_lines_are_texts_however_many_columns_others_have():
+    """Nothing is added where a column is missing."""
+    labelled = write("a.csv", "title,body,label\nt1,b1,x\nt2,b2,y\n")
+    source = write("more.txt", "one line\n")
+    assert list(load(labelled, text_column=["title", "body"], unlabelled=source).unlabelled.texts) == ["one line"]
+
+
+def test_class_folders_beside_tables_are_refused():
+    """Which of the two is meant, nobody knows."""
+    write("d/spam/1.txt", "win")
+    write("d/ham/1.txt", "hello")
+    write("d/more.CSV", "text,label\na,b\n")
+    assert "more.CSV" in refusal("d")
+
+
 def test_several_text_columns_are_joined_with_a_space():
     """In the order of the config, not of the file."""
     source = write("a.csv", "label,body,title\nx,b1,t1\ny,,t2\n")

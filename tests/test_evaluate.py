@@ -283,6 +283,45 @@ def test_eval_of_another_file_leaves_the_runs_own_report(cli, run_copy, training
     assert {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in run_copy.eval.iterdir()} == before
 
 
+def copied_training_texts(run, more: str) -> None:
+    """Give the run a training file of its own, with some rows more."""
+    train = Path(yaml.safe_load(run.config_file.read_text(encoding="utf-8"))["data"]["train"])
+    Path("train.csv").write_text(train.read_text(encoding="utf-8") + more, encoding="utf-8")
+    change_data(run, train="train.csv")
+
+
+def test_eval_refuses_classes_that_have_changed_since(cli, run_copy):
+    """Their numbers are others than the classifier's: neither scores nor a linear reference would mean anything."""
+    copied_training_texts(run_copy, "a flute,music\n")
+    refused = cli("eval", run_copy.path)
+    assert refused.code == 3
+    assert "classes have changed" in refused.err
+    Path("other.csv").write_text("text,label\nrain and snow,weather\nball and goal,sport\n", encoding="utf-8")
+    outcome = cli("eval", run_copy.path, "--data", "other.csv", "--json")
+    assert json.loads(outcome.out)["accuracy"] == 1
+    assert json.loads(outcome.out)["linear_reference"] is None
+    assert "classes have changed" in outcome.err
+
+
+def test_eval_refuses_to_hold_out_of_other_texts(cli, run_copy):
+    """Of a file that has grown, others would be held out than were in training; a test file is scored all the same."""
+    change_data(run_copy, validation=None)
+    copied_training_texts(run_copy, "more rain,weather\n")
+    assert cli("eval", run_copy.path).code == 0
+    change_data(run_copy, test=None)
+    refused = cli("eval", run_copy.path)
+    assert refused.code == 3
+    assert "has changed since the run began" in refused.err
+
+
+def test_a_folder_beside_a_config_is_no_run(cli, run_copy):
+    """Only `model` belongs to the run around it, by whatever path it is named."""
+    moved = run_copy.model.rename(run_copy.path / "mine")
+    assert cli("eval", moved).code == 2
+    moved.rename(run_copy.model)
+    assert cli("eval", run_copy.model).out.startswith("test: 15 examples\n")
+
+
 def test_eval_of_a_model_folder_needs_data(cli, run_copy):
     """A model that was moved away from its run can still be scored."""
     moved = run_copy.model.rename(Path("moved"))

@@ -185,6 +185,32 @@ def test_every_kind_of_file_is_read_and_keeps_order_and_ids(cli, trained_run, su
     assert [row[0] for row in rows] == [str(expected) for expected in ids or LABELS]
 
 
+def test_texts_are_in_the_columns_of_the_training_unless_told(cli, run_copy):
+    """Of the run, also by its model folder; a model by itself reads `text`; columns that are named go first."""
+    config = run_copy.config_file.read_text(encoding="utf-8")
+    run_copy.config_file.write_text(config.replace("text_column:\n  - text", "text_column: [title, body]"), "utf-8")
+    assert run_copy.load_config().data.text_column == ("title", "body")
+    Path("a.csv").write_text("title,body,text\nrain,snow,soup\n", "utf-8")
+    for folder in (run_copy.path, run_copy.model):
+        assert cli("predict", "--model", folder, "--input", "a.csv").out.startswith("weather")
+    named = ["--text-column", "text", "--text-column", "body"]
+    assert "'soup snow'" in cli("predict", "--model", run_copy.path, "--input", "a.csv", *named).out
+    run_copy.config_file.write_text("no config", "utf-8")
+    assert cli("predict", "--model", run_copy.path, "--input", "a.csv").out.startswith("küche")
+    moved = run_copy.model.rename("moved")
+    assert cli("predict", "--model", moved, "--input", "a.csv").out.startswith("küche")
+
+
+@pytest.mark.parametrize("name", ["A.TXT", "parts/*.txt"])
+def test_text_files_are_known_by_any_case_and_by_a_glob(cli, trained_run, name):
+    """One file keeps each line, the empty ones too; of several each line with a text is one."""
+    for path in (Path("A.TXT"), Path("parts/1.txt"), Path("parts/2.txt")):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("rain\n\nsoup\n", "utf-8")
+    outcome = cli("predict", "--model", trained_run.path, "--input", name)
+    assert len(outcome.out.splitlines()) == (3 if name == "A.TXT" else 4)
+
+
 @pytest.mark.parametrize("value", [datetime.datetime(2024, 1, 2), b"\x01\x02"], ids=["time", "bytes"])
 def test_an_id_of_any_parquet_type_is_passed_on(cli, trained_run, value):
     """A table's ids may be times or bytes; each row still gets its answer."""

@@ -29,12 +29,16 @@ def split_of(classifier, texts, label=0) -> Split:
 
 
 @settings(deadline=None, derandomize=True)
-@given(st.lists(st.tuples(st.integers(1, 20), st.booleans()), min_size=1, max_size=40))
+@given(st.lists(st.tuples(st.floats(0.2, 1) | st.sampled_from([0.25, 0.5, 0.9996, 1.0]), st.booleans()), min_size=1))
 def test_the_suggested_threshold_is_the_lowest_that_keeps_its_promise(answers):
-    """Compared with trying every probability there is."""
-    confidence, correct = np.array([c / 20 for c, _ in answers]), np.array([right for _, right in answers])
-    keeping = [t for t in np.unique(confidence) if correct[confidence >= t].mean() >= WANTED_ACCURACY]
-    assert suggest_threshold(confidence, correct) == (min(keeping) if keeping else None)
+    """Compared with trying every one that can be shown; as it is shown, it is kept to, and leaves an answer."""
+    confidence, correct = np.array([c for c, _ in answers]), np.array([right for _, right in answers])
+    found = suggest_threshold(confidence, correct)
+    steps = [thousandths / 1000 for thousandths in range(int(1000 * confidence.min()), 1000)]
+    answered = [(step, correct[confidence >= step]) for step in steps]
+    keeping = [step for step, right in answered if len(right) and right.mean() >= WANTED_ACCURACY]
+    assert found == (keeping[0] if keeping else None)
+    assert found is None or float(f"{found:.3f}") == found
 
 
 def test_bins_of_calibration_count_every_answer():

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from pathlib import Path
 
 import pytest
 
 from encoder_cls import storage
 from encoder_cls.errors import EncoderClsError
+from encoder_cls.storage import write_output
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -77,6 +79,40 @@ def test_a_file_can_be_written_in_parts(tmp_path):
     with pytest.raises(ZeroDivisionError):
         storage.write_file(path, (b"%d" % (1 // divisor) for divisor in (1, 0)))
     assert contents(tmp_path) == {"file.txt": b"abc"}
+
+
+def test_output_goes_through_links(tmp_path):
+    """The link stays one, and the file it leads to gets the content."""
+    target, link = tmp_path / "folder" / "target", tmp_path / "link"
+    target.parent.mkdir()
+    target.write_text("old")
+    link.symlink_to(target)
+    write_output(link, b"new")
+    assert link.is_symlink()
+    assert target.read_text() == "new"
+    assert [path.name for path in target.parent.iterdir()] == ["target"]
+
+
+def test_output_goes_into_pipes_and_devices(tmp_path):
+    """They are still there afterwards."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    write_output(pipe, [b"one ", b"two"])
+    assert os.read(reader, 99) == b"one two"
+    os.close(reader)
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+    device = tmp_path / "null"
+    device.symlink_to(os.devnull)
+    write_output(device, b"nowhere")
+    assert stat.S_ISCHR(device.stat().st_mode)
+
+
+def test_a_folder_is_no_output(tmp_path):
+    """Named as what it is, also the current one."""
+    for folder in (tmp_path, Path()):
+        with pytest.raises(EncoderClsError, match="is a folder"):
+            write_output(folder, b"content")
 
 
 def test_leftovers_of_a_killed_writer_are_removed(tmp_path):
