@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from encoder_cls.model import Spelling
+from encoder_cls.model import BatchSpelling
 from encoder_cls.ngrams import flat_places
 from encoder_cls.tokens import CLS_ID, MASK_ID, PAD_ID, UNK_ID, TokenizedTexts
 
@@ -115,14 +115,14 @@ class Batch(NamedTuple):
 
     input_ids: Tensor
     attention_mask: Tensor
-    spelling: Spelling
+    spelling: BatchSpelling
 
     def to(self, device: torch.device) -> Batch:
         """The same on a device."""
         return Batch(
             self.input_ids.to(device),
             self.attention_mask.to(device),
-            Spelling(*(tensor.to(device) for tensor in self.spelling)),
+            BatchSpelling(*(tensor.to(device) for tensor in self.spelling)),
         )
 
 
@@ -137,7 +137,7 @@ def pad(texts: TokenizedTexts, indices: Indices, length: int | None = None) -> B
     words = np.zeros(mask.shape, dtype=np.int64)
     words[mask] = rows
     spellings = texts.spellings.take(distinct)
-    spelling = Spelling(*map(torch.from_numpy, (words, spellings.ngrams.astype(np.int64), spellings.offsets)))
+    spelling = BatchSpelling(*map(torch.from_numpy, (words, spellings.ngrams.astype(np.int64), spellings.offsets)))
     return Batch(torch.from_numpy(input_ids), torch.from_numpy(mask), spelling)
 
 

@@ -103,10 +103,10 @@ def fit_scales(
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """The scales under which the sum of scores explains labels best, and what part each classifier has in it.
 
-    Of several classifiers the last one's scores are to be logits, calibrated on other labels. It is taken at its word,
-    and the others count for nothing, but for what these labels say against it: few labels say little, and by chance.
-    So their surprise is added up with that of a normal distribution of the parts, ridge regression's penalty. Weights
-    are as in `fit_scale`.
+    A classifier's part is its scale in units of the one that would suit it alone, made to add up to 1 with the others'.
+    Of several classifiers the last one's scores are to be logits, calibrated on other labels. The search is drawn to
+    that classifier alone (its part 1, the others' 0): being elsewhere costs `CAUTION` * distance^2 / texts, ridge
+    regression's penalty, so few labels move little. Weights are as in `fit_scale`.
     """
     from scipy.optimize import minimize
 

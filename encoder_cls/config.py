@@ -86,7 +86,7 @@ class DataConfig(Section):
 
 
 class TokenizerConfig(Section):
-    """How a text becomes tokens; trained on the training texts only."""
+    """How a text becomes tokens; learnt from the training texts and those without labels."""
 
     type: Literal["word_level", "word_piece", "bpe", "unigram"] = "word_level"
     """`word_level`: whole words; or one of the sub-word models `word_piece`, `bpe` and `unigram`."""
@@ -144,7 +144,7 @@ class ModelConfig(Section):
 
 
 class PretrainConfig(Section):
-    """Guessing hidden words, before any class is learnt."""
+    """Guessing hidden words, before any class is learnt; with the batches, learning rate and precision of `train`."""
 
     epochs: Annotated[int, Field(ge=0, lt=2**31)] | Literal["auto"] = "auto"
     """Passes over the texts; `auto`: the fewer the more text there is; 0: no pretraining."""

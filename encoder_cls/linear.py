@@ -19,8 +19,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from encoder_cls.calibration import Logits, cross_entropy, fit_platt, fit_scale, log_sigmoid, one_hot, softmax
-from encoder_cls.model import BIGRAM_MULTIPLIER
-from encoder_cls.ngrams import flat_places
+from encoder_cls.ngrams import PAIR_MULTIPLIER, flat_places
 from encoder_cls.tokens import TokenizedTexts
 
 HASHES = 1 << 22  # of a kind of feature: so many that few of a million different n-grams meet
@@ -219,7 +218,7 @@ def _count_words(ids: NDArray[np.int64], offsets: NDArray[np.int64]) -> sp.csr_m
     rows = np.repeat(np.arange(len(lengths)), lengths)
     place = np.arange(len(ids)) - np.repeat(offsets[:-1], lengths)  # in its text; 0 is [CLS]
     kinds = [(ids, place > 0)]  # without [CLS], which every text has
-    kinds += [(np.roll(ids, d) * BIGRAM_MULTIPLIER + ids, place >= d) for d in DISTANCES]
+    kinds += [(np.roll(ids, d) * PAIR_MULTIPLIER + ids, place >= d) for d in DISTANCES]
     names = np.concatenate([hashes[kept] % HASHES + HASHES * kind for kind, (hashes, kept) in enumerate(kinds)])
     rows = np.concatenate([rows[kept] for _, kept in kinds])
     return sp.csr_matrix((np.ones(len(names), dtype=np.float32), (rows, names)), shape=(len(lengths), WORD_NAMES))

@@ -4,11 +4,14 @@ The encoder of Vaswani et al., "Attention Is All You Need" (2017), https://arxiv
 with three choices: where the norms stand, which activation, which positions. Read from the bottom up:
 `EncoderClassifier` = `Encoder` + `ClassifierHead`; `Encoder` = `InputEmbedding` + N x `EncoderLayer`;
 `EncoderLayer` = `MultiHeadSelfAttention` + `FeedForward`, each with a residual and a norm.
+Not in that paper: vectors of a word's letters and of its neighbour (`CharNgramEmbedding`, `BigramEmbedding`, both
+may be left out), a learned scale of the sinusoids, dropout of whole features, and the head, on the mean of the tokens.
 
 Shapes are suffixes of names:
-    B batch, T tokens, D d_model, H heads, K width of a head (D / H), F d_ff, C classes,
+    B batch, T tokens, D d_model, H heads, K width of a head (D / H), C classes,
     W distinct words of a batch, N their character n-grams, M hidden tokens, V tokens to choose from.
-Masks are True on real tokens, everywhere. No sequence is empty: the tokenizer puts `[CLS]` first.
+`input_ids` and `attention_mask` are (B, T). Masks are True on real tokens, everywhere.
+No sequence is empty: the tokenizer puts `[CLS]` first.
 """
 
 from __future__ import annotations
@@ -23,8 +26,8 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from encoder_cls.config import ModelConfig
+from encoder_cls.ngrams import PAIR_MULTIPLIER
 
-BIGRAM_MULTIPLIER = 1_000_003  # a prime: spreads pairs evenly over the buckets
 INITIAL_STD = 0.02  # of all weights, as in BERT (Devlin et al., 2019), https://arxiv.org/abs/1810.04805
 
 
@@ -69,6 +72,7 @@ class PositionalEncoding(nn.Module):
         elif self.kind == "sinusoidal":
             self.scale = nn.Parameter(torch.tensor(INITIAL_STD))
             table = torch.empty(shape)
+            # `without_memory` has no use for values, nor for the time that they take.
             self.register_buffer("table", table if table.is_meta else sinusoids(*shape), persistent=False)
 
     def forward(self, x_BTD: Tensor) -> Tensor:
@@ -98,7 +102,7 @@ def sinusoids(num_positions: int, d_model: int) -> Tensor:
     return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1).float()
 
 
-class Spelling(NamedTuple):
+class BatchSpelling(NamedTuple):
     """How the words of a batch are spelt: each distinct word once.
 
     Attributes:
@@ -123,14 +127,14 @@ class CharNgramEmbedding(nn.Module):
         super().__init__()
         self.table = nn.EmbeddingBag(buckets, d_model, mode="mean", sparse=True, include_last_offset=True)
 
-    def forward(self, spelling: Spelling) -> Tensor:
+    def forward(self, spelling: BatchSpelling) -> Tensor:
         """The spelling of a batch -> (B, T, D) vectors."""
         vectors_WD = self.table(spelling.ngrams % self.table.num_embeddings, spelling.offsets)
         return functional.embedding(spelling.words, vectors_WD)
 
 
 class BigramEmbedding(nn.Module):
-    """A vector for each pair of neighbours, that of a token and the one before it.
+    """A vector for each pair of neighbours, that of a token and the one before it (of the first: `[PAD]`).
 
     Pairs share the rows of a table by a hash, as in fastText (Joulin et al., "Bag of Tricks for Efficient
     Text Classification", 2017, https://arxiv.org/abs/1607.01759). They start at zero: a pair that
@@ -144,7 +148,7 @@ class BigramEmbedding(nn.Module):
     def forward(self, input_ids_BT: Tensor) -> Tensor:
         """(B, T) ids -> (B, T, D) vectors."""
         previous_BT = functional.pad(input_ids_BT[:, :-1], (1, 0))
-        return self.table((previous_BT * BIGRAM_MULTIPLIER + input_ids_BT) % self.table.num_embeddings)
+        return self.table((previous_BT * PAIR_MULTIPLIER + input_ids_BT) % self.table.num_embeddings)
 
 
 class InputEmbedding(nn.Module):
@@ -161,7 +165,7 @@ class InputEmbedding(nn.Module):
         self.positions = PositionalEncoding(config)
         self.dropout = SequenceDropout(config.dropout)
 
-    def forward(self, input_ids_BT: Tensor, spelling: Spelling | None) -> Tensor:
+    def forward(self, input_ids_BT: Tensor, spelling: BatchSpelling | None) -> Tensor:
         """(B, T) ids and the words' spelling -> (B, T, D) vectors."""
         x_BTD = self.tokens(input_ids_BT)
         if self.char_ngrams and spelling:
@@ -183,8 +187,8 @@ class InputEmbedding(nn.Module):
 class MultiHeadSelfAttention(nn.Module):
     """Each token gathers what it needs from all real tokens of its sequence, H times over.
 
-    Attention(Q, K, V) = softmax(Q K^T / sqrt(K)) V (Vaswani et al., 2017, section 3.2), where padding
-    gets the score -inf and so the weight 0.
+    Attention(Q, K, V) = softmax(Q K^T / sqrt(width of a head)) V (Vaswani et al., 2017, section 3.2), where
+    padding gets the score -inf and so the weight 0.
     """
 
     def __init__(self, config: ModelConfig) -> None:
@@ -201,25 +205,30 @@ class MultiHeadSelfAttention(nn.Module):
         """
         q_BHTK, k_BHTK, v_BHTK = self._heads(self.qkv_proj(x_BTD))
         mask_B11T = attention_mask_BT[:, None, None, :]
-        if maps is None and (x_BTD.is_cuda or not torch.is_grad_enabled()):
+        # On a CPU the plain products train faster than the fused kernel, whose backward pass is slow there.
+        use_fused_kernel = maps is None and (x_BTD.is_cuda or not torch.is_grad_enabled())
+        if use_fused_kernel:
             mixed_BHTK = functional.scaled_dot_product_attention(q_BHTK, k_BHTK, v_BHTK, attn_mask=mask_B11T)
         else:
-            # On a CPU the plain products train faster than the fused kernel, whose backward pass is slow there.
-            # One pass over the scores scales and masks them: with two, attention takes a tenth to a half longer.
-            padding_B11T = torch.where(mask_B11T, 0.0, -torch.inf).to(q_BHTK.dtype)
-            scores_BHTT = q_BHTK @ k_BHTK.transpose(-2, -1)
-            weights_BHTT = padding_B11T.add(scores_BHTT, alpha=1 / math.sqrt(q_BHTK.shape[-1])).softmax(dim=-1)
+            weights_BHTT = self._weights(q_BHTK, k_BHTK, mask_B11T)
             mixed_BHTK = weights_BHTT.to(v_BHTK.dtype) @ v_BHTK
             if maps is not None:
                 maps.append(weights_BHTT)
         return self.out_proj(mixed_BHTK.transpose(1, 2).flatten(2))
 
-    def _heads(self, qkv_BTX: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _heads(self, qkv_BT3D: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """(B, T, 3D), laid out as [q, k, v] and within each as heads -> three of (B, H, T, K)."""
-        batch, tokens, width = qkv_BTX.shape
-        qkv_3BHTK = qkv_BTX.view(batch, tokens, 3, self.num_heads, width // (3 * self.num_heads)).permute(2, 0, 3, 1, 4)
-        q_BHTK, k_BHTK, v_BHTK = qkv_3BHTK.unbind(0)
-        return q_BHTK, k_BHTK, v_BHTK
+        batch, tokens, _ = qkv_BT3D.shape
+        q_BTHK, k_BTHK, v_BTHK = qkv_BT3D.view(batch, tokens, 3, self.num_heads, -1).unbind(2)
+        return q_BTHK.transpose(1, 2), k_BTHK.transpose(1, 2), v_BTHK.transpose(1, 2)
+
+    @staticmethod
+    def _weights(q_BHTK: Tensor, k_BHTK: Tensor, mask_B11T: Tensor) -> Tensor:
+        """How much each token looks at each, (B, H, T, T): softmax(scores / sqrt(K) + padding)."""
+        padding_B11T = torch.where(mask_B11T, 0.0, -torch.inf).to(q_BHTK.dtype)
+        scores_BHTT = q_BHTK @ k_BHTK.transpose(-2, -1)
+        # One pass over the scores scales and masks them: with two, attention takes a tenth to a half longer.
+        return padding_B11T.add(scores_BHTT, alpha=1 / math.sqrt(q_BHTK.shape[-1])).softmax(dim=-1)
 
 
 class FeedForward(nn.Module):
@@ -277,7 +286,7 @@ class Encoder(nn.Module):
         self.final_norm = nn.LayerNorm(config.d_model) if config.norm == "pre" else nn.Identity()
         self.apply(_initialize)
 
-    def forward(self, input_ids: Tensor, attention_mask: Tensor, spelling: Spelling | None = None) -> Tensor:
+    def forward(self, input_ids: Tensor, attention_mask: Tensor, spelling: BatchSpelling | None = None) -> Tensor:
         """Encode a batch.
 
         Args:
@@ -290,7 +299,9 @@ class Encoder(nn.Module):
         """
         return self._run(input_ids, attention_mask, spelling, None)
 
-    def attention_maps(self, input_ids: Tensor, attention_mask: Tensor, spelling: Spelling | None = None) -> Tensor:
+    def attention_maps(
+        self, input_ids: Tensor, attention_mask: Tensor, spelling: BatchSpelling | None = None
+    ) -> Tensor:
         """Which token looks at which, (layers, B, H, T, T): [layer, text, head, looking, looked at].
 
         As with any call, `eval()` and `torch.inference_mode()` are the caller's to choose.
@@ -300,7 +311,7 @@ class Encoder(nn.Module):
         return torch.stack(maps)
 
     def _run(
-        self, input_ids: Tensor, attention_mask: Tensor, spelling: Spelling | None, maps: list[Tensor] | None
+        self, input_ids: Tensor, attention_mask: Tensor, spelling: BatchSpelling | None, maps: list[Tensor] | None
     ) -> Tensor:
         x_BTD = self.embedding(input_ids, spelling)
         if torch.is_autocast_enabled(x_BTD.device.type):
@@ -347,11 +358,13 @@ class EncoderClassifier(nn.Module):
         self.encoder = Encoder(config, vocab_size=vocab_size)
         self.head = ClassifierHead(config, num_classes=num_classes)
 
-    def forward(self, input_ids: Tensor, attention_mask: Tensor, spelling: Spelling | None = None) -> Tensor:
+    def forward(self, input_ids: Tensor, attention_mask: Tensor, spelling: BatchSpelling | None = None) -> Tensor:
         """(B, T) ids, their mask and spelling -> (B, C) logits, always float32."""
         return self.head(self.encoder(input_ids, attention_mask, spelling), attention_mask)
 
-    def log_probabilities(self, input_ids: Tensor, attention_mask: Tensor, spelling: Spelling | None = None) -> Tensor:
+    def log_probabilities(
+        self, input_ids: Tensor, attention_mask: Tensor, spelling: BatchSpelling | None = None
+    ) -> Tensor:
         """(B, T) ids, their mask and spelling -> (B, C) log-probabilities."""
         return functional.log_softmax(self(input_ids, attention_mask, spelling), dim=-1)
 

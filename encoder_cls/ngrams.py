@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 SHORTEST, LONGEST = 2, 5  # characters of an n-gram
+PAIR_MULTIPLIER = 1_000_003  # a pair of words is named by the first's number times this prime plus the second's
 LONGEST_WORD = 40  # characters read of a word: a link or a hash has no telling parts
 CRC32_OF_BYTE = np.array([zlib.crc32(bytes([byte])) for byte in range(256)], dtype=np.uint32)
 
@@ -78,7 +79,7 @@ def spell(words: Sequence[str]) -> Spellings:
 def _extended(
     hashes: NDArray[np.uint32], content: NDArray[np.uint8], starts: NDArray[np.int64], sizes: NDArray[np.int64]
 ) -> NDArray[np.uint32]:
-    """The CRC-32 of what each hash is of and one character more, whose bytes start there and are so many."""
+    """The hashes of n-grams that are one character longer: its bytes are `content[start : start + size]`."""
     for place in range(sizes.max(initial=0)):
         (more,) = np.nonzero(sizes > place)
         before = hashes[more]

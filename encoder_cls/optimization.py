@@ -42,7 +42,7 @@ def make_optimizers(model: nn.Module, config: TrainConfig) -> list[Optimizer]:
 class Optimizer(ABC):
     """What optimizers have in common.
 
-    In place of `torch.optim.Optimizer`, the first of which loads torch's compiler: that takes as long as torch itself.
+    It replaces `torch.optim.Optimizer`: the first one made loads torch's compiler, which doubles the time to start.
 
     Args:
         groups: each with its `params` and what they do not share with others.

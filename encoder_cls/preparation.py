@@ -29,7 +29,7 @@ class Stage:
 
     Attributes:
         name: `pretraining`, then `model`.
-        seed: of its first weights, its batches and its dropout.
+        seed: of its batches and its dropout, and of its first weights where it starts from none.
         length: how long it is.
         learns_from: hidden `words`, or `labels`.
         starts_from: the stage whose weights are its first; none: random ones.

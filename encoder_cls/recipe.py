@@ -14,6 +14,8 @@ from typing import NamedTuple
 from encoder_cls.config import Config
 from encoder_cls.tokens import KEPT_PER_TOKEN
 
+# Passes are one of these numbers over the square root of the tokens, within limits.
+LABEL_FACTOR, WORD_FACTOR = 2_750, 7_500
 PASSES = (2, 8)  # over the labels: the same texts over and over, which are learnt by heart in the end
 WORD_PASSES = (2, 20)  # of pretraining
 FEWEST_STEPS = 300  # where a pass is a few steps, more passes make up for it
@@ -85,11 +87,11 @@ def decide(
         config: what is chosen already.
         texts: all there is to learn from.
         labelled: that part whose classes are known.
-        tokens_within: how many tokens that part has, of each text no more than so many counted.
+        tokens_within: from a number of tokens to how many that part has, where of each text no more are counted.
         num_classes: how many classes there are.
     """
-    by_labels = _length(2_750, labelled, PASSES, FEWEST_STEPS)
-    by_words = _seldom_validated(_length(7_500, texts, WORD_PASSES, 1), texts)
+    by_labels = _length(LABEL_FACTOR, labelled, PASSES, FEWEST_STEPS)
+    by_words = _seldom_validated(_length(WORD_FACTOR, texts, WORD_PASSES, 1), texts)
     words = by_words if config.pretrain.epochs == "auto" else Length(epochs=config.pretrain.epochs)
     return Recipe(
         pretraining=words if words.epochs else None,

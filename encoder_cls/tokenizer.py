@@ -37,6 +37,10 @@ def train_tokenizer(texts: Iterable[str], config: TokenizerConfig) -> Tokenizer:
     """
     if config.type == "word_level":
         return train_and_tokenize(texts, config, max_seq_len=sys.maxsize // CHARACTERS_PER_TOKEN)[0]
+    return _train_subwords(texts, config)
+
+
+def _train_subwords(texts: Iterable[str], config: TokenizerConfig) -> Tokenizer:
     tokenizer = _untrained(config)
     first_tokens = SPECIAL_TOKENS
     if config.type == "word_piece":
@@ -66,7 +70,7 @@ def train_and_tokenize(
         ConfigError: as `train_tokenizer`.
     """
     if config.type != "word_level":
-        tokenizer = train_tokenizer(texts, config)
+        tokenizer = _train_subwords(texts, config)
         return tokenizer, tokenize(tokenizer, texts, max_seq_len=max_seq_len)
     tokenizer = _untrained(config)
     found, words = find_words(WordSplitter(tokenizer).split, texts, max_seq_len=max_seq_len)
