@@ -122,7 +122,7 @@ def suggest_threshold(confidence: NDArray[np.float64], correct: NDArray[np.bool_
     num_answered, num_right = (
         len(part) - np.searchsorted(np.sort(part), steps) for part in (confidence, confidence[correct])
     )
-    fitting = np.flatnonzero((num_answered > 0) & (num_right / np.maximum(1, num_answered) >= WANTED_ACCURACY))
+    fitting = np.flatnonzero(num_right / np.maximum(1, num_answered) >= WANTED_ACCURACY)  # no answer is none right
     return float(steps[fitting[0]]) if len(fitting) else None
 
 
