@@ -22,9 +22,10 @@ from numpy.typing import NDArray
 from encoder_cls.errors import EncoderClsError
 
 MOST_PENDING = 1 << 20  # bytes of an array that wait in memory to be written at once
-CHUNK = 1024  # texts worked on at once
+CHUNK = 1024  # texts, or rows, worked on at once
 
 Number = TypeVar("Number", bound=np.generic)
+Item = TypeVar("Item")
 
 
 class GrowingArray(Generic[Number]):
@@ -196,8 +197,8 @@ class Joined(Iterable[str]):
         return chain.from_iterable(self._parts)
 
 
-def chunks(texts: Iterable[str]) -> Iterator[list[str]]:
-    """The texts, `CHUNK` at a time."""
-    remaining = iter(texts)
-    while chunk := list(islice(remaining, CHUNK)):
+def in_chunks(items: Iterable[Item], size: int | None = None) -> Iterator[list[Item]]:
+    """The items, so many at a time (none: `CHUNK`), the last time perhaps fewer."""
+    remaining = iter(items)
+    while chunk := list(islice(remaining, size or CHUNK)):
         yield chunk

@@ -6,18 +6,16 @@ import hashlib
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
 
-from encoder_cls.columns import Column, GrowingArray, TextColumn
+from encoder_cls.columns import Column, GrowingArray, TextColumn, in_chunks
 from encoder_cls.config import DataConfig
 from encoder_cls.errors import DataError
 from encoder_cls.sources import Place, Row, kind, read_rows, shown
 
 SHOWN_NAMES = 8
-CHUNK = 1024  # rows read, or texts hashed, at once
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,8 +54,8 @@ class Unlabelled:
 
 def _fingerprint(texts: Iterable[str], before: bytes = b"") -> str:
     digest = hashlib.sha256(before)
-    texts = iter(texts)
-    while contents := [text.encode() for text in islice(texts, CHUNK)]:
+    for chunk in in_chunks(texts):
+        contents = [text.encode() for text in chunk]
         # Each after its length, since a text may hold any separator.
         digest.update(b"".join(part for it in contents for part in (len(it).to_bytes(8, "little"), it)))
     return digest.hexdigest()
@@ -181,7 +179,7 @@ def _unlabelled(config: DataConfig) -> Unlabelled:
     rows = read_rows(config.unlabelled, role="train", text_columns=config.text_column, label_column=None)
     # An empty text says nothing, and there is no label to go with it.
     found = (row for row in rows if row.text.strip())
-    while chunk := list(islice(found, CHUNK)):
+    for chunk in in_chunks(found):
         for row in chunk:
             _check_unicode(row)
         texts.append([row.text for row in chunk])
@@ -195,7 +193,7 @@ def _read(source: str, role: str, config: DataConfig) -> _Rows:
     rows = _Rows()
     numbers: dict[str, int] = {}
     labelled = _labelled_rows(source, role, config)
-    while chunk := list(islice(labelled, CHUNK)):
+    for chunk in in_chunks(labelled):
         texts, names, places = zip(*chunk, strict=True)
         for name, place in zip(names, places, strict=True):
             rows.classes.setdefault(name, place)

@@ -9,13 +9,14 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import typer
 
 from encoder_cls.classifier import Classifier, Prediction
+from encoder_cls.columns import in_chunks
 from encoder_cls.errors import ConfigError, DataError
 from encoder_cls.explain import WordWeight, attention_maps, explain
 from encoder_cls.pages import STRONG, attention_page, explanations_page, marked
@@ -60,15 +61,16 @@ def read_inputs(source: str, *, text_columns: Sequence[str]) -> Iterator[list[In
     elif Path(source).suffix.lower() == ".txt" and Path(source).exists():
         try:
             with Path(source).open("rb") as file:
-                yield from _chunks(
+                inputs = (
                     Input(_decode(line if number else line.removeprefix(codecs.BOM_UTF8)))
                     for number, line in enumerate(file)
                 )
+                yield from in_chunks(inputs, CHUNK)
         except OSError as error:
             raise DataError(f"{source}: cannot be read: {error.strerror}") from None
     else:
         rows = read_rows(source, role="test", text_columns=text_columns, label_column=None)
-        yield from _chunks(Input(row.text, row.id) for row in rows)
+        yield from in_chunks((Input(row.text, row.id) for row in rows), CHUNK)
 
 
 def predict_lines(
@@ -149,19 +151,13 @@ def _as_they_come(descriptor: int) -> Iterator[list[Input]]:
         *lines, rest = (rest + block).split(b"\n")
         if is_first and lines:
             lines[0], is_first = lines[0].removeprefix(codecs.BOM_UTF8), False
-        yield from _chunks(Input(_decode(line)) for line in lines)
+        yield from in_chunks((Input(_decode(line)) for line in lines), CHUNK)
     if rest:
         yield [Input(_decode(rest.removeprefix(codecs.BOM_UTF8) if is_first else rest))]
 
 
 def _decode(line: bytes) -> str:
     return line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8", "replace")
-
-
-def _chunks(inputs: Iterable[Input]) -> Iterator[list[Input]]:
-    iterator = iter(inputs)
-    while chunk := list(islice(iterator, CHUNK)):
-        yield chunk
 
 
 def _json_line(

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 
-from encoder_cls.columns import chunks
+from encoder_cls.columns import in_chunks
 from encoder_cls.config import TokenizerConfig
 from encoder_cls.errors import ConfigError
 from encoder_cls.splitting import WordSplitter, readable, reader
@@ -46,7 +46,7 @@ def _train_subwords(texts: Iterable[str], config: TokenizerConfig) -> Tokenizer:
     if config.type == "word_piece":
         first_tokens = [*SPECIAL_TOKENS, *_continuations(tokenizer, texts)]
     try:
-        tokenizer.train_from_iterator(chunks(map(readable, texts)), trainer=_trainer(config, first_tokens))
+        tokenizer.train_from_iterator(in_chunks(map(readable, texts)), trainer=_trainer(config, first_tokens))
     except Exception as error:
         raise ConfigError(f"tokenizer.max_vocab_size: {config.max_vocab_size}: {error}") from None
     if tokenizer.get_vocab_size() > config.max_vocab_size:
@@ -117,7 +117,7 @@ def _continuations(tokenizer: Tokenizer, texts: Iterable[str]) -> list[str]:
     that are equally frequent are merged in the order of these numbers.
     """
     splitter, found = WordSplitter(tokenizer), set[str]()
-    for chunk in chunks(texts):
+    for chunk in in_chunks(texts):
         words = splitter.split(chunk).flatten().unique().to_pylist()
         found.update(*(word[1:] for word in words if word not in SPECIAL_TOKENS))
     return [f"##{character}" for character in sorted(found)]

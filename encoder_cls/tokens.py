@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from encoder_cls.columns import GrowingArray, RaggedArray, chunks
+from encoder_cls.columns import GrowingArray, RaggedArray, in_chunks
 from encoder_cls.ngrams import Spellings, spell
 
 PAD_ID, UNK_ID, CLS_ID, MASK_ID = range(4)
@@ -129,7 +129,7 @@ def find_words(read: TokenReader, texts: Iterable[str], *, max_seq_len: int) -> 
         return whole.flatten().dictionary_encode(), lengths, truncated
 
     lexicon, rows, truncated = _Lexicon(), RaggedArray(np.int32), GrowingArray(np.bool_)
-    for coded, lengths, are_truncated in _ahead(found_in, chunks(texts)):
+    for coded, lengths, are_truncated in _ahead(found_in, in_chunks(texts)):
         rows.append(lexicon.rows(coded), lengths)
         truncated.append(are_truncated)
     words, offsets = rows.arrays()

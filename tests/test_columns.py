@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from encoder_cls import columns
-from encoder_cls.columns import CHUNK, GrowingArray, RaggedArray, TextColumn, chunks
+from encoder_cls.columns import CHUNK, GrowingArray, RaggedArray, TextColumn, in_chunks
 from encoder_cls.errors import EncoderClsError
 
 TEXTS = ["", "a", "naïve 🙂", "", "two\nlines", "\0", "last"]
@@ -131,6 +131,6 @@ def test_writes_in_part_are_completed(tmp_path, monkeypatch, most_pending):
 def test_texts_come_in_chunks(count):
     """All of them, in order, none empty."""
     texts = [str(number) for number in range(count)]
-    found = [*chunks(iter(texts))]
+    found = [*in_chunks(iter(texts))]
     assert [text for chunk in found for text in chunk] == texts
     assert all(0 < len(chunk) <= CHUNK for chunk in found)

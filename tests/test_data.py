@@ -20,7 +20,7 @@ from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 from sklearn.pipeline import make_pipeline
 from sklearn.svm import LinearSVC
 
-from encoder_cls import columns, data
+from encoder_cls import columns
 from encoder_cls.config import DataConfig
 from encoder_cls.data import Dataset, Split, hold_out, load_dataset, load_split
 from encoder_cls.errors import DataError
@@ -529,7 +529,7 @@ def test_the_fingerprint_is_that_of_texts_and_labels():
 @pytest.mark.parametrize("most_pending", [1 << 20, 0], ids=["memory", "files"])
 def test_rows_keep_their_class_and_their_place(monkeypatch, most_pending):
     """Read a few at a time, of several files, in memory and not, and also of the part that is held out."""
-    monkeypatch.setattr(data, "CHUNK", 3)
+    monkeypatch.setattr(columns, "CHUNK", 3)
     monkeypatch.setattr(columns, "MOST_PENDING", most_pending)
     write("d/a.csv", "text,label\n" + "".join(f"a{i},{i % 3}\n" for i in range(20)))
     write("d/b.jsonl", "".join(f'\n{{"text": "b{i}", "label": {i % 3}}}\n' for i in range(20)))
