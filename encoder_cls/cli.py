@@ -24,8 +24,9 @@ import typer
 from encoder_cls.errors import ConfigError, EncoderClsError, StoppedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
+    from encoder_cls.data import Split
     from encoder_cls.events import Event, Stepped, Validated
     from encoder_cls.predict import Format, Input
     from encoder_cls.preparation import Preparation
@@ -80,7 +81,9 @@ def train_command(
     from encoder_cls.config import load_config
     from encoder_cls.run_folder import RunFolder
 
-    if resume and config is None and run_dir is not None and RunFolder(run_dir).is_run():
+    if resume and config is None and run_dir is not None:
+        if not RunFolder(run_dir).is_run():
+            raise ConfigError(f"{run_dir}: no run to go on with; name another --run-dir, or a --config to begin with")
         config = RunFolder(run_dir).config_file
     settings = load_config(config, overrides or ())
     run = RunFolder(run_dir or RUNS / settings.name)
@@ -92,6 +95,7 @@ def train_command(
 
     # The lock comes before all that takes time: a second training in the same folder ends at once.
     with nullcontext() if dry_run else run.held():
+        from encoder_cls.doubts import doubts
         from encoder_cls.hardware import resolve_device
         from encoder_cls.preparation import prepare
         from encoder_cls.train import train
@@ -101,6 +105,8 @@ def train_command(
         preparation = prepare(settings)
         for line in _described(preparation):
             _note(line)
+        for line in doubts(preparation.dataset):
+            _note(f"warning: {line}")
         if dry_run:
             typer.echo(settings.to_yaml(), nl=False)
             return
@@ -128,6 +134,7 @@ def eval_command(
     from encoder_cls.report import report_text
     from encoder_cls.storage import to_json, write_output
 
+    _check_kept(output, data)
     report = evaluate_run(run, data=data, warn=_note)
     if output:
         write_output(output, to_json(report.to_dict()))
@@ -158,8 +165,14 @@ def predict_command(
         ),
     ] = None,
     output_format: Annotated[
-        str, typer.Option("--format", help="text, jsonl, tsv or html.", metavar="FORMAT")
-    ] = "text",
+        str | None,
+        typer.Option(
+            "--format",
+            help="text, jsonl, tsv or html. Default: by the ending of --output, else text.",
+            metavar="FORMAT",
+            show_default=False,
+        ),
+    ] = None,
     top_k: Annotated[int, typer.Option(min=1, help="How many classes to name.")] = 1,
     threshold: Annotated[
         float, typer.Option(min=0, max=1, help="Withhold the label where its probability is lower.")
@@ -180,7 +193,11 @@ def predict_command(
     device: Device = "auto",
 ) -> None:
     """Classify texts: given here, in a file, or on standard input; one result a line."""
-    if output_format not in {"text", "jsonl", "tsv", "html"}:
+    formats = ("text", "jsonl", "tsv", "html")
+    if output_format is None:
+        ending = output.suffix.lower().removeprefix(".") if output else ""
+        output_format = ending if ending in formats else "text"
+    if output_format not in formats:
         raise ConfigError(f"--format {output_format}: known formats are text, jsonl, tsv and html")
     if texts and input_file:
         raise ConfigError("give texts or --input, not both")
@@ -188,6 +205,10 @@ def predict_command(
         if sys.stdin.isatty():
             raise ConfigError('give texts, such as: encoder-cls predict "some text", or --input FILE')
         input_file = "-"
+    if text_columns and (texts or input_file == "-"):
+        raise ConfigError("--text-column is for files: texts given here, and lines of standard input, have no columns")
+    for path in (output, attention):
+        _check_kept(path, input_file)
 
     from encoder_cls.classifier import load_classifier
     from encoder_cls.predict import Input, attention_html, columns_of, predict_lines, read_inputs
@@ -195,6 +216,8 @@ def predict_command(
     from encoder_cls.storage import write_output
 
     folder = model or newest_finished(RUNS).path
+    if not model:
+        _note(f"model: {folder} (the newest finished run; --model names another)")
     classifier = load_classifier(folder, device=device)
     chunks: Iterator[list[Input]]
     if texts:
@@ -266,6 +289,16 @@ def _explained(error: BaseException) -> tuple[str, int]:
     return f"unexpected {type(error).__name__}: {error} (encoder-cls --debug COMMAND shows where)", 1
 
 
+def _check_kept(output: Path | None, source: str | None) -> None:
+    """Refuse to write over the file that is read.
+
+    Raises:
+        ConfigError: output and source are the same file.
+    """
+    if output and source and output.is_file() and Path(source).is_file() and output.samefile(source):
+        raise ConfigError(f"--output {output}: is the file that is read; name another")
+
+
 def _note(message: str) -> None:
     typer.echo(message, err=True)
 
@@ -313,7 +346,7 @@ def _described(preparation: Preparation) -> Iterator[str]:
     more = f", {len(dataset.unlabelled.texts):,} unlabelled" if dataset.unlabelled.texts else ""
     yield (
         f"data: {len(dataset.train):,} training, {len(dataset.validation):,} validation{test}{more} texts, "
-        f"{len(dataset.label_names)} classes"
+        f"{len(dataset.label_names)} classes, of {_sizes(dataset.train, dataset.label_names)} training texts"
     )
     yield (
         f"tokens: vocabulary {preparation.vocab_size:,}, unknown in validation {facts['unknown_fraction']:.1%}, "
@@ -327,6 +360,14 @@ def _described(preparation: Preparation) -> Iterator[str]:
     lengths = {"guessing hidden words": recipe.pretraining, "learning labels": recipe.length}
     passes = [f"{it.epochs} epoch{'s' * (it.epochs > 1)} of {what}" for what, it in lengths.items() if it]
     yield f"steps: {preparation.total_steps:,} in all; {', '.join(passes)}"
+
+
+def _sizes(split: Split, label_names: Sequence[str]) -> str:
+    """How many texts the smallest class has, and the largest."""
+    from encoder_cls.sources import shown
+
+    sizes = sorted((int((split.labels == number).sum()), name) for number, name in enumerate(label_names))
+    return " to ".join(f"{size:,} ({shown(name, limit=30)})" for size, name in (sizes[0], sizes[-1]))
 
 
 def _place(stage: str, event: Stepped | Validated) -> str:
@@ -345,7 +386,7 @@ def _show_training(events: Iterator[Event], run: Path) -> None:
         return  # another process has finished this run in the meantime
     _note(f"training in {run}" + (f", going on after step {started.step}" if started.step else ""))
     on_terminal, last_line = sys.stderr.isatty(), time.monotonic()
-    stage = ""
+    stage, step, total_steps = "", started.step, started.total_steps
     with tqdm(
         total=started.total_steps, initial=started.step, unit="step", disable=not on_terminal, dynamic_ncols=True
     ) as bar:
@@ -353,6 +394,7 @@ def _show_training(events: Iterator[Event], run: Path) -> None:
             match event:
                 case Stepped():
                     bar.update()
+                    step = event.step
                     if event.values:
                         numbers = f"loss {event.values['loss']:.3f}, {event.values['tokens_per_s']:,.0f} tokens/s"
                         bar.set_postfix_str(numbers)
@@ -362,9 +404,9 @@ def _show_training(events: Iterator[Event], run: Path) -> None:
                 case Noted():
                     bar.write(f"warning: {event.message}", file=sys.stderr)
                 case StageStarted():
-                    stage = event.stage.name
+                    stage, total_steps = event.stage.name, event.total_steps
                     bar.set_description(stage)
-                    bar.total = event.total_steps
+                    bar.total = total_steps
                     bar.refresh()
                 case Validated():
                     if event.is_best:
@@ -379,9 +421,9 @@ def _show_training(events: Iterator[Event], run: Path) -> None:
                     bar.close()
                     typer.echo(summary_text(event.report))
                     size = sum(file.stat().st_size for file in (run / "model").iterdir()) / 1e6
-                    _note(
-                        f"\ntrained in {event.seconds:.0f} s; best weights from step {event.best_step}; {size:.0f} MB"
-                    )
+                    early = f", stopped at step {step} of {total_steps} (train.patience)" if step < total_steps else ""
+                    best = f"best weights from step {event.best_step}"
+                    _note(f"\ntrained in {event.seconds:.0f} s{early}; {best}; {size:.0f} MB")
                     _note(f'next: encoder-cls predict --model {run} --explain "some text"')
                     _note(f"      encoder-cls eval {run}    (each class; in a browser: {run / 'eval' / 'report.html'})")
                     _note(f"      tensorboard --logdir {run.parent}")

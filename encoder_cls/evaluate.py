@@ -51,7 +51,9 @@ def linear_reference(train: Split, split: Split) -> dict[str, float] | None:
     )
     sample = _sample(train, most_characters=MOST_REFERENCE_CHARACTERS)
     try:
-        model.fit(sample.texts, sample.labels)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="The number of unique classes")  # a few texts each will do
+            model.fit(sample.texts, sample.labels)
     except ValueError:  # of TfidfVectorizer: no text has a word
         return None
     starts = range(0, len(split), CHUNK)
@@ -97,12 +99,15 @@ def evaluate(
     """
     tokenized = classifier.tokenize(split.texts)
     logits = classifier.logits(tokenized, batch_tokens=batch_tokens, after_batch=after_batch)
+    confidence, correct = answers(logits, split.labels)
+    threshold = suggest_threshold(confidence, correct)
     report = Report(
         split=name,
         label_names=classifier.label_names,
         metrics=compute_metrics(logits, split.labels, classifier.label_names),
         linear_reference=reference,
-        suggested_threshold=suggest_threshold(*answers(logits, split.labels)),
+        suggested_threshold=threshold,
+        answered_fraction=float((confidence >= (threshold or 0)).mean()),
         worst_errors=_worst_errors(classifier, split, logits, tokenized.lengths),
         truncated_fraction=tokenized.truncated_fraction,
         unknown_fraction=tokenized.unknown_fraction,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import io
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -204,7 +205,7 @@ def to_svg(figure: Figure) -> str:
     import matplotlib as mpl
 
     content = io.StringIO()
-    with mpl.rc_context({"svg.hashsalt": "encoder-cls", "svg.fonttype": "none", "font.size": 9}):
+    with mpl.rc_context({"svg.hashsalt": "encoder-cls", "svg.fonttype": "none", "font.size": 9}), _any_character():
         figure.savefig(content, format="svg", metadata={"Date": None, "Creator": None}, transparent=True)
     return content.getvalue()[content.getvalue().index("<svg") :]
 
@@ -212,10 +213,17 @@ def to_svg(figure: Figure) -> str:
 def to_png(figure: Figure) -> bytes:
     """A figure as PNG."""
     content = io.BytesIO()
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing from")  # such a character is drawn as a box
+    with _any_character():
         figure.savefig(content, format="png")
     return content.getvalue()
+
+
+@contextmanager
+def _any_character() -> Iterator[None]:
+    """No warning of characters that matplotlib's font has not: a PNG has a box for each, a browser its own font."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+        yield
 
 
 def plain_label(text: str, *, limit: int) -> str:

@@ -98,13 +98,12 @@ def predict_lines(
     """
     chunks = iter(chunks)
     first = next(chunks, None)
-    if first is None:
-        return
-    columns = _Columns(with_id=first[0].id is not None, top_k=top_k, explained=explained)
+    with_id = first is not None and first[0].id is not None
+    columns = _Columns(with_id=with_id, top_k=top_k, explained=explained)
     if output_format == "tsv":
         yield [columns.header(len(classifier.label_names))]
     page: list[dict[str, Any]] = []
-    for chunk in chain([first], chunks):
+    for chunk in chain([first] if first else [], chunks):
         texts = [item.text for item in chunk]
         predictions = classifier.predict(texts, batch_tokens=batch_tokens)
         reasons: Sequence[list[WordWeight] | None] = [None] * len(chunk)

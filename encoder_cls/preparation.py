@@ -15,10 +15,11 @@ from torch import Tensor
 from encoder_cls.batching import BatchSchedule, Indices
 from encoder_cls.columns import Joined
 from encoder_cls.config import Config, TrainConfig
-from encoder_cls.data import Dataset, load_dataset
+from encoder_cls.data import SHOWN_NAMES, Dataset, load_dataset
 from encoder_cls.errors import ConfigError
 from encoder_cls.model import EncoderClassifier, without_memory
 from encoder_cls.recipe import Amount, Length, Recipe, decide
+from encoder_cls.sources import shown
 from encoder_cls.tokenizer import tokenize, train_and_tokenize
 from encoder_cls.tokens import TokenizedTexts
 
@@ -202,7 +203,9 @@ def prepare(config: Config) -> Preparation:
     weights = config.train.class_weights
     unknown = sorted(weights.keys() - set(dataset.label_names)) if isinstance(weights, dict) else []
     if unknown:
-        raise ConfigError(f"train.class_weights: no class is called {unknown[0]!r}")
+        classes = ", ".join(map(shown, dataset.label_names[:SHOWN_NAMES]))
+        more = ", …" if len(dataset.label_names) > SHOWN_NAMES else ""
+        raise ConfigError(f"train.class_weights: no class is called {unknown[0]!r}; there are {classes}{more}")
     given = Joined(dataset.train.texts, dataset.unlabelled.texts)
     max_seq_len = config.model.max_seq_len
     tokenizer, texts = train_and_tokenize(given, config.tokenizer, max_seq_len=max_seq_len)

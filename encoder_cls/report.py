@@ -23,6 +23,7 @@ from encoder_cls.storage import to_json, write_file
 
 LARGEST_TABLE = 12  # classes; a wider confusion matrix does not fit a terminal
 WANTED_ACCURACY = 0.95  # of the answers above the suggested threshold
+FEWEST_ANSWERS = 20  # above it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +59,9 @@ class Report:
         metrics: of the classifier.
         linear_reference: accuracy and macro_f1 of the linear model, and of how many texts of how many it has learnt
             (`texts`, `of_texts`); none where its training texts are gone.
-        suggested_threshold: the lowest probability from which answers are right `WANTED_ACCURACY` of the time.
+        suggested_threshold: the lowest probability from which answers are right `WANTED_ACCURACY` of the time; 0 where
+            all answers together are; none where no `FEWEST_ANSWERS` are.
+        answered_fraction: the part of the texts that get an answer with that threshold.
         worst_errors: the most confident mistakes, worst first.
         truncated_fraction: the part of the texts that are longer than the encoder reads.
         unknown_fraction: the part of the tokens that training never showed.
@@ -69,9 +72,17 @@ class Report:
     metrics: Metrics
     linear_reference: dict[str, float] | None
     suggested_threshold: float | None
+    answered_fraction: float
     worst_errors: list[WrongExample]
     truncated_fraction: float
     unknown_fraction: float
+
+    @property
+    def split_note(self) -> str:
+        """What is to be known of the split, if anything."""
+        if self.split != "validation":
+            return ""
+        return "these texts also chose the weights and calibrated them: expect somewhat less of new ones (data.test)"
 
     @property
     def reference_note(self) -> str:
@@ -88,6 +99,7 @@ class Report:
             **asdict(self.metrics),
             "linear_reference": self.linear_reference,
             "suggested_threshold": self.suggested_threshold,
+            "answered_fraction": self.answered_fraction,
             "label_names": list(self.label_names),
             "truncated_fraction": self.truncated_fraction,
             "unknown_fraction": self.unknown_fraction,
@@ -114,15 +126,17 @@ def write_report(folder: Path, report: Report, split: Split, logits: Logits) -> 
 
 
 def suggest_threshold(confidence: NDArray[np.float64], correct: NDArray[np.bool_]) -> float | None:
-    """The lowest probability, in thousandths, from which `WANTED_ACCURACY` of the answers are right; perhaps none.
+    """The lowest probability, in thousandths, from which `WANTED_ACCURACY` of the answers are right.
 
-    Not more exactly, since it is shown: a number rounded afterwards would keep that promise by chance only.
+    Not more exactly, since it is shown: a number rounded afterwards would keep that promise by chance only. None where
+    fewer than `FEWEST_ANSWERS` would be left, of which that says nothing.
     """
-    steps = np.arange(np.floor(1000 * confidence.min()), 1000) / 1000
+    steps = np.arange(1000) / 1000
     num_answered, num_right = (
         len(part) - np.searchsorted(np.sort(part), steps) for part in (confidence, confidence[correct])
     )
-    fitting = np.flatnonzero(num_right / np.maximum(1, num_answered) >= WANTED_ACCURACY)  # no answer is none right
+    are_right = num_right / np.maximum(1, num_answered) >= WANTED_ACCURACY
+    fitting = np.flatnonzero(are_right & (num_answered >= FEWEST_ANSWERS))
     return float(steps[fitting[0]]) if len(fitting) else None
 
 
@@ -137,7 +151,6 @@ def report_page(report: Report, split: Split, logits: Logits) -> str:
         report=report,
         metrics=report.metrics,
         wanted=WANTED_ACCURACY,
-        answered=float((confidence >= (report.suggested_threshold or 0)).mean()),
         confused=most_confused(report, limit=10),
         matrix=list(zip(report.label_names, matrix.tolist(), shares.tolist(), strict=True)),
         reliability=to_svg(reliability(report.metrics.calibration)),
@@ -160,6 +173,7 @@ def model_card(preparation: Preparation, report: Report, best_step: int) -> str:
     reference = report.linear_reference
     against = f" (a linear model on TF-IDF{report.reference_note}: {reference['accuracy']:.4f})" if reference else ""
     linear = preparation.recipe.linear
+    note = f"; {report.split_note}" if report.split_note else ""
     further = f", its linear classifier the first {linear.reach:,}" if linear else ""
     return f"""# {config.name}
 
@@ -168,7 +182,7 @@ A Transformer-encoder text classifier, trained from scratch with encoder-cls.
 - Classes: {classes}
 - Trained on {len(dataset.train):,} texts of `{config.data.train}`; validation was best at step {best_step}
 - {report.split.capitalize()} split: {metrics.num_examples:,} texts, accuracy {metrics.accuracy:.4f}{against}, \
-macro-F1 {metrics.macro_f1:.4f}, expected calibration error {metrics.ece:.4f}
+macro-F1 {metrics.macro_f1:.4f}, expected calibration error {metrics.ece:.4f}{note}
 - Reads the first {config.model.max_seq_len:,} tokens of a text{further}; {preparation.vocab_size:,} tokens known
 
 ```python
@@ -198,10 +212,13 @@ def most_confused(report: Report, *, limit: int) -> list[tuple[str, str, int]]:
 def _summary_lines(report: Report) -> Iterator[str]:
     metrics, threshold = report.metrics, report.suggested_threshold
     yield f"{report.split}: {metrics.num_examples} examples"
+    if report.split_note:
+        yield f"  {report.split_note}"
     yield f"  accuracy {metrics.accuracy:.4f}   macro-F1 {metrics.macro_f1:.4f}   calibration error {metrics.ece:.4f}"
     yield from _reference_lines(report)
-    if threshold is not None:
-        yield f"  answers from probability {threshold:.3f} up (--threshold) are right {WANTED_ACCURACY:.0%} of the time"
+    if threshold:
+        answers = f"answers from probability {threshold:.3f} up (--threshold), {report.answered_fraction:.0%} of all,"
+        yield f"  {answers} are right {WANTED_ACCURACY:.0%} of the time"
     confused = most_confused(report, limit=2)
     if confused:
         yield "  most confused: " + "; ".join(

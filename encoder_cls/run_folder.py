@@ -105,7 +105,10 @@ class RunFolder:
                 )
             changed = _differences(self.load_config().model_dump(), config.model_dump())
             if changed:
-                raise ConfigError(f"{self.config_file}: the run was started with another {', '.join(changed)}")
+                raise ConfigError(
+                    f"{self.config_file}: the run was started with another {', '.join(changed)}; without --config and "
+                    f"--set it goes on as it was (train --run-dir {self.path} --resume), or choose another --run-dir"
+                )
         elif self.path.exists() and not self.path.is_dir():
             raise ConfigError(f"{self.path}: is a file; choose another --run-dir")
         elif self.path.is_dir() and any(not _is_ours(path) for path in self.path.iterdir()):

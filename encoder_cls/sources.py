@@ -138,9 +138,14 @@ def _text_lines(path: Path) -> Iterator[str]:
 def _check_columns(path: Path | Place | str, found: Sequence[str], wanted: Sequence[str]) -> None:
     missing = [column for column in wanted if column not in found]
     if missing:
+        alike = [name for name in found if name.strip().lower() == missing[0].lower()]
+        hint = "name the right one: data.text_column and data.label_column in the config, --text-column in predict"
+        if alike:
+            hint = f"did you mean {shown(alike[0])}? {hint}"
+        elif len(found) == 1 and (separator := next((it for it in ";|\t" if it in found[0]), None)):
+            hint = f"its fields seem to be separated by {shown(separator)}: save it with commas, or with tabs as .tsv"
         raise DataError(
-            f"{path}: no column {shown(missing[0])}; it has {', '.join(shown(name) for name in found[:20])} "
-            "(name the right one: data.text_column and data.label_column in the config, --text-column in predict)"
+            f"{path}: no column {shown(missing[0])}; it has {', '.join(shown(name) for name in found[:20])} ({hint})"
         )
 
 

@@ -32,7 +32,7 @@ from encoder_cls.events import Event, Finished, Noted, StageStarted, Started, St
 from encoder_cls.hardware import environment, products_in, release_memory, resolve_precision
 from encoder_cls.lessons import LabelLessons, Lesson, Lessons, WordLessons
 from encoder_cls.linear import LinearClassifier, bytes_at_most, fit_linear
-from encoder_cls.optimization import learning_rate, make_optimizers
+from encoder_cls.optimization import learning_rate, make_optimizers, warmup_steps
 from encoder_cls.preparation import Preparation, mixed_seed
 from encoder_cls.report import model_card, write_report
 from encoder_cls.run_folder import RunFolder
@@ -352,6 +352,8 @@ class _Training:
                 f"training diverged at step {step}: a validation text gets numbers that are not finite; "
                 "lower train.learning_rate"
             )
+        # Little is learnt while the learning rate rises: that is no sign that there is no more to learn.
+        is_warming_up = self._stage_step <= warmup_steps(self._stage_steps, self.config)
         is_best = self.state.best_score is None or verdict.rank > self.state.best_score
         if is_best:
             self.classifier.scales = verdict.scales or self.classifier.scales
@@ -361,7 +363,7 @@ class _Training:
             validated_step=step,
             best_score=verdict.rank if is_best else self.state.best_score,
             best_step=step if is_best else self.state.best_step,
-            stale_validations=0 if is_best else self.state.stale_validations + 1,
+            stale_validations=0 if is_best or is_warming_up else self.state.stale_validations + 1,
         )
         values = {**verdict.scores, "epoch": self._epoch()}
         if verdict.metrics:

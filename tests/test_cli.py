@@ -157,7 +157,20 @@ def test_training_prints_a_summary_to_stdout_and_all_else_to_stderr(cli, trained
         assert part not in outcome.out
     assert "\r" not in outcome.out + outcome.err
     assert RunFolder(Path("runs/tiny")).is_finished()
-    assert cli("predict", "snow and rain").out.startswith("weather ")
+    answer = cli("predict", "snow and rain")
+    assert answer.out.startswith("weather ")
+    assert "model: runs/tiny" in answer.err
+    assert "model:" not in cli("predict", "snow and rain", "--model", "runs/tiny").err
+    assert "stopped at step" not in outcome.err
+
+
+def test_training_tells_when_it_stops_early(cli, trained_run):
+    """At which step of how many, and why."""
+    values = ["train.epochs=9", "train.patience=1", "train.learning_rate=1e-9", "train.warmup_fraction=0"]
+    overrides = [word for value in values for word in ("--set", value)]
+    outcome = cli("train", "--config", trained_run.path.parent / "tiny.yaml", *overrides, "--run-dir", "runs/early")
+    assert outcome.code == 0
+    assert re.search(r"stopped at step \d+ of 54 \(train\.patience\)", outcome.err)
 
 
 def test_training_tells_of_each_stage_and_of_the_best_validations(cli, trained_run, monkeypatch):
@@ -333,6 +346,8 @@ DATA_FILES = {
     ("arguments", "code", "named"),
     [
         (["--config", "missing.yaml"], 2, ["missing.yaml", "No such file"]),
+        (["--run-dir", "typo", "--resume"], 2, ["typo: no run to go on with"]),
+        (["--set", "train.class_weights={x: 2}"], 2, ["'x'", "there are"]),
         (["--set", "train.epochz=3"], 2, ["train.epochz", "did you mean epochs?"]),
         (["--set", "train.epochs=many"], 2, ["train.epochs", "'many'"]),
         (["--set", "train.epochs"], 2, ["section.key=value"]),
@@ -365,6 +380,15 @@ def test_train_refuses_in_one_or_two_lines_and_writes_nothing(cli, arguments, co
         (["predict", "rain", "--model", "nowhere"], 2, ["nowhere: no such folder"]),
         (["predict", "rain", "--model", "."], 2, ["no model"]),
         (["predict", "rain", "--format", "xml"], 2, ["--format xml"]),
+        (["predict", "rain", "--text-column", "body"], 2, ["--text-column"]),
+        (["predict", "--input", "-", "--text-column", "body"], 2, ["--text-column"]),
+        (
+            ["predict", "--model", "RUN", "--input", "mine.csv", "--output", "./mine.csv"],
+            2,
+            ["is the file that is read"],
+        ),
+        (["predict", "--model", "RUN", "--input", "mine.csv", "--attention", "mine.csv"], 2, ["is the file that is"]),
+        (["eval", "RUN", "--data", "mine.csv", "--output", "mine.csv"], 2, ["is the file that is read"]),
         (["predict", "rain", "--input", "texts.txt"], 2, ["not both"]),
         (["predict", "rain", "--model", "RUN", "--device", "tpu"], 2, ["--device tpu"]),
         (["predict", "--model", "RUN", "--input", "missing.txt"], 3, ["missing.txt"]),
@@ -377,9 +401,11 @@ def test_train_refuses_in_one_or_two_lines_and_writes_nothing(cli, arguments, co
     ],
 )
 def test_eval_and_predict_refuse_in_one_or_two_lines(cli, trained_run, arguments, code, named):
-    """What the user can mend is named, with the code of its kind."""
+    """What the user can mend is named, with the code of its kind; what was there is still there."""
+    Path("mine.csv").write_text("text,label\nrain,weather\n", "utf-8")
     arguments = [str(trained_run.path) if argument == "RUN" else argument for argument in arguments]
     assert_failed(cli(*arguments), code, *named)
+    assert Path("mine.csv").read_text("utf-8") == "text,label\nrain,weather\n"
 
 
 @pytest.mark.parametrize("command", [["eval", "runs/tiny"], ["predict", "rain"]])

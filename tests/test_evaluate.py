@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -41,6 +42,7 @@ def report_of(matrix, *, names=NAMES, accuracy=0.5, reference=None) -> Report:
         metrics=Metrics(**numbers, per_class=per_class, calibration=bins, confusion_matrix=matrix),
         linear_reference=reference,
         suggested_threshold=None,
+        answered_fraction=1.0,
         worst_errors=[],
         truncated_fraction=0.0,
         unknown_fraction=0.0,
@@ -198,6 +200,22 @@ def test_the_report_says_when_the_linear_model_is_better(accuracy, linear, words
     assert ("more accurate" in text) == (linear is not None and linear > accuracy)
 
 
+def test_the_report_says_what_a_threshold_does():
+    """Of how many texts there would still be an answer; nothing where none is needed, or none is known."""
+    matrix = np.eye(5, dtype=int).tolist()
+    found = report_text(replace(report_of(matrix), suggested_threshold=0.9961, answered_fraction=0.66))
+    assert "answers from probability 0.996 up (--threshold), 66% of all, are right 95% of the time" in found
+    for none in (None, 0.0):
+        assert "--threshold" not in report_text(replace(report_of(matrix), suggested_threshold=none))
+
+
+def test_only_a_report_on_validation_texts_says_what_else_they_did():
+    """They are not new to the classifier as those of a test split or another file are."""
+    for split in ("validation", "test", "some.csv"):
+        text = report_text(replace(report_of(np.eye(5, dtype=int).tolist()), split=split))
+        assert ("chose the weights" in text) == (split == "validation")
+
+
 def test_the_report_says_of_how_many_texts_the_linear_model_is():
     """Where it has not learnt from all of them, and only there."""
     for texts, words in ((2000, "(TF-IDF, linear SVM, trained on 2,000 of 30,000 texts)"), (30_000, "linear SVM):")):
@@ -265,7 +283,7 @@ def change_data(run, **values) -> None:
 def test_eval_without_a_test_split_scores_validation(cli, run_copy):
     """The report says which split it is of."""
     change_data(run_copy, test=None)
-    assert cli("eval", run_copy.path).out.startswith("validation: 12 examples\n")
+    assert cli("eval", run_copy.path).out.startswith("validation: 12 examples\n  these texts also chose the weights")
 
 
 @pytest.mark.parametrize("training_texts_gone", [False, True])

@@ -312,6 +312,35 @@ def test_standard_input_is_answered_line_by_line(trained_run):
     assert process.returncode == 0
 
 
+@pytest.mark.parametrize("name", ["a.tsv", "a.JSONL", "a.html", "a.out"])
+def test_the_ending_of_the_output_tells_its_format(cli, trained_run, name):
+    """Unless --format does."""
+    command = ["predict", "--model", trained_run.path, *TEXTS, "--output", name]
+    formats = {"a.tsv": "tsv", "a.JSONL": "jsonl", "a.html": "html"}
+    assert cli(*command).code == 0
+    found = Path(name).read_bytes()
+    assert cli(*command, "--format", formats.get(name, "text")).code == 0
+    assert Path(name).read_bytes() == found
+    assert cli(*command, "--format", "tsv").code == 0
+    assert Path(name).read_text("utf-8").startswith("label\tprobability")
+
+
+@pytest.mark.parametrize(("output_format", "lines"), [("tsv", 1), ("jsonl", 0), ("text", 0)])
+def test_no_texts_give_what_programs_can_read(classifier, output_format, lines):
+    """A header and no rows, or no lines."""
+    given = {"output_format": output_format, "top_k": 1, "threshold": 0.0, "batch_tokens": None}
+    found = [line for chunk in predict_lines(classifier, iter([]), **given) for line in chunk]
+    assert len(found) == lines
+
+
+def test_no_texts_give_a_page(classifier):
+    """It is whole, if empty."""
+    given = {"output_format": "html", "top_k": 1, "threshold": 0.0, "batch_tokens": None}
+    (page,) = predict_lines(classifier, iter([]), **given)
+    assert page[0].startswith("<!") or page[0].startswith("<html")
+    assert "</html>" in "".join(page)
+
+
 def test_output_goes_to_the_file_alone(cli, trained_run):
     """--output writes what would have been printed, and prints nothing."""
     command = ["predict", "--model", trained_run.path, *TEXTS, "--format", "tsv"]

@@ -16,7 +16,7 @@ from encoder_cls.evaluate import evaluate
 from encoder_cls.explain import WordWeight
 from encoder_cls.metrics import CALIBRATION_BINS, calibration_bins
 from encoder_cls.pages import explanations_page, marked
-from encoder_cls.report import WANTED_ACCURACY, report_page, suggest_threshold
+from encoder_cls.report import FEWEST_ANSWERS, WANTED_ACCURACY, report_page, suggest_threshold
 
 HOSTILE = '<script>document.title="x"</script><img src=x onerror="alert(1)">"&\'{{ 7 * 7 }}'
 
@@ -29,14 +29,18 @@ def split_of(classifier, texts, label=0) -> Split:
 
 
 @settings(deadline=None, derandomize=True)
-@given(st.lists(st.tuples(st.floats(0.2, 1) | st.sampled_from([0.25, 0.5, 0.9996, 1.0]), st.booleans()), min_size=1))
+@given(
+    st.lists(
+        st.tuples(st.floats(0.2, 1) | st.sampled_from([0.25, 0.5, 0.9996, 1.0]), st.sampled_from([True] * 9 + [False])),
+        min_size=15,
+    )
+)
 def test_the_suggested_threshold_is_the_lowest_that_keeps_its_promise(answers):
     """Compared with trying every one that can be shown; as it is shown, it is kept to, and leaves an answer."""
     confidence, correct = np.array([c for c, _ in answers]), np.array([right for _, right in answers])
     found = suggest_threshold(confidence, correct)
-    steps = [thousandths / 1000 for thousandths in range(int(1000 * confidence.min()), 1000)]
-    answered = [(step, correct[confidence >= step]) for step in steps]
-    keeping = [step for step, right in answered if len(right) and right.mean() >= WANTED_ACCURACY]
+    answered = [(step / 1000, correct[confidence >= step / 1000]) for step in range(1000)]
+    keeping = [step for step, right in answered if len(right) >= FEWEST_ANSWERS and right.mean() >= WANTED_ACCURACY]
     assert found == (keeping[0] if keeping else None)
     assert found is None or float(f"{found:.3f}") == found
 

@@ -490,6 +490,16 @@ def test_patience_ends_the_run(tmp_path, monkeypatch):
     assert events[-1].best_step == validations[1].step
 
 
+@pytest.mark.parametrize(("warmup", "last"), [(0.0, 2), (0.5, 5)])
+def test_patience_waits_for_the_learning_rate_to_rise(tmp_path, monkeypatch, warmup, last):
+    """Worse validations on the way up say nothing; those after it count as ever."""
+    metrics = iter([0.5, *[0.4] * 8])
+    real = lessons_module.compute_metrics
+    monkeypatch.setattr(lessons_module, "compute_metrics", lambda *args: replace(real(*args), accuracy=next(metrics)))
+    config = make_config(tmp_path, epochs=8, patience=1, monitor="accuracy", warmup_fraction=warmup)
+    assert sum(isinstance(event, Validated) for event in run_all(config, tmp_path / "run")) == last
+
+
 def script_pretraining(monkeypatch, losses: list[float]) -> None:
     """Let the validations of pretraining find out these losses."""
     verdicts = iter([Verdict({"loss": loss}, (-loss, -loss)) for loss in losses])

@@ -1,0 +1,49 @@
+"""A data set in, what makes its labels or its scores doubtful out: what a person should look at before a training."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from encoder_cls.data import Dataset, Split
+from encoder_cls.sources import shown
+
+
+def doubts(dataset: Dataset) -> Iterator[str]:
+    """What is doubtful, a sentence each: classes that are written in two ways, and texts that are there twice."""
+    for names in _written_alike(dataset.label_names):
+        yield f"the classes {', '.join(map(shown, names))} differ in case or spaces only"
+    train = _hashes(dataset.train)
+    contradicted = _contradicted(train, dataset.train.labels)
+    if len(contradicted):
+        first = dataset.train.where[contradicted[0]]
+        yield f"{len(contradicted):,} training texts occur with other labels, too, the first at {first}"
+    for name, split in (("validation", dataset.validation), ("test", dataset.test)):
+        known = np.flatnonzero(np.isin(_hashes(split), train)) if split else np.zeros(0, dtype=np.int64)
+        if split and len(known):
+            yield (
+                f"{len(known):,} of {len(split):,} {name} texts are training texts, too, the first at "
+                f"{split.where[known[0]]}; scores on these are better than on new texts"
+            )
+
+
+def _written_alike(names: Sequence[str]) -> Iterator[list[str]]:
+    alike = defaultdict(list)
+    for name in names:
+        alike[" ".join(name.casefold().split())].append(name)
+    return (group for group in alike.values() if len(group) > 1)
+
+
+def _hashes(split: Split) -> NDArray[np.int64]:
+    """A number for each text: so many that two of them are equal where their texts are."""
+    return np.fromiter(map(hash, split.texts), dtype=np.int64, count=len(split))
+
+
+def _contradicted(texts: NDArray[np.int64], labels: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The places of texts that are there with several labels."""
+    _, groups = np.unique(texts, return_inverse=True)
+    pairs = np.unique(np.stack([groups, labels], axis=1), axis=0)
+    return np.flatnonzero(np.bincount(pairs[:, 0])[groups] > 1)
