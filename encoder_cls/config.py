@@ -229,6 +229,14 @@ EXAMPLE: dict[str, Any] = {
 }
 
 
+# What pydantic says of these would name its own classes, or a pattern.
+IN_PLAIN_WORDS = {
+    "model_type": "its values belong below it, each on a line of its own with spaces before it",
+    "tuple_type": "Input should be a list, such as [a, b]",
+    "string_pattern_mismatch": "Input should be letters, digits, `_`, `-` and `.`, the first no `-` or `.`",
+}
+
+
 def load_config(path: Path | None = None, overrides: Iterable[str] = ()) -> Config:
     """Read a config file (none: the bundled example's config) and apply `section.key=value` overrides.
 
@@ -239,7 +247,8 @@ def load_config(path: Path | None = None, overrides: Iterable[str] = ()) -> Conf
     source = str(path) if path else "bundled example"
     values = parse_yaml(_read_text(path), source=source) if path else EXAMPLE
     if not isinstance(values, dict):
-        raise ConfigError(f"{source}: expected sections such as `data:` and `model:`, found {type(values).__name__}")
+        found = "nothing" if values is None else type(values).__name__
+        raise ConfigError(f"{source}: expected sections such as `data:` and `model:`, found {found}")
     values = {"name": path.stem if path else "example"} | values
     for override in overrides:
         values = _with_override(values, override)
@@ -359,7 +368,7 @@ def _explain(error: ValidationError, source: str) -> Iterator[str]:
         elif fault["type"] == "missing":
             message = "is required"
         else:
-            message = fault["msg"].removeprefix("Value error, ")
+            message = IN_PLAIN_WORDS.get(fault["type"]) or fault["msg"].removeprefix("Value error, ")
             if not isinstance(fault["input"], dict):
                 message += f" (found {str(fault['input'])[:60]!r})"
         yield f"{source}: {where if where.isprintable() else repr(where)}: {message}"

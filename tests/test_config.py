@@ -440,3 +440,24 @@ def test_any_text_gives_a_config_or_a_config_error(content, overrides):
     except ConfigError:
         return
     assert load(config.to_yaml()) == config
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("data: good.csv\n", "data: its values belong below it"),
+        ("data: {train: x.csv, label_names: {0: a}}\n", "data.label_names: Input should be a list"),
+        ("name: my run\ndata: {train: x.csv}\n", "name: Input should be letters, digits"),
+        ("", "found nothing"),
+    ],
+    ids=["section", "list", "name", "empty"],
+)
+def test_likely_mistakes_are_told_in_plain_words(tmp_path, content, expected):
+    """No class of pydantic's, no pattern."""
+    path = tmp_path / "a.yaml"
+    path.write_text(content)
+    with pytest.raises(ConfigError) as caught:
+        load_config(path)
+    assert expected in str(caught.value)
+    assert "Config " not in str(caught.value)
+    assert "^" not in str(caught.value)
