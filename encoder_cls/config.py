@@ -186,9 +186,9 @@ class TrainConfig(Section):
     monitor: Literal["accuracy", "macro_f1", "loss"] = "loss"
     """What tells in validation which weights are best: `loss`, `accuracy` or `macro_f1`."""
     patience: Count | None = 3
-    """Stop after this many validations without a better score; null: never."""
+    """Stop after this many validations without a better score, once the learning rate has risen; null: never."""
     validate_every: Count | None = None
-    """Steps between validations; null: at the end of each epoch, or of every few where epochs are short."""
+    """Steps between validations; null: at the end of each epoch; where epochs are short and `auto`, of every few."""
     checkpoint_every: Count | None = None
     """Steps between further checkpoints, besides the one after each validation; null: no more."""
     keep_checkpoints: Count = 2
