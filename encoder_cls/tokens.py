@@ -133,15 +133,16 @@ def find_words(read: TokenReader, texts: Iterable[str], *, max_seq_len: int) -> 
         rows.append(lexicon.rows(coded), lengths)
         truncated.append(are_truncated)
     words, offsets = rows.arrays()
+    listed = lexicon.words()
     found = TokenizedTexts(
         words=words,
-        word_ids=np.arange(len(lexicon.words), dtype=np.int32),
+        word_ids=np.arange(len(listed), dtype=np.int32),
         spellings=lexicon.spellings(),
         offsets=offsets,
         max_seq_len=max_seq_len,
         truncated=truncated.array(),
     )
-    return found, lexicon.words
+    return found, listed
 
 
 class _Lexicon:
@@ -151,7 +152,6 @@ class _Lexicon:
         self._rows: dict[str, int] = {}
         self._ngrams = RaggedArray(np.uint32)
 
-    @property
     def words(self) -> list[str]:
         """All words, in the order of their rows."""
         return list(self._rows)
