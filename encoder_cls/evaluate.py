@@ -171,12 +171,12 @@ def _check_unchanged(run: RunFolder, dataset: Dataset, config: DataConfig, label
     hint = "name labelled data with --data, or train anew"
     if dataset.label_names != tuple(label_names):
         raise DataError(f"{config.train}: its classes have changed since the run began; {hint}")
-    found = dataset.train.fingerprint()
-    is_held_out = config.test is None and config.validation is None
-    if newest_facts(run.checkpoints).get("training_data", found) != found and is_held_out:
-        raise DataError(
-            f"{config.train}: has changed since the run began, so which of its texts were held out is not known; {hint}"
-        )
+    if config.test is None and config.validation is None:
+        found = dataset.train.fingerprint()
+        if newest_facts(run.checkpoints).get("training_data", found) != found:
+            raise DataError(
+                f"{config.train}: has changed since the run began, so which of its texts were held out is not known; {hint}"
+            )
 
 
 def _worst_errors(
