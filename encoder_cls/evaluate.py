@@ -175,7 +175,7 @@ def _check_unchanged(run: RunFolder, dataset: Dataset, config: DataConfig, label
         found = dataset.train.fingerprint()
         if newest_facts(run.checkpoints).get("training_data", found) != found:
             raise DataError(
-                f"{config.train}: has changed since the run began, so which of its texts were held out is not known; {hint}"
+                f"{config.train}: has changed since the run began, and with it which texts are held out; {hint}"
             )
 
 
