@@ -301,7 +301,9 @@ def test_train_takes_its_data_from_the_hub(processes):
     assert (data["train"], data["test"]) == ("hub:owner/name", "hub:owner/name?config=german")
     reading, counts, *more = ended.stderr.splitlines()
     assert reading == "reading hub:owner/name"
-    assert counts == "data: 6 training, 2 validation, 2 test texts, 2 classes"
+    assert (
+        counts == "data: 6 training, 2 validation, 2 test texts, 2 classes, of 3 ('klage') to 3 ('lob') training texts"
+    )
     assert {line.partition(":")[0] for line in more} <= {"tokens", "model", "steps"}, ended.stderr
 
 
