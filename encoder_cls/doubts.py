@@ -17,12 +17,14 @@ def doubts(dataset: Dataset) -> Iterator[str]:
     for names in _written_alike(dataset.label_names):
         yield f"the classes {', '.join(map(shown, names))} differ in case or spaces only"
     train = _hashes(dataset.train)
-    contradicted = _contradicted(train, dataset.train.labels)
+    in_order = np.sort(train)
+    repeated = np.unique(in_order[1:][in_order[1:] == in_order[:-1]])
+    contradicted = _contradicted(np.flatnonzero(_are_in(repeated, train)), train, dataset.train.labels)
     if len(contradicted):
         first = dataset.train.where[contradicted[0]]
         yield f"{len(contradicted):,} training texts occur with other labels, too, the first at {first}"
     for name, split in (("validation", dataset.validation), ("test", dataset.test)):
-        known = np.flatnonzero(np.isin(_hashes(split), train)) if split else np.zeros(0, dtype=np.int64)
+        known = np.flatnonzero(_are_in(in_order, _hashes(split))) if split else np.zeros(0, dtype=np.int64)
         if split and len(known):
             yield (
                 f"{len(known):,} of {len(split):,} {name} texts are training texts, too, the first at "
@@ -42,8 +44,17 @@ def _hashes(split: Split) -> NDArray[np.int64]:
     return np.fromiter(map(hash, split.texts), dtype=np.int64, count=len(split))
 
 
-def _contradicted(texts: NDArray[np.int64], labels: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The places of texts that are there with several labels."""
-    _, groups = np.unique(texts, return_inverse=True)
-    pairs = np.unique(np.stack([groups, labels], axis=1), axis=0)
-    return np.flatnonzero(np.bincount(pairs[:, 0])[groups] > 1)
+def _are_in(in_order: NDArray[np.int64], wanted: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Which numbers are among others, which are sorted; `np.isin` takes several times the memory."""
+    if not len(in_order):
+        return np.zeros(len(wanted), dtype=bool)
+    places = np.minimum(np.searchsorted(in_order, wanted), len(in_order) - 1)
+    are_in: NDArray[np.bool_] = in_order[places] == wanted
+    return are_in
+
+
+def _contradicted(places: NDArray[np.int64], texts: NDArray[np.int64], labels: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Those of some places whose text is there with several labels."""
+    _, groups = np.unique(texts[places], return_inverse=True)
+    pairs = np.unique(np.stack([groups, labels[places]], axis=1), axis=0)
+    return places[np.bincount(pairs[:, 0])[groups] > 1]
