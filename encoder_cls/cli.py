@@ -296,7 +296,7 @@ def _check_kept(output: Path | None, source: str | None) -> None:
         ConfigError: output and source are the same file.
     """
     if output and source and output.is_file() and Path(source).is_file() and output.samefile(source):
-        raise ConfigError(f"--output {output}: is the file that is read; name another")
+        raise ConfigError(f"{output}: is the file that is read; name another to write to")
 
 
 def _note(message: str) -> None:
@@ -364,9 +364,11 @@ def _described(preparation: Preparation) -> Iterator[str]:
 
 def _sizes(split: Split, label_names: Sequence[str]) -> str:
     """How many texts the smallest class has, and the largest."""
+    import numpy as np
+
     from encoder_cls.sources import shown
 
-    sizes = sorted((int((split.labels == number).sum()), name) for number, name in enumerate(label_names))
+    sizes = sorted(zip(np.bincount(split.labels, minlength=len(label_names)).tolist(), label_names, strict=True))
     return " to ".join(f"{size:,} ({shown(name, limit=30)})" for size, name in (sizes[0], sizes[-1]))
 
 

@@ -24,8 +24,10 @@ def doubts(dataset: Dataset) -> Iterator[str]:
         first = dataset.train.where[contradicted[0]]
         yield f"{len(contradicted):,} training texts occur with other labels, too, the first at {first}"
     for name, split in (("validation", dataset.validation), ("test", dataset.test)):
-        known = np.flatnonzero(_are_in(in_order, _hashes(split))) if split else np.zeros(0, dtype=np.int64)
-        if split and len(known):
+        if split is None:
+            continue
+        known = np.flatnonzero(_are_in(in_order, _hashes(split)))
+        if len(known):
             yield (
                 f"{len(known):,} of {len(split):,} {name} texts are training texts, too, the first at "
                 f"{split.where[known[0]]}; scores on these are better than on new texts"

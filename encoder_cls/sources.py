@@ -90,7 +90,7 @@ def _records(source: str, role: str, text_columns: Sequence[str], label_column: 
     if label_column is None:
         reader[TEXT_SUFFIX] = _line_records
     try:
-        class_folders = _class_folders(Path(source), besides=SUFFIXES)
+        class_folders = _class_folders(Path(source))
         if class_folders:
             yield from _text_file_records(class_folders, text_columns, label_column)
             return
@@ -270,12 +270,14 @@ def _with_class_names(record: dict[str, Any], names: dict[str, list[str]], where
     return record
 
 
-def _class_folders(path: Path, *, besides: Sequence[str]) -> list[Path]:
-    """The subfolders that hold .txt files: each is a class and each file one text; `besides`: what may not be there."""
+def _class_folders(path: Path) -> list[Path]:
+    """The subfolders that hold .txt files: each is a class and each file one text; no tables may be beside them."""
     if not path.is_dir():
         return []
     folders = sorted(folder for folder in path.iterdir() if folder.is_dir() and next(folder.glob("*.txt"), None))
-    table = next((file for file in sorted(path.iterdir()) if file.suffix.lower() in besides), None) if folders else None
+    table = (
+        next((file for file in sorted(path.iterdir()) if file.suffix.lower() in SUFFIXES), None) if folders else None
+    )
     if table:
         raise DataError(f"{path}: holds class folders with .txt files and {table.name}; name the one or the other")
     return folders
