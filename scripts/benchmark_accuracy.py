@@ -335,7 +335,7 @@ class Job:
             return train_ours([*self.overrides, *OURS[method]], self.case.seed)
         # A process of its own: a library's crash ends no more than that, and its memory is given back.
         with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-            outcome = pool.submit(peers.train_peer, method, self.dataset, self.case.seed, self.threads).result()
+            outcome = pool.submit(peers.train_peer, method, self.overrides, self.case.seed, self.threads).result()
         return Result(num_test=num_test(self.dataset), **asdict(outcome))
 
     def key(self, method: str) -> Key:

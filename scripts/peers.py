@@ -24,7 +24,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from encoder_cls.data import Dataset, Split
+from encoder_cls.config import load_config
+from encoder_cls.data import Dataset, Split, load_dataset
 
 TOKEN = r"\w+|[^\w\s]+"  # words and runs of punctuation: all peers but the character n-grams see the same tokens
 MUCH_TEXT = 1_000_000  # training tokens from which fastText passes over the texts less often
@@ -318,7 +319,10 @@ PEERS = {
 }
 
 
-def train_peer(name: str, dataset: Dataset, seed: int, threads: int) -> Outcome:
-    """Train a peer by its name, so that another process can be asked to."""
+def train_peer(name: str, overrides: Sequence[str], seed: int, threads: int) -> Outcome:
+    """Train a peer by its name on the data that config overrides name, so that another process can be asked to.
+
+    That process reads the data by itself: much of it is in files without a name, which cannot be sent.
+    """
     torch.set_num_threads(threads)
-    return PEERS[name].train(dataset, seed)
+    return PEERS[name].train(load_dataset(load_config(None, overrides).data, seed=seed), seed)
