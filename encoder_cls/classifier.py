@@ -31,15 +31,16 @@ from encoder_cls.batching import Batch, by_length, pad
 from encoder_cls.calibration import Logits, add_up, softmax
 from encoder_cls.config import ModelConfig
 from encoder_cls.errors import ConfigError, EncoderClsError
+from encoder_cls.features import ALL_NAMES
 from encoder_cls.hardware import products_in, resolve_device, resolve_precision
-from encoder_cls.linear import ALL_NAMES, LinearClassifier, num_machines
+from encoder_cls.linear import LinearClassifier, num_machines
 from encoder_cls.model import EncoderClassifier, without_memory
 from encoder_cls.storage import naming, read_file, sha256, to_json, write_file
 from encoder_cls.tokenizer import parse_tokenizer, tokenize
 from encoder_cls.tokens import KEPT_PER_TOKEN, TokenizedTexts
 
 CONFIG_FILE, TOKENIZER_FILE, WEIGHTS_FILE = "config.json", "tokenizer.json", "model.safetensors"
-FORMAT, FORMAT_VERSION = "encoder-cls", 6
+FORMAT, FORMAT_VERSION = "encoder-cls", 7
 # The most tokens in a batch where nobody has chosen: what keeps a GPU busy, or what fits a processor's caches, that is
 # twice as many where numbers have half the bytes.
 GPU_BATCH_TOKENS, CPU_BATCH_BYTES = 65_536, 8192
@@ -47,7 +48,7 @@ LARGEST_HEADER = 1 << 20  # bytes; the header of a real model of 1,000 layers is
 LARGEST_CONFIG, LARGEST_TOKENIZER = 1 << 24, 1 << 28  # bytes; 100,000 classes, some million tokens
 LARGEST_SCALE = 1e6  # far beyond what is ever fitted
 LINEAR = "linear."  # before the names of the linear classifier's weights
-LINEAR_WEIGHTS = ("names", "idf", "weights", "biases")
+LINEAR_WEIGHTS = ("frequent", "names", "idf", "weights", "biases")
 UNSEALED = b"0" * 64  # what stands in a weights file in place of its own hash while that is taken
 
 
@@ -148,13 +149,18 @@ class Classifier:
             EncoderClsError: the disk refused; a classifier that was there is still whole.
         """
         tokenizer = self.tokenizer.to_str(pretty=True).encode()
+        linear = self.linear and {
+            "reach": self.linear.reach,
+            "frequent": len(self.linear.frequent),
+            "features": len(self.linear.names),
+        }
         config = to_json(
             {
                 "format": FORMAT,
                 "format_version": FORMAT_VERSION,
                 "architecture": self.config.model_dump(),
                 "vocab_size": self.tokenizer.get_vocab_size(),
-                "linear": {"reach": self.linear.reach, "features": len(self.linear.names)} if self.linear else None,
+                "linear": linear,
                 "id2label": dict(enumerate(self.label_names)),
                 "tokenizer_sha256": sha256(tokenizer),
             }
@@ -313,7 +319,7 @@ def _read(folder: Path) -> _Read:
     if beside is not None:
         most_tokens = KEPT_PER_TOKEN * architecture.max_seq_len
         expected |= _linear_shapes(
-            beside["reach"], beside["features"], most_tokens=most_tokens, num_classes=len(label_names)
+            beside["reach"], beside["frequent"], beside["features"], most_tokens=most_tokens, **shape
         )
 
     most_bytes = 8 + LARGEST_HEADER + sum(size.numel() * dtype.itemsize for size, dtype in expected.values())
@@ -334,17 +340,20 @@ def _read(folder: Path) -> _Read:
 
 
 def _linear_shapes(
-    reach: int, features: int, *, most_tokens: int, num_classes: int
+    reach: int, frequent: int, features: int, *, most_tokens: int, vocab_size: int, num_classes: int
 ) -> dict[str, tuple[torch.Size, torch.dtype]]:
     """The shapes and types of a linear classifier's weights, once what the config says of it is possible."""
     if type(reach) is not int or not 0 < reach <= most_tokens:
         raise ValueError(f"{CONFIG_FILE}: a linear classifier that reads {reach!r} tokens")
+    if type(frequent) is not int or not 0 <= frequent <= vocab_size:
+        raise ValueError(f"{CONFIG_FILE}: {frequent!r} frequent words")
     if type(features) is not int or not 0 <= features < ALL_NAMES:
         raise ValueError(f"{CONFIG_FILE}: {features!r} linear features")
     machines = num_machines(num_classes)
-    shapes = dict(zip(LINEAR_WEIGHTS, [(features,), (features,), (features, machines), (machines,)], strict=True))
-    types = {name: torch.int32 if name == "names" else torch.float32 for name in shapes}
-    return {f"{LINEAR}{name}": (torch.Size(shape), types[name]) for name, shape in shapes.items()}
+    shapes = [(frequent,), (features,), (features,), (features, machines), (machines,)]
+    types = [torch.int32, torch.int32, torch.float32, torch.float32, torch.float32]
+    names = [f"{LINEAR}{name}" for name in LINEAR_WEIGHTS]
+    return {name: (torch.Size(shape), dtype) for name, shape, dtype in zip(names, shapes, types, strict=True)}
 
 
 def _linear(reach: int, weights: dict[str, Tensor]) -> LinearClassifier:

@@ -1,16 +1,14 @@
-"""A linear classifier of word and character n-grams: trained in seconds, hard to beat on small data.
+"""A linear classifier of what `features` counts in texts: trained in seconds, hard to beat on small data.
 
 NB-SVM (Wang and Manning, "Baselines and Bigrams: Simple, Good Sentiment and Topic Classification", 2012,
-https://aclanthology.org/P12-2018/): each feature is scaled by how much it tells of the class under naive
-Bayes, then a linear support vector machine weighs them. Features are TF-IDF of words, pairs of words with and
-without a word between them, and character n-grams; they are named by hashes, of which those that training shows
-are kept. How far a text is on a class's side, its margin, then becomes a probability, by Platt scaling. The machine's
-penalty and this calibration are found by cross-validation on the training texts.
+https://aclanthology.org/P12-2018/): each feature is scaled by how much it tells of the class under naive Bayes, then a
+linear support vector machine weighs them. How far a text is on a class's side, its margin, then becomes a probability,
+by Platt scaling. The machine's penalty and this calibration are found by cross-validation on the training texts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -19,18 +17,13 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from encoder_cls.calibration import Logits, cross_entropy, fit_platt, fit_scale, log_sigmoid, one_hot, softmax
-from encoder_cls.ngrams import PAIR_MULTIPLIER, flat_places
+from encoder_cls.features import CHAR_NAMES, DISTANCES, PATTERN_SIZES, count_features, frequent_words, select, tfidf
 from encoder_cls.tokens import TokenizedTexts
 
-HASHES = 1 << 22  # of a kind of feature: so many that few of a million different n-grams meet
-DISTANCES = (1, 2)  # of the words of a pair
-WORD_NAMES = HASHES * (1 + len(DISTANCES))  # names of words and pairs; those of character n-grams follow
-ALL_NAMES = WORD_NAMES + HASHES
 TRUST = 0.5  # in naive Bayes, the power of its ratios: at 1, where classes have few texts, chance scales features
 PENALTIES = (0.5, 1.0, 2.0)  # LinearSVC's C, of which cross-validation chooses one
 FOLDS = 5  # of cross-validation
 ENOUGH_HELD_OUT = 1000  # texts, to find three numbers
-CHUNK = 4096  # texts counted at once: what counting needs is many times the counts
 MOST_FEATURES = 700_000  # of which the more frequent are kept: rarer ones tell little, or mislead
 MOST_BYTES = 1 << 25  # of features, since each has a weight a class and a model is to be small
 
@@ -41,6 +34,7 @@ class LinearClassifier:
 
     Attributes:
         reach: how many tokens of a text it reads, `[CLS]` counted.
+        frequent: the ids of the words that count as themselves in patterns, (frequent words,).
         names: the features' hashes, increasing, (features,).
         idf: their inverse document frequencies, (features,).
         weights: (features, classes), or (features, 1) of two classes.
@@ -48,6 +42,7 @@ class LinearClassifier:
     """
 
     reach: int
+    frequent: NDArray[np.int32]
     names: NDArray[np.int32]
     idf: NDArray[np.float32]
     weights: NDArray[np.float32]
@@ -55,10 +50,10 @@ class LinearClassifier:
 
     def scores(self, texts: TokenizedTexts) -> Logits:
         """Each text's logits, (texts, classes)."""
-        with_chars = bool((self.names[-1:] >= WORD_NAMES).any())
+        char_ngrams = bool((self.names[-1:] >= CHAR_NAMES).any())
         pieces = [
-            _tfidf(_select(counts, self.names), self.names, self.idf) @ self.weights
-            for counts in _counts(texts, reach=self.reach, with_chars=with_chars)
+            tfidf(select(counts, self.names), self.names, self.idf) @ self.weights
+            for counts in count_features(texts, reach=self.reach, frequent=self.frequent, char_ngrams=char_ngrams)
         ]
         return _scores(np.concatenate([np.zeros((0, self.weights.shape[1]), np.float32), *pieces]) + self.biases)
 
@@ -88,21 +83,31 @@ def fit_linear(
         char_ngrams: whether to look at character n-grams, which take twenty times the memory of words.
     """
     num_classes = len(class_weights)
-    counts = sp.vstack(list(_counts(texts, reach=reach, with_chars=char_ngrams)), format="csr")
+    frequent = frequent_words(texts, reach=reach)
+    pieces = count_features(texts, reach=reach, frequent=frequent, char_ngrams=char_ngrams)
+    counts = sp.vstack(list(pieces), format="csr")
     names, occurrences = np.unique(counts.indices, return_counts=True)
     if not len(names):  # no text has a word, and LinearSVC wants a feature
         names, occurrences = np.zeros(1, dtype=np.int32), np.zeros(1, dtype=np.int64)
     kept = np.sort(np.argsort(-occurrences, kind="stable")[: _most_features(num_classes)])
     names = names[kept].astype(np.int32)
-    counts = _select(counts, names)
+    counts = select(counts, names)
     penalty, scale, shift = _cross_validated(counts, names, labels, class_weights)
     idf, ((weights, biases),) = _learn(counts, names, labels, class_weights, [penalty])
-    return LinearClassifier(reach=reach, names=names, idf=idf, weights=weights * scale, biases=biases * scale + shift)
+    return LinearClassifier(
+        reach=reach,
+        frequent=frequent,
+        names=names,
+        idf=idf,
+        weights=weights * scale,
+        biases=biases * scale + shift,
+    )
 
 
 def bytes_at_most(texts: TokenizedTexts, *, num_classes: int, char_ngrams: bool) -> int:
     """What the weights may take that `fit_linear` finds: were no feature ever to occur twice, and within the limit."""
-    features = len(texts.words) * (1 + len(DISTANCES)) + len(texts.spellings.ngrams) * char_ngrams
+    of_a_word = 1 + len(DISTANCES) + len(PATTERN_SIZES)
+    features = len(texts.words) * of_a_word + len(texts.spellings.ngrams) * char_ngrams
     return min(features, _most_features(num_classes)) * feature_bytes(num_classes)
 
 
@@ -131,7 +136,7 @@ def _cross_validated(
     for fold in np.array_split(order, min(FOLDS, len(labels))):
         others = np.setdiff1d(order, fold)
         idf, by_penalty = _learn(counts[others], names, labels[others], class_weights, PENALTIES)
-        features = _tfidf(counts[fold], names, idf)
+        features = tfidf(counts[fold], names, idf)
         margins.append([features @ weights + biases for weights, biases in by_penalty])
         held_out.append(labels[fold])
         if sum(map(len, held_out)) >= ENOUGH_HELD_OUT:
@@ -166,7 +171,7 @@ def _learn(
     occurrences = counts.getnnz(axis=0)
     idf = np.log((1 + len(labels)) / (1 + occurrences)) + 1
     idf[occurrences == 0] = 0  # where texts are held out; to the others this feature does not exist
-    features = _tfidf(counts, names, idf.astype(np.float32))
+    features = tfidf(counts, names, idf.astype(np.float32))
     classes = range(num_classes - num_machines(num_classes), num_classes)
     learnt = [
         _Machines(np.zeros((len(names), len(classes)), np.float32), np.zeros(len(classes), np.float32))
@@ -197,65 +202,6 @@ def _scores(margins: Logits) -> Logits:
     by itself: a softmax of their margins would be too sure of many texts, and too unsure of those that no class claims.
     """
     return np.hstack([-margins, margins]) if margins.shape[1] == 1 else log_sigmoid(margins).astype(np.float32)
-
-
-def _counts(texts: TokenizedTexts, *, reach: int, with_chars: bool) -> Iterator[sp.csr_matrix]:
-    """How often which feature occurs in which text, (texts, names), for `CHUNK` texts after the other."""
-    lengths = texts.lengths_within(reach)
-    for first in range(0, len(texts), CHUNK):
-        chunk = slice(first, first + CHUNK)
-        places = flat_places(texts.offsets[:-1][chunk], lengths[chunk])
-        offsets = np.concatenate([[0], np.cumsum(lengths[chunk])])
-        kinds = [_count_words(texts.input_ids(places).astype(np.int64), offsets)]
-        if with_chars:
-            kinds.append(_count_chars(texts, places, offsets))
-        yield sp.hstack(kinds, format="csr")
-
-
-def _count_words(ids: NDArray[np.int64], offsets: NDArray[np.int64]) -> sp.csr_matrix:
-    """Words, and pairs of each distance, (texts, WORD_NAMES)."""
-    lengths = np.diff(offsets)
-    rows = np.repeat(np.arange(len(lengths)), lengths)
-    place = np.arange(len(ids)) - np.repeat(offsets[:-1], lengths)  # in its text; 0 is [CLS]
-    kinds = [(ids, place > 0)]  # without [CLS], which every text has
-    kinds += [(np.roll(ids, d) * PAIR_MULTIPLIER + ids, place >= d) for d in DISTANCES]
-    names = np.concatenate([hashes[kept] % HASHES + HASHES * kind for kind, (hashes, kept) in enumerate(kinds)])
-    rows = np.concatenate([rows[kept] for _, kept in kinds])
-    return sp.csr_matrix((np.ones(len(names), dtype=np.float32), (rows, names)), shape=(len(lengths), WORD_NAMES))
-
-
-def _count_chars(texts: TokenizedTexts, places: NDArray[np.int64], offsets: NDArray[np.int64]) -> sp.csr_matrix:
-    """Character n-grams inside words, (texts, HASHES): the words of a text times the n-grams of a word."""
-    distinct, words = np.unique(texts.words[places], return_inverse=True)
-    spellings = texts.spellings.take(distinct)
-    hashes, ngrams = np.unique(spellings.ngrams.astype(np.int64) % HASHES, return_inverse=True)
-    spelt = sp.csr_matrix(
-        (np.ones(len(ngrams), dtype=np.float32), ngrams, spellings.offsets), shape=(len(distinct), len(hashes))
-    )
-    bags = sp.csr_matrix(
-        (np.ones(len(words), dtype=np.float32), words, offsets), shape=(len(offsets) - 1, len(distinct))
-    )
-    counts = bags @ spelt
-    return sp.csr_matrix((counts.data, hashes[counts.indices], counts.indptr), shape=(len(offsets) - 1, HASHES))
-
-
-def _select(counts: sp.csr_matrix, names: NDArray[np.int32]) -> sp.csr_matrix:
-    """The columns of some features, (texts, features), in the order of their names."""
-    columns = np.searchsorted(names, counts.indices)
-    known = columns < len(names)
-    known[known] = names[columns[known]] == counts.indices[known]
-    ends = np.concatenate([[0], np.cumsum(known)])[counts.indptr]
-    return sp.csr_matrix((counts.data[known], columns[known], ends), shape=(counts.shape[0], len(names)))
-
-
-def _tfidf(counts: sp.csr_matrix, names: NDArray[np.int32], idf: NDArray[np.float32]) -> sp.csr_matrix:
-    """(1 + ln count) * idf; of a text, the vector of its words has length 1, and that of its characters."""
-    values = (1 + np.log(counts.data)) * idf[counts.indices]
-    rows = np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))
-    groups = 2 * rows + (names[counts.indices] >= WORD_NAMES)
-    lengths = np.sqrt(np.bincount(groups, weights=values.astype(np.float64) ** 2, minlength=2 * counts.shape[0]))
-    scaled = (values / np.where(lengths > 0, lengths, 1)[groups]).astype(np.float32)
-    return sp.csr_matrix((scaled, counts.indices, counts.indptr), shape=counts.shape)
 
 
 def _log_count_ratios(present: sp.csr_matrix, is_class: NDArray[np.bool_]) -> NDArray[np.float32]:

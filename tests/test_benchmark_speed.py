@@ -16,7 +16,7 @@ from torch.nn.modules import module as torch_module
 
 from encoder_cls.batching import BatchSchedule
 from encoder_cls.classifier import load_classifier
-from encoder_cls.linear import WORD_NAMES
+from encoder_cls.features import CHAR_NAMES
 from encoder_cls.ngrams import flat_places
 from encoder_cls.tokenizer import tokenize
 from encoder_cls.tokens import PAD_ID
@@ -283,7 +283,7 @@ def test_the_whole_classifier_has_what_a_default_training_leaves(corpus, tmp_pat
     prediction.new_classifier(corpus, SIZE, tables=True, linear=True).save(tmp_path)
     found = load_classifier(tmp_path, device="cpu")
     assert found.config.bigram_buckets > 0
-    assert found.linear.names[-1] >= WORD_NAMES
+    assert found.linear.names[-1] >= CHAR_NAMES
     assert len(found.predict(corpus.dataset.train.texts[:3])) == 3
 
 

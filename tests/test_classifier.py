@@ -22,7 +22,8 @@ from encoder_cls.calibration import softmax
 from encoder_cls.classifier import FORMAT, UNSEALED, Classifier, compute_logits, load_classifier, model_folder
 from encoder_cls.config import ModelConfig, TokenizerConfig
 from encoder_cls.errors import ConfigError, EncoderClsError
-from encoder_cls.linear import ALL_NAMES, LinearClassifier, fit_linear
+from encoder_cls.features import ALL_NAMES
+from encoder_cls.linear import LinearClassifier, fit_linear
 from encoder_cls.model import EncoderClassifier
 from encoder_cls.storage import sha256
 from encoder_cls.tokenizer import train_tokenizer

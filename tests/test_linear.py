@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -13,10 +14,11 @@ from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
 from sklearn.svm import LinearSVC
 from tokenizers import Tokenizer
 
-from encoder_cls import linear
+from encoder_cls import features, linear
 from encoder_cls.calibration import cross_entropy, fit_platt, fit_scale, log_sigmoid, one_hot, softmax
 from encoder_cls.config import TokenizerConfig
-from encoder_cls.linear import ALL_NAMES, TRUST, WORD_NAMES, LinearClassifier, bytes_at_most, feature_bytes, fit_linear
+from encoder_cls.features import ALL_NAMES, CHAR_NAMES
+from encoder_cls.linear import TRUST, LinearClassifier, bytes_at_most, feature_bytes, fit_linear
 from encoder_cls.tokenizer import tokenize, train_tokenizer
 from encoder_cls.tokens import TokenizedTexts
 
@@ -72,39 +74,51 @@ class Reference:
 
     def __init__(self, vocabulary, texts, labels, *, num_classes: int, char_ngrams: bool) -> None:
         self.vocabulary = vocabulary
-        analyzers = [self.words_and_pairs] + [self.char_ngrams] * char_ngrams
+        words = Counter(word for text in texts for word in self.known(text))
+        del words["[UNK]"]
+        self.frequent = {word for word, count in words.items() if count * features.FREQUENT >= words.total()}
+        assert len(self.frequent) < len(words)
+        analyzers = [self.words_and_pairs, self.patterns] + [self.char_ngrams] * char_ngrams
         self.vectorizers = [CountVectorizer(analyzer=analyzer) for analyzer in analyzers]
         self.tfidfs = [TfidfTransformer(sublinear_tf=True) for _ in analyzers]
         for vectorizer, tfidf in zip(self.vectorizers, self.tfidfs, strict=True):
             tfidf.fit(vectorizer.fit_transform(texts))
-        features = self.features(texts)
+        vectors = self.vectors(texts)
         self.machines = []
         for number in range(num_classes):
             inside, outside = (
-                1 + (features[labels == number] > 0).sum(axis=0).A1,
-                1 + (features[labels != number] > 0).sum(axis=0).A1,
+                1 + (vectors[labels == number] > 0).sum(axis=0).A1,
+                1 + (vectors[labels != number] > 0).sum(axis=0).A1,
             )
             ratio = np.abs(np.log((inside / inside.sum()) / (outside / outside.sum()))) ** TRUST
-            svm = LinearSVC(C=1.0, random_state=0).fit(features.multiply(ratio).tocsr(), labels == number)
+            svm = LinearSVC(C=1.0, random_state=0).fit(vectors.multiply(ratio).tocsr(), labels == number)
             self.machines.append((ratio, svm))
 
+    def known(self, text: str) -> list[str]:
+        return [word if word in self.vocabulary else "[UNK]" for word in text.split()[: MAX_SEQ_LEN - 1]]
+
     def words_and_pairs(self, text: str) -> list[str]:
-        words = [word if word in self.vocabulary else "[UNK]" for word in text.split()[: MAX_SEQ_LEN - 1]]
+        words = self.known(text)
         begun = ["[CLS]", *words]
         neighbours = [f"{one} {two}" for one, two in zip(begun, words, strict=False)]
         return words + neighbours + [f"{one} ... {two}" for one, two in zip(begun, words[1:], strict=False)]
+
+    def patterns(self, text: str) -> list[str]:
+        slots = ["[CLS]", *(word if word in self.frequent else "_" for word in self.known(text))]
+        return [" ".join(slots[i : i + n]) for n in (2, 3, 4) for i in range(len(slots) - n + 1)]
 
     def char_ngrams(self, text: str) -> list[str]:
         words = [f"<{word}>" for word in text.split()[: MAX_SEQ_LEN - 1]]
         return [w[i : i + n] for w in words for n in range(2, 6) for i in range(len(w) - n + 1)]
 
-    def features(self, texts) -> sp.csr_matrix:
+    def vectors(self, texts) -> sp.csr_matrix:
         blocks = [t.transform(v.transform(texts)) for v, t in zip(self.vectorizers, self.tfidfs, strict=True)]
+        blocks[1] *= features.LENGTHS[1]
         return sp.csr_matrix(sp.hstack(blocks))
 
     def margins(self, texts) -> NDArray[np.float64]:
-        features = self.features(texts)
-        columns = [svm.decision_function(features.multiply(ratio).tocsr()) for ratio, svm in self.machines]
+        vectors = self.vectors(texts)
+        columns = [svm.decision_function(vectors.multiply(ratio).tocsr()) for ratio, svm in self.machines]
         return np.stack(columns, axis=1)
 
 
@@ -117,8 +131,9 @@ def test_scores_are_those_of_a_plain_nb_svm(monkeypatch, num_classes, char_ngram
     The score of a class is the logarithm of a sigmoid of its margin, up to a scale and a shift; of two classes it is
     the margin, up to a scale.
     """
-    monkeypatch.setattr(linear, "CHUNK", 7)
+    monkeypatch.setattr(features, "CHUNK", 7)
     monkeypatch.setattr(linear, "PENALTIES", (1.0,))
+    monkeypatch.setattr(features, "FREQUENT", 20)  # of so few words, not all
     texts, labels = corpus(num_classes)
     tokenizer = tokenizer_of(texts, max_vocab_size)
     options = {"num_classes": num_classes, "char_ngrams": char_ngrams}
@@ -205,15 +220,13 @@ def test_many_classes_have_a_column_each(num_classes):
 
 @pytest.mark.parametrize("char_ngrams", [False, True])
 @pytest.mark.parametrize("num_classes", [2, 3])
-def test_what_training_never_showed_says_nothing(num_classes, char_ngrams):
-    """Words, pairs and letters not seen, and texts without any: finite scores, those of the empty text."""
+def test_unknown_words_are_all_the_same(num_classes, char_ngrams):
+    """Words, pairs and letters not seen say nothing; that there is a rare word, and where, is all that counts."""
     tokenizer, classifier = trained(num_classes, char_ngrams)
-    found = classifier.scores(read(tokenizer, ["", "日本 🙂", "日", "\0"]))
+    found = classifier.scores(read(tokenizer, ["日本 🙂", "日 本", "\0\0 ωψ", ""]))
     assert np.isfinite(found).all()
-    assert (found == found[0]).all()
-    known = corpus(num_classes)[0][0]
-    with_more = classifier.scores(read(tokenizer, [known, f"{known} 🙂🙂", f"{known} 日本"]))
-    np.testing.assert_allclose(with_more, with_more[[0, 0, 0]], atol=1e-6)
+    assert (found[:3] == found[0]).all()
+    assert (found[3] != found[0]).any()
 
 
 def test_a_text_s_scores_do_not_depend_on_its_company():
@@ -299,7 +312,7 @@ def test_features_are_named_in_order(char_ngrams):
     assert (np.diff(names) > 0).all()
     assert names[0] >= 0
     assert names[-1] < ALL_NAMES
-    assert (names >= WORD_NAMES).any() == char_ngrams
+    assert (names >= CHAR_NAMES).any() == char_ngrams
     assert {len(classifier.idf), len(classifier.weights)} == {len(names)}
 
 

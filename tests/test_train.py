@@ -25,8 +25,9 @@ from encoder_cls.classifier import Classifier, compute_logits, load_classifier
 from encoder_cls.config import Config
 from encoder_cls.errors import ConfigError, DivergedError, EncoderClsError, StoppedError
 from encoder_cls.events import Event, Finished, StageStarted, Started, Stepped, Validated
+from encoder_cls.features import CHAR_NAMES
 from encoder_cls.lessons import Verdict, WordLessons
-from encoder_cls.linear import WORD_NAMES, fit_linear
+from encoder_cls.linear import fit_linear
 from encoder_cls.metrics import compute_metrics
 from encoder_cls.preparation import Preparation, prepare
 from encoder_cls.run_folder import RunFolder
@@ -240,7 +241,7 @@ def test_the_linear_classifier_is_that_of_the_labelled_texts(tmp_path, monkeypat
     texts = preparation.validation_texts
     assert np.array_equal(found.scores(texts), expected.scores(texts))
     assert np.array_equal(found.names, expected.names)
-    assert (found.names >= WORD_NAMES).any() == spelling
+    assert (found.names >= CHAR_NAMES).any() == spelling
     assert not np.array_equal(found.scores(texts), unweighted.scores(texts))
 
 

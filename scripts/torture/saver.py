@@ -41,6 +41,7 @@ def classifier(version: int) -> Classifier:
     model = EncoderClassifier(SHAPE, vocab_size=tokenizer.get_vocab_size(), num_classes=2)
     linear = LinearClassifier(
         reach=8,  # stands in config.json, which never changes in a run
+        frequent=np.array([4], dtype=np.int32),
         names=np.array([1, 2], dtype=np.int32),
         idf=np.full(2, version, dtype=np.float32),
         weights=np.full((2, 1), version, dtype=np.float32),
