@@ -31,7 +31,7 @@ from encoder_cls.batching import Batch, by_length, pad
 from encoder_cls.calibration import Logits, add_up, softmax
 from encoder_cls.config import ModelConfig
 from encoder_cls.errors import ConfigError, EncoderClsError
-from encoder_cls.features import ALL_NAMES
+from encoder_cls.features import ALL_NAMES, FREQUENT
 from encoder_cls.hardware import products_in, resolve_device, resolve_precision
 from encoder_cls.linear import LinearClassifier, num_machines
 from encoder_cls.model import EncoderClassifier, without_memory
@@ -319,7 +319,11 @@ def _read(folder: Path) -> _Read:
     if beside is not None:
         most_tokens = KEPT_PER_TOKEN * architecture.max_seq_len
         expected |= _linear_shapes(
-            beside["reach"], beside["frequent"], beside["features"], most_tokens=most_tokens, **shape
+            beside["reach"],
+            beside["frequent"],
+            beside["features"],
+            most_tokens=most_tokens,
+            num_classes=len(label_names),
         )
 
     most_bytes = 8 + LARGEST_HEADER + sum(size.numel() * dtype.itemsize for size, dtype in expected.values())
@@ -340,12 +344,12 @@ def _read(folder: Path) -> _Read:
 
 
 def _linear_shapes(
-    reach: int, frequent: int, features: int, *, most_tokens: int, vocab_size: int, num_classes: int
+    reach: int, frequent: int, features: int, *, most_tokens: int, num_classes: int
 ) -> dict[str, tuple[torch.Size, torch.dtype]]:
     """The shapes and types of a linear classifier's weights, once what the config says of it is possible."""
     if type(reach) is not int or not 0 < reach <= most_tokens:
         raise ValueError(f"{CONFIG_FILE}: a linear classifier that reads {reach!r} tokens")
-    if type(frequent) is not int or not 0 <= frequent <= vocab_size:
+    if type(frequent) is not int or not 0 <= frequent <= FREQUENT:
         raise ValueError(f"{CONFIG_FILE}: {frequent!r} frequent words")
     if type(features) is not int or not 0 <= features < ALL_NAMES:
         raise ValueError(f"{CONFIG_FILE}: {features!r} linear features")

@@ -196,6 +196,16 @@ def _config(**values: Any) -> Action:
     return write
 
 
+def _linear(**values: Any) -> Action:
+    """Other numbers of the linear classifier in `config.json`, sealed as if they had been trained with."""
+
+    def write(model: Path, canary: Path) -> None:
+        linear = json.loads((model / "config.json").read_bytes())["linear"]
+        _config(linear=linear | values)(model, canary)
+
+    return write
+
+
 def _tokenizer(change: Callable[[dict[str, Any]], object]) -> Action:
     """Another `tokenizer.json`, sealed as if the model had been trained with it."""
 
@@ -291,11 +301,13 @@ HOSTILE: dict[str, Action] = {
     "a linear feature beyond all": _weights(lambda it: it["linear.names"][-1:].fill_(2**31 - 1)),
     "a linear feature twice": _weights(lambda it: it["linear.names"][:2].fill_(1)),
     "no linear classifier, but its weights": _config(linear=None),
-    "many linear features": _config(linear={"reach": 8, "features": HUGE}),
-    "many linear features within limits": _config(linear={"reach": 8, "features": 2**24 - 1}),
-    "linear features below zero": _config(linear={"reach": 8, "features": -1}),
-    "linear features that are a text": _config(linear={"reach": 8, "features": "../../etc/passwd"}),
-    "a linear classifier that reads for ever": _config(linear={"reach": HUGE, "features": 2}),
+    "many linear features": _linear(features=HUGE),
+    "many linear features within limits": _linear(features=2**24 - 1),
+    "linear features below zero": _linear(features=-1),
+    "linear features that are a text": _linear(features="../../etc/passwd"),
+    "many frequent words": _linear(frequent=HUGE),
+    "frequent words that are a list": _linear(frequent=[HUGE] * 9),
+    "a linear classifier that reads for ever": _linear(reach=HUGE),
     "a linear classifier that is a list": _config(linear=[HUGE] * 9),
     "no scales": _weights(lambda _: None, scales=None),
     "one scale": _weights(lambda _: None, scales=[1.0]),
