@@ -17,7 +17,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from encoder_cls.calibration import Logits, cross_entropy, fit_platt, fit_scale, log_sigmoid, one_hot, softmax
-from encoder_cls.features import CHAR_NAMES, DISTANCES, PATTERN_SIZES, count_features, frequent_words, select, tfidf
+from encoder_cls.features import DISTANCES, PATTERN_NAMES, PATTERN_SIZES, count_features, frequent_words, select, tfidf
 from encoder_cls.tokens import TokenizedTexts
 
 TRUST = 0.5  # in naive Bayes, the power of its ratios: at 1, where classes have few texts, chance scales features
@@ -50,10 +50,10 @@ class LinearClassifier:
 
     def scores(self, texts: TokenizedTexts) -> Logits:
         """Each text's logits, (texts, classes)."""
-        char_ngrams = bool((self.names[-1:] >= CHAR_NAMES).any())
+        words_only = not (self.names[-1:] >= PATTERN_NAMES).any()
         pieces = [
             tfidf(select(counts, self.names), self.names, self.idf) @ self.weights
-            for counts in count_features(texts, reach=self.reach, frequent=self.frequent, char_ngrams=char_ngrams)
+            for counts in count_features(texts, reach=self.reach, frequent=self.frequent, words_only=words_only)
         ]
         return _scores(np.concatenate([np.zeros((0, self.weights.shape[1]), np.float32), *pieces]) + self.biases)
 
@@ -71,7 +71,7 @@ def fit_linear(
     *,
     class_weights: NDArray[np.float32],
     reach: int,
-    char_ngrams: bool,
+    words_only: bool,
 ) -> LinearClassifier:
     """Train a linear classifier; cross-validation on the texts chooses its penalty and calibrates its scores.
 
@@ -80,11 +80,11 @@ def fit_linear(
         labels: their classes, (texts,).
         class_weights: how much each class counts, (classes,).
         reach: how many tokens of a text to read, `[CLS]` counted.
-        char_ngrams: whether to look at character n-grams, which take twenty times the memory of words.
+        words_only: whether to look at words and pairs alone, which take a twentieth of the memory.
     """
     num_classes = len(class_weights)
-    frequent = frequent_words(texts, reach=reach)
-    pieces = count_features(texts, reach=reach, frequent=frequent, char_ngrams=char_ngrams)
+    frequent = np.zeros(0, dtype=np.int32) if words_only else frequent_words(texts, reach=reach)
+    pieces = count_features(texts, reach=reach, frequent=frequent, words_only=words_only)
     counts = sp.vstack(list(pieces), format="csr")
     names, occurrences = np.unique(counts.indices, return_counts=True)
     if not len(names):  # no text has a word, and LinearSVC wants a feature
@@ -104,10 +104,11 @@ def fit_linear(
     )
 
 
-def bytes_at_most(texts: TokenizedTexts, *, num_classes: int, char_ngrams: bool) -> int:
+def bytes_at_most(texts: TokenizedTexts, *, num_classes: int, words_only: bool) -> int:
     """What the weights may take that `fit_linear` finds: were no feature ever to occur twice, and within the limit."""
-    of_a_word = 1 + len(DISTANCES) + len(PATTERN_SIZES)
-    features = len(texts.words) * of_a_word + len(texts.spellings.ngrams) * char_ngrams
+    features = len(texts.words) * (1 + len(DISTANCES))
+    if not words_only:
+        features += len(texts.words) * len(PATTERN_SIZES) + len(texts.spellings.ngrams)
     return min(features, _most_features(num_classes)) * feature_bytes(num_classes)
 
 

@@ -21,7 +21,7 @@ WORD_PASSES = (2, 20)  # of pretraining
 FEWEST_STEPS = 300  # where a pass is a few steps, more passes make up for it
 STEPS_BETWEEN_VALIDATIONS = 300  # of pretraining, at least: one takes as long as many steps
 LINEAR_REACHES = (KEPT_PER_TOKEN, 4, 2, 1)  # of the linear classifier, in those of the encoder
-MUCH_SPELLING = 3_000_000  # tokens from which the linear classifier looks at words only: memory
+MOST_LINEAR_DETAIL = 3_000_000  # tokens from which the linear classifier looks at words only: memory
 MOST_LINEAR_WORK = 200_000_000  # tokens times classes from which there is no linear classifier: minutes
 MOST_LINEAR_TEXT = 12_000_000  # tokens from which there is none either: memory
 
@@ -44,11 +44,11 @@ class LinearInput(NamedTuple):
 
     Attributes:
         reach: tokens of a text, `[CLS]` counted.
-        char_ngrams: whether it looks at character n-grams, too.
+        words_only: whether it looks at words and pairs alone, not at patterns and character n-grams, too.
     """
 
     reach: int
-    char_ngrams: bool
+    words_only: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,7 +106,7 @@ def _linear_input(config: Config, tokens_within: Callable[[int], int], num_class
         reach = part * config.model.max_seq_len
         tokens = tokens_within(reach)
         if tokens <= MOST_LINEAR_TEXT and tokens * num_classes <= MOST_LINEAR_WORK:
-            return LinearInput(reach, char_ngrams=tokens <= MUCH_SPELLING)
+            return LinearInput(reach, words_only=tokens > MOST_LINEAR_DETAIL)
     return None
 
 

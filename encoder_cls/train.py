@@ -156,7 +156,7 @@ class _Training:
             needed += 2 * bytes_at_most(
                 self.preparation.train_texts,
                 num_classes=len(self.preparation.dataset.label_names),
-                char_ngrams=linear.char_ngrams,
+                words_only=linear.words_only,
             )
         present = sum(path.stat().st_size for path in self.run.path.rglob("*.safetensors") if path.is_file())
         with naming(self.run.path):
@@ -232,7 +232,7 @@ class _Training:
                 preparation.dataset.train.labels,
                 class_weights=preparation.class_weights.numpy(),
                 reach=linear.reach,
-                char_ngrams=linear.char_ngrams,
+                words_only=linear.words_only,
             )
         )
 

@@ -150,7 +150,7 @@ def with_linear(label_names, **options) -> Classifier:
     texts = classifier.tokenize(WORDS[: len(label_names)] * 3)
     weights = np.ones(len(label_names), dtype=np.float32)
     labels = np.arange(len(texts)) % len(label_names)
-    classifier.linear = fit_linear(texts, labels, class_weights=weights, reach=9, char_ngrams=True)
+    classifier.linear = fit_linear(texts, labels, class_weights=weights, reach=9, words_only=False)
     classifier.scales = (0.5, 3.0)
     return classifier
 

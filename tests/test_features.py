@@ -37,7 +37,7 @@ def ids_of(*words: str) -> NDArray[np.int32]:
 
 def found(text: str, frequent: str = "what who is the of", *, reach: int = MAX_SEQ_LEN) -> dict[int, float]:
     """The features of a text and how often each occurs."""
-    (counts,) = count_features(read(text), reach=reach, frequent=ids_of(*frequent.split()), char_ngrams=True)
+    (counts,) = count_features(read(text), reach=reach, frequent=ids_of(*frequent.split()), words_only=False)
     return dict(zip(counts.indices.tolist(), counts.data.tolist(), strict=True))
 
 
@@ -95,13 +95,13 @@ def test_patterns_know_the_order_and_the_beginning():
     assert set(patterns("is the")) & inside  # the pair itself
 
 
-@pytest.mark.parametrize("num_words", range(6))
-def test_patterns_are_two_to_four_tokens_long(num_words):
-    """Of a text of n tokens n-1, n-2 and n-3 patterns, were all its words different."""
-    words = ["what", "is", "the", "of", "who"][:num_words]
+@pytest.mark.parametrize("num_words", range(8))
+def test_patterns_are_two_to_six_tokens_long(num_words):
+    """Of a text of n tokens there are n-1 of two, n-2 of three, ..., here all different."""
+    words = ["what", "is", "the", "of", "who", "she", "he"][:num_words]
     tokens = num_words + 1
-    expected = sum(max(0, tokens - size + 1) for size in (2, 3, 4))
-    counts = patterns(" ".join(words))
+    expected = sum(max(0, tokens - size + 1) for size in range(2, 7))
+    counts = patterns(" ".join(words), " ".join(words))
     assert len(counts) == expected
     assert set(counts.values()) <= {1.0}
     all_open = patterns(" ".join(["zzz"] * num_words))
@@ -137,7 +137,7 @@ def test_what_lies_beyond_the_reach_is_not_counted():
 def test_texts_are_counted_some_at_a_time(monkeypatch):
     """The same rows, however many at a time; no feature crosses from one text into the next."""
     texts = read(*TEXTS, "zzz is", "the")
-    options = {"reach": MAX_SEQ_LEN, "frequent": ids_of("is", "the"), "char_ngrams": True}
+    options = {"reach": MAX_SEQ_LEN, "frequent": ids_of("is", "the"), "words_only": False}
     (whole,) = count_features(texts, **options)
     monkeypatch.setattr(features, "CHUNK", 2)
     parts = list(count_features(texts, **options))
@@ -148,13 +148,14 @@ def test_texts_are_counted_some_at_a_time(monkeypatch):
     assert whole[4].nnz == 0  # the empty text
 
 
-def test_letters_are_left_out_where_nobody_wants_them():
-    """Words, pairs and patterns stay."""
+def test_of_much_text_there_are_words_and_pairs_only():
+    """Counted as with all the others."""
     options = {"reach": MAX_SEQ_LEN, "frequent": ids_of("is")}
-    (with_letters,) = count_features(read("who is she"), char_ngrams=True, **options)
-    (without,) = count_features(read("who is she"), char_ngrams=False, **options)
-    assert without.shape == with_letters.shape
-    assert without.indices.tolist() == [it for it in with_letters.indices.tolist() if it < CHAR_NAMES]
+    (every,) = count_features(read("who is she"), words_only=False, **options)
+    (words,) = count_features(read("who is she"), words_only=True, **options)
+    assert words.shape == every.shape
+    assert words.sum() == 3 + 3 + 2
+    assert words.indices.tolist() == [it for it in every.indices.tolist() if it < PATTERN_NAMES]
 
 
 # ---------------------------------------------------------------- how much they count
@@ -163,7 +164,7 @@ def test_letters_are_left_out_where_nobody_wants_them():
 def test_the_groups_of_a_text_have_their_lengths():
     """Words and pairs, patterns, character n-grams: whatever the text and however long; nothing has no length."""
     texts = read(*TEXTS)
-    (counts,) = count_features(texts, reach=MAX_SEQ_LEN, frequent=ids_of("is", "the"), char_ngrams=True)
+    (counts,) = count_features(texts, reach=MAX_SEQ_LEN, frequent=ids_of("is", "the"), words_only=False)
     names = np.unique(counts.indices).astype(np.int32)
     random = np.random.default_rng(0)
     vectors = tfidf(select(counts, names), names, random.uniform(1, 3, len(names)).astype(np.float32)).toarray()
@@ -175,7 +176,7 @@ def test_the_groups_of_a_text_have_their_lengths():
 
 def test_rare_features_count_more_and_often_counts_less_than_so_often():
     """(1 + ln count) * idf, before a vector is made as long as it is to be."""
-    (counts,) = count_features(read("is is is she"), reach=MAX_SEQ_LEN, frequent=ids_of("is"), char_ngrams=False)
+    (counts,) = count_features(read("is is is she"), reach=MAX_SEQ_LEN, frequent=ids_of("is"), words_only=True)
     names = np.array([TOKENIZER.token_to_id("is"), TOKENIZER.token_to_id("she")], dtype=np.int32)
     order = np.argsort(names)
     idf = np.array([1.0, 2.5], dtype=np.float32)
@@ -185,7 +186,7 @@ def test_rare_features_count_more_and_often_counts_less_than_so_often():
 
 def test_of_features_only_those_asked_for_are_selected():
     """In the order of their names; those that no text has are nothing."""
-    (counts,) = count_features(read("who is", "she"), reach=MAX_SEQ_LEN, frequent=ids_of("is"), char_ngrams=False)
+    (counts,) = count_features(read("who is", "she"), reach=MAX_SEQ_LEN, frequent=ids_of("is"), words_only=True)
     names = np.array([*ids_of("is", "she", "bread"), CHAR_NAMES], dtype=np.int32)
     expected = [[float(word in text.split()) for word in ("is", "she", "bread")] for text in ("who is", "she")]
     columns = np.argsort(np.argsort([TOKENIZER.token_to_id(word) for word in ("is", "she", "bread")]))

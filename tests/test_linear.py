@@ -17,7 +17,7 @@ from tokenizers import Tokenizer
 from encoder_cls import features, linear
 from encoder_cls.calibration import cross_entropy, fit_platt, fit_scale, log_sigmoid, one_hot, softmax
 from encoder_cls.config import TokenizerConfig
-from encoder_cls.features import ALL_NAMES, CHAR_NAMES
+from encoder_cls.features import ALL_NAMES, CHAR_NAMES, PATTERN_NAMES
 from encoder_cls.linear import TRUST, LinearClassifier, bytes_at_most, feature_bytes, fit_linear
 from encoder_cls.tokenizer import tokenize, train_tokenizer
 from encoder_cls.tokens import TokenizedTexts
@@ -52,18 +52,18 @@ def read(tokenizer: Tokenizer, texts) -> TokenizedTexts:
 
 
 def fit(
-    texts: TokenizedTexts, labels, *, num_classes: int, char_ngrams: bool, weights=None, reach: int = MAX_SEQ_LEN
+    texts: TokenizedTexts, labels, *, num_classes: int, words_only: bool, weights=None, reach: int = MAX_SEQ_LEN
 ) -> LinearClassifier:
     weights = np.ones(num_classes, dtype=np.float32) if weights is None else np.array(weights, dtype=np.float32)
-    return fit_linear(texts, labels, class_weights=weights, reach=reach, char_ngrams=char_ngrams)
+    return fit_linear(texts, labels, class_weights=weights, reach=reach, words_only=words_only)
 
 
 @functools.cache
-def trained(num_classes: int, char_ngrams: bool) -> tuple[Tokenizer, LinearClassifier]:
+def trained(num_classes: int, words_only: bool) -> tuple[Tokenizer, LinearClassifier]:
     """A classifier of the corpus. Not to be changed."""
     texts, labels = corpus(num_classes)
     tokenizer = tokenizer_of(texts)
-    return tokenizer, fit(read(tokenizer, texts), labels, num_classes=num_classes, char_ngrams=char_ngrams)
+    return tokenizer, fit(read(tokenizer, texts), labels, num_classes=num_classes, words_only=words_only)
 
 
 # ---------------------------------------------------------------- a reference
@@ -72,13 +72,13 @@ def trained(num_classes: int, char_ngrams: bool) -> tuple[Tokenizer, LinearClass
 class Reference:
     """NB-SVM as in the paper but for `TRUST`, with strings for columns, nothing hashed."""
 
-    def __init__(self, vocabulary, texts, labels, *, num_classes: int, char_ngrams: bool) -> None:
+    def __init__(self, vocabulary, texts, labels, *, num_classes: int, words_only: bool) -> None:
         self.vocabulary = vocabulary
         words = Counter(word for text in texts for word in self.known(text))
         del words["[UNK]"]
         self.frequent = {word for word, count in words.items() if count * features.FREQUENT >= words.total()}
         assert len(self.frequent) < len(words)
-        analyzers = [self.words_and_pairs, self.patterns] + [self.char_ngrams] * char_ngrams
+        analyzers = [self.words_and_pairs] + [self.patterns, self.char_ngrams] * (not words_only)
         self.vectorizers = [CountVectorizer(analyzer=analyzer) for analyzer in analyzers]
         self.tfidfs = [TfidfTransformer(sublinear_tf=True) for _ in analyzers]
         for vectorizer, tfidf in zip(self.vectorizers, self.tfidfs, strict=True):
@@ -105,7 +105,7 @@ class Reference:
 
     def patterns(self, text: str) -> list[str]:
         slots = ["[CLS]", *(word if word in self.frequent else "_" for word in self.known(text))]
-        return [" ".join(slots[i : i + n]) for n in (2, 3, 4) for i in range(len(slots) - n + 1)]
+        return [" ".join(slots[i : i + n]) for n in range(2, 7) for i in range(len(slots) - n + 1)]
 
     def char_ngrams(self, text: str) -> list[str]:
         words = [f"<{word}>" for word in text.split()[: MAX_SEQ_LEN - 1]]
@@ -113,8 +113,8 @@ class Reference:
 
     def vectors(self, texts) -> sp.csr_matrix:
         blocks = [t.transform(v.transform(texts)) for v, t in zip(self.vectorizers, self.tfidfs, strict=True)]
-        blocks[1] *= features.LENGTHS[1]
-        return sp.csr_matrix(sp.hstack(blocks))
+        scaled = [block * length for block, length in zip(blocks, features.LENGTHS, strict=False)]
+        return sp.csr_matrix(sp.hstack(scaled))
 
     def margins(self, texts) -> NDArray[np.float64]:
         vectors = self.vectors(texts)
@@ -122,10 +122,10 @@ class Reference:
         return np.stack(columns, axis=1)
 
 
-@pytest.mark.parametrize("char_ngrams", [False, True], ids=["words", "letters"])
+@pytest.mark.parametrize("words_only", [True, False], ids=["words", "all"])
 @pytest.mark.parametrize("num_classes", [2, 4])
 @pytest.mark.parametrize("max_vocab_size", [30_000, 30], ids=["all known", "many unknown"])
-def test_scores_are_those_of_a_plain_nb_svm(monkeypatch, num_classes, char_ngrams, max_vocab_size):
+def test_scores_are_those_of_a_plain_nb_svm(monkeypatch, num_classes, words_only, max_vocab_size):
     """Counts, TF-IDF, ratios and margins written out with scikit-learn, on texts seen and unseen.
 
     The score of a class is the logarithm of a sigmoid of its margin, up to a scale and a shift; of two classes it is
@@ -136,7 +136,7 @@ def test_scores_are_those_of_a_plain_nb_svm(monkeypatch, num_classes, char_ngram
     monkeypatch.setattr(features, "FREQUENT", 20)  # of so few words, not all
     texts, labels = corpus(num_classes)
     tokenizer = tokenizer_of(texts, max_vocab_size)
-    options = {"num_classes": num_classes, "char_ngrams": char_ngrams}
+    options = {"num_classes": num_classes, "words_only": words_only}
     classifier = fit(read(tokenizer, texts), labels, **options)
     reference = Reference(tokenizer.get_vocab(), texts, labels, **options)
     asked = (*texts, *UNSEEN)
@@ -153,12 +153,12 @@ def test_scores_are_those_of_a_plain_nb_svm(monkeypatch, num_classes, char_ngram
 # ---------------------------------------------------------------- what it learns
 
 
-@pytest.mark.parametrize("char_ngrams", [False, True])
-def test_it_learns_words(char_ngrams):
+@pytest.mark.parametrize("words_only", [False, True])
+def test_it_learns_words(words_only):
     """Texts of words that only one class has."""
     texts, labels = ("rain wind", "ball goal", "snow rain", "goal team", "wind snow", "team ball"), np.arange(6) % 2
     tokenizer = tokenizer_of(texts)
-    classifier = fit(read(tokenizer, texts), labels, num_classes=2, char_ngrams=char_ngrams)
+    classifier = fit(read(tokenizer, texts), labels, num_classes=2, words_only=words_only)
     asked = ["snow wind", "the goal", "team goal rain", "rain ball snow"]
     assert classifier.scores(read(tokenizer, asked)).argmax(axis=1).tolist() == [0, 1, 1, 0]
 
@@ -167,7 +167,7 @@ def test_it_learns_the_order_of_neighbours():
     """The same words in another order, as in "not good, bad" and "not bad, good"."""
     texts = ("it is not good but bad", "it is not bad but good") * 3
     tokenizer = tokenizer_of(texts)
-    classifier = fit(read(tokenizer, texts), np.arange(6) % 2, num_classes=2, char_ngrams=False)
+    classifier = fit(read(tokenizer, texts), np.arange(6) % 2, num_classes=2, words_only=True)
     asked = ["is not good", "is not bad", "not good", "not bad"]
     assert classifier.scores(read(tokenizer, asked)).argmax(axis=1).tolist() == [0, 1, 0, 1]
 
@@ -185,7 +185,7 @@ def test_letters_help_with_words_misspelt():
     texts, labels = tuple(text for text, _ in rows), np.array([label for _, label in rows])
     tokenizer = tokenizer_of(texts)
     words, letters = (
-        fit(read(tokenizer, texts), labels, num_classes=3, char_ngrams=char_ngrams) for char_ngrams in (False, True)
+        fit(read(tokenizer, texts), labels, num_classes=3, words_only=words_only) for words_only in (True, False)
     )
     misspelt = [word[:place] + word[place + 1 :] for words in TOPICS.values() for word in words for place in (1, 4)]
     asked = read(tokenizer, misspelt)
@@ -199,7 +199,7 @@ def test_letters_help_with_words_misspelt():
 
 def test_two_classes_have_opposite_scores():
     """One machine tells them apart, and its margin is the score of the second class."""
-    tokenizer, classifier = trained(2, True)
+    tokenizer, classifier = trained(2, False)
     texts, labels = corpus(2)
     found = classifier.scores(read(tokenizer, texts))
     assert found.shape == (len(texts), 2)
@@ -210,7 +210,7 @@ def test_two_classes_have_opposite_scores():
 @pytest.mark.parametrize("num_classes", [3, 5])
 def test_many_classes_have_a_column_each(num_classes):
     """In the order of their numbers, each against the rest."""
-    tokenizer, classifier = trained(num_classes, True)
+    tokenizer, classifier = trained(num_classes, False)
     texts, labels = corpus(num_classes)
     found = classifier.scores(read(tokenizer, texts))
     assert found.shape == (len(texts), num_classes)
@@ -218,20 +218,20 @@ def test_many_classes_have_a_column_each(num_classes):
     assert (found.argmax(axis=1) == labels).mean() > 0.9
 
 
-@pytest.mark.parametrize("char_ngrams", [False, True])
+@pytest.mark.parametrize("words_only", [False, True])
 @pytest.mark.parametrize("num_classes", [2, 3])
-def test_unknown_words_are_all_the_same(num_classes, char_ngrams):
-    """Words, pairs and letters not seen say nothing; that there is a rare word, and where, is all that counts."""
-    tokenizer, classifier = trained(num_classes, char_ngrams)
-    found = classifier.scores(read(tokenizer, ["日本 🙂", "日 本", "\0\0 ωψ", ""]))
+def test_unknown_words_are_all_the_same(num_classes, words_only):
+    """Not seen, they say nothing; that there are rare words, and where, may say something."""
+    tokenizer, classifier = trained(num_classes, words_only)
+    found = classifier.scores(read(tokenizer, ["zzz qqq", "qqq xxx", "\0\0 ωψ", ""]))
     assert np.isfinite(found).all()
     assert (found[:3] == found[0]).all()
-    assert (found[3] != found[0]).any()
+    assert (found[3] == found[0]).all() == words_only
 
 
 def test_a_text_s_scores_do_not_depend_on_its_company():
     """Alone, or with others before and after it: no pair crosses from one text into the next."""
-    tokenizer, classifier = trained(3, True)
+    tokenizer, classifier = trained(3, False)
     asked = [*corpus(3)[0][:20], *UNSEEN]
     together = classifier.scores(read(tokenizer, asked))
     alone = np.concatenate([classifier.scores(read(tokenizer, [text])) for text in asked])
@@ -241,8 +241,8 @@ def test_a_text_s_scores_do_not_depend_on_its_company():
 def test_training_twice_gives_the_same_scores():
     """Bit by bit."""
     texts, labels = corpus(3)
-    tokenizer, classifier = trained(3, True)
-    again = fit(read(tokenizer, texts), labels, num_classes=3, char_ngrams=True)
+    tokenizer, classifier = trained(3, False)
+    again = fit(read(tokenizer, texts), labels, num_classes=3, words_only=False)
     asked = read(tokenizer, (*texts, *UNSEEN))
     assert again.scores(asked).tolist() == classifier.scores(asked).tolist()
 
@@ -259,7 +259,7 @@ def test_scores_are_the_logits_of_texts_never_seen(num_classes, weight):
         read(tokenizer, texts[trained_on]),
         labels[trained_on],
         num_classes=num_classes,
-        char_ngrams=False,
+        words_only=True,
         weights=weights,
     )
     scores = classifier.scores(read(tokenizer, texts[asked]))
@@ -279,7 +279,7 @@ def test_a_class_of_one_text_can_be_learnt():
     texts, labels = (*("ba ko", "ba ri", "ba tu", "ko ri") * 5, "sol mir"), np.array([0] * 20 + [1])
     tokenizer = tokenizer_of(texts)
     scores, of_the_other = (
-        fit(read(tokenizer, texts), classes, num_classes=2, char_ngrams=False).scores(read(tokenizer, texts))
+        fit(read(tokenizer, texts), classes, num_classes=2, words_only=True).scores(read(tokenizer, texts))
         for classes in (labels, 1 - labels)
     )
     assert scores.argmax(axis=1).tolist() == labels.tolist()
@@ -294,25 +294,23 @@ def test_the_weight_of_a_class_moves_its_score():
         labels = np.arange(12) % num_classes
         for heavy in range(num_classes):
             weights = np.where(np.arange(num_classes) == heavy, 9.0, 1.0)
-            classifier = fit(
-                read(tokenizer, texts), labels, num_classes=num_classes, char_ngrams=False, weights=weights
-            )
+            classifier = fit(read(tokenizer, texts), labels, num_classes=num_classes, words_only=True, weights=weights)
             assert classifier.scores(read(tokenizer, texts[:1])).argmax() == heavy
 
 
 # ---------------------------------------------------------------- features
 
 
-@pytest.mark.parametrize("char_ngrams", [False, True])
-def test_features_are_named_in_order(char_ngrams):
-    """Those of words come first, those of characters only where they were asked for, and no name is there twice."""
-    _, classifier = trained(3, char_ngrams)
+@pytest.mark.parametrize("words_only", [False, True])
+def test_features_are_named_in_order(words_only):
+    """Words come first, patterns and character n-grams are there unless not wanted, and no name is there twice."""
+    _, classifier = trained(3, words_only)
     names = classifier.names
     assert names.dtype == np.int32
     assert (np.diff(names) > 0).all()
     assert names[0] >= 0
     assert names[-1] < ALL_NAMES
-    assert (names >= CHAR_NAMES).any() == char_ngrams
+    assert (names >= PATTERN_NAMES).any() == (names >= CHAR_NAMES).any() == (not words_only)
     assert {len(classifier.idf), len(classifier.weights)} == {len(names)}
 
 
@@ -321,9 +319,9 @@ def test_features_are_named_in_order(char_ngrams):
 def test_of_too_many_features_the_most_frequent_are_kept(monkeypatch, num_classes, limit):
     """As many as fit, and none of those left out occurs in more texts than one that is kept."""
     texts, labels = corpus(num_classes)
-    tokenizer, whole = trained(num_classes, True)
+    tokenizer, whole = trained(num_classes, False)
     monkeypatch.setattr(linear, limit, 50 if limit == "MOST_FEATURES" else 50 * feature_bytes(num_classes) + 3)
-    small = fit(read(tokenizer, texts), labels, num_classes=num_classes, char_ngrams=True)
+    small = fit(read(tokenizer, texts), labels, num_classes=num_classes, words_only=False)
     assert len(small.names) == 50 < len(whole.names)
     kept = np.isin(whole.names, small.names)
     assert kept.sum() == 50
@@ -332,17 +330,17 @@ def test_of_too_many_features_the_most_frequent_are_kept(monkeypatch, num_classe
     assert (small.scores(read(tokenizer, texts)).argmax(axis=1) == labels).mean() > 0.6
 
 
-@pytest.mark.parametrize("char_ngrams", [False, True])
+@pytest.mark.parametrize("words_only", [False, True])
 @pytest.mark.parametrize("num_classes", [2, 3])
-def test_the_weights_take_no_more_than_was_foretold(monkeypatch, num_classes, char_ngrams):
+def test_the_weights_take_no_more_than_was_foretold(monkeypatch, num_classes, words_only):
     """Nor ten times less; and never more than the limit."""
     texts, labels = corpus(num_classes)
     tokenized = read(tokenizer_of(texts), texts)
-    options = {"num_classes": num_classes, "char_ngrams": char_ngrams}
+    options = {"num_classes": num_classes, "words_only": words_only}
     classifier = fit(tokenized, labels, **options)
     found = sum(array.nbytes for array in (classifier.names, classifier.idf, classifier.weights))
     assert found <= bytes_at_most(tokenized, **options) < 10 * found
-    assert bytes_at_most(tokenized, num_classes=num_classes, char_ngrams=not char_ngrams) != bytes_at_most(
+    assert bytes_at_most(tokenized, num_classes=num_classes, words_only=not words_only) != bytes_at_most(
         tokenized, **options
     )
     limited = 20 * feature_bytes(num_classes)
@@ -355,28 +353,28 @@ def test_the_weights_take_no_more_than_was_foretold(monkeypatch, num_classes, ch
 def test_texts_without_words_are_told_apart_by_nothing():
     """There is nothing to learn but which class is the more frequent, and that is no error."""
     tokenizer = tokenizer_of(("some words",))
-    classifier = fit(read(tokenizer, ["", "", ""]), np.array([1, 0, 1]), num_classes=2, char_ngrams=True)
+    classifier = fit(read(tokenizer, ["", "", ""]), np.array([1, 0, 1]), num_classes=2, words_only=False)
     assert classifier.scores(read(tokenizer, ["", "words"])).argmax(axis=1).tolist() == [1, 1]
 
 
 def test_no_texts_have_no_scores():
     """An empty list has a row for none."""
-    tokenizer, classifier = trained(3, True)
+    tokenizer, classifier = trained(3, False)
     assert classifier.scores(read(tokenizer, ())).shape == (0, 3)
 
 
-@pytest.mark.parametrize("char_ngrams", [True, False])
-def test_texts_are_read_as_far_as_the_reach(char_ngrams):
+@pytest.mark.parametrize("words_only", [False, True])
+def test_texts_are_read_as_far_as_the_reach(words_only):
     """In training and after: what lies beyond changes nothing, also where texts are kept further."""
     texts, labels = ("good a a tail", "bad a a tail") * 40, np.arange(80) % 2
     changed = ("good a a other", "bad a a more") * 40
     tokenizer = tokenizer_of((*texts, *changed))
     fitted = [
-        fit(tokenize(tokenizer, some, max_seq_len=2), labels, num_classes=2, char_ngrams=char_ngrams, reach=4)
+        fit(tokenize(tokenizer, some, max_seq_len=2), labels, num_classes=2, words_only=words_only, reach=4)
         for some in (texts, changed)
     ]
     assert all(np.array_equal(getattr(fitted[0], name), getattr(fitted[1], name)) for name in vars(fitted[0]))
-    further = fit(tokenize(tokenizer, changed, max_seq_len=2), labels, num_classes=2, char_ngrams=char_ngrams, reach=5)
+    further = fit(tokenize(tokenizer, changed, max_seq_len=2), labels, num_classes=2, words_only=words_only, reach=5)
     assert len(further.names) > len(fitted[0].names)
     ends = tokenize(tokenizer, ["a a a good", "a a a a good other"], max_seq_len=2)
     nothing, something = (model.scores(ends) for model in (fitted[0], further))
@@ -394,7 +392,7 @@ def test_the_penalty_is_the_one_that_held_out_texts_are_least_surprised_at(monke
 
     def fitted(labels, *penalties) -> list[list[float]]:
         monkeypatch.setattr(linear, "PENALTIES", penalties)
-        return fit(read(tokenizer, texts), labels, num_classes=num_classes, char_ngrams=True).weights.tolist()
+        return fit(read(tokenizer, texts), labels, num_classes=num_classes, words_only=False).weights.tolist()
 
     timid, bold = 1e-4, 10.0
     assert fitted(clear, timid, bold) == fitted(clear, bold, timid) == fitted(clear, bold) != fitted(clear, timid)
@@ -415,5 +413,5 @@ def test_classes_count_by_their_weights_in_the_choice_of_a_penalty(monkeypatch, 
     real = linear.cross_entropy
     monkeypatch.setattr(linear, "cross_entropy", recorded)
     tokenizer = tokenizer_of(texts)
-    fit(read(tokenizer, texts), labels, num_classes=num_classes, char_ngrams=False, weights=weights)
+    fit(read(tokenizer, texts), labels, num_classes=num_classes, words_only=True, weights=weights)
     assert judged == [True] * len(linear.PENALTIES)

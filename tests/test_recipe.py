@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from encoder_cls.config import Config
 from encoder_cls.recipe import (
     FEWEST_STEPS,
+    MOST_LINEAR_DETAIL,
     MOST_LINEAR_TEXT,
     MOST_LINEAR_WORK,
-    MUCH_SPELLING,
     PASSES,
     STEPS_BETWEEN_VALIDATIONS,
     WORD_PASSES,
@@ -56,8 +56,8 @@ def test_more_text_is_never_seen_more_often():
 
     def numbers(size: int) -> tuple[int, ...]:
         decided = recipe(size)
-        linear = decided.linear or LinearInput(0, char_ngrams=False)
-        return decided.length.epochs, decided.pretraining.epochs, linear.char_ngrams, linear.reach
+        linear = decided.linear or LinearInput(0, words_only=True)
+        return decided.length.epochs, decided.pretraining.epochs, not linear.words_only, linear.reach
 
     for less, more in itertools.pairwise([numbers(size) for size in SIZES]):
         assert all(after <= before for before, after in zip(less, more, strict=True))
@@ -116,13 +116,13 @@ def test_what_is_learnt_from_labels_goes_by_the_texts_that_have_them():
     assert decided == replace(recipe(few, steps_per_epoch=10), pretraining=recipe(many).pretraining)
     assert decided.length.epochs_between_validations == 4
     assert decided.pretraining == Length(epochs=2)
-    assert decided.linear.char_ngrams
+    assert not decided.linear.words_only
 
 
 def test_the_linear_classifier_looks_at_letters_where_memory_allows():
-    """Up to `MUCH_SPELLING` tokens."""
-    assert recipe(MUCH_SPELLING).linear.char_ngrams
-    assert not recipe(MUCH_SPELLING + 1).linear.char_ngrams
+    """Up to `MOST_LINEAR_DETAIL` tokens."""
+    assert not recipe(MOST_LINEAR_DETAIL).linear.words_only
+    assert recipe(MOST_LINEAR_DETAIL + 1).linear.words_only
 
 
 def test_the_linear_classifier_reads_as_far_as_memory_allows():
@@ -135,8 +135,8 @@ def test_the_linear_classifier_reads_as_far_as_memory_allows():
 
 def test_letters_are_read_by_what_the_linear_classifier_reads_of_words():
     """A text that the encoder reads a small part of is much text all the same."""
-    assert recipe(MUCH_SPELLING // 4, tokens_of_text=2048).linear.char_ngrams
-    assert not recipe(MUCH_SPELLING // 4 + 1, tokens_of_text=2048).linear.char_ngrams
+    assert not recipe(MOST_LINEAR_DETAIL // 4, tokens_of_text=2048).linear.words_only
+    assert recipe(MOST_LINEAR_DETAIL // 4 + 1, tokens_of_text=2048).linear.words_only
 
 
 def test_there_is_no_linear_classifier_where_it_would_take_much_memory():

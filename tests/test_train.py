@@ -221,7 +221,7 @@ def test_scales_are_those_of_the_best_weights(tmp_path, monkeypatch):
 def test_the_linear_classifier_is_that_of_the_labelled_texts(tmp_path, monkeypatch, spelling):
     """Of no others, with the weights of the classes, and looking at what the recipe says."""
     (tmp_path / "more.txt").write_text("w1 red violet\n" * 20)
-    monkeypatch.setattr(recipe_module, "MUCH_SPELLING", 10**6 if spelling else 10)
+    monkeypatch.setattr(recipe_module, "MOST_LINEAR_DETAIL", 10**6 if spelling else 10)
     config = make_config(tmp_path, linear=True, epochs=1, class_weights={"red": 3.0, "blue": 0.5})
     data = config.data.model_copy(update={"unlabelled": str(tmp_path / "more.txt")})
     preparation = prepare(config.model_copy(update={"data": data}))
@@ -234,7 +234,7 @@ def test_the_linear_classifier_is_that_of_the_labelled_texts(tmp_path, monkeypat
             train_split.labels,
             class_weights=np.array([weights.get(name, 1) for name in preparation.dataset.label_names], np.float32),
             reach=preparation.recipe.linear.reach,
-            char_ngrams=spelling,
+            words_only=not spelling,
         )
         for weights in ({"red": 3.0, "blue": 0.5}, {})
     )

@@ -130,7 +130,7 @@ def new_classifier(corpus: Corpus, size: Size, *, tables: bool, linear: bool = F
 def _fitted(corpus: Corpus) -> LinearClassifier:
     weights = np.ones(len(corpus.dataset.label_names), dtype=np.float32)
     labels, reach = corpus.dataset.train.labels, KEPT_PER_TOKEN * corpus.kind.max_seq_len
-    return fit_linear(corpus.texts, labels, class_weights=weights, reach=reach, char_ngrams=True)
+    return fit_linear(corpus.texts, labels, class_weights=weights, reach=reach, words_only=False)
 
 
 def _pipelines(corpus: Corpus, size: Size) -> dict[str, Callable[[Sequence[str]], None]]:
