@@ -8,6 +8,7 @@ by Platt scaling. The machine's penalty and this calibration are found by cross-
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -165,6 +166,7 @@ def _learn(
     penalties: Sequence[float],
 ) -> tuple[NDArray[np.float32], list[_Machines]]:
     """Inverse document frequencies (features,), and what machines learn under each penalty."""
+    from sklearn.exceptions import ConvergenceWarning
     from sklearn.svm import LinearSVC  # most of a second
 
     num_classes = len(class_weights)
@@ -190,7 +192,10 @@ def _learn(
         scaled = sp.csr_matrix((values, features.indices, features.indptr), shape=features.shape)
         for penalty, it in zip(penalties, learnt, strict=True):
             svm = LinearSVC(C=penalty, random_state=0)
-            svm.fit(scaled, is_class, sample_weight=class_weights[labels])
+            with warnings.catch_warnings():
+                # Labels that contradict each other keep it from converging; texts held out judge what it has learnt.
+                warnings.simplefilter("ignore", category=ConvergenceWarning)
+                svm.fit(scaled, is_class, sample_weight=class_weights[labels])
             it.weights[:, machine] = svm.coef_[0] * ratios
             it.biases[machine] = svm.intercept_[0]
     return idf.astype(np.float32), learnt
