@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from encoder_cls.calibration import Logits, softmax
+from encoder_cls.calibration import Logits, cross_entropy, one_hot, softmax
 
 CALIBRATION_BINS = 15  # as in Guo et al. (2017)
 LARGEST_LOGGED = 100  # classes; wider confusion matrices would outweigh all else that is logged
@@ -78,7 +78,6 @@ def compute_metrics(
     """Score logits (texts, classes) against labels (texts,); weights (texts,) count in the loss."""
     from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 
-    of_label = softmax(logits)[np.arange(len(labels)), labels]
     predictions = logits.argmax(axis=1)
     bins = calibration_bins(*answers(logits, labels))
     numbers = range(len(label_names))
@@ -90,7 +89,7 @@ def compute_metrics(
         num_examples=len(labels),
         accuracy=float((predictions == labels).mean()),
         macro_f1=float(f1[occurs].mean()),
-        loss=float(np.average(-np.log(np.maximum(of_label, np.finfo(np.float64).tiny)), weights=weights)),
+        loss=cross_entropy(softmax(logits), one_hot(labels, len(label_names)), weights),
         ece=expected_calibration_error(bins),
         per_class={
             name: ClassMetrics(
