@@ -13,7 +13,7 @@ from sklearn import metrics as reference
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 from encoder_cls import evaluate as evaluate_module
-from encoder_cls.calibration import softmax
+from encoder_cls.calibration import SMALLEST, softmax
 from encoder_cls.columns import TextColumn
 from encoder_cls.data import Split
 from encoder_cls.evaluate import evaluate, linear_reference
