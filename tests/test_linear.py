@@ -312,6 +312,7 @@ def test_features_are_named_in_order(words_only):
     assert names[-1] < ALL_NAMES
     assert (names >= PATTERN_NAMES).any() == (names >= CHAR_NAMES).any() == (not words_only)
     assert {len(classifier.idf), len(classifier.weights)} == {len(names)}
+    assert (len(classifier.frequent) == 0) == words_only
 
 
 @pytest.mark.parametrize("limit", ["MOST_FEATURES", "MOST_BYTES"])
