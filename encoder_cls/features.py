@@ -1,8 +1,8 @@
 """The tokens of texts in, what a linear classifier looks at out: sparse vectors of hashed features.
 
 - words, and pairs of words with and without a word between them;
-- patterns: two to six words side by side, of which only the frequent ones count as themselves, as in "what is _ of".
-  They tell how something is said, whatever it is about (Davidov et al., "Enhanced Sentiment Learning Using Twitter
+- patterns: two to six words side by side, of which only the frequent ones count as themselves, as in "what is _ of";
+  the beginning of a text counts as a word. They tell how something is said, whatever it is about (Davidov et al., "Enhanced Sentiment Learning Using Twitter
   Hashtags and Smileys", 2010, https://aclanthology.org/C10-2028/);
 - character n-grams inside words.
 
@@ -22,7 +22,7 @@ from encoder_cls.tokens import MASK_ID, SPECIAL_TOKENS, TokenizedTexts
 
 DISTANCES = (1, 2)  # of the words of a pair
 PATTERN_SIZES = (2, 3, 4, 5, 6)  # words
-FREQUENT = 300  # a word is frequent if one of so many words of the texts is this one
+FREQUENT = 300  # words are frequent that are, each, one in so many words of the texts or more
 HASHES = 1 << 22  # of a kind of feature: so many that few of a million different n-grams meet
 PATTERN_NAMES = HASHES * (1 + len(DISTANCES))  # names of words and pairs come first, then those of patterns,
 CHAR_NAMES = PATTERN_NAMES + HASHES  # then those of character n-grams
