@@ -2,8 +2,8 @@
 
 - words, and pairs of words with and without a word between them;
 - patterns: two to six words side by side, of which only the frequent ones count as themselves, as in "what is _ of";
-  the beginning of a text counts as a word. They tell how something is said, whatever it is about (Davidov et al., "Enhanced Sentiment Learning Using Twitter
-  Hashtags and Smileys", 2010, https://aclanthology.org/C10-2028/);
+  the beginning of a text counts as a word. They tell how something is said, whatever it is about (Davidov et al.,
+  "Enhanced Sentiment Learning Using Twitter Hashtags and Smileys", 2010, https://aclanthology.org/C10-2028/);
 - character n-grams inside words.
 
 A feature is named by a number: where those of its kind begin plus a hash, so that no list of them has to be kept.
