@@ -354,10 +354,14 @@ def _linear_shapes(
     if type(features) is not int or not 0 <= features < ALL_NAMES:
         raise ValueError(f"{CONFIG_FILE}: {features!r} linear features")
     machines = num_machines(num_classes)
-    shapes = [(frequent,), (features,), (features,), (features, machines), (machines,)]
-    types = [torch.int32, torch.int32, torch.float32, torch.float32, torch.float32]
-    names = [f"{LINEAR}{name}" for name in LINEAR_WEIGHTS]
-    return {name: (torch.Size(shape), dtype) for name, shape, dtype in zip(names, shapes, types, strict=True)}
+    weights = {
+        "frequent": ((frequent,), torch.int32),
+        "names": ((features,), torch.int32),
+        "idf": ((features,), torch.float32),
+        "weights": ((features, machines), torch.float32),
+        "biases": ((machines,), torch.float32),
+    }
+    return {f"{LINEAR}{name}": (torch.Size(shape), dtype) for name, (shape, dtype) in weights.items()}
 
 
 def _linear(reach: int, weights: dict[str, Tensor]) -> LinearClassifier:

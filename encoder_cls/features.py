@@ -21,7 +21,7 @@ from encoder_cls.ngrams import PAIR_MULTIPLIER, flat_places
 from encoder_cls.tokens import MASK_ID, SPECIAL_TOKENS, TokenizedTexts
 
 DISTANCES = (1, 2)  # of the words of a pair
-PATTERN_SIZES = (2, 3, 4, 5, 6)  # words
+PATTERN_SIZES = range(2, 7)  # words
 FREQUENT = 300  # words are frequent that are, each, one in so many words of the texts or more
 HASHES = 1 << 22  # of a kind of feature: so many that few of a million different n-grams meet
 PATTERN_NAMES = HASHES * (1 + len(DISTANCES))  # names of words and pairs come first, then those of patterns,
@@ -119,13 +119,11 @@ def _pairs(ids: NDArray[np.int64], place: NDArray[np.int64]) -> Iterator[Found]:
 def _patterns(ids: NDArray[np.int64], place: NDArray[np.int64], frequent: NDArray[np.int32]) -> Found:
     """Of all sizes; `[MASK]`, which no text has, stands for words that are not frequent."""
     slots = np.where((place == 0) | np.isin(ids, frequent), ids, MASK_ID)
-    found = []
-    for size in PATTERN_SIZES:
+    found, grown = [], slots
+    for size in PATTERN_SIZES:  # each grows by the next word
+        grown = np.roll(grown, 1) * PAIR_MULTIPLIER % HASHES + slots
         (ends,) = np.nonzero(place >= size - 1)
-        hashes = slots[ends - size + 1]
-        for further in range(size - 2, -1, -1):
-            hashes = hashes * PAIR_MULTIPLIER % HASHES + slots[ends - further]
-        found.append((hashes, ends))
+        found.append((grown[ends], ends))
     hashes, ends = (np.concatenate(parts) for parts in zip(*found, strict=True))
     return hashes, ends
 
