@@ -105,10 +105,7 @@ def save_checkpoint(
     """
     wild = next((name for name, tensor in model.state_dict().items() if not tensor.isfinite().all()), None)
     if wild:
-        raise DivergedError(
-            f"training diverged at step {state.step}: {wild} holds numbers that are not finite; lower "
-            "train.learning_rate (the last checkpoint is good)"
-        )
+        raise DivergedError(state.step, f"{wild} holds numbers that are not finite")
     names: dict[Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
     moments = {
         f"{key}|{names[parameter]}": torch.as_tensor(value).detach().cpu().contiguous()

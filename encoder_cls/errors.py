@@ -22,9 +22,16 @@ class DataError(EncoderClsError):
 
 
 class DivergedError(EncoderClsError):
-    """The loss or the gradient stopped being a finite number."""
+    """The loss, the gradient, a weight or an answer stopped being a finite number; nothing of it has been written."""
 
     exit_code = 4
+
+    def __init__(self, step: int, found: str) -> None:
+        # Not "and resume": a run goes on with the learning rate that it was started with.
+        super().__init__(
+            f"training diverged at step {step}: {found}; what was written before is good; lower train.learning_rate, "
+            "and train in another --run-dir"
+        )
 
 
 class StoppedError(EncoderClsError):

@@ -69,7 +69,7 @@ def train(
 
     Raises:
         ConfigError: the folder holds something else, or a run with another config or other data.
-        DivergedError: the loss or the gradient is no finite number; the last checkpoint is good.
+        DivergedError: the loss or the gradient is no finite number; what was written before is good.
         StoppedError: a signal asked to stop; a checkpoint has been written.
         EncoderClsError: another process trains in the folder, or the disk refuses.
     """
@@ -348,10 +348,7 @@ class _Training:
         step = self.state.step
         verdict = lessons.validate(self.model, self._stop_if_asked)
         if verdict is None:
-            raise DivergedError(
-                f"training diverged at step {step}: a validation text gets numbers that are not finite; "
-                "lower train.learning_rate"
-            )
+            raise DivergedError(step, "a validation text gets numbers that are not finite")
         # Little is learnt while the learning rate rises: that is no sign that there is no more to learn.
         is_warming_up = self._stage_step <= warmup_steps(self._stage_steps, self.config)
         is_best = self.state.best_score is None or verdict.rank > self.state.best_score
@@ -458,10 +455,10 @@ class _Training:
                 f"{', '.join(changed)} changed since the run began: the result may differ in the last digits"
             )
 
-    def _diverged(self, loss: float, grad_norm: float, rate: float) -> EncoderClsError:
+    def _diverged(self, loss: float, grad_norm: float, rate: float) -> DivergedError:
         texts = np.concatenate(self.stage.batches(self._stage_step))[:3].tolist()
         examples = ", ".join(self.preparation.where(text) for text in texts)
         return DivergedError(
-            f"training diverged at step {self.state.step + 1}: loss {loss}, gradient norm {grad_norm}, learning rate "
-            f"{rate:.3g}, batch of {examples}, …; lower train.learning_rate (the last checkpoint is good)"
+            self.state.step + 1,
+            f"loss {loss}, gradient norm {grad_norm}, learning rate {rate:.3g}, batch of {examples}, …",
         )

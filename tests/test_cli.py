@@ -242,7 +242,7 @@ def test_a_diverging_training_names_the_step(cli, trained_run, values):
     """Numbers that are not finite end the training with code 4, step and remedy, wherever they show first."""
     options = [word for value in values for word in ("--set", value)]
     outcome = cli("train", "--config", trained_run.path.parent / "tiny.yaml", *options)
-    assert_failed(outcome, 4, "diverged at step ", "train.learning_rate")
+    assert_failed(outcome, 4, "diverged at step ", "lower train.learning_rate, and train in another --run-dir")
 
 
 def test_a_terminated_training_leaves_a_checkpoint_and_resumes(cli, trained_run):
