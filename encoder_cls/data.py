@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,11 +20,15 @@ SHOWN_NAMES = 8
 
 @dataclass(frozen=True, kw_only=True)
 class Split:
-    """Labelled examples: `texts[i]` belongs to class number `labels[i]` and was read at `where[i]`."""
+    """Labelled examples: `texts[i]` belongs to class number `labels[i]` and was read at `where[i]`.
+
+    `left_out` rows of their source had no text, where that is allowed.
+    """
 
     texts: Sequence[str]
     labels: NDArray[np.int64]
     where: Sequence[str]
+    left_out: int = 0
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -131,7 +135,8 @@ def hold_out(split: Split, label_names: Sequence[str], *, fraction: float, seed:
                 "with; add examples, or name a file in data.validation"
             )
         held_out[members[: max(1, round(fraction * len(members)))]] = True
-    return split.subset(np.flatnonzero(~held_out)), split.subset(np.flatnonzero(held_out))
+    kept = replace(split.subset(np.flatnonzero(~held_out)), left_out=split.left_out)
+    return kept, split.subset(np.flatnonzero(held_out))
 
 
 class _PlaceColumn(Column):
@@ -157,19 +162,21 @@ class _PlaceColumn(Column):
         return [str(Place(files[file], line)) for file, line in numbers]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class _Rows:
-    """The labelled rows of a source.
+    """The labelled rows of a source, as far as it is read.
 
     Attributes:
         classes: of each class name the place of its first row, in the order of these.
         numbers: of each row the place of its class in `classes`.
+        left_out: rows without a text.
     """
 
     texts: TextColumn = field(default_factory=TextColumn)
     where: _PlaceColumn = field(default_factory=_PlaceColumn)
     classes: dict[str, Place] = field(default_factory=dict)
     numbers: GrowingArray[np.int32] = field(default_factory=lambda: GrowingArray(np.int32))
+    left_out: int = 0
 
 
 def _unlabelled(config: DataConfig) -> Unlabelled:
@@ -192,8 +199,7 @@ def _unlabelled(config: DataConfig) -> Unlabelled:
 def _read(source: str, role: str, config: DataConfig) -> _Rows:
     rows = _Rows()
     numbers: dict[str, int] = {}
-    labelled = _labelled_rows(source, role, config)
-    for chunk in in_chunks(labelled):
+    for chunk in in_chunks(_labelled_rows(source, role, config, rows)):
         texts, names, places = zip(*chunk, strict=True)
         for name, place in zip(names, places, strict=True):
             rows.classes.setdefault(name, place)
@@ -206,17 +212,18 @@ def _read(source: str, role: str, config: DataConfig) -> _Rows:
     return rows
 
 
-def _labelled_rows(source: str, role: str, config: DataConfig) -> Iterator[tuple[str, str, Place]]:
-    """Text, class name and place of each row."""
-    first_empty, dropped = None, 0
+def _labelled_rows(source: str, role: str, config: DataConfig, rows: _Rows) -> Iterator[tuple[str, str, Place]]:
+    """Text, class name and place of each row; those without a text are counted in `rows`."""
+    first_empty = None
     for row in read_rows(source, role=role, text_columns=config.text_column, label_column=config.label_column):
         if not row.text.strip():
-            first_empty, dropped = first_empty or row.where, dropped + 1
+            first_empty = first_empty or row.where
+            rows.left_out += 1
             continue
         _check_unicode(row)
         yield row.text, _named(row, config.label_names), row.where
     if first_empty and config.empty_texts == "error":
-        more = f" (and {dropped - 1} rows after it)" if dropped > 1 else ""
+        more = f" (and {rows.left_out - 1} rows after it)" if rows.left_out > 1 else ""
         raise DataError(f"{first_empty}: the text is empty{more}; mend the file or set data.empty_texts=drop")
 
 
@@ -270,4 +277,4 @@ def _to_split(rows: _Rows, label_names: tuple[str, ...]) -> Split:
             more = ", …" if len(label_names) > SHOWN_NAMES else ""
             raise DataError(f"{first_place}: label {shown(name)} never occurs in train ({known}{more})")
     renumbered = np.array([numbers[name] for name in rows.classes], dtype=np.int64)
-    return Split(texts=rows.texts, labels=renumbered[rows.numbers.array()], where=rows.where)
+    return Split(texts=rows.texts, labels=renumbered[rows.numbers.array()], where=rows.where, left_out=rows.left_out)

@@ -13,9 +13,12 @@ from encoder_cls.sources import shown
 
 
 def doubts(dataset: Dataset) -> Iterator[str]:
-    """What is doubtful, a sentence each: classes that are written in two ways, and texts that are there twice."""
+    """What is doubtful, a sentence each: classes written in two ways, rows without a text, texts there twice."""
     for names in _written_alike(dataset.label_names):
         yield f"the classes {', '.join(map(shown, names))} differ in case or spaces only"
+    for name, split in (("train", dataset.train), ("validation", dataset.validation), ("test", dataset.test)):
+        if split is not None and split.left_out:
+            yield f"rows of data.{name} without a text, which are left out: {split.left_out:,}"
     train = _hashes(dataset.train)
     in_order = np.sort(train)
     repeated = np.unique(in_order[1:][in_order[1:] == in_order[:-1]])

@@ -393,6 +393,9 @@ def test_empty_texts_can_be_dropped():
     """With `empty_texts: drop` the rows are left out, whatever their label; a file of nothing else is refused."""
     source = write("a.csv", 'text,label\none,x\n" ",\n\ntwo,y\n')
     assert rows(source, empty_texts="drop") == [("one", "x"), ("two", "y")]
+    assert load(source, empty_texts="drop").train.left_out == 1
+    held_out = load(write("c.csv", "text,label\n ,x\n" + "one,x\ntwo,y\n" * 2), empty_texts="drop", validation=None)
+    assert (held_out.train.left_out, held_out.validation.left_out) == (1, 0)
     assert "no rows with a text" in refusal(write("b.csv", "text,label\n ,x\n"), empty_texts="drop")
 
 

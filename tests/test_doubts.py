@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 from hypothesis import given, settings
@@ -48,6 +49,16 @@ def test_texts_that_are_there_twice_are_counted(train, validation, test):
     for line, (count, place) in zip(found, expected, strict=True):
         assert line.startswith(count)
         assert f"the first at {place}" in line
+
+
+def test_rows_left_out_are_counted():
+    """For each split that has some."""
+    dataset = dataset_of([("a", 0)], [("b", 0)], [("c", 0)])
+    dataset = replace(dataset, train=replace(dataset.train, left_out=1234), test=replace(dataset.test, left_out=1))
+    assert list(doubts(dataset)) == [
+        "rows of data.train without a text, which are left out: 1,234",
+        "rows of data.test without a text, which are left out: 1",
+    ]
 
 
 def test_classes_that_are_written_alike_are_named():
