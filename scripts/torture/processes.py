@@ -158,7 +158,10 @@ def _run_child(function: Callable[[], object], out: Path, err: Path, stdin: byte
 
 def _output_files() -> tuple[Path, Path]:
     folder = Path(tempfile.mkdtemp(prefix="process-"))
-    return folder / "out", folder / "err"
+    out, err = folder / "out", folder / "err"
+    out.touch()  # a process may be killed before it has opened them
+    err.touch()
+    return out, err
 
 
 def kill_at_file_event(number: int, folder: Path) -> None:
