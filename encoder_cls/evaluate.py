@@ -144,7 +144,7 @@ def evaluate_run(path: Path, *, data: str | None, warn: Callable[[str], None]) -
     name, split = dataset.reported
     report, logits = evaluate(classifier, split, name=name, reference=linear_reference(dataset.train, split))
     try:
-        write_report(run.eval, report, split, logits)
+        write_report(run.eval, report, split, logits, run_name=run.load_config().name)
     except EncoderClsError as error:
         warn(f"warning: {error}")
     return report

@@ -107,7 +107,7 @@ class Report:
         }
 
 
-def write_report(folder: Path, report: Report, split: Split, logits: Logits) -> None:
+def write_report(folder: Path, report: Report, split: Split, logits: Logits, *, run_name: str) -> None:
     """Write `report.html`, `report.json`, `predictions.jsonl` and `confusion_matrix.png`.
 
     Args:
@@ -115,13 +115,15 @@ def write_report(folder: Path, report: Report, split: Split, logits: Logits) -> 
         report: the report.
         split: the examples that were scored.
         logits: what the classifier made of them, (texts, classes).
+        run_name: whose classifier it is; equal runs have equal reports, whatever their folders are called.
 
     Raises:
         EncoderClsError: the disk refuses.
     """
+    page = report_page(f"{run_name}: report on {report.split}", report, split, logits)
     write_file(folder / "predictions.jsonl", _prediction_lines(split, logits, report.label_names))
     write_file(folder / "confusion_matrix.png", confusion(report.metrics.confusion_matrix, report.label_names))
-    write_file(folder / "report.html", report_page(report, split, logits).encode())
+    write_file(folder / "report.html", page.encode())
     write_file(folder / "report.json", to_json(report.to_dict()))
 
 
@@ -140,14 +142,14 @@ def suggest_threshold(confidence: NDArray[np.float64], correct: NDArray[np.bool_
     return float(steps[fitting[0]]) if len(fitting) else None
 
 
-def report_page(report: Report, split: Split, logits: Logits) -> str:
-    """The report as one HTML page; arguments as in `write_report`."""
+def report_page(title: str, report: Report, split: Split, logits: Logits) -> str:
+    """The report as one HTML page; other arguments as in `write_report`."""
     confidence, correct = answers(logits, split.labels)
     matrix = np.array(report.metrics.confusion_matrix)
     shares = matrix / np.maximum(1, matrix.sum(axis=1, keepdims=True))
     return render(
         "report.html",
-        title=f"Report on {report.split}",
+        title=title,
         report=report,
         metrics=report.metrics,
         wanted=WANTED_ACCURACY,

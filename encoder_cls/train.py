@@ -382,7 +382,7 @@ class _Training:
             batch_tokens=self.config.batch_tokens,
             after_batch=self._stop_if_asked,
         )
-        write_report(self.run.eval, report, split, logits)
+        write_report(self.run.eval, report, split, logits, run_name=self.preparation.config.name)
         group = name if dataset.test else f"best_{name}"  # the curves of validation end with the last weights
         self.dashboard.log(self.state.best_step, group, {**report.metrics.scalars(), **report.metrics.drawable()})
         show(

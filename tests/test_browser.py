@@ -52,7 +52,7 @@ def pages(classifier) -> dict[str, str]:
     report, logits = evaluate(classifier, split, name=HOSTILE, reference=None)
     rows = [{"text": text, "label": HOSTILE, "probability": 0.5, "weights": []} for text in texts]
     return {
-        "report": report_page(report, split, logits),
+        "report": report_page("a report", report, split, logits),
         "explanations": explanations_page(HOSTILE, rows),
         "attention": attention_page(HOSTILE, [(HOSTILE, attention_maps(classifier, HOSTILE))]),
     }

@@ -261,6 +261,7 @@ def test_eval_repeats_the_final_report_of_the_training(cli, run_copy):
     outcome = cli("eval", run_copy.path)
     assert outcome.code == 0
     assert outcome.out.startswith("test: 15 examples\n")
+    assert b"<title>tiny: report on test</title>" in before["report.html"]
     assert {path.name: path.read_bytes() for path in run_copy.eval.iterdir()} == before
 
 

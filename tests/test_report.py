@@ -81,7 +81,7 @@ def test_a_report_says_what_was_measured(classifier):
     texts = ["rain and snow", "ball goal team", "soup bread", HOSTILE, "\x00\ud800\x1b[31m", ""]
     split = split_of(classifier, texts)
     report, logits = evaluate(classifier, split, name="test", reference=REFERENCE)
-    page = report_page(report, split, logits)
+    page = report_page("a report", report, split, logits)
     assert "accuracy of the linear reference, trained on 7 of 9,000 texts" in page
     assert f"{report.metrics.accuracy:.1%}" in page
     assert "The linear model" in page
@@ -92,7 +92,7 @@ def test_a_report_says_what_was_measured(classifier):
     wrong = (softmax(logits).argmax(axis=1) != 0).sum()
     assert len(report.worst_errors) == wrong
     assert page.count("file.csv:") == wrong
-    assert report_page(report, split, logits) == page
+    assert report_page("a report", report, split, logits) == page
 
 
 def test_a_report_without_mistakes_or_of_one_text_can_be_drawn(classifier):
@@ -101,7 +101,7 @@ def test_a_report_without_mistakes_or_of_one_text_can_be_drawn(classifier):
     split = split_of(classifier, ["rain and snow and wind"], label)
     report, logits = evaluate(classifier, split, name="x", reference=None)
     assert report.worst_errors == []
-    assert "There are none." in report_page(report, split, logits)
+    assert "There are none." in report_page("a report", report, split, logits)
 
 
 def test_errors_are_explained_for_the_class_that_was_answered(classifier):
