@@ -211,7 +211,7 @@ def predict_command(
         _check_kept(path, input_file)
 
     from encoder_cls.classifier import load_classifier
-    from encoder_cls.predict import Input, attention_html, columns_of, predict_lines, read_inputs
+    from encoder_cls.predict import Input, attention_html, check_inputs, columns_of, predict_lines, read_inputs
     from encoder_cls.run_folder import newest_finished
     from encoder_cls.storage import write_output
 
@@ -223,7 +223,10 @@ def predict_command(
     if texts:
         chunks = iter([[Input(text) for text in texts]])
     else:
-        chunks = read_inputs(input_file or "-", text_columns=text_columns or columns_of(folder))
+        source, columns = input_file or "-", text_columns or columns_of(folder)
+        if output:  # which is written in the end, or not at all
+            check_inputs(source, text_columns=columns)
+        chunks = read_inputs(source, text_columns=columns)
     if attention:
         first = next(chunks, [])
         write_output(attention, attention_html(classifier, first).encode("utf-8", "replace"))
@@ -290,13 +293,17 @@ def _explained(error: BaseException) -> tuple[str, int]:
 
 
 def _check_kept(output: Path | None, source: str | None) -> None:
-    """Refuse to write over the file that is read.
+    """Refuse to write over a file that is read.
 
     Raises:
-        ConfigError: output and source are the same file.
+        ConfigError: output is what the source names, or one of several files.
     """
-    if output and source and output.is_file() and Path(source).is_file() and output.samefile(source):
-        raise ConfigError(f"{output}: is the file that is read; name another to write to")
+    from encoder_cls.sources import files_named
+
+    if not (output and source and output.is_file()):
+        return
+    if any(file.exists() and output.samefile(file) for file in files_named(source)):  # a link may lead nowhere
+        raise ConfigError(f"{output}: is a file that is read; name another to write to")
 
 
 def _note(message: str) -> None:

@@ -21,7 +21,7 @@ from encoder_cls.errors import ConfigError, DataError
 from encoder_cls.explain import WordWeight, attention_maps, explain
 from encoder_cls.pages import STRONG, attention_page, explanations_page, marked
 from encoder_cls.run_folder import run_of
-from encoder_cls.sources import read_rows, shown
+from encoder_cls.sources import files_named, read_rows, shown
 
 Format = Literal["text", "jsonl", "tsv", "html"]
 
@@ -71,6 +71,20 @@ def read_inputs(source: str, *, text_columns: Sequence[str]) -> Iterator[list[In
     else:
         rows = read_rows(source, role="test", text_columns=text_columns, label_column=None)
         yield from in_chunks((Input(row.text, row.id) for row in rows), CHUNK)
+
+
+def check_inputs(source: str, *, text_columns: Sequence[str]) -> None:
+    """Read all texts of files once, so that a malformed row is told of before the work and not at the end of it.
+
+    What can be read but once, such as a pipe, is left alone.
+
+    Raises:
+        DataError: as `read_inputs`.
+    """
+    files = files_named(source)
+    if files and all(file.is_file() for file in files):
+        for _ in read_inputs(source, text_columns=text_columns):
+            pass
 
 
 def predict_lines(

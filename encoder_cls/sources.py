@@ -101,21 +101,34 @@ def _records(source: str, role: str, text_columns: Sequence[str], label_column: 
         raise DataError(f"{error.filename or place}: cannot be read: {error.strerror or error}") from None
 
 
-def _data_files(source: str, suffixes: Sequence[str]) -> list[Path]:
+def files_named(source: str) -> list[Path]:
+    """What a source names on this machine: a file, what a folder holds, what fits a pattern; perhaps nothing.
+
+    Raises:
+        DataError: the folder cannot be read.
+    """
     path = Path(source)
     if path.is_dir():
-        files = sorted(file for file in path.iterdir() if file.suffix.lower() in suffixes)
+        try:
+            return sorted(path.iterdir())
+        except OSError as error:
+            raise DataError(f"{source}: cannot be read: {error.strerror or error}") from None
+    if path.exists():
+        return [path]
+    return sorted(Path(name) for name in glob.glob(source, recursive=True))  # noqa: PTH207 - absolute patterns, too
+
+
+def _data_files(source: str, suffixes: Sequence[str]) -> list[Path]:
+    files = files_named(source)
+    if Path(source).is_dir():
+        files = [file for file in files if file.suffix.lower() in suffixes]
         splits = {match[0] for file in files if (match := re.match("train|val|dev|eval|test", file.name.lower()))}
         if len(splits) > 1:
             raise DataError(f"{source}: holds files of several splits ({', '.join(sorted(splits))}); name one of them")
         if not files:
             raise DataError(f"{source}: no {', '.join(suffixes)} file and no class folders with .txt files in it")
-    elif path.exists():
-        files = [path]
-    else:
-        files = sorted(Path(name) for name in glob.glob(source, recursive=True))  # noqa: PTH207 - absolute globs too
-        if not files:
-            raise DataError(f"{source}: no such file or folder (paths start at the current folder, {Path.cwd()})")
+    if not files:
+        raise DataError(f"{source}: no such file or folder (paths start at the current folder, {Path.cwd()})")
     for file in files:
         if file.suffix.lower() not in suffixes:
             raise DataError(f"{file}: cannot tell the format from the name; known: {', '.join(suffixes)}")

@@ -385,10 +385,16 @@ def test_train_refuses_in_one_or_two_lines_and_writes_nothing(cli, arguments, co
         (
             ["predict", "--model", "RUN", "--input", "mine.csv", "--output", "./mine.csv"],
             2,
-            ["is the file that is read"],
+            ["is a file that is read"],
         ),
-        (["predict", "--model", "RUN", "--input", "mine.csv", "--attention", "mine.csv"], 2, ["is the file that is"]),
-        (["eval", "RUN", "--data", "mine.csv", "--output", "mine.csv"], 2, ["is the file that is read"]),
+        (
+            ["predict", "--model", "RUN", "--input", "mine.csv", "--attention", "mine.csv"],
+            2,
+            ["is a file that is read"],
+        ),
+        (["predict", "--model", "RUN", "--input", "*.csv", "--output", "mine.csv"], 2, ["mine.csv: is a file that is"]),
+        (["predict", "--model", "RUN", "--input", ".", "--output", "mine.csv"], 2, ["mine.csv: is a file that is"]),
+        (["eval", "RUN", "--data", "mine.csv", "--output", "mine.csv"], 2, ["is a file that is read"]),
         (["predict", "rain", "--input", "texts.txt"], 2, ["not both"]),
         (["predict", "rain", "--model", "RUN", "--device", "tpu"], 2, ["--device tpu"]),
         (["predict", "--model", "RUN", "--input", "missing.txt"], 3, ["missing.txt"]),
@@ -403,9 +409,22 @@ def test_train_refuses_in_one_or_two_lines_and_writes_nothing(cli, arguments, co
 def test_eval_and_predict_refuse_in_one_or_two_lines(cli, trained_run, arguments, code, named):
     """What the user can mend is named, with the code of its kind; what was there is still there."""
     Path("mine.csv").write_text("text,label\nrain,weather\n", "utf-8")
+    Path("a link.csv").symlink_to("nowhere.csv")
     arguments = [str(trained_run.path) if argument == "RUN" else argument for argument in arguments]
     assert_failed(cli(*arguments), code, *named)
     assert Path("mine.csv").read_text("utf-8") == "text,label\nrain,weather\n"
+
+
+def test_a_folder_that_cannot_be_read_is_bad_data(cli, trained_run, monkeypatch):
+    """Also where it is only looked into for the file that is to be written."""
+    Path("answers.jsonl").write_text("{}")
+
+    def refuse(_):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "iterdir", refuse)
+    outcome = cli("predict", "--model", trained_run.path, "--input", ".", "--output", "answers.jsonl")
+    assert_failed(outcome, 3, ".: cannot be read: Permission denied")
 
 
 @pytest.mark.parametrize("command", [["eval", "runs/tiny"], ["predict", "rain"]])

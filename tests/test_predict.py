@@ -5,11 +5,13 @@ from __future__ import annotations
 import datetime
 import json
 import math
+import os
 import re
 import select
 import subprocess
 import sys
 from pathlib import Path
+from threading import Thread
 
 import numpy as np
 import pyarrow
@@ -283,6 +285,28 @@ def test_line_ends_and_a_byte_order_mark_are_not_part_of_a_text(monkeypatch, con
         monkeypatch.setattr("sys.stdin", stdin)
         found = [text for chunk in read_inputs("-", text_columns=["text"]) for text in chunk]
     assert found == [Input("rain"), Input(""), Input(" snow")]
+
+
+def test_a_malformed_row_is_told_of_before_the_work(cli, trained_run, monkeypatch):
+    """A file is written as a whole: what is wrong at the end of the input is found before a text is classified."""
+    Path("rows.csv").write_text("text\n" + "rain\n" * 2 * CHUNK + "rain,snow\n")
+    classified = []
+    monkeypatch.setattr(Classifier, "predict", lambda _, texts, **__: classified.append(len(texts)))
+    outcome = cli("predict", "--model", trained_run.path, "--input", "rows.csv", "--output", "answers.jsonl")
+    assert (outcome.code, classified) == (3, [])
+    assert f"rows.csv:{2 * CHUNK + 2}: 2 fields" in outcome.err
+    assert not Path("answers.jsonl").exists()
+
+
+def test_what_can_be_read_only_once_is(trained_run):
+    """A named pipe goes into a file as well."""
+    os.mkfifo("rows.csv")
+    writer = Thread(target=Path("rows.csv").write_text, args=["text\nrain and snow\n"], daemon=True)
+    writer.start()
+    command = [sys.executable, "-c", "from encoder_cls.cli import main; main()", "predict", "--model", trained_run.path]
+    # In a process of its own: whoever opens the pipe once more waits for ever.
+    subprocess.run([*command, "--input", "rows.csv", "--output", "answers.jsonl"], check=True, timeout=60)
+    assert json.loads(Path("answers.jsonl").read_text("utf-8"))["label"] == "weather"
 
 
 def test_half_surrogates_in_jsonl_survive(cli, trained_run):
