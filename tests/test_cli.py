@@ -529,6 +529,25 @@ except SystemExit:
     assert int(outcome.stdout.split()[-2]) >= 1 << 15, "KiB, of a tensor of 64 MiB"
 
 
+@pytest.mark.parametrize(("given", "kept"), [(None, "6000"), ("9", "9")])
+def test_threads_wait_in_a_short_loop_unless_told_otherwise(monkeypatch, given, kept):
+    """OpenMP reads this as torch is loaded; with its own default two trainings at once take each other's time."""
+    code = """
+import os, sys
+from encoder_cls.cli import main
+assert "torch" not in sys.modules
+try:
+    main()
+except SystemExit:
+    print(os.environ["GOMP_SPINCOUNT"])
+"""
+    monkeypatch.delenv("GOMP_SPINCOUNT", raising=False)
+    if given:
+        monkeypatch.setenv("GOMP_SPINCOUNT", given)
+    outcome = subprocess.run([sys.executable, "-c", code, "--help"], capture_output=True, text=True, check=True)
+    assert outcome.stdout.split()[-1] == kept
+
+
 def test_a_panic_in_a_library_is_one_line(cli, trained_run, monkeypatch):
     """What is no `Exception`, such as a panic in Rust, ends like any error."""
 
