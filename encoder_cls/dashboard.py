@@ -19,6 +19,7 @@ from tensorboard.compat.proto.summary_pb2 import Summary
 from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
+from encoder_cls.display import json_text
 from encoder_cls.metrics import CalibrationBins
 from encoder_cls.pictures import DOT, confusion, dots, reliability, to_png
 from encoder_cls.storage import naming, write_file
@@ -95,7 +96,8 @@ class Dashboard:
         """Log values of a split at a step.
 
         Numbers are shown as curves, but those of the split `data` as a table; `confusion_matrix` and `calibration`
-        (as in `Metrics`) as pictures. All else goes to `metrics.jsonl` alone.
+        (as in `Metrics`) as pictures, with the row's `label_names` where it has some. All else goes to `metrics.jsonl`
+        alone.
 
         Raises:
             EncoderClsError: the disk refuses `metrics.jsonl`.
@@ -123,10 +125,10 @@ class Dashboard:
         """Show precision against recall of a class at a step."""
         self._mirror(lambda writer: writer.add_pr_curve(name, is_class, probabilities, step))
 
-    def projector(self, vectors: NDArray[np.float32], labels: NDArray[np.int64], texts: Sequence[str]) -> None:
+    def projector(self, vectors: NDArray[np.float32], labels: Sequence[str], texts: Sequence[str]) -> None:
         """Show vectors (points, d_model) in space, each with its text and in the colour of its label."""
-        names = [self._label_names[label] for label in labels]
-        self._mirror(lambda _: _write_projector(self._tensorboard, vectors, names, texts, dots(labels)))
+        _, groups = np.unique(labels, return_inverse=True)
+        self._mirror(lambda _: _write_projector(self._tensorboard, vectors, labels, texts, dots(groups)))
 
     def hparams(self, chosen: Mapping[str, bool | float | str], curves: Sequence[str]) -> None:
         """Show what was chosen beside the ends of curves, in the run itself, so that runs compare in one table."""
@@ -192,7 +194,8 @@ def _show_row(writer: SummaryWriter, row: Mapping[str, Any], label_names: Sequen
         elif len(label_names) <= MOST_CLASSES:
             writer.add_scalar(f"{split}_{name}", value, step, walltime=when)  # a group by themselves
     if "confusion_matrix" in row:
-        _add_png(writer, f"{split}/confusion_matrix", confusion(row["confusion_matrix"], label_names), step, when)
+        names = row.get("label_names", label_names)
+        _add_png(writer, f"{split}/confusion_matrix", confusion(row["confusion_matrix"], names), step, when)
     if "calibration" in row:
         figure = reliability(CalibrationBins(**row["calibration"]))
         _add_png(writer, f"{split}/reliability", to_png(figure), step, when)
@@ -265,4 +268,4 @@ def read_metrics(metrics_file: Path) -> list[dict[str, Any]]:
 
 
 def _line(row: Mapping[str, Any]) -> str:
-    return json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n"
+    return json_text(row) + "\n"

@@ -29,6 +29,7 @@ class Split:
     labels: NDArray[np.int64]
     where: Sequence[str]
     left_out: int = 0
+    unseen_names: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -81,6 +82,10 @@ class Dataset:
     validation: Split
     test: Split | None
     unlabelled: Unlabelled = Unlabelled()
+
+    @property
+    def selection(self) -> Split:
+        return self.validation
 
     @property
     def reported(self) -> tuple[str, Split]:

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from encoder_cls.baseline import linear_reference
 from encoder_cls.calibration import Logits, softmax
 from encoder_cls.checkpoint import newest_facts
 from encoder_cls.classifier import Classifier, load_classifier
@@ -25,54 +26,7 @@ from encoder_cls.report import Report, WrongExample, suggest_threshold, write_re
 from encoder_cls.run_folder import RunFolder, run_of
 
 WORST_ERRORS = 20  # kept in a report
-CHUNK = 4096  # texts that the linear model classifies at once
-MOST_REFERENCE_CHARACTERS = 40_000_000  # that the linear model reads of the training texts: a minute, 1.3 GB at most
 MOST_EXPLAINED_TOKENS = 400_000  # read to explain them: some seconds
-
-# Words, runs of punctuation, and single characters of scripts that are written without spaces.
-_UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff"
-WORD_PATTERN = rf"[{_UNSPACED}]|[^\W{_UNSPACED}]+|[^\w\s]+"
-
-
-def linear_reference(train: Split, split: Split) -> dict[str, float] | None:
-    """Accuracy and macro-F1 of a linear SVM on TF-IDF of words and pairs of words; none where there are no words.
-
-    Where there is more text than `MOST_REFERENCE_CHARACTERS`, it is trained on so much of it, drawn at random:
-    `texts` of `of_texts` texts.
-    """
-    from sklearn.feature_extraction.text import TfidfVectorizer
-    from sklearn.metrics import f1_score
-    from sklearn.pipeline import make_pipeline
-    from sklearn.svm import LinearSVC
-
-    model = make_pipeline(
-        TfidfVectorizer(ngram_range=(1, 2), token_pattern=WORD_PATTERN, sublinear_tf=True),
-        LinearSVC(random_state=0),
-    )
-    sample = _sample(train, most_characters=MOST_REFERENCE_CHARACTERS)
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="The number of unique classes")  # a few texts each will do
-            model.fit(sample.texts, sample.labels)
-    except ValueError:  # of TfidfVectorizer: no text has a word
-        return None
-    starts = range(0, len(split), CHUNK)
-    predictions = np.concatenate([model.predict(split.texts[start : start + CHUNK]) for start in starts])
-    return {
-        "accuracy": float((predictions == split.labels).mean()),
-        "macro_f1": float(f1_score(split.labels, predictions, average="macro")),
-        "texts": len(sample),
-        "of_texts": len(train),
-    }
-
-
-def _sample(split: Split, *, most_characters: int) -> Split:
-    """As many texts, drawn at random, as have so many characters together; all of them, if they have no more."""
-    lengths = np.fromiter(map(len, split.texts), dtype=np.int64, count=len(split))
-    if lengths.sum() <= most_characters:
-        return split
-    order = np.random.default_rng(0).permutation(len(split))
-    return split.subset(np.sort(order[np.cumsum(lengths[order]) <= most_characters]))
 
 
 def evaluate(
@@ -88,7 +42,7 @@ def evaluate(
 
     Args:
         classifier: the classifier.
-        split: the examples; labels are numbers into the classifier's class names.
+        split: the examples; labels are indices into the classifier's class names, then into those it has not seen.
         name: what to call the split in the report.
         reference: what `linear_reference` says of the split.
         batch_tokens: the most tokens in a batch; none: what the device is fast with.
@@ -101,14 +55,15 @@ def evaluate(
     logits = classifier.logits(tokenized, batch_tokens=batch_tokens, after_batch=after_batch)
     confidence, correct = answers(logits, split.labels)
     threshold = suggest_threshold(confidence, correct)
+    label_names = (*classifier.label_names, *split.unseen_names)
     report = Report(
         split=name,
-        label_names=classifier.label_names,
-        metrics=compute_metrics(logits, split.labels, classifier.label_names),
+        label_names=label_names,
+        metrics=compute_metrics(logits, split.labels, label_names),
         linear_reference=reference,
         suggested_threshold=threshold,
         answered_fraction=float((confidence >= (threshold or 0)).mean()),
-        worst_errors=_worst_errors(classifier, split, logits, tokenized.lengths),
+        worst_errors=_worst_errors(classifier, split, label_names, logits, tokenized.lengths),
         truncated_fraction=tokenized.truncated_fraction,
         unknown_fraction=tokenized.unknown_fraction,
     )
@@ -180,10 +135,9 @@ def _check_unchanged(run: RunFolder, dataset: Dataset, config: DataConfig, label
 
 
 def _worst_errors(
-    classifier: Classifier, split: Split, logits: Logits, lengths: NDArray[np.int64]
+    classifier: Classifier, split: Split, names: Sequence[str], logits: Logits, lengths: NDArray[np.int64]
 ) -> list[WrongExample]:
     """The most confident mistakes, with what their words did as long as there is time for it."""
-    names = classifier.label_names
     probabilities = softmax(logits)
     predictions = logits.argmax(axis=1)
     wrong = np.flatnonzero(predictions != split.labels)
@@ -214,11 +168,14 @@ def _likely_mislabelled(probabilities: NDArray[np.float64], labels: NDArray[np.i
         from cleanlab.filter import find_label_issues
     except ImportError:
         return None
-    occurring = np.unique(labels)  # it needs each class to occur
+    is_known = labels < probabilities.shape[1]  # of a label without a probability it can say nothing
+    occurring = np.unique(labels[is_known])  # it needs each class to occur
     if len(occurring) < 2:
         return None
-    given = probabilities[:, occurring] / np.maximum(probabilities[:, occurring].sum(axis=1, keepdims=True), 1e-12)
+    given = probabilities[np.ix_(is_known, occurring)]
+    given /= np.maximum(given.sum(axis=1, keepdims=True), 1e-12)
+    is_mislabelled = np.zeros(len(labels), dtype=bool)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about classes of few texts, which it leaves alone
-        found: NDArray[np.bool_] = find_label_issues(np.searchsorted(occurring, labels), given, n_jobs=1)
-    return found
+        is_mislabelled[is_known] = find_label_issues(np.searchsorted(occurring, labels[is_known]), given, n_jobs=1)
+    return is_mislabelled

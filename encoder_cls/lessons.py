@@ -218,7 +218,7 @@ class LabelLessons:
         )
         if not np.isfinite(logits).all():
             return None
-        labels = dataset.validation.labels
+        labels = dataset.selection.labels
         weights = self._preparation.class_weights.numpy()[labels]
         all_scores = [logits, *self._beside]
         scales, parts = fit_scales(all_scores, labels, weights)

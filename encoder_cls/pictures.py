@@ -26,6 +26,7 @@ SHARES = np.array([0.0, 0.5, 1.0])  # of a row, and their colours
 BLUES = np.array([[247, 251, 255], [107, 174, 214], [8, 48, 107]])
 DOT = 32  # pixels
 LARGEST_CURVES = 10  # classes; more curves cannot be told apart
+MOST_DECISIONS = 5_000_000  # texts times classes behind a curve: a second
 LENGTH_BINS = 6
 MOST_TOKENS = 48  # of a text whose attention is drawn: in more cells nothing can be seen
 GAP = 3  # cells between two attention maps
@@ -90,20 +91,28 @@ def reliability(bins: CalibrationBins) -> Figure:
 
 
 def precision_recall(probabilities: NDArray[np.float64], labels: NDArray[np.int64], names: Sequence[str]) -> Figure:
-    """Precision against recall of each class, or of all answers where there are too many."""
+    """Precision against recall of each class, or of all answers where there are too many.
+
+    Args:
+        probabilities: (texts, classes).
+        labels: (texts,); one that is beyond the classes is none of them.
+        names: of the classes.
+    """
     from sklearn.metrics import precision_recall_curve
 
     figure = _figure(4.6, 4)
     axes = figure.subplots()
-    is_label = labels[:, None] == np.arange(len(names))
-    occurring = np.flatnonzero(is_label.any(axis=0))
+    num_classes = probabilities.shape[1]
+    occurring = np.intersect1d(labels, np.arange(num_classes))
     if len(occurring) <= LARGEST_CURVES:
         for number in occurring.tolist():
-            precision, recall, _ = precision_recall_curve(is_label[:, number], probabilities[:, number])
+            precision, recall, _ = precision_recall_curve(labels == number, probabilities[:, number])
             axes.plot(recall, precision, linewidth=1.2, label=plain_label(names[number], limit=18))
         axes.legend(fontsize=7, loc="lower left")
     else:
-        precision, recall, _ = precision_recall_curve(is_label.ravel(), probabilities.ravel())
+        sample = np.random.default_rng(0).permutation(len(labels))[: max(1, MOST_DECISIONS // num_classes)]
+        is_label = labels[sample, None] == np.arange(num_classes)
+        precision, recall, _ = precision_recall_curve(is_label.ravel(), probabilities[sample].ravel())
         axes.plot(recall, precision, label="all classes together")
         axes.legend(fontsize=8, loc="lower left")
     axes.set(xlabel="recall", ylabel="precision", xlim=(0, 1.01), ylim=(0, 1.02))
@@ -229,7 +238,8 @@ def _any_character() -> Iterator[None]:
 def plain_label(text: str, *, limit: int) -> str:
     """A text for an axis: one line, short, no formula, nothing that cannot be in XML."""
     short = text if len(text) <= limit else text[: limit - 1] + "…"
-    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in short).replace("$", r"\$")
+    plain = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in short).replace("$", r"\$")
+    return f" {plain}" if plain.startswith("_") else plain  # matplotlib leaves such a name out of a legend
 
 
 def _figure(width: float, height: float, *, margin: float = 0.7, top: float = 0.12) -> Figure:

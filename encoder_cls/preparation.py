@@ -75,7 +75,7 @@ class Preparation:
         dataset: its data.
         tokenizer: trained on all texts but those of validation and test.
         texts: those texts: those with labels, then those without.
-        validation_texts: the validation texts.
+        validation_texts: the validation texts that choose the weights (`Dataset.selection`).
         recipe: what was decided for so much text.
     """
 
@@ -209,7 +209,7 @@ def prepare(config: Config) -> Preparation:
     given = Joined(dataset.train.texts, dataset.unlabelled.texts)
     max_seq_len = config.model.max_seq_len
     tokenizer, texts = train_and_tokenize(given, config.tokenizer, max_seq_len=max_seq_len)
-    validation_texts = tokenize(tokenizer, dataset.validation.texts, max_seq_len=max_seq_len)
+    validation_texts = tokenize(tokenizer, dataset.selection.texts, max_seq_len=max_seq_len)
     labelled = texts.first(len(dataset.train))
     amounts = [_amount(some, config) for some in (texts, labelled)]
     recipe = decide(

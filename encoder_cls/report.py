@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encoder_cls.calibration import Logits, softmax
-from encoder_cls.data import Split
+from encoder_cls.data import SHOWN_NAMES, Split
+from encoder_cls.display import json_text, printable
 from encoder_cls.explain import WordWeight
 from encoder_cls.metrics import Metrics, answers
 from encoder_cls.pages import marked, render
@@ -55,10 +56,11 @@ class Report:
 
     Attributes:
         split: what was scored: `test`, `validation` or a file.
-        label_names: the classes in the order of the confusion matrix.
+        label_names: the classes in the order of the confusion matrix, then the labels that never occur in the training
+            data.
         metrics: of the classifier.
-        linear_reference: accuracy and macro_f1 of the linear model, and of how many texts of how many it has learnt
-            (`texts`, `of_texts`); none where its training texts are gone.
+        linear_reference: accuracy and macro_f1 of the linear model, and of how many texts and features of how many it
+            has learnt (`texts`, `of_texts`, `features`, `of_features`); none where its training texts are gone.
         suggested_threshold: the lowest probability from which answers are right `WANTED_ACCURACY` of the time; 0 where
             all answers together are; none where no `FEWEST_ANSWERS` are.
         answered_fraction: the part of the texts that get an answer with that threshold.
@@ -86,11 +88,29 @@ class Report:
 
     @property
     def reference_note(self) -> str:
-        """Of how many of the training texts the linear model has learnt, where not of all."""
+        """Of how many of the training texts and their features the linear model has learnt, where not of all."""
         reference = self.linear_reference
-        if reference is None or reference["texts"] == reference["of_texts"]:
+        if reference is None:
             return ""
-        return f", trained on {reference['texts']:,} of {reference['of_texts']:,} texts"
+        parts = [
+            f"{reference[what]:,} of {reference[f'of_{what}']:,} {what}"
+            for what in ("texts", "features")
+            if reference[what] < reference[f"of_{what}"]
+        ]
+        return f", trained on {' and '.join(parts)}" if parts else ""
+
+    @property
+    def unseen_note(self) -> str:
+        """What is to be known of labels that never occur in the training data, if there are any."""
+        counts = self.metrics.unseen_labels
+        if not counts:
+            return ""
+        names = ", ".join(shown(name) for name in list(counts)[:SHOWN_NAMES])
+        more = ", …" if len(counts) > SHOWN_NAMES else ""
+        return (
+            f"{sum(counts.values()):,} texts have labels that never occur in the training data ({names}{more}): they "
+            "count as mistakes, and are left out of the loss and the calibration error"
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """The report as JSON values; the metrics are at the top level."""
@@ -108,7 +128,7 @@ class Report:
 
 
 def write_report(folder: Path, report: Report, split: Split, logits: Logits, *, run_name: str) -> None:
-    """Write `report.html`, `report.json`, `predictions.jsonl` and `confusion_matrix.png`.
+    """Write `report.html`, `report.json`, `predictions.jsonl` and, if there is a matrix, `confusion_matrix.png`.
 
     Args:
         folder: where to.
@@ -122,7 +142,8 @@ def write_report(folder: Path, report: Report, split: Split, logits: Logits, *, 
     """
     page = report_page(f"{run_name}: report on {report.split}", report, split, logits)
     write_file(folder / "predictions.jsonl", _prediction_lines(split, logits, report.label_names))
-    write_file(folder / "confusion_matrix.png", confusion(report.metrics.confusion_matrix, report.label_names))
+    if report.metrics.confusion_matrix:
+        write_file(folder / "confusion_matrix.png", confusion(report.metrics.confusion_matrix, report.label_names))
     write_file(folder / "report.html", page.encode())
     write_file(folder / "report.json", to_json(report.to_dict()))
 
@@ -145,16 +166,13 @@ def suggest_threshold(confidence: NDArray[np.float64], correct: NDArray[np.bool_
 def report_page(title: str, report: Report, split: Split, logits: Logits) -> str:
     """The report as one HTML page; other arguments as in `write_report`."""
     confidence, correct = answers(logits, split.labels)
-    matrix = np.array(report.metrics.confusion_matrix)
-    shares = matrix / np.maximum(1, matrix.sum(axis=1, keepdims=True))
     return render(
         "report.html",
         title=title,
         report=report,
         metrics=report.metrics,
         wanted=WANTED_ACCURACY,
-        confused=most_confused(report, limit=10),
-        matrix=list(zip(report.label_names, matrix.tolist(), shares.tolist(), strict=True)),
+        matrix=_matrix_rows(report),
         reliability=to_svg(reliability(report.metrics.calibration)),
         curves=to_svg(precision_recall(softmax(logits), split.labels, report.label_names)),
         thresholds=to_svg(thresholds(confidence, correct, report.suggested_threshold)),
@@ -171,7 +189,7 @@ def summary_text(report: Report) -> str:
 def model_card(preparation: Preparation, report: Report, best_step: int) -> str:
     """What the model of a run is, was trained on and scores, and how to use it, as Markdown."""
     dataset, config, metrics = preparation.dataset, preparation.config, report.metrics
-    classes = ", ".join(f"`{name}`" for name in dataset.label_names)
+    classes = ", ".join(_code(name) for name in dataset.label_names)
     reference = report.linear_reference
     against = f" (a linear model on TF-IDF{report.reference_note}: {reference['accuracy']:.4f})" if reference else ""
     linear = preparation.recipe.linear
@@ -182,7 +200,7 @@ def model_card(preparation: Preparation, report: Report, best_step: int) -> str:
 A Transformer-encoder text classifier, trained from scratch with encoder-cls.
 
 - Classes: {classes}
-- Trained on {len(dataset.train):,} texts of `{config.data.train}`; validation was best at step {best_step}
+- Trained on {len(dataset.train):,} texts of {_code(config.data.train)}; validation was best at step {best_step}
 - {report.split.capitalize()} split: {metrics.num_examples:,} texts, accuracy {metrics.accuracy:.4f}{against}, \
 macro-F1 {metrics.macro_f1:.4f}, expected calibration error {metrics.ece:.4f}{note}
 - Reads the first {config.model.max_seq_len:,} tokens of a text{further}; {preparation.vocab_size:,} tokens known
@@ -196,36 +214,41 @@ print(classifier.predict(["some text"])[0].label)
 """
 
 
+def _code(text: str) -> str:
+    """A text as Markdown code, whatever is in it."""
+    fence = "`" * (1 + max(map(len, re.findall("`+", text)), default=0))
+    space = " " if len(fence) > 1 else ""
+    return f"{fence}{space}{printable(text)}{space}{fence}"
+
+
 def report_text(report: Report) -> str:
     """The report for a terminal."""
     return "\n".join([*_summary_lines(report), *_detail_lines(report)])
 
 
-def most_confused(report: Report, *, limit: int) -> list[tuple[str, str, int]]:
-    """The most frequent mistakes as (label, prediction, count), the most frequent first."""
+def _matrix_rows(report: Report) -> list[tuple[str, list[int], list[float]]]:
+    """Of each label its name, its counts by prediction, and these as parts of all; none of too many classes."""
+    if report.metrics.confusion_matrix is None:
+        return []
     matrix = np.array(report.metrics.confusion_matrix)
-    np.fill_diagonal(matrix, 0)
-    order = np.argsort(-matrix, axis=None, kind="stable")[:limit]
-    pairs = zip(*np.unravel_index(order, matrix.shape), strict=True)
-    names = report.label_names
-    return [(names[row], names[column], int(matrix[row, column])) for row, column in pairs if matrix[row, column]]
+    shares = matrix / np.maximum(1, matrix.sum(axis=1, keepdims=True))
+    return list(zip(report.label_names, matrix.tolist(), shares.tolist(), strict=True))
 
 
 def _summary_lines(report: Report) -> Iterator[str]:
     metrics, threshold = report.metrics, report.suggested_threshold
     yield f"{report.split}: {metrics.num_examples} examples"
-    if report.split_note:
-        yield f"  {report.split_note}"
+    for note in filter(None, (report.split_note, report.unseen_note)):
+        yield f"  {note}"
     yield f"  accuracy {metrics.accuracy:.4f}   macro-F1 {metrics.macro_f1:.4f}   calibration error {metrics.ece:.4f}"
     yield from _reference_lines(report)
     if threshold:
         answers = f"answers from probability {threshold:.3f} up (--threshold), {report.answered_fraction:.0%} of all,"
         yield f"  {answers} are right {WANTED_ACCURACY:.0%} of the time"
-    confused = most_confused(report, limit=2)
-    if confused:
+    if metrics.most_confused:
         yield "  most confused: " + "; ".join(
-            f"{shown(label)[1:-1]} taken for {shown(prediction)[1:-1]} ({count})"
-            for label, prediction, count in confused
+            f"{shown(it.label)[1:-1]} taken for {shown(it.prediction)[1:-1]} ({it.count})"
+            for it in metrics.most_confused[:2]
         )
 
 
@@ -239,7 +262,7 @@ def _detail_lines(report: Report) -> Iterator[str]:
         yield (
             f"  {name:{width}}  {scores.precision:9.3f}  {scores.recall:6.3f}  {scores.f1:6.3f}  {scores.support:8d}"
         )
-    if len(names) <= LARGEST_TABLE:
+    if metrics.confusion_matrix and len(names) <= LARGEST_TABLE:
         yield "\n  confusion matrix (rows: label, columns: prediction)"
         yield f"  {'':{width + 3}}  " + " ".join(f"{number:>4}" for number in range(1, len(names) + 1))
         for number, (name, row) in enumerate(zip(names, metrics.confusion_matrix, strict=True), start=1):
@@ -275,4 +298,4 @@ def _prediction_lines(split: Split, logits: Logits, label_names: Sequence[str]) 
             "prediction": label_names[row.argmax()],
             "probability": float(row.max()),
         }
-        yield (json.dumps(record, ensure_ascii=False) + "\n").encode()
+        yield (json_text(record) + "\n").encode()

@@ -185,10 +185,13 @@ def _is_ours(path: Path) -> bool:
 
 def run_of(path: Path) -> RunFolder | None:
     """The run whose folder, or whose model folder, this is; none of a model folder that stands by itself."""
-    if RunFolder(path).is_run():
-        return RunFolder(path)
-    parent = RunFolder(path.resolve().parent)
-    return parent if parent.model.name == path.resolve().name and parent.is_run() else None
+    run, parent = RunFolder(path), RunFolder(path.resolve().parent)
+    if run.is_run() and run.metrics_file.is_file():
+        return run
+    with suppress(ConfigError):  # any program may have a config.yaml beside the model
+        if parent.model.resolve() == path.resolve() and parent.is_run() and parent.load_config():
+            return parent
+    return None
 
 
 def newest_finished(runs: Path) -> RunFolder:

@@ -51,8 +51,12 @@ def show(
     names = classifier.label_names
     probabilities = softmax(logits)
     dashboard.hparams(_hparams(config), [f"{group}/{name}" for name in sorted(report.metrics.scalars())])
-    for number in np.argsort(-np.bincount(split.labels, minlength=len(names)), kind="stable")[:MOST_CURVES].tolist():
-        dashboard.pr_curve(f"{group}/{names[number]}", split.labels == number, probabilities[:, number], step)
+    sizes = np.bincount(split.labels, minlength=len(names))[: len(names)]
+    for number in np.argsort(-sizes, kind="stable")[:MOST_CURVES].tolist():
+        # A group by themselves: a class may be called as a metric is.
+        dashboard.pr_curve(
+            f"{group}_precision_recall/{names[number]}", split.labels == number, probabilities[:, number], step
+        )
     dashboard.histogram(f"{group}/probability of the answer", probabilities.max(axis=1), step)
     matrices = {key: tensor for key, tensor in classifier.model.named_parameters() if tensor.ndim > 1}
     for key, tensor in matrices.items():
@@ -62,7 +66,7 @@ def show(
     chosen = np.random.default_rng(0).permutation(len(split))[:MOST_POINTS]
     texts = [split.texts[i] for i in chosen]
     vectors = pooled_vectors(classifier, classifier.tokenize(texts), batch_tokens=config.train.batch_tokens)
-    dashboard.projector(vectors, split.labels[chosen], texts)
+    dashboard.projector(vectors, [report.label_names[label] for label in split.labels[chosen]], texts)
     for number, text in enumerate(texts[:MOST_ATTENTION_TEXTS], start=1):
         maps = attention_maps(classifier, text)
         dashboard.picture(f"weights/attention in text {number}", to_png(attention(maps.tokens, maps.weights)), step)

@@ -23,17 +23,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from encoder_cls.baseline import linear_reference
 from encoder_cls.checkpoint import TrainingState, load_newest, save_checkpoint
 from encoder_cls.classifier import Classifier, load_classifier
 from encoder_cls.dashboard import Dashboard
 from encoder_cls.errors import ConfigError, DivergedError, EncoderClsError, StoppedError
-from encoder_cls.evaluate import evaluate, linear_reference
+from encoder_cls.evaluate import evaluate
 from encoder_cls.events import Event, Finished, Noted, StageStarted, Started, Stepped, Validated
 from encoder_cls.hardware import environment, products_in, release_memory, resolve_precision
 from encoder_cls.lessons import LabelLessons, Lesson, Lessons, WordLessons
 from encoder_cls.linear import LinearClassifier, bytes_at_most, fit_linear
 from encoder_cls.optimization import learning_rate, make_optimizers, warmup_steps
-from encoder_cls.preparation import Preparation, mixed_seed
+from encoder_cls.preparation import Preparation, Stage, mixed_seed
 from encoder_cls.report import model_card, write_report
 from encoder_cls.run_folder import RunFolder
 from encoder_cls.showcase import show
@@ -105,7 +106,7 @@ class _Training:
             "tokenizer": sha256(preparation.tokenizer.to_str().encode()),
             "training_data": preparation.dataset.train.fingerprint(),
             "unlabelled_data": preparation.dataset.unlabelled.fingerprint(),
-            "validation_data": preparation.dataset.validation.fingerprint(),
+            "validation_data": preparation.dataset.selection.fingerprint(),
             "classes": list(preparation.dataset.label_names),
         }
         checkpoint, self.notes = load_newest(run.checkpoints)
@@ -150,8 +151,9 @@ class _Training:
     def _check_free_space(self) -> None:
         """Refuse to begin what the disk cannot hold to its end."""
         weights = sum(tensor.nbytes for tensor in self.model.state_dict().values())
+        checkpoints = min(self.config.keep_checkpoints, self._most_checkpoints())
         # A checkpoint has the weights and two moments of each; one more of each kind is there while it is replaced.
-        needed = weights * (3 * (self.config.keep_checkpoints + 1) + len(self.preparation.stages) + 1)
+        needed = weights * (3 * (checkpoints + 1) + len(self.preparation.stages) + 1)
         if linear := self.preparation.recipe.linear:
             needed += 2 * bytes_at_most(
                 self.preparation.train_texts,
@@ -166,6 +168,17 @@ class _Training:
                 f"{self.run.path}: {free / 1e6:,.1f} MB are free, the run needs up to "
                 f"{(needed - present) / 1e6:,.1f} MB: make room, or choose another --run-dir"
             )
+
+    def _most_checkpoints(self) -> int:
+        """How many checkpoints the run writes if it goes on to its last step."""
+        written = 0
+        for stage in self.preparation.stages:
+            every = [
+                self._validate_every(stage),
+                *([self.config.checkpoint_every] if self.config.checkpoint_every else []),
+            ]
+            written += 2 + sum(stage.total_steps // steps for steps in every)  # with the stage's first and last
+        return written
 
     def events(self) -> Iterator[Event]:
         """All stages, each until its last step or until patience runs out; then the final report."""
@@ -246,19 +259,20 @@ class _Training:
         """Those it has in all, at most."""
         return self.state.stage_steps or self.stage.total_steps
 
-    @property
-    def _validate_every(self) -> int:
-        return self.config.validate_every or self.stage.length.epochs_between_validations * self.stage.steps_per_epoch
+    def _validate_every(self, stage: Stage) -> int:
+        """Steps between validations."""
+        return self.config.validate_every or stage.length.epochs_between_validations * stage.steps_per_epoch
 
     def _is_validation_due(self) -> bool:
         step = self._stage_step
-        is_due = step % self._validate_every == 0 or step == self._stage_steps
+        is_due = step % self._validate_every(self.stage) == 0 or step == self._stage_steps
         return is_due and self.state.step > self.state.validated_step
 
     def _is_drawn(self) -> bool:
         """Whether pictures are drawn of this validation: of the model itself, the first in each tenth of its steps."""
         step, total = self._stage_step, self._stage_steps
-        former = (step - 1) // self._validate_every * self._validate_every
+        every = self._validate_every(self.stage)
+        former = (step - 1) // every * every
         return step * DRAWN_VALIDATIONS // total > former * DRAWN_VALIDATIONS // total
 
     def _is_done(self) -> bool:
@@ -323,8 +337,8 @@ class _Training:
         """
         budget = self.preparation.config.pretrain.time_budget
         if self.stage.learns_from == "words" and budget and self._stage_step == TIMED_STEPS:
-            affordable = int(60 * budget / (self.stage_seconds / self.stage_steps_timed))
-            steps = min(max(affordable, TIMED_STEPS), self.stage.total_steps)
+            affordable = 60 * budget / (self.stage_seconds / self.stage_steps_timed)  # perhaps infinite
+            steps = int(min(max(affordable, TIMED_STEPS), self.stage.total_steps))
             self.state = replace(self.state, stage_steps=steps)
 
     def _log_training(self, rate: float) -> dict[str, float]:

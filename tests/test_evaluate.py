@@ -10,15 +10,21 @@ import numpy as np
 import pytest
 import yaml
 from sklearn import metrics as reference
-from sklearn.feature_extraction.text import TfidfVectorizer
 
-from encoder_cls import evaluate as evaluate_module
 from encoder_cls.calibration import SMALLEST, softmax
-from encoder_cls.columns import TextColumn
 from encoder_cls.data import Split
-from encoder_cls.evaluate import evaluate, linear_reference
-from encoder_cls.metrics import ClassMetrics, Metrics, calibration_bins, compute_metrics, expected_calibration_error
-from encoder_cls.report import Report, most_confused, report_text
+from encoder_cls.evaluate import evaluate
+from encoder_cls.metrics import (
+    LARGEST_MATRIX,
+    MOST_CONFUSED,
+    ClassMetrics,
+    Metrics,
+    calibration_bins,
+    compute_metrics,
+    expected_calibration_error,
+    most_confused,
+)
+from encoder_cls.report import Report, report_page, report_text
 
 NAMES = ("a", "b", "c", "d", "e")
 TOP_LEVEL = {"accuracy", "macro_f1", "ece", "num_examples", "per_class", "confusion_matrix", "linear_reference"}
@@ -39,7 +45,14 @@ def report_of(matrix, *, names=NAMES, accuracy=0.5, reference=None) -> Report:
     return Report(
         split="test",
         label_names=tuple(names),
-        metrics=Metrics(**numbers, per_class=per_class, calibration=bins, confusion_matrix=matrix),
+        metrics=Metrics(
+            **numbers,
+            per_class=per_class,
+            calibration=bins,
+            confusion_matrix=matrix,
+            most_confused=[],
+            unseen_labels={},
+        ),
         linear_reference=reference,
         suggested_threshold=None,
         answered_fraction=1.0,
@@ -47,6 +60,11 @@ def report_of(matrix, *, names=NAMES, accuracy=0.5, reference=None) -> Report:
         truncated_fraction=0.0,
         unknown_fraction=0.0,
     )
+
+
+def reference_of(**values) -> dict[str, float]:
+    numbers = {"accuracy": 0.5, "macro_f1": 0.5, "texts": 9, "of_texts": 9, "features": 7, "of_features": 7}
+    return numbers | values
 
 
 # ---------------------------------------------------------------- numbers
@@ -116,45 +134,6 @@ def test_the_calibration_error_of_known_cases(confidence, correct, expected):
     )
 
 
-def test_the_linear_reference_learns_words():
-    """It is trained on the one split and scored on the other."""
-
-    def split(texts):
-        return Split(texts=texts, labels=np.array([0, 1] * 4), where=[""] * 8)
-
-    train = split(["good fine", "bad poor"] * 4)
-    number = {"texts": 8, "of_texts": 8}
-    assert linear_reference(train, split(["fine", "poor"] * 4)) == {"accuracy": 1.0, "macro_f1": 1.0} | number
-    assert linear_reference(train, split(["poor", "fine"] * 4)) == {"accuracy": 0.0, "macro_f1": 0.0} | number
-
-
-def test_the_linear_reference_reads_a_sample_of_much_text(monkeypatch):
-    """No more characters than the limit, of texts drawn from everywhere; the same texts each time."""
-    texts = [f"{'good' if i % 2 else 'poor'} {'x' * (i % 7)}" for i in range(300)]
-    split = Split(texts=TextColumn(texts), labels=np.arange(300) % 2, where=[""] * 300)
-    monkeypatch.setattr(evaluate_module, "CHUNK", 7)
-    monkeypatch.setattr(evaluate_module, "MOST_REFERENCE_CHARACTERS", 800)
-    read = []
-    monkeypatch.setattr(TfidfVectorizer, "fit_transform", spied(TfidfVectorizer.fit_transform, read))
-    first, again = (linear_reference(split, split) for _ in range(2))
-    assert first == again == {"accuracy": 1.0, "macro_f1": 1.0, "texts": len(read[0]), "of_texts": 300}
-    assert read[0] == read[1]
-    assert 780 < sum(map(len, read[0])) <= 800
-    assert texts.index(read[0][0]) < 20
-    monkeypatch.setattr(evaluate_module, "MOST_REFERENCE_CHARACTERS", sum(map(len, texts)))
-    assert linear_reference(split, split)["texts"] == 300
-
-
-def spied(function, seen):
-    """The same function, which notes the texts that it is given."""
-
-    def fit_transform(self, texts, *args):
-        seen.append(list(texts))
-        return function(self, texts, *args)
-
-    return fit_transform
-
-
 def test_the_worst_errors_come_first(classifier):
     """Of 33 wrong labels, the 20 that the classifier was surest of, each with its place."""
     texts = [f"{word}{' of' * i}" for i in range(11) for word in ("rain snow", "soup salt", "ball goal")]
@@ -174,11 +153,45 @@ def test_the_worst_errors_come_first(classifier):
 
 
 def test_the_most_confused_classes_are_found():
-    """Mistakes only, the most frequent first, no more than there are."""
-    report = report_of([[9, 2, 0], [7, 1, 0], [0, 3, 4]], names=("x", "y", "z"))
-    assert most_confused(report, limit=2) == [("y", "x", 7), ("z", "y", 3)]
-    assert most_confused(report, limit=9) == [("y", "x", 7), ("z", "y", 3), ("x", "y", 2)]
-    assert report.metrics.confusion_matrix[0][0] == 9
+    """Mistakes only, the most frequent first, of equals the first class first; no more than are named."""
+    matrix = np.array([[9, 2, 0], [7, 1, 0], [2, 3, 4]])
+    labels, predictions = (part.repeat(matrix.ravel()) for part in np.indices(matrix.shape).reshape(2, -1))
+    found = [(it.label, it.prediction, it.count) for it in most_confused(labels, predictions, ("x", "y", "z"))]
+    assert found == [("y", "x", 7), ("z", "y", 3), ("x", "y", 2), ("z", "x", 2)]
+    many = np.arange(MOST_CONFUSED + 5)
+    assert len(most_confused(many, many[::-1] + len(many), [str(i) for i in range(2 * len(many))])) == MOST_CONFUSED
+
+
+def test_labels_that_training_never_showed_are_mistakes_without_a_probability():
+    """They count in accuracy, have a recall of 0, and change neither the loss nor the calibration error."""
+    logits, labels = random_case(0)
+    known = compute_metrics(logits, labels, NAMES)
+    metrics = compute_metrics(
+        np.vstack([logits, logits[:20]]), np.append(labels, [5] * 15 + [6] * 5), (*NAMES, "x", "y")
+    )
+    assert metrics.num_examples == 220
+    assert metrics.accuracy == pytest.approx(known.accuracy * 200 / 220)
+    assert (metrics.loss, metrics.ece, metrics.calibration) == (known.loss, known.ece, known.calibration)
+    assert metrics.unseen_labels == {"x": 15, "y": 5}
+    assert (metrics.per_class["x"].recall, metrics.per_class["x"].support) == (0, 15)
+    assert np.sum(metrics.confusion_matrix, axis=1)[5:].tolist() == [15, 5]
+    assert known.unseen_labels == {}
+
+
+@pytest.mark.parametrize(("classes", "drawn"), [(LARGEST_MATRIX, True), (LARGEST_MATRIX + 1, False)])
+def test_the_report_of_many_classes_names_the_confused_pairs_instead_of_a_matrix(classifier, classes, drawn):
+    """A matrix of a thousand classes had a million cells: 65 MB that nobody could read."""
+    names = tuple(f"class {number}" for number in range(classes))
+    labels = np.arange(classes)
+    logits = np.eye(classes, dtype=np.float32)[(labels + (labels % 2)) % classes] * 9
+    metrics = compute_metrics(logits, labels, names)
+    report = replace(report_of(None, names=names), metrics=metrics, label_names=names)
+    page = report_page("many", report, Split(texts=["x"] * classes, labels=labels, where=[""] * classes), logits)
+    assert (metrics.confusion_matrix is not None) == drawn
+    assert ("matrix" in page.partition("<h2>Confusion")[2].partition("<h2>")[0].partition("<table")[2]) == drawn
+    assert "class 1 taken for class 2" in page
+    assert len(page) < 1_500_000
+    assert {"label": "class 1", "prediction": "class 2", "count": 1} in report.to_dict()["most_confused"]
 
 
 # ---------------------------------------------------------------- reports
@@ -194,7 +207,7 @@ def test_the_most_confused_classes_are_found():
 )
 def test_the_report_says_when_the_linear_model_is_better(accuracy, linear, words):
     """Whoever would do better without this program is told so, and nobody else."""
-    numbers = None if linear is None else {"accuracy": linear, "macro_f1": 0.5, "texts": 9, "of_texts": 9}
+    numbers = None if linear is None else reference_of(accuracy=linear)
     text = report_text(report_of(np.eye(5, dtype=int).tolist(), accuracy=accuracy, reference=numbers))
     assert all(word in text for word in words)
     assert ("more accurate" in text) == (linear is not None and linear > accuracy)
@@ -217,10 +230,23 @@ def test_only_a_report_on_validation_texts_says_what_else_they_did():
 
 
 def test_the_report_says_of_how_many_texts_the_linear_model_is():
-    """Where it has not learnt from all of them, and only there."""
-    for texts, words in ((2000, "(TF-IDF, linear SVM, trained on 2,000 of 30,000 texts)"), (30_000, "linear SVM):")):
-        numbers = {"accuracy": 0.5, "macro_f1": 0.5, "texts": texts, "of_texts": 30_000}
-        assert words in report_text(report_of(np.eye(5, dtype=int).tolist(), reference=numbers))
+    """Where it has not learnt from all of them or of all their features, and only there."""
+    cases = (
+        ({"texts": 2000, "of_texts": 30_000}, "(TF-IDF, linear SVM, trained on 2,000 of 30,000 texts)"),
+        ({"features": 5, "of_features": 9}, "SVM, trained on 5 of 9 features)"),
+        ({"texts": 1, "features": 5, "of_features": 8}, "SVM, trained on 1 of 9 texts and 5 of 8 features)"),
+        ({}, "linear SVM):"),
+    )
+    for values, words in cases:
+        assert words in report_text(report_of(np.eye(5, dtype=int).tolist(), reference=reference_of(**values)))
+
+
+def test_the_report_tells_of_labels_that_training_never_showed():
+    """How many texts, which labels, and what follows; nothing where there are none."""
+    report = report_of(np.eye(5, dtype=int).tolist())
+    assert "never occur" not in report_text(report)
+    unseen = replace(report, metrics=replace(report.metrics, unseen_labels={"x\x1b": 15, "y": 5}))
+    assert "20 texts have labels that never occur in the training data ('x\\x1b', 'y')" in report_text(unseen)
 
 
 @pytest.mark.parametrize(("classes", "table"), [(3, True), (100, False)])
@@ -248,7 +274,7 @@ def test_eval_prints_and_writes_json_as_contracted(cli, run_copy):
     assert report["per_class"].keys() == {"küche", "sport", "weather"}
     assert all(scores.keys() == {"precision", "recall", "f1", "support"} for scores in report["per_class"].values())
     assert np.sum(report["confusion_matrix"]) == 15
-    assert report["linear_reference"].keys() == {"accuracy", "macro_f1", "texts", "of_texts"}
+    assert report["linear_reference"].keys() == reference_of().keys()
 
 
 def test_eval_repeats_the_final_report_of_the_training(cli, run_copy):
@@ -339,6 +365,30 @@ def test_a_folder_beside_a_config_is_no_run(cli, run_copy):
     assert cli("eval", moved).code == 2
     moved.rename(run_copy.model)
     assert cli("eval", run_copy.model).out.startswith("test: 15 examples\n")
+
+
+@pytest.mark.parametrize("others", ["batch_size: 3\n", "data: {train: x.csv}\nlr: 1\n", "- a\n", ": ["])
+def test_a_model_beside_the_config_of_another_program_stands_by_itself(cli, run_copy, others):
+    """Any program may have a config.yaml: neither eval nor predict takes it for the run's."""
+    moved = run_copy.model.rename(Path("model").absolute())
+    Path("config.yaml").write_text(others)
+    Path("other.csv").write_text("text,label\nrain and snow,weather\n", encoding="utf-8")
+    assert cli("eval", moved, "--data", "other.csv").out.startswith("other.csv: 1 examples\n")
+    assert cli("predict", "--model", moved, "--input", "other.csv").code == 0
+
+
+def test_nothing_in_a_report_steers_a_terminal(cli, run_copy):
+    """Control characters of a text are escaped in JSON, and say the same when it is read."""
+    text = "rain \x85\x9b31m \u202e and snow"
+    Path("other.csv").write_text(f"text,label\n{text},sport\n", encoding="utf-8")
+    outcome = cli("eval", run_copy.path, "--data", "other.csv", "--json")
+    assert outcome.out.replace("\n", "").isprintable()
+    assert json.loads(outcome.out)["worst_errors"][0]["text"] == text
+    change_data(run_copy, test="other.csv")
+    assert cli("eval", run_copy.path).code == 0
+    (line,) = (run_copy.eval / "predictions.jsonl").read_text("utf-8").splitlines()
+    assert line.isprintable()
+    assert json.loads(line)["text"] == text
 
 
 def test_eval_of_a_model_folder_needs_data(cli, run_copy):

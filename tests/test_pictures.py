@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from encoder_cls import pictures
 from encoder_cls.metrics import calibration_bins
-from encoder_cls.pictures import DOT, MOST_TOKENS, attention, confusion, dots, reliability, to_png
+from encoder_cls.pictures import DOT, MOST_TOKENS, attention, confusion, dots, precision_recall, reliability, to_png
 
 
 def opened(png: bytes, mode: str = "RGB") -> np.ndarray:
@@ -90,3 +91,18 @@ def test_attention_maps_are_side_by_side(tokens):
     np.testing.assert_allclose(last, weights[1, 2, :size, :size] / weights[1, 2, :size, :size].max(), rtol=1e-6)
     assert np.isfinite(image).sum() == 6 * size**2
     assert to_png(figure).startswith(b"\x89PNG")
+
+
+def test_every_class_is_in_the_legend_of_its_curve():
+    """Also one whose name begins with an underscore, which matplotlib would leave out."""
+    probabilities, labels = np.eye(3)[[0, 1, 2, 0]], np.array([0, 1, 2, 3])  # the last has no probability
+    figure = precision_recall(probabilities, labels, ["_hidden", "__x", "plain"])
+    assert [text.get_text().strip() for text in figure.axes[0].get_legend().get_texts()] == ["_hidden", "__x", "plain"]
+
+
+def test_the_curve_of_many_classes_is_of_a_sample(monkeypatch):
+    """Texts times classes are limited; all of them give the same curve as a sample of texts that are all alike."""
+    probabilities, labels = np.full((50, 20), 0.05), np.arange(50) % 20
+    monkeypatch.setattr(pictures, "MOST_DECISIONS", 200)
+    axes = precision_recall(probabilities, labels, [str(i) for i in range(20)]).axes[0]
+    assert axes.lines[0].get_xydata()[0].tolist() == [1.0, 0.05]

@@ -16,11 +16,11 @@ from encoder_cls.evaluate import evaluate
 from encoder_cls.explain import WordWeight
 from encoder_cls.metrics import CALIBRATION_BINS, calibration_bins
 from encoder_cls.pages import explanations_page, marked
-from encoder_cls.report import FEWEST_ANSWERS, WANTED_ACCURACY, report_page, suggest_threshold
+from encoder_cls.report import FEWEST_ANSWERS, WANTED_ACCURACY, _code, report_page, suggest_threshold
 
 HOSTILE = '<script>document.title="x"</script><img src=x onerror="alert(1)">"&\'{{ 7 * 7 }}'
 
-REFERENCE = {"accuracy": 1.0, "macro_f1": 1.0, "texts": 7, "of_texts": 9000}
+REFERENCE = {"accuracy": 1.0, "macro_f1": 1.0, "texts": 7, "of_texts": 9000, "features": 5, "of_features": 5}
 
 
 def split_of(classifier, texts, label=0) -> Split:
@@ -113,3 +113,22 @@ def test_errors_are_explained_for_the_class_that_was_answered(classifier):
     assert error.prediction == "weather"
     assert [word.word for word in error.words] == ["rain", "and", "snow"]
     assert max(error.words, key=lambda word: word.weight).word in {"rain", "snow"}
+
+
+def test_a_text_whose_label_training_never_showed_stands_in_the_report(classifier):
+    """It is a mistake like another, its label named, and the page says what it counts in."""
+    texts = ["rain and snow", "ball goal team", "an opera"]
+    split = Split(texts=texts, labels=np.array([2, 1, 3]), where=["f:1", "f:2", "f:3"], unseen_names=("music",))
+    report, logits = evaluate(classifier, split, name="test", reference=REFERENCE)
+    assert report.metrics.accuracy == pytest.approx(2 / 3)
+    assert [error.label for error in report.worst_errors] == ["music"]
+    page = report_page("a report", report, split, logits)
+    assert "<td>music</td>" in page
+    assert "1 texts have labels that never occur in the training data" in page
+
+
+def test_class_names_are_code_in_a_model_card():
+    """Whatever they are made of: on one line, and the code ends where they end."""
+    assert _code("plain") == "`plain`"
+    assert _code("a`b") == "`` a`b ``"
+    assert _code("a\n\x1b[31m") == "`a\\n\\x1b[31m`"

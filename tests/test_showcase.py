@@ -27,7 +27,8 @@ def test_a_finished_run_has_its_pictures_curves_and_tables(tags, classifier):
         *("weights/attention in text 1", "weights/attention in text 2", "weights/positions"),
         *(f"{split}/{name}" for split in ("validation", "test") for name in ("confusion_matrix", "reliability")),
     }
-    assert {f"test/{name}" for name in classifier.label_names} <= set(tags["tensors"])
+    assert {f"test_precision_recall/{name}" for name in classifier.label_names} <= set(tags["tensors"])
+    assert not set(tags["tensors"]) & set(tags["scalars"])  # a class may be called as a metric is
     assert {"config/text_summary", "data/text_summary", "test/most confident mistakes/text_summary"} <= set(
         tags["tensors"]
     )

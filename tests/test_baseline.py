@@ -1,0 +1,96 @@
+"""The linear reference: what it learns, what it leaves out, and what it needs at most."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.svm import LinearSVC
+
+from encoder_cls import baseline
+from encoder_cls.baseline import linear_reference
+from encoder_cls.columns import TextColumn
+from encoder_cls.data import Split
+
+
+def split_of(texts, labels) -> Split:
+    return Split(texts=texts, labels=np.array(labels), where=[""] * len(labels))
+
+
+def test_the_linear_reference_learns_words():
+    """It is trained on the one split and scored on the other."""
+    train = split_of(["good fine", "bad poor"] * 4, [0, 1] * 4)
+    amounts = {"texts": 8, "of_texts": 8, "features": 6, "of_features": 6}
+    right, wrong = (
+        linear_reference(train, split_of(texts * 4, [0, 1] * 4)) for texts in (["fine", "poor"], ["poor", "fine"])
+    )
+    assert right == {"accuracy": 1.0, "macro_f1": 1.0} | amounts
+    assert wrong == {"accuracy": 0.0, "macro_f1": 0.0} | amounts
+
+
+def test_a_label_that_training_never_showed_is_a_mistake():
+    """It has a number beyond the classes, which the model cannot answer."""
+    train = split_of(["good fine", "bad poor"] * 4, [0, 1] * 4)
+    assert linear_reference(train, split_of(["fine", "poor", "new", "new"], [0, 1, 2, 2]))["accuracy"] == 0.5
+
+
+def test_the_linear_reference_reads_a_sample_of_much_text(monkeypatch):
+    """No more characters than the limit, of texts drawn from everywhere; the same texts each time."""
+    texts = [f"{'good' if i % 2 else 'poor'} {'x' * (i % 7)}" for i in range(300)]
+    split = split_of(TextColumn(texts), np.arange(300) % 2)
+    monkeypatch.setattr(baseline, "MOST_SCORES", 15)
+    monkeypatch.setattr(baseline, "MOST_CHARACTERS", 800)
+    read = []
+    monkeypatch.setattr(TfidfVectorizer, "fit_transform", spied(TfidfVectorizer.fit_transform, read))
+    first, again = (linear_reference(split, split) for _ in range(2))
+    assert first == again
+    assert (first["accuracy"], first["texts"], first["of_texts"]) == (1.0, len(read[0]), 300)
+    assert read[0] == read[1]
+    assert 780 < sum(map(len, read[0])) <= 800
+    assert texts.index(read[0][0]) < 20
+    monkeypatch.setattr(baseline, "MOST_CHARACTERS", sum(map(len, texts)))
+    assert linear_reference(split, split)["texts"] == 300
+
+
+@pytest.mark.parametrize("classes", [2, 30])
+def test_the_more_classes_the_less_the_linear_reference_reads(monkeypatch, classes):
+    """Characters times classes, and features times classes, stay within what memory and a minute are enough for."""
+    texts = [f"word{i % 60} filler{i % 7}" for i in range(600)]
+    split = split_of(texts, np.arange(600) % classes)
+    monkeypatch.setattr(baseline, "MOST_CHARACTERS_BY_CLASSES", 100_000)
+    monkeypatch.setattr(baseline, "MOST_WEIGHTS", 900)
+    fitted = []
+    monkeypatch.setattr(LinearSVC, "fit", spied(LinearSVC.fit, fitted))
+    found = linear_reference(split, split)
+    (matrix,) = fitted
+    assert found["texts"] == matrix.shape[0]
+    assert (found["texts"] < 600) == (classes == 30)
+    assert found["features"] == matrix.shape[1] == min(found["of_features"], 900 // classes)
+    assert found["accuracy"] > 0
+
+
+def test_a_reference_that_memory_does_not_suffice_for_costs_no_run(monkeypatch):
+    """It is for comparison: without it there is a report all the same."""
+
+    def fit(self, *_):
+        raise MemoryError
+
+    monkeypatch.setattr(LinearSVC, "fit", fit)
+    train = split_of(["good fine", "bad poor"] * 4, [0, 1] * 4)
+    assert linear_reference(train, train) is None
+
+
+def test_texts_without_words_have_no_reference():
+    """There is nothing to learn from."""
+    split = split_of([" ", "  "] * 4, [0, 1] * 4)
+    assert linear_reference(split, split) is None
+
+
+def spied(function, seen):
+    """The same function, which notes what it is given first."""
+
+    def note(self, given, *args):
+        seen.append(given if hasattr(given, "shape") else list(given))
+        return function(self, given, *args)
+
+    return note
