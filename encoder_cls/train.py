@@ -468,6 +468,8 @@ class _Training:
             self.notes.append(
                 f"{', '.join(changed)} changed since the run began: the result may differ in the last digits"
             )
+        if self.device.type == "cuda":  # some kernels add up in the order in which their threads end
+            self.notes.append("on a GPU a run that goes on may differ in the last digits from an uninterrupted one")
 
     def _diverged(self, loss: float, grad_norm: float, rate: float) -> DivergedError:
         texts = np.concatenate(self.stage.batches(self._stage_step))[:3].tolist()

@@ -24,7 +24,7 @@ from encoder_cls.checkpoint import load_newest
 from encoder_cls.classifier import Classifier, compute_logits, load_classifier
 from encoder_cls.config import Config
 from encoder_cls.errors import ConfigError, DivergedError, EncoderClsError, StoppedError
-from encoder_cls.events import Event, Finished, StageStarted, Started, Stepped, Validated
+from encoder_cls.events import Event, Finished, Noted, StageStarted, Started, Stepped, Validated
 from encoder_cls.features import CHAR_NAMES
 from encoder_cls.lessons import Verdict, WordLessons
 from encoder_cls.linear import fit_linear
@@ -32,7 +32,7 @@ from encoder_cls.metrics import compute_metrics
 from encoder_cls.preparation import Preparation, prepare
 from encoder_cls.run_folder import RunFolder
 from encoder_cls.storage import sha256
-from encoder_cls.train import train
+from encoder_cls.train import TIMED_STEPS, train
 
 CPU = torch.device("cpu")
 COLOURS = ["red", "green", "blue"]
@@ -797,6 +797,20 @@ def test_another_thread_count_is_warned_of(tmp_path, monkeypatch):
     assert "threads changed" in events[1].message
 
 
+def test_room_is_needed_for_the_checkpoints_that_there_will_be(tmp_path):
+    """To keep more than a run writes needs no more room than to keep all it writes."""
+    run_all(make_config(tmp_path, keep_checkpoints=2**31 - 1), tmp_path / "run")
+    assert len(list((tmp_path / "run" / "checkpoints").iterdir())) < 20
+
+
+def test_a_time_budget_may_be_as_large_as_a_number_can_be(tmp_path):
+    """More time than there are steps for changes nothing."""
+    config = make_config(tmp_path, texts=300, pretrain={"epochs": 2, "time_budget": 1.7e308}, epochs=1)
+    stages = [event for event in run_all(config, tmp_path / "run") if isinstance(event, StageStarted)]
+    assert stages[0].stage.total_steps > TIMED_STEPS
+    assert stages[0].total_steps == stages[1].total_steps
+
+
 def test_checkpoints_are_rotated(tmp_path):
     """Only the newest few stay."""
     run_all(make_config(tmp_path, checkpoint_every=1, keep_checkpoints=3), tmp_path / "run")
@@ -814,7 +828,12 @@ def test_both_precisions_train(tmp_path, precision):
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_a_gpu_trains(tmp_path):
-    """The same loop learns the same task on a GPU."""
+    """The same loop learns the same task on a GPU; going on there says that equal bits are not promised."""
     config = make_config(tmp_path, epochs=25)
-    events = list(train(prepare(config), RunFolder(tmp_path / "run"), device=torch.device("cuda")))
+    run, device = RunFolder(tmp_path / "run"), torch.device("cuda")
+    events = list(train(prepare(config), run, device=device))
+    assert events[-1].report.metrics.accuracy == 1
+    run.model_card.unlink()
+    events = list(train(prepare(config), run, device=device, resume=True))
+    assert any(isinstance(event, Noted) and "on a GPU" in event.message for event in events)
     assert events[-1].report.metrics.accuracy == 1

@@ -21,9 +21,11 @@ import argparse
 import importlib
 import json
 import random
+import subprocess
 import sys
 import tempfile
 import time
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +34,8 @@ import damage
 import disks
 import fuzzing
 import mutants
+import outputs
+import sizes
 from rows import NotHere, Row
 from samples import Workspace
 
@@ -40,7 +44,7 @@ USED_BY_COMMANDS = (
     *("pyarrow.parquet", "scipy.optimize", "sklearn.feature_extraction.text", "sklearn.metrics", "sklearn.pipeline"),
     *("sklearn.svm", "tqdm"),
 )
-ROWS: dict[str, Row] = crashes.ROWS | disks.ROWS | damage.ROWS | fuzzing.ROWS | mutants.ROWS
+ROWS: dict[str, Row] = crashes.ROWS | disks.ROWS | damage.ROWS | fuzzing.ROWS | outputs.ROWS | sizes.ROWS | mutants.ROWS
 
 
 def main() -> int:
@@ -89,7 +93,14 @@ def run(name: str, row: Row, space: Workspace, options: argparse.Namespace) -> d
                     break
     except NotHere as reason:
         print(f"{name:22} skipped: {reason}", flush=True)
-        return {"promise": row.promise, "tries": 0, "failed": 0, "skipped": str(reason), "seconds": 0.0}
+        return {
+            "promise": row.promise,
+            "tries": 0,
+            "failed": 0,
+            "skipped": str(reason),
+            "seconds": 0.0,
+            "commit": _commit(),
+        }
     seconds = time.monotonic() - began
     verdict = f"{len(failures)} FAILED" if failures else "ok"
     print(f"{name:22} {len(tries):5} of {count:5} tries  {seconds:7.1f} s  {verdict:10} {row.promise}", flush=True)
@@ -100,7 +111,18 @@ def run(name: str, row: Row, space: Workspace, options: argparse.Namespace) -> d
         "failed": len(failures),
         "failures": failures,
         "seconds": round(seconds, 1),
+        "commit": _commit(),
     }
+
+
+@cache
+def _commit() -> str:
+    """The commit that is tried, and whether anything was changed since; nothing outside a checkout."""
+    here = Path(__file__).parent
+    done = subprocess.run(
+        ["git", "describe", "--always", "--dirty"], cwd=here, capture_output=True, text=True, check=False
+    )
+    return done.stdout.strip()
 
 
 def _load_everything() -> None:
