@@ -29,7 +29,6 @@ class Split:
     labels: NDArray[np.int64]
     where: Sequence[str]
     left_out: int = 0
-    unseen_names: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -82,10 +81,6 @@ class Dataset:
     validation: Split
     test: Split | None
     unlabelled: Unlabelled = Unlabelled()
-
-    @property
-    def selection(self) -> Split:
-        return self.validation
 
     @property
     def reported(self) -> tuple[str, Split]:
