@@ -7,22 +7,21 @@ its place (file:line). Nothing is guessed, coerced or skipped in silence.
 from __future__ import annotations
 
 import csv
-import glob
 import json
-import re
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from encoder_cls import fasttext_format
 from encoder_cls.errors import DataError
 from encoder_cls.hub import hub_records
+from encoder_cls.named_files import FASTTEXT, class_folders, data_files, files_named, texts_of
 from encoder_cls.records import Place, Record, check_columns, check_undoubled, kind, shown, with_class_names
 
 __all__ = ["Place", "Row", "files_named", "kind", "read_rows", "shown"]
 
-SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet")
-TEXT_SUFFIX = ".txt"  # of files that have no labels: a text a line
+SHOWN_LABELS = 5
 
 
 class Row(NamedTuple):
@@ -41,7 +40,8 @@ def read_rows(source: str, *, role: str, text_columns: Sequence[str], label_colu
         source: what `DataConfig.train` describes.
         role: train, validation or test: the split taken from a Hub data set that is named without one.
         text_columns: the columns whose texts, joined by a space, are the text.
-        label_column: the column with the class; none where the rows have no labels: then files may be `.txt`, too.
+        label_column: the column with the class; none where the rows have no labels: then each line of a `.txt` file is
+            a text, else these files are fastText's.
 
     Raises:
         DataError: with file and line.
@@ -65,53 +65,24 @@ def _records(source: str, role: str, text_columns: Sequence[str], label_column: 
     if colon and scheme == "example":
         source = str(Path(__file__).parent / "example" / f"{rest}.csv")
     place: Path | str = source
-    reader = {".csv": _csv_records, ".tsv": _tsv_records, ".jsonl": _jsonl_records, ".parquet": _parquet_records}
-    if label_column is None:
-        reader[TEXT_SUFFIX] = _line_records
+    tables = {".csv": _csv_records, ".tsv": _tsv_records, ".jsonl": _jsonl_records, ".parquet": _parquet_records}
     try:
-        class_folders = _class_folders(Path(source))
-        if class_folders:
-            yield from _text_file_records(class_folders, text_columns, label_column)
+        folders = class_folders(Path(source), is_labelled=label_column is not None)
+        if folders:
+            yield from _text_file_records(folders, text_columns, label_column)
             return
-        for file in _data_files(source, tuple(reader)):
+        for file in data_files(source, is_labelled=label_column is not None):
             place = file
-            yield from reader[file.suffix.lower()](file, columns)
+            suffix = file.suffix.lower()
+            if suffix in tables:
+                yield from tables[suffix](file, columns)
+            elif label_column is not None:
+                _check_single(text_columns, file)
+                yield from _fasttext_records(file, text_columns[0], label_column)
+            else:
+                yield from _line_records(file, text_columns[0], has_labels=suffix == FASTTEXT)
     except OSError as error:
         raise DataError(f"{error.filename or place}: cannot be read: {error.strerror or error}") from None
-
-
-def files_named(source: str) -> list[Path]:
-    """What a source names on this machine: a file, what a folder holds, what fits a pattern; perhaps nothing.
-
-    Raises:
-        DataError: the folder cannot be read.
-    """
-    path = Path(source)
-    if path.is_dir():
-        try:
-            return sorted(path.iterdir())
-        except OSError as error:
-            raise DataError(f"{source}: cannot be read: {error.strerror or error}") from None
-    if path.exists():
-        return [path]
-    return sorted(Path(name) for name in glob.glob(source, recursive=True))  # noqa: PTH207 - absolute patterns, too
-
-
-def _data_files(source: str, suffixes: Sequence[str]) -> list[Path]:
-    files = files_named(source)
-    if Path(source).is_dir():
-        files = [file for file in files if file.suffix.lower() in suffixes]
-        splits = {match[0] for file in files if (match := re.match("train|val|dev|eval|test", file.name.lower()))}
-        if len(splits) > 1:
-            raise DataError(f"{source}: holds files of several splits ({', '.join(sorted(splits))}); name one of them")
-        if not files:
-            raise DataError(f"{source}: no {', '.join(suffixes)} file and no class folders with .txt files in it")
-    if not files:
-        raise DataError(f"{source}: no such file or folder (paths start at the current folder, {Path.cwd()})")
-    for file in files:
-        if file.suffix.lower() not in suffixes:
-            raise DataError(f"{file}: cannot tell the format from the name; known: {', '.join(suffixes)}")
-    return files
 
 
 def _text_lines(path: Path) -> Iterator[str]:
@@ -133,7 +104,7 @@ def _table_records(path: Path, rows: Iterator[tuple[int, list[str]]], columns: S
     if not header:
         raise DataError(f"{path}: the file is empty")
     check_columns(path, header, columns)
-    check_undoubled(f"{path}:1", header, columns)
+    check_undoubled(f"{path}:1", header, [*columns, "id"])
     name = str(path)
     for line, fields in rows:
         if not fields and len(header) > 1:
@@ -170,11 +141,30 @@ def _tsv_records(path: Path, columns: Sequence[str]) -> Iterator[Record]:
     yield from _table_records(path, rows, columns)
 
 
-def _line_records(path: Path, columns: Sequence[str]) -> Iterator[Record]:
+def _line_records(path: Path, text_column: str, *, has_labels: bool) -> Iterator[Record]:
+    """Each line as a text, the blank ones too, so that answers keep to their lines; of fastText's no labels."""
     name = str(path)
     for number, line in enumerate(_text_lines(path), start=1):
-        if line.strip():
-            yield Place(name, number), {columns[0]: line.rstrip("\r\n")}
+        text = fasttext_format.parse_line(line).text if has_labels else line.removesuffix("\n").removesuffix("\r")
+        yield Place(name, number), {text_column: text}
+
+
+def _fasttext_records(path: Path, text_column: str, label_column: str) -> Iterator[Record]:
+    name = str(path)
+    for number, line in enumerate(_text_lines(path), start=1):
+        if not line.strip():
+            continue
+        where = Place(name, number)
+        if not fasttext_format.is_labelled(line):
+            raise DataError(
+                f"{where}: the line has no label; labelled .txt and .ft files are fastText's, each line beginning with "
+                "__label__ (or put each text in a file in a folder of its class, or save a CSV file)"
+            )
+        labels, text = fasttext_format.parse_line(line)
+        if len(labels) > 1:
+            several = ", ".join(map(shown, labels[:SHOWN_LABELS])) + (", …" if len(labels) > SHOWN_LABELS else "")
+            raise DataError(f"{where}: the line has several labels ({several}); a text has one label: leave one")
+        yield where, {text_column: text, label_column: labels[0]}
 
 
 def _jsonl_records(path: Path, columns: Sequence[str]) -> Iterator[Record]:
@@ -208,7 +198,7 @@ def _parquet_records(path: Path, columns: Sequence[str]) -> Iterator[Record]:
         with pyarrow.parquet.ParquetFile(path) as file:
             schema = file.schema_arrow
             check_columns(path, schema.names, columns)
-            check_undoubled(path, schema.names, columns)
+            check_undoubled(path, schema.names, [*columns, "id"])
             wanted = [*columns, *({"id"} & set(schema.names) - set(columns))]
             names = _class_label_names(schema.metadata)
             number, name = 0, str(path)
@@ -233,25 +223,17 @@ def _class_label_names(metadata: dict[bytes, bytes] | None) -> dict[str, list[st
         return {}
 
 
-def _class_folders(path: Path) -> list[Path]:
-    """The subfolders that hold .txt files: each is a class and each file one text; no tables may be beside them."""
-    if not path.is_dir():
-        return []
-    folders = sorted(folder for folder in path.iterdir() if folder.is_dir() and next(folder.glob("*.txt"), None))
-    table = (
-        next((file for file in sorted(path.iterdir()) if file.suffix.lower() in SUFFIXES), None) if folders else None
-    )
-    if table:
-        raise DataError(f"{path}: holds class folders with .txt files and {table.name}; name the one or the other")
-    return folders
+def _check_single(text_columns: Sequence[str], where: Path) -> None:
+    if len(text_columns) > 1:
+        raise DataError(f"{where}: text files have no columns; name a single one in data.text_column")
 
 
 def _text_file_records(
     folders: Sequence[Path], text_columns: Sequence[str], label_column: str | None
 ) -> Iterator[Record]:
-    if len(text_columns) > 1 and label_column:
-        raise DataError(f"{folders[0].parent}: text files have no columns; name a single one in data.text_column")
+    if label_column:
+        _check_single(text_columns, folders[0].parent)
     for folder in folders:
-        for file in sorted(folder.glob("*.txt")):
+        for file in texts_of(folder):
             record: dict[str, Any] = {text_columns[0]: "".join(_text_lines(file)), "id": file.name}
             yield Place(str(file)), record | ({label_column: folder.name} if label_column else {})

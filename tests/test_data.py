@@ -132,15 +132,22 @@ def test_a_folder_or_a_glob_is_all_its_files_in_the_order_of_their_names():
 
 
 def test_class_folders_of_text_files_are_classes():
-    """Each folder is a class and each .txt file one text, as it stands in the file."""
+    """Each folder is a class and each .txt file one text, as it stands in the file; other formats are left alone."""
     write("d/spam/2.txt", "win\r\nnow\n")
     write("d/spam/10.txt", b"\xef\xbb\xbf a")
     write("d/ham/1.txt", "hello")
     write("d/ham/notes.md", "not data")
-    write("d/empty/readme.md", "not a class")
+    write("d/ham/3.TXT", "a suffix in capitals")
+    write("d/spam/._2.txt", "what macOS keeps beside a file")
+    write("d/.ipynb_checkpoints/1.txt", "what Jupyter keeps in a folder")
     dataset = load("d")
-    assert rows("d") == [("hello", "ham"), (" a", "spam"), ("win\r\nnow\n", "spam")]
-    assert list(dataset.train.where) == ["d/ham/1.txt", "d/spam/10.txt", "d/spam/2.txt"]
+    assert rows("d") == [
+        ("hello", "ham"),
+        ("a suffix in capitals", "ham"),
+        (" a", "spam"),
+        ("win\r\nnow\n", "spam"),
+    ]
+    assert list(dataset.train.where) == ["d/ham/1.txt", "d/ham/3.TXT", "d/spam/10.txt", "d/spam/2.txt"]
 
 
 def test_class_folders_have_no_second_text_column():
@@ -294,7 +301,7 @@ def parsed(name: str, content: str) -> list[dict[str, str]]:
         ("a.parquet", b"", r"a\.parquet: not a readable Parquet file"),
         ("a.parquet", b"PAR1" + b"\0" * 50 + b"PAR1", r"a\.parquet: "),
         ("a.xlsx", b"PK", r"a\.xlsx: cannot tell the format from the name; known: \.csv, \.tsv, \.jsonl, \.parquet"),
-        ("d/notes.md", "", r"d: no \.csv, \.tsv, \.jsonl, \.parquet file and no class folders"),
+        ("d/notes.md", "", r"d: no \.csv, \.tsv, \.jsonl, \.parquet, \.ft, \.txt file and no class folders"),
     ],
 )
 def test_a_bad_source_is_refused_with_its_place(name, content, message):
@@ -380,6 +387,17 @@ def test_a_folder_with_several_splits_is_refused(names):
     for name in names:
         write(f"d/{name}", GOOD)
     assert re.match("d: holds files of several splits", refusal("d"))
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.parquet"])
+def test_a_doubled_id_is_refused(name):
+    """It is carried to the output, so it cannot be known either which of two is meant."""
+    if name == "a.parquet":
+        pq.write_table(pa.table([["a"], ["x"], [1], [2]], names=["text", "label", "id", "id"]), name)
+    else:
+        comma = {"a.csv": ",", "a.tsv": "\t"}[name]
+        write(name, "".join(comma.join(row) + "\n" for row in (["id", "text", "label", "id"], ["1", "a", "x", "2"])))
+    assert re.match(rf"{re.escape(name)}(:1)?: two columns are called 'id'", refusal(name))
 
 
 def test_a_suffix_in_capitals_is_the_same_suffix():
@@ -623,6 +641,59 @@ def plain(text: str) -> str:
     return re.sub(r"[\W_]+", "", text.lower())
 
 
+# ---------------------------------------------------------------- fastText's files
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.ft", "a.FT"])
+def test_a_labelled_file_of_lines_is_read_as_fasttext_writes_it(name):
+    """Each line's label is taken off, the text behind it stays as it is, and blank lines are none."""
+    content = "__label__x One,  two \n\n \n__label__y\tthree\r\n__label__x four __label five"
+    expected = [("One,  two ", "x"), ("three", "y"), ("four __label five", "x")]
+    assert rows(write(name, content)) == expected
+    assert list(load(name).train.where) == [f"{name}:1", f"{name}:4", f"{name}:5"]
+
+
+def test_fasttext_files_in_a_folder_or_a_glob_are_one_split():
+    """With tables, too; a .txt file without labels beside tables, such as a README.txt, is left alone."""
+    write("d/a.txt", "__label__x one\n")
+    write("d/b.ft", "__label__y two\n")
+    write("d/c.csv", "text,label\nthree,x\n")
+    assert rows("d") == rows("d/*.*") == [("one", "x"), ("two", "y"), ("three", "x")]
+    Path("d/a.txt").write_text("about this data")
+    assert rows("d") == [("two", "y"), ("three", "x")]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        (
+            "a.txt",
+            "__label__x one\nno label\n",
+            r"a\.txt:2: the line has no label; .* are fastText's",
+        ),
+        ("a.ft", "one __label__x\n", r"a\.ft:1: the line has no label"),
+        ("a.ft", "__label__x __label__y one\n", r"a\.ft:1: the line has several labels \('x', 'y'\)"),
+        ("a.txt", "__label__x one __label__y\n", r"a\.txt:1: the line has several labels \('x', 'y'\)"),
+        ("a.ft", "__label__x one\n__label__ two\n", r"a\.ft:2: the label is empty"),
+        ("a.ft", "__label__x one\n__label__y\n__label__y \n", r"a\.ft:2: the text is empty"),
+        ("a.ft", b"__label__x one\n__label__y \xff\n", r"a\.ft:2: not UTF-8"),
+        ("d/a.txt", "__label__x one\n", r"d: holds class folders .* and b\.ft"),
+    ],
+)
+def test_a_line_without_one_label_and_a_text_is_refused(name, content, message):
+    """With its line; so is a file of plain lines, from which no class can be learnt."""
+    if name.startswith("d/"):
+        write("d/x/1.txt", "one")
+        write("d/b.ft", content)
+    write(name, content)
+    assert re.match(message, refusal("d" if name.startswith("d/") else name))
+
+
+def test_a_fasttext_file_has_no_second_text_column():
+    """As with class folders."""
+    assert "text files have no columns" in refusal(write("a.ft", "__label__x a\n"), text_column=["title", "body"])
+
+
 # ---------------------------------------------------------------- texts without labels
 
 
@@ -630,10 +701,11 @@ def plain(text: str) -> str:
     ("name", "content", "texts"),
     [
         ("more.txt", "one text\n\n  two,texts \r\nlast", ["one text", "  two,texts ", "last"]),
+        ("more.ft", "__label__x one text\n\n__label__y\nno label\n", ["one text", "no label"]),
         ("more.csv", "id,text\n1,one text\n2,\n3,last\n", ["one text", "last"]),
         ("more.jsonl", '{"text": "one"}\n{"text": "two", "label": 3}\n', ["one", "two"]),
     ],
-    ids=["a text a line", "a column", "labels do not matter"],
+    ids=["a text a line", "after labels", "a column", "labels do not matter"],
 )
 def test_unlabelled_texts_are_read_without_labels_and_without_what_is_empty(name, content, texts):
     """Of any format, `.txt` too; each text with its place."""
