@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Iterator
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -55,9 +56,9 @@ class DataConfig(Section):
     """Where the labelled text is and how to read it."""
 
     train: str
-    """A CSV, TSV, JSONL or Parquet file, a folder or glob of them, a folder of class folders with .txt
-    files, `hub:owner/name[?config=...&split=...&revision=...]`, or `example:train` (the bundled data).
-    Relative paths start at the current folder."""
+    """A CSV, TSV, JSONL or Parquet file, a .txt or .ft file as fastText reads it (`__label__spam win now`), a folder or
+    glob of them, a folder of class folders with .txt files, `hub:owner/name[?config=...&split=...&revision=...]`, or
+    `example:train` (the bundled data). Relative paths start at the current folder."""
     validation: str | None = None
     """The same for the validation split; null: a part of train is held out, stratified by class."""
     test: str | None = None
@@ -72,9 +73,11 @@ class DataConfig(Section):
     label_column: str = "label"
     """The column with the class: a name or an integer."""
     label_names: tuple[str, ...] | None = None
-    """Names for integer labels: the first is the name of 0, and so on."""
-    empty_texts: Literal["error", "drop"] = "error"
-    """Rows whose text is empty: `error` refuses the file, `drop` leaves them out."""
+    """The names of the classes in their order, as they are written. Labels are either all names, or all numbers: 0 for
+    the first name, and so on."""
+    empty_texts: Literal["auto", "drop", "error"] = "auto"
+    """Rows whose text is empty: `auto` leaves out up to 1% of a split, with a warning, and refuses more; `drop` leaves
+    all of them out, `error` refuses any."""
 
     @field_validator("label_names", "text_column")
     @classmethod
@@ -83,6 +86,15 @@ class DataConfig(Section):
         if doubled is not None:
             raise ValueError(f"{doubled!r} is there twice")
         return names
+
+    @model_validator(mode="after")
+    def _label_is_no_text(self) -> DataConfig:
+        if self.label_column in self.text_column:
+            raise ValueError(
+                f"label_column {self.label_column!r} is in text_column, too, so the text would tell the label; "
+                "leave it out of one"
+            )
+        return self
 
 
 class TokenizerConfig(Section):
@@ -203,7 +215,7 @@ class Config(Section):
     """Everything a person chose for one run."""
 
     name: Annotated[str, Field(pattern=r"^[\w][\w.\-]*$", max_length=100)]
-    """The run's name, and by default its folder under `runs/`; the config file's name where not given."""
+    """The run's name, and by default its folder under `runs/`; made of the config file's name where not given."""
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
     """Seed of everything random."""
     data: DataConfig
@@ -249,7 +261,7 @@ def load_config(path: Path | None = None, overrides: Iterable[str] = ()) -> Conf
     if not isinstance(values, dict):
         found = "nothing" if values is None else type(values).__name__
         raise ConfigError(f"{source}: expected sections such as `data:` and `model:`, found {found}")
-    values = {"name": path.stem if path else "example"} | values
+    values = {"name": _run_name(path.stem) if path else "example"} | values
     for override in overrides:
         values = _with_override(values, override)
     try:
@@ -258,19 +270,69 @@ def load_config(path: Path | None = None, overrides: Iterable[str] = ()) -> Conf
         raise ConfigError("\n".join(_explain(error, source))) from None
 
 
-def parse_yaml(text: str, *, source: str) -> Any:
+def _run_name(stem: str) -> str:
+    """A name for a run, made of a file's: what no name may hold becomes a dash."""
+    allowed = (c if c in "-." or unicodedata.category(c) in _NAME_CATEGORIES else " " for c in stem)
+    return "-".join("".join(allowed).split()).strip("-.")[:100] or "run"
+
+
+# Letters with their marks, digits, underscores: of all that pydantic's pattern for a name matches, in any script.
+_NAME_CATEGORIES = {"Lu", "Ll", "Lt", "Lm", "Lo", "Mn", "Mc", "Me", "Nd", "Pc"}
+
+
+def parse_yaml(text: str, *, source: str, keys: Sequence[str] = ()) -> Any:
     """Parse YAML as a person reads it: `1e-3` is a number, `no` is a word, a key given twice is an error.
+
+    Args:
+        text: the YAML.
+        source: how to call it in a message.
+        keys: those under which its value stands in a config; none: it is a config.
 
     Raises:
         ConfigError: naming the source and the line.
     """
     try:
-        return yaml.load(text, Loader=_PlainLoader)  # noqa: S506 - a subclass of SafeLoader
+        loader = _PlainLoader(text)
+        node = loader.get_single_node()
+        _keep_as_written(node, tuple(keys))
+        return None if node is None else loader.construct_document(node)
     except yaml.MarkedYAMLError as error:
         line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
         raise ConfigError(f"{source}{line}: not valid YAML: {error.problem}") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise ConfigError(f"{source}: not valid YAML: {error}") from None
+
+
+# Values that are texts, and mappings whose keys are: what looks like a number there stays as it is written.
+_TEXTS = {("name",)} | {
+    ("data", key) for key in ("train", "validation", "test", "unlabelled", "text_column", "label_column", "label_names")
+}
+_TEXT_KEYS = {("train", "class_weights")}
+_TEXT_TAG = "tag:yaml.org,2002:str"
+_NO_TEXT_TAGS = {f"tag:yaml.org,2002:{name}" for name in ("int", "float", "bool")}
+
+
+def _keep_as_written(node: yaml.Node | None, keys: tuple[str, ...]) -> None:
+    """Make texts of the scalars that are texts in a config, such as `01` among class names."""
+    if isinstance(node, yaml.MappingNode) and len(keys) < 2:
+        for key, value in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                _keep_as_written(value, (*keys, key.value))
+    elif isinstance(node, yaml.MappingNode) and keys in _TEXT_KEYS:
+        for key, _ in node.value:
+            _as_text(key)
+    elif isinstance(node, yaml.SequenceNode) and keys in _TEXTS:
+        for item in node.value:
+            _as_text(item)
+            if item.value == "null":  # in a list a name; alone, no value
+                item.tag = _TEXT_TAG
+    elif keys in _TEXTS:
+        _as_text(node)
+
+
+def _as_text(node: yaml.Node | None) -> None:
+    if isinstance(node, yaml.ScalarNode) and node.tag in _NO_TEXT_TAGS:
+        node.tag = _TEXT_TAG
 
 
 class _PlainLoader(yaml.SafeLoader):
@@ -337,7 +399,7 @@ def _with_override(values: dict[str, Any], override: str) -> dict[str, Any]:
     keys = dotted.strip().split(".")
     if not equals or not all(keys):
         raise ConfigError(f"--set {override}: write it as section.key=value, such as train.epochs=5")
-    value = parse_yaml(text, source=f"--set {dotted}")
+    value = parse_yaml(text, source=f"--set {dotted}", keys=keys)
     for key in reversed(keys[1:]):
         value = {key: value}
     return _merged(values, {keys[0]: value})

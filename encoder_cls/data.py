@@ -3,32 +3,47 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from encoder_cls.columns import Column, GrowingArray, TextColumn, in_chunks
+from encoder_cls.columns import Column, TextColumn, in_chunks
 from encoder_cls.config import DataConfig
 from encoder_cls.errors import DataError
-from encoder_cls.sources import Place, Row, kind, read_rows, shown
+from encoder_cls.holdout import rows_to_hold_out
+from encoder_cls.labelled_rows import LabelledRows, PlaceColumn, check_unicode, read_labelled
+from encoder_cls.labels import LabelsAre, class_name, what_labels_are
+from encoder_cls.sources import Place, read_rows, shown
 
 SHOWN_NAMES = 8
+MOST_UNSEEN = 0.05  # of the rows of a split: labels that never occur in train
 
 
 @dataclass(frozen=True, kw_only=True)
 class Split:
     """Labelled examples: `texts[i]` belongs to class number `labels[i]` and was read at `where[i]`.
 
-    `left_out` rows of their source had no text, where that is allowed.
+    Attributes:
+        texts: the texts.
+        labels: their classes; those from the number of the data set's classes on are the places in `unseen_names`.
+        where: file and line of each.
+        left_out: how many rows of their source had no text, where that is allowed.
+        first_left_out: where the first of these are.
+        unseen_names: labels of the source that never occur in train.
     """
 
     texts: Sequence[str]
     labels: NDArray[np.int64]
     where: Sequence[str]
     left_out: int = 0
+    first_left_out: tuple[str, ...] = ()
+    unseen_names: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -36,12 +51,24 @@ class Split:
     def subset(self, indices: NDArray[np.int64]) -> Split:
         """The examples at these places, in this order."""
         return Split(
-            texts=_selected(self.texts, indices), labels=self.labels[indices], where=_selected(self.where, indices)
+            texts=_selected(self.texts, indices),
+            labels=self.labels[indices],
+            where=_selected(self.where, indices),
+            unseen_names=self.unseen_names,
         )
+
+    def known(self, num_classes: int) -> Split:
+        """The examples whose labels occur in train, which has so many classes; all of them: the split itself."""
+        is_known = self.labels < num_classes
+        if is_known.all():
+            return self
+        kept = self.subset(np.flatnonzero(is_known))
+        return replace(kept, left_out=self.left_out, first_left_out=self.first_left_out, unseen_names=())
 
     def fingerprint(self) -> str:
         """A SHA-256 of all texts and labels in order: equal data, equal fingerprint."""
-        return _fingerprint(self.texts, self.labels.tobytes())
+        unseen = json.dumps(self.unseen_names).encode() if self.unseen_names else b""
+        return _fingerprint(self.texts, self.labels.tobytes() + unseen)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +100,14 @@ def _selected(column: Sequence[str], indices: NDArray[np.int64]) -> Sequence[str
 class Dataset:
     """The splits of one classification task; class number `c` is called `label_names[c]`.
 
-    `unlabelled` are further texts of the kind, none where none are named.
+    Attributes:
+        label_names: the classes that occur in train.
+        train: what is learnt from.
+        validation: what the training is judged by, also rows whose labels never occur in train: see `selection`.
+        test: what the final report is on, if there is any.
+        unlabelled: further texts of the kind, none where none are named.
+        labels_are: what the labels of all its files are: `names`, or `indices` into `data.label_names`.
+        of_two_types: labels that are an integer in one row and a text in another: where the first of each are.
     """
 
     label_names: tuple[str, ...]
@@ -81,6 +115,13 @@ class Dataset:
     validation: Split
     test: Split | None
     unlabelled: Unlabelled = Unlabelled()
+    labels_are: LabelsAre = "names"
+    of_two_types: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+
+    @cached_property
+    def selection(self) -> Split:
+        """The validation rows that choose the weights: those whose labels occur in train."""
+        return self.validation.known(len(self.label_names))
 
     @property
     def reported(self) -> tuple[str, Split]:
@@ -92,103 +133,73 @@ def load_dataset(config: DataConfig, *, seed: int) -> Dataset:
     """Read all splits that the config names, and hold out a validation split where none is named.
 
     Raises:
-        DataError: a source is missing or malformed, has fewer than two classes, or a validation or
-            test label never occurs in train.
+        DataError: a source is missing or malformed, train has fewer than two classes, or too many labels of another
+            split never occur in train.
     """
-    train_rows = _read(config.train, "train", config)
-    label_names = _class_names(train_rows.classes, config)
-    train = _to_split(train_rows, label_names)
-    if config.validation is None:
-        train, validation = hold_out(train, label_names, fraction=config.validation_fraction, seed=seed)
-    else:
-        validation = _to_split(_read(config.validation, "validation", config), label_names)
-    test = None
-    if config.test is not None:
-        test = _to_split(_read(config.test, "test", config), label_names)
+    sources = {"train": config.train, "validation": config.validation, "test": config.test}
+    rows = {role: read_labelled(source, role, config) for role, source in sources.items() if source is not None}
+    labels_are = what_labels_are(_first_places(rows.values()), config.label_names)
+    label_names = _class_names(rows["train"], config, labels_are)
+    splits = {role: _to_split(of_role, label_names, config, labels_are) for role, of_role in rows.items()}
+    train, validation = splits["train"], splits.get("validation")
+    if validation is None:
+        train, validation = hold_out(train, fraction=config.validation_fraction, seed=seed)
     return Dataset(
-        label_names=label_names, train=train, validation=validation, test=test, unlabelled=_unlabelled(config)
+        label_names=label_names,
+        train=train,
+        validation=validation,
+        test=splits.get("test"),
+        unlabelled=_unlabelled(config),
+        labels_are=labels_are,
+        of_two_types=_of_two_types(rows.values()),
     )
 
 
-def load_split(source: str, config: DataConfig, label_names: tuple[str, ...]) -> Split:
+def load_split(
+    source: str, config: DataConfig, label_names: tuple[str, ...], *, labels_are: LabelsAre | None = None
+) -> Split:
     """Read one labelled source whose classes are known.
+
+    Args:
+        source: the source.
+        config: how to read it.
+        label_names: the classes.
+        labels_are: what labels are in the data set that the classes are from; none: the source alone tells.
 
     Raises:
         DataError: as `load_dataset`.
     """
-    return _to_split(_read(source, "test", config), label_names)
+    rows = read_labelled(source, "test", config)
+    return _to_split(rows, label_names, config, labels_are or what_labels_are(rows.labels, config.label_names))
 
 
-def hold_out(split: Split, label_names: Sequence[str], *, fraction: float, seed: int) -> tuple[Split, Split]:
-    """Divide a split in two, the second part holding about `fraction` of each class and one at least.
+def hold_out(split: Split, *, fraction: float, seed: int) -> tuple[Split, Split]:
+    """Divide a split in two, the second part holding about `fraction` of all examples, and of each class if it can.
 
     Raises:
-        DataError: a class has a single example, which cannot be on both sides.
+        DataError: each class has a single example, so none can be held out.
     """
-    random = np.random.default_rng(seed)
-    held_out = np.zeros(len(split), dtype=bool)
-    for label, name in enumerate(label_names):
-        members = random.permutation(np.flatnonzero(split.labels == label))
-        if len(members) == 1:
-            raise DataError(
-                f"{split.where[members[0]]}: class {shown(name)} has only this example, so none is left to validate "
-                "with; add examples, or name a file in data.validation"
-            )
-        held_out[members[: max(1, round(fraction * len(members)))]] = True
-    kept = replace(split.subset(np.flatnonzero(~held_out)), left_out=split.left_out)
-    return kept, split.subset(np.flatnonzero(held_out))
-
-
-class _PlaceColumn(Column):
-    """Where rows were read, each as a number for the file and one for the line."""
-
-    def __init__(self) -> None:
-        self._files: dict[str, int] = {}
-        self._file_numbers = GrowingArray(np.int32)
-        self._lines = GrowingArray(np.int64)
-        self._rows_in_all = 0
-
-    def append(self, places: Sequence[Place]) -> None:
-        self._file_numbers.append([self._files.setdefault(place.file, len(self._files)) for place in places])
-        self._lines.append([place.line for place in places])
-        self._rows_in_all += len(places)
-
-    def _count(self) -> int:
-        return self._rows_in_all
-
-    def _at(self, rows: NDArray[np.int64]) -> list[str]:
-        files = list(self._files)
-        numbers = zip(self._file_numbers.array()[rows].tolist(), self._lines.array()[rows].tolist(), strict=True)
-        return [str(Place(files[file], line)) for file, line in numbers]
-
-
-@dataclass(kw_only=True)
-class _Rows:
-    """The labelled rows of a source, as far as it is read.
-
-    Attributes:
-        classes: of each class name the place of its first row, in the order of these.
-        numbers: of each row the place of its class in `classes`.
-        left_out: rows without a text.
-    """
-
-    texts: TextColumn = field(default_factory=TextColumn)
-    where: _PlaceColumn = field(default_factory=_PlaceColumn)
-    classes: dict[str, Place] = field(default_factory=dict)
-    numbers: GrowingArray[np.int32] = field(default_factory=lambda: GrowingArray(np.int32))
-    left_out: int = 0
+    is_held_out = rows_to_hold_out(split.labels, fraction=fraction, seed=seed)
+    if not is_held_out.any():
+        raise DataError(
+            f"{split.where[0]}: each class has only one example, so none is left to validate with; add examples, or "
+            "name a file in data.validation"
+        )
+    kept = split.subset(np.flatnonzero(~is_held_out))
+    kept = replace(kept, left_out=split.left_out, first_left_out=split.first_left_out)
+    return kept, split.subset(np.flatnonzero(is_held_out))
 
 
 def _unlabelled(config: DataConfig) -> Unlabelled:
     if config.unlabelled is None:
         return Unlabelled()
-    texts, where = TextColumn(), _PlaceColumn()
+    texts, where = TextColumn(), PlaceColumn()
     rows = read_rows(config.unlabelled, role="train", text_columns=config.text_column, label_column=None)
     # An empty text says nothing, and there is no label to go with it.
     found = (row for row in rows if row.text.strip())
     for chunk in in_chunks(found):
         for row in chunk:
-            _check_unicode(row)
+            check_unicode(row)
         texts.append([row.text for row in chunk])
         where.append([row.where for row in chunk])
     if not len(texts):
@@ -196,72 +207,34 @@ def _unlabelled(config: DataConfig) -> Unlabelled:
     return Unlabelled(texts=texts, where=where)
 
 
-def _read(source: str, role: str, config: DataConfig) -> _Rows:
-    rows = _Rows()
-    numbers: dict[str, int] = {}
-    for chunk in in_chunks(_labelled_rows(source, role, config, rows)):
-        texts, names, places = zip(*chunk, strict=True)
-        for name, place in zip(names, places, strict=True):
-            rows.classes.setdefault(name, place)
-            numbers.setdefault(name, len(numbers))
-        rows.texts.append(texts)
-        rows.where.append(places)
-        rows.numbers.append([numbers[name] for name in names])
-    if not len(rows.texts):
-        raise DataError(f"{source}: no rows with a text")
-    return rows
+def _first_places(all_rows: Iterable[LabelledRows]) -> dict[str, Place]:
+    places: dict[str, Place] = {}
+    for rows in all_rows:
+        places = rows.labels | places
+    return places
 
 
-def _labelled_rows(source: str, role: str, config: DataConfig, rows: _Rows) -> Iterator[tuple[str, str, Place]]:
-    """Text, class name and place of each row; those without a text are counted in `rows`."""
-    first_empty = None
-    for row in read_rows(source, role=role, text_columns=config.text_column, label_column=config.label_column):
-        if not row.text.strip():
-            first_empty = first_empty or row.where
-            rows.left_out += 1
-            continue
-        _check_unicode(row)
-        yield row.text, _named(row, config.label_names), row.where
-    if first_empty and config.empty_texts == "error":
-        more = f" (and {rows.left_out - 1} rows after it)" if rows.left_out > 1 else ""
-        raise DataError(f"{first_empty}: the text is empty{more}; mend the file or set data.empty_texts=drop")
+def _of_two_types(all_rows: Iterable[LabelledRows]) -> dict[str, tuple[str, str]]:
+    """Of each label that is an integer in one row and a text in another, where the first of each are."""
+    types: dict[str, dict[type, Place]] = defaultdict(dict)
+    for rows in all_rows:
+        for label, places in rows.types.items():
+            types[label] = places | types[label]
+    return {label: (str(it[int]), str(it[str])) for label, it in types.items() if len(it) > 1}
 
 
-def _check_unicode(row: Row) -> None:
-    for name, value in (("text", row.text), ("label", str(row.label))):
-        try:
-            if not value.isascii():
-                value.encode()
-        except UnicodeEncodeError as error:
-            raise DataError(
-                f"{row.where}: the {name} holds half of a surrogate pair at character {error.start}"
-            ) from None
-
-
-def _named(row: Row, names: Sequence[str] | None) -> str:
-    """The class name of a row's label."""
-    label = row.label
-    if isinstance(label, bool) or not isinstance(label, str | int):
-        raise DataError(f"{row.where}: the label is {kind(label)}; a name or an integer is expected")
-    if names is not None and (isinstance(label, int) or re.fullmatch(r"[0-9]{1,9}", label)) and str(label) not in names:
-        if not 0 <= int(label) < len(names):
-            raise DataError(f"{row.where}: label {label} has no name; data.label_names holds {len(names)} names")
-        return names[int(label)]
-    name = str(label)
-    if not name.strip():
-        raise DataError(f"{row.where}: the label is empty")
-    if names is not None and name not in names:
-        raise DataError(f"{row.where}: label {shown(name)} is not in data.label_names")
-    return name
-
-
-def _class_names(classes: Iterable[str], config: DataConfig) -> tuple[str, ...]:
-    """The classes that occur, in the order of `data.label_names`, of their numbers, or of the alphabet."""
-    found = set(classes)
+def _class_names(rows: LabelledRows, config: DataConfig, labels_are: LabelsAre) -> tuple[str, ...]:
+    """The classes of the rows of train."""
+    found = {class_name(label, where, config.label_names, labels_are) for label, where in rows.labels.items()}
     if len(found) < 2:
         raise DataError(
             f"{config.train}: every row has the label {shown(found.pop())}; at least two classes are needed"
         )
+    return _in_order(found, config)
+
+
+def _in_order(found: set[str], config: DataConfig) -> tuple[str, ...]:
+    """Class names in the order of `data.label_names`, of their numbers, or of the alphabet."""
     if config.label_names is not None:
         return tuple(name for name in config.label_names if name in found)
     if all(re.fullmatch(r"-?[0-9]{1,19}", name) for name in found):
@@ -269,12 +242,28 @@ def _class_names(classes: Iterable[str], config: DataConfig) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
-def _to_split(rows: _Rows, label_names: tuple[str, ...]) -> Split:
-    numbers = {name: number for number, name in enumerate(label_names)}
-    for name, first_place in rows.classes.items():
-        if name not in numbers:
-            known = ", ".join(shown(name) for name in label_names[:SHOWN_NAMES])
-            more = ", …" if len(label_names) > SHOWN_NAMES else ""
-            raise DataError(f"{first_place}: label {shown(name)} never occurs in train ({known}{more})")
-    renumbered = np.array([numbers[name] for name in rows.classes], dtype=np.int64)
-    return Split(texts=rows.texts, labels=renumbered[rows.numbers.array()], where=rows.where, left_out=rows.left_out)
+def _to_split(rows: LabelledRows, label_names: tuple[str, ...], config: DataConfig, labels_are: LabelsAre) -> Split:
+    names = [class_name(label, where, config.label_names, labels_are) for label, where in rows.labels.items()]
+    unseen = _in_order(set(names) - set(label_names), config)
+    numbers = {name: number for number, name in enumerate((*label_names, *unseen))}
+    labels = np.array([numbers[name] for name in names], dtype=np.int64)[rows.numbers.array()]
+    num_unseen = int((labels >= len(label_names)).sum())
+    if num_unseen > MOST_UNSEEN * len(labels):
+        first, where = next(it for it in zip(names, rows.labels.values(), strict=True) if it[0] in unseen)
+        raise DataError(
+            f"{where}: label {shown(first)} never occurs in train ({listed(label_names)}); {num_unseen:,} of "
+            f"{len(labels):,} rows have such labels ({listed(unseen)}): is this the right data?"
+        )
+    return Split(
+        texts=rows.texts,
+        labels=labels,
+        where=rows.where,
+        left_out=rows.left_out,
+        first_left_out=tuple(map(str, rows.first_left_out)),
+        unseen_names=unseen,
+    )
+
+
+def listed(names: Sequence[str], *, most: int = SHOWN_NAMES) -> str:
+    """Some of several names, for a message."""
+    return ", ".join(map(shown, names[:most])) + (", …" if len(names) > most else "")

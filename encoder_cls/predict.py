@@ -17,7 +17,7 @@ import typer
 
 from encoder_cls.classifier import Classifier, Prediction
 from encoder_cls.columns import in_chunks
-from encoder_cls.errors import ConfigError, DataError
+from encoder_cls.errors import ConfigError
 from encoder_cls.explain import WordWeight, attention_maps, explain
 from encoder_cls.pages import STRONG, attention_page, explanations_page, marked
 from encoder_cls.run_folder import run_of
@@ -49,25 +49,16 @@ def columns_of(folder: Path) -> Sequence[str]:
 
 
 def read_inputs(source: str, *, text_columns: Sequence[str]) -> Iterator[list[Input]]:
-    """The texts of a file or of standard input (`-`), in chunks.
+    """The texts of files or of standard input (`-`), in chunks.
 
-    Lines of standard input are passed on as soon as they are there, so that a pipe answers line by line.
+    Lines of standard input are passed on as soon as they are there, so that a pipe answers line by line; what is no
+    UTF-8 in them is replaced, while a file with such bytes is refused.
 
     Raises:
         DataError: the file is missing or malformed.
     """
     if source == "-":
         yield from _as_they_come(sys.stdin.fileno())
-    elif Path(source).suffix.lower() == ".txt" and Path(source).exists():
-        try:
-            with Path(source).open("rb") as file:
-                inputs = (
-                    Input(_decode(line if number else line.removeprefix(codecs.BOM_UTF8)))
-                    for number, line in enumerate(file)
-                )
-                yield from in_chunks(inputs, CHUNK)
-        except OSError as error:
-            raise DataError(f"{source}: cannot be read: {error.strerror}") from None
     else:
         rows = read_rows(source, role="test", text_columns=text_columns, label_column=None)
         yield from in_chunks((Input(row.text, row.id) for row in rows), CHUNK)
@@ -82,7 +73,7 @@ def check_inputs(source: str, *, text_columns: Sequence[str]) -> None:
         DataError: as `read_inputs`.
     """
     files = files_named(source)
-    if files and all(file.is_file() for file in files):
+    if files and all(file.is_file() or file.is_dir() for file in files):
         for _ in read_inputs(source, text_columns=text_columns):
             pass
 

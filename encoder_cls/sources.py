@@ -7,30 +7,21 @@ its place (file:line). Nothing is guessed, coerced or skipped in silence.
 from __future__ import annotations
 
 import csv
-import glob
 import json
-import re
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import unquote
 
+from encoder_cls import fasttext_format
 from encoder_cls.errors import DataError
+from encoder_cls.hub import hub_records
+from encoder_cls.named_files import FASTTEXT, class_folders, data_files, files_named, texts_of
+from encoder_cls.records import Place, Record, check_columns, check_undoubled, kind, shown, with_class_names
 
-SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet")
-TEXT_SUFFIX = ".txt"  # of files that have no labels: a text a line
-HUB_TIMEOUT = 10.0  # seconds
+__all__ = ["Place", "Row", "files_named", "kind", "read_rows", "shown"]
 
-
-class Place(NamedTuple):
-    """Where a row was read: a file and the line, or the number, of the row in it; -1 where the file is one row."""
-
-    file: str
-    line: int = -1
-
-    def __str__(self) -> str:
-        return self.file if self.line < 0 else f"{self.file}:{self.line}"
+SHOWN_LABELS = 5
 
 
 class Row(NamedTuple):
@@ -49,7 +40,8 @@ def read_rows(source: str, *, role: str, text_columns: Sequence[str], label_colu
         source: what `DataConfig.train` describes.
         role: train, validation or test: the split taken from a Hub data set that is named without one.
         text_columns: the columns whose texts, joined by a space, are the text.
-        label_column: the column with the class; none where the rows have no labels: then files may be `.txt`, too.
+        label_column: the column with the class; none where the rows have no labels: then each line of a `.txt` file is
+            a text, else these files are fastText's.
 
     Raises:
         DataError: with file and line.
@@ -64,75 +56,33 @@ def read_rows(source: str, *, role: str, text_columns: Sequence[str], label_colu
         yield Row(" ".join(texts), label, number if isinstance(number, str | int | None) else str(number), where)
 
 
-def shown(text: str, *, limit: int = 80) -> str:
-    """A text from outside in quotes for a message: short, on one line, control characters escaped."""
-    return repr(text if len(text) <= limit else text[: limit - 1] + "…")
-
-
-def kind(value: Any) -> str:
-    """What a value is, for a message."""
-    return "nothing" if value is None else f"{type(value).__name__} {shown(str(value), limit=40)}"
-
-
-Record = tuple[Place, dict[str, Any]]  # where it was read, and its columns
-
-
 def _records(source: str, role: str, text_columns: Sequence[str], label_column: str | None) -> Iterator[Record]:
     columns = [*text_columns, *([label_column] if label_column else [])]
     scheme, colon, rest = source.partition(":")
     if colon and scheme == "hub":
-        yield from _hub_records(rest, role, columns)
+        yield from hub_records(rest, role, columns)
         return
     if colon and scheme == "example":
         source = str(Path(__file__).parent / "example" / f"{rest}.csv")
     place: Path | str = source
-    reader = {".csv": _csv_records, ".tsv": _tsv_records, ".jsonl": _jsonl_records, ".parquet": _parquet_records}
-    if label_column is None:
-        reader[TEXT_SUFFIX] = _line_records
+    tables = {".csv": _csv_records, ".tsv": _tsv_records, ".jsonl": _jsonl_records, ".parquet": _parquet_records}
     try:
-        class_folders = _class_folders(Path(source))
-        if class_folders:
-            yield from _text_file_records(class_folders, text_columns, label_column)
+        folders = class_folders(Path(source), is_labelled=label_column is not None)
+        if folders:
+            yield from _text_file_records(folders, text_columns, label_column)
             return
-        for file in _data_files(source, tuple(reader)):
+        for file in data_files(source, is_labelled=label_column is not None):
             place = file
-            yield from reader[file.suffix.lower()](file, columns)
+            suffix = file.suffix.lower()
+            if suffix in tables:
+                yield from tables[suffix](file, columns)
+            elif label_column is not None:
+                _check_single(text_columns, file)
+                yield from _fasttext_records(file, text_columns[0], label_column)
+            else:
+                yield from _line_records(file, text_columns[0], has_labels=suffix == FASTTEXT)
     except OSError as error:
         raise DataError(f"{error.filename or place}: cannot be read: {error.strerror or error}") from None
-
-
-def files_named(source: str) -> list[Path]:
-    """What a source names on this machine: a file, what a folder holds, what fits a pattern; perhaps nothing.
-
-    Raises:
-        DataError: the folder cannot be read.
-    """
-    path = Path(source)
-    if path.is_dir():
-        try:
-            return sorted(path.iterdir())
-        except OSError as error:
-            raise DataError(f"{source}: cannot be read: {error.strerror or error}") from None
-    if path.exists():
-        return [path]
-    return sorted(Path(name) for name in glob.glob(source, recursive=True))  # noqa: PTH207 - absolute patterns, too
-
-
-def _data_files(source: str, suffixes: Sequence[str]) -> list[Path]:
-    files = files_named(source)
-    if Path(source).is_dir():
-        files = [file for file in files if file.suffix.lower() in suffixes]
-        splits = {match[0] for file in files if (match := re.match("train|val|dev|eval|test", file.name.lower()))}
-        if len(splits) > 1:
-            raise DataError(f"{source}: holds files of several splits ({', '.join(sorted(splits))}); name one of them")
-        if not files:
-            raise DataError(f"{source}: no {', '.join(suffixes)} file and no class folders with .txt files in it")
-    if not files:
-        raise DataError(f"{source}: no such file or folder (paths start at the current folder, {Path.cwd()})")
-    for file in files:
-        if file.suffix.lower() not in suffixes:
-            raise DataError(f"{file}: cannot tell the format from the name; known: {', '.join(suffixes)}")
-    return files
 
 
 def _text_lines(path: Path) -> Iterator[str]:
@@ -148,33 +98,13 @@ def _text_lines(path: Path) -> Iterator[str]:
             yield text
 
 
-def _check_columns(path: Path | Place | str, found: Sequence[str], wanted: Sequence[str]) -> None:
-    missing = [column for column in wanted if column not in found]
-    if missing:
-        alike = [name for name in found if name.strip().lower() == missing[0].lower()]
-        hint = "name the right one: data.text_column and data.label_column in the config, --text-column in predict"
-        if alike:
-            hint = f"did you mean {shown(alike[0])}? {hint}"
-        elif len(found) == 1 and (separator := next((it for it in ";|\t" if it in found[0]), None)):
-            hint = f"its fields seem to be separated by {shown(separator)}: save it with commas, or with tabs as .tsv"
-        raise DataError(
-            f"{path}: no column {shown(missing[0])}; it has {', '.join(shown(name) for name in found[:20])} ({hint})"
-        )
-
-
-def _check_undoubled(where: Path | str, found: Sequence[str], wanted: Sequence[str]) -> None:
-    doubled = next((name for name in wanted if found.count(name) > 1), None)
-    if doubled is not None:
-        raise DataError(f"{where}: two columns are called {shown(doubled)}")
-
-
 def _table_records(path: Path, rows: Iterator[tuple[int, list[str]]], columns: Sequence[str]) -> Iterator[Record]:
     """Rows of strings, the first being the header, as records; each must have as many fields."""
     _, header = next(rows, (1, []))
     if not header:
         raise DataError(f"{path}: the file is empty")
-    _check_columns(path, header, columns)
-    _check_undoubled(f"{path}:1", header, columns)
+    check_columns(path, header, columns)
+    check_undoubled(f"{path}:1", header, [*columns, "id"])
     name = str(path)
     for line, fields in rows:
         if not fields and len(header) > 1:
@@ -211,11 +141,30 @@ def _tsv_records(path: Path, columns: Sequence[str]) -> Iterator[Record]:
     yield from _table_records(path, rows, columns)
 
 
-def _line_records(path: Path, columns: Sequence[str]) -> Iterator[Record]:
+def _line_records(path: Path, text_column: str, *, has_labels: bool) -> Iterator[Record]:
+    """Each line as a text, the blank ones too, so that answers keep to their lines; of fastText's no labels."""
     name = str(path)
     for number, line in enumerate(_text_lines(path), start=1):
-        if line.strip():
-            yield Place(name, number), {columns[0]: line.rstrip("\r\n")}
+        text = fasttext_format.parse_line(line).text if has_labels else line.removesuffix("\n").removesuffix("\r")
+        yield Place(name, number), {text_column: text}
+
+
+def _fasttext_records(path: Path, text_column: str, label_column: str) -> Iterator[Record]:
+    name = str(path)
+    for number, line in enumerate(_text_lines(path), start=1):
+        if not line.strip():
+            continue
+        where = Place(name, number)
+        if not fasttext_format.is_labelled(line):
+            raise DataError(
+                f"{where}: the line has no label; labelled .txt and .ft files are fastText's, each line beginning with "
+                "__label__ (or put each text in a file in a folder of its class, or save a CSV file)"
+            )
+        labels, text = fasttext_format.parse_line(line)
+        if len(labels) > 1:
+            several = ", ".join(map(shown, labels[:SHOWN_LABELS])) + (", …" if len(labels) > SHOWN_LABELS else "")
+            raise DataError(f"{where}: the line has several labels ({several}); a text has one label: leave one")
+        yield where, {text_column: text, label_column: labels[0]}
 
 
 def _jsonl_records(path: Path, columns: Sequence[str]) -> Iterator[Record]:
@@ -230,7 +179,7 @@ def _jsonl_records(path: Path, columns: Sequence[str]) -> Iterator[Record]:
             raise DataError(f"{where}: not valid JSON: {error}") from None
         if not isinstance(record, dict):
             raise DataError(f"{where}: a JSON object is expected, not {kind(record)}")
-        _check_columns(where, list(record), columns)
+        check_columns(where, list(record), columns)
         yield where, record
 
 
@@ -248,8 +197,8 @@ def _parquet_records(path: Path, columns: Sequence[str]) -> Iterator[Record]:
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
             schema = file.schema_arrow
-            _check_columns(path, schema.names, columns)
-            _check_undoubled(path, schema.names, columns)
+            check_columns(path, schema.names, columns)
+            check_undoubled(path, schema.names, [*columns, "id"])
             wanted = [*columns, *({"id"} & set(schema.names) - set(columns))]
             names = _class_label_names(schema.metadata)
             number, name = 0, str(path)
@@ -257,7 +206,7 @@ def _parquet_records(path: Path, columns: Sequence[str]) -> Iterator[Record]:
                 for record in batch.to_pylist():
                     number += 1
                     where = Place(name, number)
-                    yield where, _with_class_names(record, names, where)
+                    yield where, with_class_names(record, names, where)
     except (pyarrow.ArrowException, ValueError, OverflowError, OSError) as error:
         if isinstance(error, OSError) and error.errno:
             raise  # the disk's; all others are about the content, the middle two about values Python cannot hold
@@ -274,100 +223,17 @@ def _class_label_names(metadata: dict[bytes, bytes] | None) -> dict[str, list[st
         return {}
 
 
-def _with_class_names(record: dict[str, Any], names: dict[str, list[str]], where: Place) -> dict[str, Any]:
-    for column in names.keys() & record.keys():
-        label = record[column]
-        if not isinstance(label, int) or not 0 <= label < len(names[column]):
-            raise DataError(f"{where}: label {label} of column {shown(column)} has no name: is this split unlabelled?")
-        record[column] = names[column][label]
-    return record
-
-
-def _class_folders(path: Path) -> list[Path]:
-    """The subfolders that hold .txt files: each is a class and each file one text; no tables may be beside them."""
-    if not path.is_dir():
-        return []
-    folders = sorted(folder for folder in path.iterdir() if folder.is_dir() and next(folder.glob("*.txt"), None))
-    table = (
-        next((file for file in sorted(path.iterdir()) if file.suffix.lower() in SUFFIXES), None) if folders else None
-    )
-    if table:
-        raise DataError(f"{path}: holds class folders with .txt files and {table.name}; name the one or the other")
-    return folders
+def _check_single(text_columns: Sequence[str], where: Path) -> None:
+    if len(text_columns) > 1:
+        raise DataError(f"{where}: text files have no columns; name a single one in data.text_column")
 
 
 def _text_file_records(
     folders: Sequence[Path], text_columns: Sequence[str], label_column: str | None
 ) -> Iterator[Record]:
-    if len(text_columns) > 1 and label_column:
-        raise DataError(f"{folders[0].parent}: text files have no columns; name a single one in data.text_column")
+    if label_column:
+        _check_single(text_columns, folders[0].parent)
     for folder in folders:
-        for file in sorted(folder.glob("*.txt")):
+        for file in texts_of(folder):
             record: dict[str, Any] = {text_columns[0]: "".join(_text_lines(file)), "id": file.name}
             yield Place(str(file)), record | ({label_column: folder.name} if label_column else {})
-
-
-def _hub_records(rest: str, role: str, columns: Sequence[str]) -> Iterator[Record]:
-    """A data set of the Hugging Face Hub, or a local folder laid out like one."""
-    import datasets
-
-    name, _, query = rest.partition("?")
-    # Not parse_qs: a plus sign stays one (split=train+test), and nothing is left out in silence (split=).
-    pairs = (option.partition("=") for option in query.split("&") if option)
-    options = {key: unquote(value) for key, _, value in pairs}
-    if not name or options.keys() - {"config", "split", "revision"} or not all(options.values()):
-        raise DataError(f"hub:{rest}: write it as hub:owner/name[?config=...&split=...&revision=...]")
-    if not sys.stderr.isatty():
-        datasets.disable_progress_bars()
-    split = options.get("split", role)
-    try:
-        commit = None if Path(name).is_dir() else _hub_commit(name, options.get("revision"))
-        table = datasets.load_dataset(name, options.get("config"), split=split, revision=options.get("revision"))
-        _check_commit(table, commit)
-    except Exception as error:
-        raise DataError(
-            f"hub:{name}: cannot load split {shown(split)}: {_reason(error)} "
-            "(check the name and the network, or download the files and name them instead)"
-        ) from None
-    _check_columns(f"hub:{name}", table.column_names, columns)
-    # Only what is asked for: a test split whose labels are all -1 can still be predicted.
-    table = table.select_columns(list(dict.fromkeys([*columns, *({"id"} & set(table.column_names))])))
-    names = {
-        column: feature.names for column, feature in table.features.items() if isinstance(feature, datasets.ClassLabel)
-    }
-    for number, record in enumerate(table):
-        where = Place(f"hub:{name}/{split}", number)
-        yield where, _with_class_names(record, names, where)
-
-
-def _hub_commit(name: str, revision: str | None) -> str | None:
-    """The commit that a revision is; offline, what it was when it was last downloaded, or none if unknown.
-
-    Asked once and with a time limit: `datasets` itself tries for minutes where a firewall swallows its requests.
-    """
-    import datasets
-    import huggingface_hub
-
-    if not datasets.config.HF_HUB_OFFLINE:
-        hub = huggingface_hub.HfApi(endpoint=datasets.config.HF_ENDPOINT)
-        return hub.dataset_info(name, revision=revision, timeout=HUB_TIMEOUT).sha
-    folder = huggingface_hub.file_download.repo_folder_name(repo_id=name, repo_type="dataset")
-    reference = Path(huggingface_hub.constants.HF_HUB_CACHE, folder, "refs", revision or "main")
-    return reference.read_text() if reference.is_file() else revision
-
-
-def _check_commit(table: Any, commit: str | None) -> None:
-    """Where `datasets` cannot reach a repository it takes what it cached last, of whatever revision: refuse that."""
-    files = [Path(file["filename"]) for file in table.cache_files]
-    if commit and not all(commit in file.parts for file in files):
-        raise DataError("the Hub cannot be reached, and the copy that was loaded last is of another revision")
-
-
-def _reason(error: Exception) -> str:
-    """The line of an error that says most."""
-    import datasets
-
-    if isinstance(error, datasets.exceptions.DatasetGenerationError) and error.__cause__:
-        error = error.__cause__  # the error itself says only that there was one
-    lines = [line for line in str(error).splitlines() if line.strip() and " Client Error." not in line]
-    return lines[0] if lines else type(error).__name__

@@ -340,7 +340,80 @@ def test_an_override_of_something_unknown_is_refused(override, message):
     assert re.match(message, refusal(DATA, override))
 
 
+# ---------------------------------------------------------------- names as they are written
+
+
+@pytest.mark.parametrize("listed", ["1.50, 1e3, 01, no, true, 0x1, null", "'01', 1, -0, +1, .5, 1_000, 'true'"])
+def test_class_names_stay_as_they_are_written(listed):
+    """Whatever they look like in YAML: in the file, by --set, and written and read again."""
+    names = tuple(name.strip("'") for name in listed.split(", "))
+    in_lines = "".join(f"\n    - {name}" for name in listed.split(", "))
+    for config in (
+        load(f"data: {{train: a.csv, label_names: [{listed}]}}\n"),
+        load(f"data:\n  train: a.csv\n  label_names:{in_lines}\n"),
+        load(DATA, f"data.label_names=[{listed}]"),
+        load(DATA, f"data={{train: a.csv, label_names: [{listed}]}}"),
+    ):
+        assert config.data.label_names == names
+        assert load(config.to_yaml()) == config
+
+
+@pytest.mark.parametrize(
+    ("override", "value"),
+    [
+        ("name=1e3", "1e3"),
+        ("data.train=007", "007"),
+        ("data.test=1.50", "1.50"),
+        ("data.label_column=true", "true"),
+        ("data.text_column=01", ("01",)),
+        ("data.text_column=[01, 1.0]", ("01", "1.0")),
+        ("train.class_weights={01: 2, 1e3: 3}", {"01": 2.0, "1e3": 3.0}),
+    ],
+)
+def test_every_name_stays_as_it_is_written(override, value):
+    """Of columns, files and runs, too; null alone is still no value."""
+    key = override.partition("=")[0]
+    section, _, field = key.rpartition(".")
+    config = load(DATA, override)
+    assert getattr(getattr(config, section) if section else config, field) == value
+    assert load(config.to_yaml()) == config
+    assert load(DATA, "data.label_names=null", "data.test=~").data == load(DATA).data
+
+
+def test_a_label_column_among_the_text_columns_is_refused():
+    """The label would be read with the text."""
+    for override in ("data.text_column=[text, label]", "data.text_column=label", "data.label_column=text"):
+        assert re.match(r"run\.yaml: data: label_column '\w+' is in text_column, too", refusal(DATA, override))
+
+
 # ---------------------------------------------------------------- the resolved config
+
+
+@pytest.mark.parametrize(
+    ("stem", "name"),
+    [
+        ("my spam", "my-spam"),
+        ("-.draft", "draft"),
+        (".hidden", "hidden"),
+        ("a/b\\c: (1)", "b-c-1"),
+        ("tab\tand\x1b[31mred\u202e", "tab-and-31mred"),
+        ("\udcff", "run"),
+        ("☂", "run"),
+        ("हिन्दी été_2", "हिन्दी-été_2"),
+        ("x" * 150, "x" * 100),
+    ],
+)
+def test_any_file_name_makes_a_name_for_the_run(stem, name, monkeypatch):
+    """Nobody wrote `name`, so nobody is told that it is wrong."""
+    monkeypatch.setattr(Path, "read_text", lambda *_, **__: DATA)
+    assert load_config(Path(f"{stem}.yaml")).name == name
+
+
+def test_every_character_of_a_file_name_makes_a_valid_name(monkeypatch):
+    """Of each of Unicode's blocks."""
+    monkeypatch.setattr(Path, "read_text", lambda *_, **__: DATA)
+    for start in range(1, 0x110000, 700):
+        load_config(Path("".join(map(chr, range(start, min(start + 700, 0x110000), 7))) + ".yaml"))
 
 
 def test_the_name_is_by_default_the_name_of_the_file():

@@ -132,15 +132,22 @@ def test_a_folder_or_a_glob_is_all_its_files_in_the_order_of_their_names():
 
 
 def test_class_folders_of_text_files_are_classes():
-    """Each folder is a class and each .txt file one text, as it stands in the file."""
+    """Each folder is a class and each .txt file one text, as it stands in the file; other formats are left alone."""
     write("d/spam/2.txt", "win\r\nnow\n")
     write("d/spam/10.txt", b"\xef\xbb\xbf a")
     write("d/ham/1.txt", "hello")
     write("d/ham/notes.md", "not data")
-    write("d/empty/readme.md", "not a class")
+    write("d/ham/3.TXT", "a suffix in capitals")
+    write("d/spam/._2.txt", "what macOS keeps beside a file")
+    write("d/.ipynb_checkpoints/1.txt", "what Jupyter keeps in a folder")
     dataset = load("d")
-    assert rows("d") == [("hello", "ham"), (" a", "spam"), ("win\r\nnow\n", "spam")]
-    assert list(dataset.train.where) == ["d/ham/1.txt", "d/spam/10.txt", "d/spam/2.txt"]
+    assert rows("d") == [
+        ("hello", "ham"),
+        ("a suffix in capitals", "ham"),
+        (" a", "spam"),
+        ("win\r\nnow\n", "spam"),
+    ]
+    assert list(dataset.train.where) == ["d/ham/1.txt", "d/ham/3.TXT", "d/spam/10.txt", "d/spam/2.txt"]
 
 
 def test_class_folders_have_no_second_text_column():
@@ -270,7 +277,11 @@ def parsed(name: str, content: str) -> list[dict[str, str]]:
         ("a.csv", b"\xef\xbb\xbf", r"a\.csv: the file is empty"),
         ("a.jsonl", "", r"a\.jsonl: no rows"),
         ("a.csv", "text,label\n", r"a\.csv: no rows"),
-        ("a.csv", 'text,label\none,x\n" ",y\n\u3000,y\n', r"a\.csv:3: the text is empty \(and 1 .*empty_texts=drop"),
+        (
+            "a.csv",
+            'text,label\none,x\n" ",y\n\u3000,y\n',
+            r"a\.csv:3: .* 2 of 3 rows \(a\.csv:3, a\.csv:4\); .*texts=drop",
+        ),
         ("a.csv", "text,label\none,x\ntwo, \n", r"a\.csv:3: the label is empty"),
         ("a.jsonl", '{"text": "a", "label": true}', r"a\.jsonl:1: the label is bool 'True'"),
         ("a.jsonl", '{"text": "a", "label": 1}\n{"text": "a", "label": 2.0}', r"a\.jsonl:2: the label is float '2\.0'"),
@@ -294,7 +305,7 @@ def parsed(name: str, content: str) -> list[dict[str, str]]:
         ("a.parquet", b"", r"a\.parquet: not a readable Parquet file"),
         ("a.parquet", b"PAR1" + b"\0" * 50 + b"PAR1", r"a\.parquet: "),
         ("a.xlsx", b"PK", r"a\.xlsx: cannot tell the format from the name; known: \.csv, \.tsv, \.jsonl, \.parquet"),
-        ("d/notes.md", "", r"d: no \.csv, \.tsv, \.jsonl, \.parquet file and no class folders"),
+        ("d/notes.md", "", r"d: no \.csv, \.tsv, \.jsonl, \.parquet, \.ft, \.txt file and no class folders"),
     ],
 )
 def test_a_bad_source_is_refused_with_its_place(name, content, message):
@@ -382,6 +393,17 @@ def test_a_folder_with_several_splits_is_refused(names):
     assert re.match("d: holds files of several splits", refusal("d"))
 
 
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.parquet"])
+def test_a_doubled_id_is_refused(name):
+    """It is carried to the output, so it cannot be known either which of two is meant."""
+    if name == "a.parquet":
+        pq.write_table(pa.table([["a"], ["x"], [1], [2]], names=["text", "label", "id", "id"]), name)
+    else:
+        comma = {"a.csv": ",", "a.tsv": "\t"}[name]
+        write(name, "".join(comma.join(row) + "\n" for row in (["id", "text", "label", "id"], ["1", "a", "x", "2"])))
+    assert re.match(rf"{re.escape(name)}(:1)?: two columns are called 'id'", refusal(name))
+
+
 def test_a_suffix_in_capitals_is_the_same_suffix():
     """As Windows programs write it."""
     write("d/a.csv", "text,label\n1,x\n")
@@ -399,6 +421,23 @@ def test_empty_texts_can_be_dropped():
     assert "no rows with a text" in refusal(write("b.csv", "text,label\n ,x\n"), empty_texts="drop")
 
 
+@pytest.mark.parametrize(("rows", "empty"), [(2, 1), (100, 1), (101, 2), (250, 3)])
+def test_few_empty_texts_are_left_out(rows, empty):
+    """By itself up to 1% of a split, rounded up; one more is refused, with how many there are and where."""
+
+    def source(count: int) -> str:
+        lines = [f"{' ' if i < count else f't{i}'},{i % 2}\n" for i in range(rows)]
+        return write("a.csv", "text,label\n" + "".join(lines))
+
+    test = load(write("b.csv", "text,label\none,0\ntwo,1\n"), test=source(empty)).test
+    assert (len(test), test.left_out) == (rows - empty, empty)
+    assert test.first_left_out == ("a.csv:2", "a.csv:3", "a.csv:4")[:empty]
+    with pytest.raises(DataError, match=rf"^a\.csv:2: the text is empty, as in {empty + 1} of {rows} rows .*=drop"):
+        load("b.csv", test=source(empty + 1))
+    with pytest.raises(DataError, match=r"^a\.csv:2: the text is empty; mend"):
+        load("b.csv", test=source(1), empty_texts="error")
+
+
 # ---------------------------------------------------------------- classes
 
 
@@ -409,7 +448,7 @@ def test_empty_texts_can_be_dropped():
         ("10,9,-1", None, ("-1", "9", "10")),
         ("10,9,x", None, ("10", "9", "x")),
         ("0,2,2", ["low", "mid", "high"], ("low", "high")),
-        ("high,1", ["low", "mid", "high"], ("mid", "high")),
+        ("high,mid", ["low", "mid", "high"], ("mid", "high")),
         ("2,1", ["1", "2"], ("1", "2")),
     ],
 )
@@ -459,13 +498,127 @@ def test_a_label_that_is_not_in_label_names_is_refused():
     )
 
 
+# ---------------------------------------------------------------- labels that train does not have
+
+
+def others(unseen: str, *, of: int = 100) -> str:
+    """A file of so many rows, the last of which have these labels, which train does not have."""
+    seen = "".join(f"t{i},{'xy'[i % 2]}\n" for i in range(of - len(unseen)))
+    return write("b.csv", "text,label\n" + seen + "".join(f"u{i},{label}\n" for i, label in enumerate(unseen)))
+
+
+def test_few_labels_that_train_does_not_have_are_numbered_behind_the_classes():
+    """Each split by itself, in the order of classes; only the known rows of validation choose the weights."""
+    dataset = load(write("a.csv", GOOD), validation=others("zawza"), test=write("c.csv", GOOD))
+    validation = dataset.validation
+    assert (dataset.label_names, validation.unseen_names) == (("x", "y"), ("a", "w", "z"))
+    assert validation.labels[-5:].tolist() == [4, 2, 3, 4, 2]
+    assert dataset.selection is dataset.selection
+    assert (len(validation), len(dataset.selection), dataset.selection.unseen_names) == (100, 95, ())
+    assert list(dataset.selection.texts) == validation.texts[:95]
+    assert dataset.test.known(2) is dataset.test
+    assert load_split("b.csv", DataConfig(train="a.csv"), ("x", "y")).fingerprint() == validation.fingerprint()
+    of_others = load("a.csv", validation=others("zbwzb")).validation.fingerprint()
+    assert of_others != validation.fingerprint()
+
+
 @pytest.mark.parametrize("split", ["validation", "test"])
-def test_a_label_that_train_does_not_have_is_refused(split):
-    """No model can have learned it; the error names its line and the classes that are known."""
-    train, other = write("a.csv", GOOD), write("b.csv", GOOD + "three,z\n")
-    assert re.match(r"b\.csv:4: label 'z' never occurs in train \('x', 'y'\)", refusal(train, **{split: other}))
-    with pytest.raises(DataError, match=r"b\.csv:4: label 'z' never occurs in train"):
-        load_split(other, DataConfig(train=train), ("x", "y"))
+def test_many_labels_that_train_does_not_have_are_refused(split):
+    """More than 5% of the rows: another data set was meant; the error names them, the first line, and what is known."""
+    message = r"b\.csv:96: label 'z' never occurs in train \('x', 'y'\); 6 of 100 rows .* \('a', 'w', 'z'\)"
+    assert re.match(message, refusal(write("a.csv", GOOD), **{split: others("zawzaa")}))
+    with pytest.raises(DataError, match=message):
+        load_split("b.csv", DataConfig(train="a.csv"), ("x", "y"))
+    assert re.match(r"b\.csv:4: label 'z'", refusal("a.csv", **{split: write("b.csv", GOOD + "three,z\n")}))
+
+
+def test_a_name_that_train_does_not_have_is_such_a_label():
+    """One in `data.label_names`, in their order; one that is not in them is refused."""
+    names = ["x", "w", "y", "a"]
+    dataset = load(write("a.csv", GOOD), test=others("aw"), label_names=names)
+    assert (dataset.label_names, dataset.test.unseen_names) == (("x", "y"), ("w", "a"))
+    assert dataset.test.labels[-2:].tolist() == [3, 2]
+    assert "b.csv:101: label 'q' is not in data.label_names" in refusal("a.csv", test=others("q"), label_names=names)
+
+
+# ---------------------------------------------------------------- what labels are
+
+
+STARS = ["1", "2", "3", "4", "5"]
+
+
+def labelled(name: str, *labels: object) -> str:
+    """A file with these labels, those of JSON as they are."""
+    if name.endswith(".jsonl"):
+        return write(
+            name, "".join(json.dumps({"text": f"t{i}", "label": label}) + "\n" for i, label in enumerate(labels))
+        )
+    return write(name, "text,label\n" + "".join(f"t{i},{label}\n" for i, label in enumerate(labels)))
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.jsonl"])
+def test_names_of_digits_are_decided_on_once_for_a_data_set(name):
+    """Five classes stay five: all labels are names, or all are indices, typed or of digits."""
+    by_index = load(labelled(name, 0, 1, 2, 3, 4, 4), label_names=STARS)
+    assert (by_index.label_names, by_index.labels_are) == (tuple(STARS), "indices")
+    assert by_index.train.labels.tolist() == [0, 1, 2, 3, 4, 4]
+    by_name = load(labelled(name, 1, 2, 3, 4, 5, 5), label_names=STARS)
+    assert (by_name.label_names, by_name.labels_are) == (tuple(STARS), "names")
+    assert by_name.train.labels.tolist() == [0, 1, 2, 3, 4, 4]
+    zeros = load(labelled("b.csv", "01", "02", "01"), label_names=["01", "02", "03"])
+    assert (zeros.label_names, zeros.train.labels.tolist()) == (("01", "02"), [0, 1, 0])
+
+
+@pytest.mark.parametrize("split", ["validation", "test"])
+def test_the_labels_of_all_splits_decide(split):
+    """A label that only another split has tells what those of train are."""
+    train = labelled("a.csv", 1, 2, 1, 2)
+    by_index = load(train, label_names=STARS, **{split: labelled("b.csv", *[1, 2] * 20, 0)})
+    assert (by_index.label_names, by_index.labels_are) == (("2", "3"), "indices")
+    by_name = load(train, label_names=STARS, **{split: labelled("b.csv", *[1, 2] * 20, 5)})
+    assert (by_name.label_names, by_name.labels_are) == (("1", "2"), "names")
+
+
+def test_labels_that_can_be_both_are_refused():
+    """Nobody knows which is meant; where both mean the same, nothing has to be known."""
+    message = refusal(labelled("a.csv", 1, 2), label_names=STARS)
+    assert re.match(r"a\.csv:2: label 1 may be the name '1' or the number of '2' .*data\.label_names=null", message)
+    assert load("a.csv", label_names=["0", "1", "2"]).label_names == ("1", "2")
+
+
+@pytest.mark.parametrize(
+    ("labels", "names", "message"),
+    [
+        (["high", 1], ["low", "mid", "high"], "a.csv:3: label '1' is not in data.label_names; labels are either all"),
+        ([1, "high"], ["low", "mid", "high"], "a.csv:3: label 'high' is a name where others are numbers; labels are"),
+        ([0, 7], ["a", "b", "c"], "a.csv:3: label 7 has no name; data.label_names holds 3 names"),
+        ([1, 6], STARS, "a.csv:3: label '6' is not in data.label_names"),
+        (["a", "q"], ["a", "b"], "a.csv:3: label 'q' is not in data.label_names"),
+    ],
+)
+def test_labels_that_are_neither_are_refused_with_the_first_row_that_does_not_fit(labels, names, message):
+    """A mixture is refused, too: which row is wrong depends on what the others are."""
+    assert refusal(labelled("a.csv", *labels), label_names=names).startswith(message)
+
+
+def test_a_split_by_itself_is_read_as_the_training_data_was():
+    """The file alone may be ambiguous; then it is refused, unless the data set has decided."""
+    source = labelled("b.csv", 1, 2)
+    config = DataConfig(train="a.csv", label_names=("1", "2", "3"))
+    with pytest.raises(DataError, match=r"^b\.csv:2: label 1 may be"):
+        load_split(source, config, ("1", "2", "3"))
+    assert load_split(source, config, ("1", "2", "3"), labels_are="names").labels.tolist() == [0, 1]
+    assert load_split(source, config, ("1", "2", "3"), labels_are="indices").labels.tolist() == [1, 2]
+    with pytest.raises(DataError, match=r"^b\.csv:3: label 3 has no name"):
+        load_split(labelled("b.csv", 1, 3), config, ("1", "2", "3"), labels_are="indices")
+
+
+def test_labels_of_two_types_are_one_class_and_told():
+    """An integer and its digits as a text, in one file or in several of formats that tell them apart."""
+    dataset = load(labelled("a.jsonl", 1, "1", 0), test=labelled("b.jsonl", "0", "1"))
+    assert dataset.label_names == ("0", "1")
+    assert dataset.of_two_types == {"1": ("a.jsonl:1", "a.jsonl:2"), "0": ("a.jsonl:3", "b.jsonl:1")}
+    assert load("a.jsonl", test=labelled("c.csv", 0, 1)).of_two_types == {"1": ("a.jsonl:1", "a.jsonl:2")}
 
 
 # ---------------------------------------------------------------- splits
@@ -478,11 +631,11 @@ def numbered(counts: Sequence[int]) -> Split:
     return Split(texts=texts, labels=labels, where=[f"a.csv:{i + 2}" for i in range(len(texts))])
 
 
-@pytest.mark.parametrize("fraction", [0.01, 0.1, 0.5])
+@pytest.mark.parametrize("fraction", [0.1, 0.5])
 def test_the_held_out_part_is_stratified(fraction):
     """Every class is on both sides, in its proportion, and each text on one of them, in the order of the file."""
     split, counts = numbered([2, 3, 10, 200]), np.array([2, 3, 10, 200])
-    train, validation = hold_out(split, ["a", "b", "c", "d"], fraction=fraction, seed=0)
+    train, validation = hold_out(split, fraction=fraction, seed=0)
     held_out = np.bincount(validation.labels, minlength=4)
     assert np.all(held_out >= 1)
     assert np.all(counts - held_out >= 1)
@@ -496,8 +649,7 @@ def test_the_held_out_part_is_stratified(fraction):
 
 def test_the_seed_decides_what_is_held_out():
     """The same seed gives the same split, another seed another one, also through `load_dataset`."""
-    names = ["a", "b"]
-    first, again, other = (hold_out(numbered([50, 50]), names, fraction=0.2, seed=seed)[1].texts for seed in (0, 0, 1))
+    first, again, other = (hold_out(numbered([50, 50]), fraction=0.2, seed=seed)[1].texts for seed in (0, 0, 1))
     assert first == again
     assert first != other
     config = DataConfig(train=write("a.csv", "text,label\n" + "".join(f"t{i},{i % 2}\n" for i in range(40))))
@@ -507,10 +659,17 @@ def test_the_seed_decides_what_is_held_out():
     assert dataset.test is None
 
 
-def test_a_class_of_one_example_cannot_be_divided():
-    """The error names the line of the only example, and the class."""
-    source = write("a.csv", "text,label\n1,x\n2,rare\n3,x\n")
-    assert re.match(r"a\.csv:3: class 'rare' has only this example", refusal(source, validation=None))
+def test_a_class_of_one_example_stays_in_train():
+    """It can be learnt, if not validated."""
+    dataset = load(write("a.csv", "text,label\n1,x\n2,rare\n3,x\n"), validation=None)
+    assert sorted(dataset.train.labels) == [0, 1]
+    assert dataset.validation.labels.tolist() == [1]
+
+
+def test_where_no_class_has_two_examples_none_can_be_held_out():
+    """The error says what to do."""
+    message = refusal(write("a.csv", "text,label\n1,x\n2,y\n"), validation=None)
+    assert re.match(r"a\.csv:2: each class has only one example, .* data\.validation", message)
 
 
 def fingerprint(*texts: str, labels: Sequence[int] = (0, 0), where: str = "a") -> str:
@@ -623,6 +782,59 @@ def plain(text: str) -> str:
     return re.sub(r"[\W_]+", "", text.lower())
 
 
+# ---------------------------------------------------------------- fastText's files
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.ft", "a.FT"])
+def test_a_labelled_file_of_lines_is_read_as_fasttext_writes_it(name):
+    """Each line's label is taken off, the text behind it stays as it is, and blank lines are none."""
+    content = "__label__x One,  two \n\n \n__label__y\tthree\r\n__label__x four __label five"
+    expected = [("One,  two ", "x"), ("three", "y"), ("four __label five", "x")]
+    assert rows(write(name, content)) == expected
+    assert list(load(name).train.where) == [f"{name}:1", f"{name}:4", f"{name}:5"]
+
+
+def test_fasttext_files_in_a_folder_or_a_glob_are_one_split():
+    """With tables, too; a .txt file without labels beside tables, such as a README.txt, is left alone."""
+    write("d/a.txt", "__label__x one\n")
+    write("d/b.ft", "__label__y two\n")
+    write("d/c.csv", "text,label\nthree,x\n")
+    assert rows("d") == rows("d/*.*") == [("one", "x"), ("two", "y"), ("three", "x")]
+    Path("d/a.txt").write_text("about this data")
+    assert rows("d") == [("two", "y"), ("three", "x")]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        (
+            "a.txt",
+            "__label__x one\nno label\n",
+            r"a\.txt:2: the line has no label; .* are fastText's",
+        ),
+        ("a.ft", "one __label__x\n", r"a\.ft:1: the line has no label"),
+        ("a.ft", "__label__x __label__y one\n", r"a\.ft:1: the line has several labels \('x', 'y'\)"),
+        ("a.txt", "__label__x one __label__y\n", r"a\.txt:1: the line has several labels \('x', 'y'\)"),
+        ("a.ft", "__label__x one\n__label__ two\n", r"a\.ft:2: the label is empty"),
+        ("a.ft", "__label__x one\n__label__y\n__label__y \n", r"a\.ft:2: the text is empty"),
+        ("a.ft", b"__label__x one\n__label__y \xff\n", r"a\.ft:2: not UTF-8"),
+        ("d/a.txt", "__label__x one\n", r"d: holds class folders .* and b\.ft"),
+    ],
+)
+def test_a_line_without_one_label_and_a_text_is_refused(name, content, message):
+    """With its line; so is a file of plain lines, from which no class can be learnt."""
+    if name.startswith("d/"):
+        write("d/x/1.txt", "one")
+        write("d/b.ft", content)
+    write(name, content)
+    assert re.match(message, refusal("d" if name.startswith("d/") else name))
+
+
+def test_a_fasttext_file_has_no_second_text_column():
+    """As with class folders."""
+    assert "text files have no columns" in refusal(write("a.ft", "__label__x a\n"), text_column=["title", "body"])
+
+
 # ---------------------------------------------------------------- texts without labels
 
 
@@ -630,10 +842,11 @@ def plain(text: str) -> str:
     ("name", "content", "texts"),
     [
         ("more.txt", "one text\n\n  two,texts \r\nlast", ["one text", "  two,texts ", "last"]),
+        ("more.ft", "__label__x one text\n\n__label__y\nno label\n", ["one text", "no label"]),
         ("more.csv", "id,text\n1,one text\n2,\n3,last\n", ["one text", "last"]),
         ("more.jsonl", '{"text": "one"}\n{"text": "two", "label": 3}\n', ["one", "two"]),
     ],
-    ids=["a text a line", "a column", "labels do not matter"],
+    ids=["a text a line", "after labels", "a column", "labels do not matter"],
 )
 def test_unlabelled_texts_are_read_without_labels_and_without_what_is_empty(name, content, texts):
     """Of any format, `.txt` too; each text with its place."""

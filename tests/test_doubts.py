@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -29,8 +30,8 @@ def dataset_of(train, validation, test=None, names=("x", "y")) -> Dataset:
 
 
 def test_a_sound_data_set_has_none():
-    """Texts that are each there once or, in train, again with the same label, and classes of different names."""
-    assert list(doubts(dataset_of([("a", 0), ("b", 1), ("a", 0)], [("c", 0)], [("d", 1)]))) == []
+    """Texts that are each there once, and classes of different names, each of several texts."""
+    assert list(doubts(dataset_of([("a", 0), ("b", 1), ("e", 0), ("f", 1)], [("c", 0)], [("d", 1)]))) == []
 
 
 @settings(deadline=None, derandomize=True)
@@ -40,32 +41,90 @@ def test_texts_that_are_there_twice_are_counted(train, validation, test):
     labels = Counter(text for text, _ in set(train))
     contradicted = [place for place, (text, _) in enumerate(train) if labels[text] > 1]
     expected = [(f"{len(contradicted)} training", f"t:{contradicted[0]}")] if contradicted else []
+    repeating = [place for place, row in enumerate(train) if row in train[:place]]
+    expected += [(f"{len(repeating)} training texts repeat", f"t:{repeating[0]}")] if repeating else []
     for name, rows, place in (("validation", validation, "v"), ("test", test, "e")):
         known = [number for number, (text, _) in enumerate(rows or ()) if text in labels]
         if known:
             expected.append((f"{len(known)} of {len(rows)} {name} texts", f"{place}:{known[0]}"))
-    found = list(doubts(dataset_of(train, validation, test)))
+    found = [line for line in doubts(dataset_of(train, validation, test)) if "one training example" not in line]
     assert len(found) == len(expected)
     for line, (count, place) in zip(found, expected, strict=True):
         assert line.startswith(count)
         assert f"the first at {place}" in line
 
 
+SOUND = dataset_of([("a", 0), ("b", 1), ("c", 0), ("d", 1)], [("e", 0)], [("f", 0)])
+
+
 def test_rows_left_out_are_counted():
-    """For each split that has some."""
-    dataset = dataset_of([("a", 0)], [("b", 0)], [("c", 0)])
-    dataset = replace(dataset, train=replace(dataset.train, left_out=1234), test=replace(dataset.test, left_out=1))
+    """For each split that has some, with where the first are."""
+    dataset = replace(
+        SOUND,
+        train=replace(SOUND.train, left_out=1234, first_left_out=("t:1", "t:2", "t:5")),
+        test=replace(SOUND.test, left_out=1, first_left_out=("e:7",)),
+    )
     assert list(doubts(dataset)) == [
-        "rows of data.train without a text, which are left out: 1,234",
-        "rows of data.test without a text, which are left out: 1",
+        "rows of train without a text, which are left out: 1,234 (t:1, t:2, t:5, …)",
+        "rows of test without a text, which are left out: 1 (e:7)",
     ]
 
 
 def test_classes_that_are_written_alike_are_named():
-    """Those, and no others."""
+    """Those, and no others; also a class and a label that only the test split has."""
     names = ("Billing", "a  b", "a b ", "billing", "other")
-    found = list(doubts(dataset_of([("a", 0)], [("b", 0)], names=names)))
-    assert found == [
-        "the classes 'Billing', 'billing' differ in case or spaces only",
-        "the classes 'a  b', 'a b ' differ in case or spaces only",
+    dataset = dataset_of([(f"{n}{i}", n) for n in range(5) for i in "ab"], [("v", 0)], [("e", 5)], names=names)
+    dataset = replace(dataset, test=replace(dataset.test, unseen_names=("OTHER",)))
+    assert [line for line in doubts(dataset) if "differ" in line] == [
+        f"the classes {alike} differ only in case, in spaces or in how Unicode writes the same characters"
+        for alike in ("'Billing', 'billing'", "'a  b', 'a b '", "'other', 'OTHER'")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "written"),
+    [
+        ("café", "cafe\u0301", r"'caf\xe9', 'cafe\u0301'"),
+        ("spam", "sp\u200bam", r"'spam', 'sp\u200bam'"),
+        ("spam", "\ufeffspam\u00ad", r"'spam', '\ufeffspam\xad'"),
+        ("spam", "ｓｐａｍ", "'spam', 'ｓｐａｍ'"),
+        ("straße", "STRASSE", "'straße', 'STRASSE'"),
+    ],
+)
+def test_classes_that_look_alike_are_named_so_that_they_do_not(one, other, written):
+    """Unicode has several ways to write a character, and characters that nobody sees."""
+    assert f"the classes {written} differ" in next(doubts(replace(SOUND, label_names=(one, other))))
+
+
+def test_labels_that_train_does_not_have_are_named_with_what_follows():
+    """Those of validation do not choose weights, those of test count as mistakes."""
+    unseen = [("u", 2), ("v", 3), ("w", 2)]
+    dataset = dataset_of([("a", 0), ("b", 1), ("c", 0), ("d", 1)], [("e", 0), *unseen], [("f", 0), unseen[0]])
+    dataset = replace(
+        dataset,
+        validation=replace(dataset.validation, unseen_names=("p", "q")),
+        test=replace(dataset.test, unseen_names=("r",)),
+    )
+    assert list(doubts(dataset))[:2] == [
+        "labels of validation that never occur in train: 'p', 'q'; their 3 of 4 rows, the first at v:1, are left "
+        "out of what chooses the weights",
+        "labels of test that never occur in train: 'r'; their 1 of 2 rows, the first at e:1, are counted as mistakes",
+    ]
+
+
+def test_classes_of_one_example_are_named():
+    """A few of them, and how many there are."""
+    rows = [(text, label) for label, text in enumerate("abcdef")]
+    dataset = dataset_of([*rows, ("g", 0)], [("v", 1)], names=tuple("ABCDEF"))
+    assert list(doubts(dataset)) == [
+        "classes with one training example and none to validate with: 4 ('C', 'D', 'E', …); add examples"
+    ]
+
+
+def test_labels_of_two_types_are_named():
+    """With the first place of each."""
+    places = {str(label): (f"a:{label}", f"b:{label}") for label in range(4)}
+    assert list(doubts(replace(SOUND, of_two_types=places))) == [
+        "labels that are integers in some rows and texts in others count as one: '0' (a:0, b:0), '1' (a:1, b:1), "
+        "'2' (a:2, b:2), …"
     ]

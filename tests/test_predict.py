@@ -21,7 +21,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from encoder_cls.classifier import Classifier
-from encoder_cls.predict import CHUNK, Input, predict_lines, read_inputs
+from encoder_cls.errors import DataError
+from encoder_cls.predict import CHUNK, Input, check_inputs, predict_lines, read_inputs
 
 TEXTS = ["rain and snow today", "a big soup with salt", "the team and the ball"]
 LABELS = ["weather", "küche", "sport"]
@@ -205,12 +206,40 @@ def test_texts_are_in_the_columns_of_the_training_unless_told(cli, run_copy):
 
 @pytest.mark.parametrize("name", ["A.TXT", "parts/*.txt"])
 def test_text_files_are_known_by_any_case_and_by_a_glob(cli, trained_run, name):
-    """One file keeps each line, the empty ones too; of several each line with a text is one."""
+    """Each line of each file gets an answer, the empty ones too, so that answers keep to their lines."""
     for path in (Path("A.TXT"), Path("parts/1.txt"), Path("parts/2.txt")):
         path.parent.mkdir(exist_ok=True)
         path.write_text("rain\n\nsoup\n", "utf-8")
     outcome = cli("predict", "--model", trained_run.path, "--input", name)
-    assert len(outcome.out.splitlines()) == (3 if name == "A.TXT" else 4)
+    assert len(outcome.out.splitlines()) == (3 if name == "A.TXT" else 6)
+
+
+@pytest.mark.parametrize("source", ["parts/1.txt", "parts", "parts/*.txt"])
+def test_a_byte_that_is_no_utf8_is_refused_in_every_text_file(cli, trained_run, source):
+    """However the file is named; it is not replaced in silence."""
+    Path("parts").mkdir()
+    Path("parts/1.txt").write_bytes(b"rain\ncaf\xe9\n")
+    outcome = cli("predict", "--model", trained_run.path, "--input", source)
+    assert outcome.code == 3
+    assert "parts/1.txt:2: not UTF-8" in outcome.err
+
+
+def test_labels_are_taken_off_the_lines_of_ft_files_only():
+    """A .txt file is the user's text as it stands; both keep each line, and hidden files are none of the user's."""
+    for name in ("parts/1.txt", "parts/2.ft", "parts/._1.txt"):
+        Path(name).parent.mkdir(exist_ok=True)
+        Path(name).write_text("__label__a __label__b rain\n\n__label__a\nsnow\n", "utf-8")
+    found = [item.text for chunk in read_inputs("parts", text_columns=["text"]) for item in chunk]
+    assert found == ["__label__a __label__b rain", "", "__label__a", "snow", "rain", "", "", "snow"]
+
+
+def test_a_bad_text_in_a_class_folder_is_told_of_before_the_work(cli, trained_run):
+    """As a malformed row of a table."""
+    for name in ("parts/a/1.txt", "parts/b/1.txt"):
+        Path(name).parent.mkdir(parents=True)
+        Path(name).write_bytes(b"rain" if "/a/" in name else b"\xff")
+    with pytest.raises(DataError, match=r"^parts/b/1\.txt:1: not UTF-8"):
+        check_inputs("parts", text_columns=["text"])
 
 
 @pytest.mark.parametrize("value", [datetime.datetime(2024, 1, 2), b"\x01\x02"], ids=["time", "bytes"])
@@ -257,12 +286,15 @@ def test_many_lines_keep_their_order(classifier):
 )
 @pytest.mark.parametrize("source", ["texts.txt", "-"])
 def test_every_line_gets_one_prediction(cli, trained_run, monkeypatch, source, content, labels):
-    """Empty lines, bytes that are no UTF-8, lines in several blocks: one answer a line, from a file and from a pipe."""
+    """Empty lines, lines in several blocks, and in a pipe bytes that are no UTF-8, for which a file is refused."""
     monkeypatch.setattr("encoder_cls.predict.READ_BYTES", 3)
     Path("texts.txt").write_bytes(content)
     with Path("texts.txt").open() as stdin:
         monkeypatch.setattr("sys.stdin", stdin)
         outcome = cli("predict", "--model", trained_run.path, "--input", source, "--format", "jsonl")
+    if source != "-" and b"\xff" in content:
+        assert outcome.code == 3
+        return
     found = [json.loads(line) for line in outcome.out.splitlines()]
     assert outcome.code == 0
     assert len(found) == len(labels)

@@ -1,0 +1,79 @@
+"""Which rows are held out: about the fraction of all, of each class its part, and the same for the same seed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from encoder_cls.holdout import rows_to_hold_out
+
+SIZES = st.lists(st.integers(1, 40), min_size=1, max_size=30)
+
+
+def mixed(sizes: Sequence[int]) -> np.ndarray:
+    return np.random.default_rng(7).permutation(np.repeat(np.arange(len(sizes)), sizes))
+
+
+def held_out(sizes: Sequence[int], fraction: float, seed: int = 0) -> np.ndarray:
+    """How many rows of each class are held out."""
+    labels = mixed(sizes)
+    return np.bincount(labels[rows_to_hold_out(labels, fraction=fraction, seed=seed)], minlength=len(sizes))
+
+
+@pytest.mark.parametrize("sizes", [[50, 50], [50, 400, 73, 1234], [5, 20, 500], [7] * 3 + [900]])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_rows_of_large_classes_are_those_that_the_first_version_held_out(sizes, seed):
+    """So a run that was started then is the same today: of each class the rounded part of its shuffled rows."""
+    labels = mixed(sizes)
+    random = np.random.default_rng(seed)
+    expected = []
+    for label, size in enumerate(sizes):
+        expected += random.permutation(np.flatnonzero(labels == label))[: max(1, round(0.1 * size))].tolist()
+    assert np.flatnonzero(rows_to_hold_out(labels, fraction=0.1, seed=seed)).tolist() == sorted(expected)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "fraction", "expected"),
+    [
+        ([2] * 1000, 0.1, 200),
+        ([2] * 1000, 0.01, 20),
+        ([2] * 1000, 0.5, 1000),
+        ([3] * 100, 0.1, 30),
+        ([1] * 1000 + [1000], 0.1, 200),
+        ([2, 2], 0.1, 1),
+        ([1, 2], 0.1, 1),
+        ([15] * 100, 0.1, 150),
+        ([1] * 10, 0.5, 0),
+    ],
+)
+def test_of_many_small_classes_no_more_is_held_out(sizes, fraction, expected):
+    """The fraction of all rows, one at least, where a class has a row to spare."""
+    assert held_out(sizes, fraction).sum() == expected
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(sizes=SIZES, fraction=st.sampled_from([0.01, 0.1, 0.3, 0.5]), seed=st.integers(0, 3))
+def test_about_the_fraction_is_held_out_and_a_row_of_each_class_stays(sizes, fraction, seed):
+    """Whatever the sizes, but for a tenth or a row; and of a larger class not fewer than of a smaller, but for one."""
+    counts = held_out(sizes, fraction, seed)
+    assert np.all(counts < sizes)
+    room = sum(max(size - 1, 0) if size < 4 else size // 2 for size in sizes)
+    wanted = fraction * sum(sizes)
+    assert counts.sum() <= wanted + max(1, 0.1 * wanted)
+    if sum(sizes) - sizes.count(1) >= 0.9 * sum(sizes) and fraction < 0.5:
+        assert counts.sum() >= min(room, wanted - max(1, 0.1 * wanted))
+    assert (counts.sum() > 0) == (max(sizes) > 1)
+    assert all(
+        a <= b + 1 for a, m in zip(counts, sizes, strict=True) for b, n in zip(counts, sizes, strict=True) if m < n
+    )
+
+
+def test_the_seed_decides_which_small_classes_give_a_row():
+    """The same seed the same, another seed others."""
+    first, again, other = (held_out([2] * 50, 0.1, seed).tolist() for seed in (0, 0, 1))
+    assert first == again
+    assert first != other

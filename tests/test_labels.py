@@ -1,0 +1,50 @@
+"""What labels are: one answer for all of them, and the same for those of digits and for integers."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from encoder_cls.errors import DataError
+from encoder_cls.labels import class_name, what_labels_are
+from encoder_cls.records import Place
+
+NUMBERS = st.integers(0, 6).map(str)
+
+
+def places(labels: list[str]) -> dict[str, Place]:
+    return {label: Place("f", line) for line, label in enumerate(labels)}
+
+
+@settings(deadline=None, derandomize=True)
+@given(
+    labels=st.lists(NUMBERS | st.sampled_from("ab"), min_size=1, max_size=4, unique=True),
+    names=st.lists(NUMBERS | st.sampled_from("ab"), min_size=1, max_size=5, unique=True),
+)
+def test_labels_are_what_they_alone_can_be(labels, names):
+    """Names if only that fits, indices if only that does; no two labels ever become one class."""
+    are_names = set(labels) <= set(names)
+    are_indices = all(label.isdigit() and int(label) < len(names) for label in labels)
+    by_index = [names[int(label)] for label in labels] if are_indices else []
+    if are_names != are_indices or (are_names and by_index == labels):
+        found = what_labels_are(places(labels), names)
+        assert found == ("names" if are_names else "indices")
+        classes = [class_name(label, Place("f"), names, found) for label in labels]
+        assert classes == (labels if are_names else by_index)
+        assert len(set(classes)) == len(labels)
+    else:
+        with pytest.raises(DataError, match=r"^f:"):
+            what_labels_are(places(labels), names)
+
+
+def test_without_names_every_label_is_one():
+    """Whatever it looks like."""
+    assert what_labels_are(places(["1", "01", "a"]), None) == "names"
+    assert class_name("01", Place("f"), None, "names") == "01"
+
+
+def test_names_with_leading_zeros_are_no_indices():
+    """Nobody counts 00, 01, 02 where these are the names; where they are not, these are numbers all the same."""
+    assert what_labels_are(places(["01", "02"]), ["01", "02", "03"]) == "names"
+    assert what_labels_are(places(["00", "01"]), ["no", "yes"]) == "indices"

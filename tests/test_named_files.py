@@ -1,0 +1,98 @@
+"""What a source names: the files that a person means, and no others in silence."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from encoder_cls.errors import DataError
+from encoder_cls.named_files import class_folders, data_files, files_named
+
+
+def make(*names: str) -> None:
+    for name in names:
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        Path(name).write_text("text,label\na,b\n", "utf-8")
+
+
+def names(files: list[Path]) -> list[str]:
+    return [str(file) for file in files]
+
+
+def test_names_that_begin_with_a_dot_are_left_out():
+    """Of a folder and of a pattern; a file that is named itself is meant."""
+    make("d/a.csv", "d/._a.csv", "d/.hidden/b.csv")
+    assert names(files_named("d")) == names(files_named("d/*")) == names(files_named("d/**/*.csv")) == ["d/a.csv"]
+    assert names(data_files("d", is_labelled=True)) == ["d/a.csv"]
+    assert names(files_named("d/._a.csv")) == ["d/._a.csv"]
+
+
+@pytest.mark.parametrize(
+    "together",
+    [
+        ("testimonials.csv", "values.csv"),
+        ("devices.csv", "evaluate_me.csv"),
+        ("trainers.csv", "contest.csv"),
+        ("train-00000-of-00002.parquet", "train-00001-of-00002.parquet"),
+        ("training.csv", "train2.csv"),
+        ("val.csv", "valid_2.csv"),
+    ],
+)
+def test_files_whose_names_only_begin_like_splits_are_read_together(together):
+    """`testimonials` is no `test`, and the parts of one split are one split."""
+    make(*(f"d/{name}" for name in together))
+    assert len(data_files("d", is_labelled=True)) == 2
+
+
+@pytest.mark.parametrize(
+    "together",
+    [
+        ("train2.csv", "my_test.csv"),
+        ("train-00000-of-00001.parquet", "test-00000-of-00001.parquet"),
+        ("mails-training.csv", "mails-testing.csv"),
+        ("TrainData.csv", "TestSet.csv"),
+        ("a.train.jsonl", "a.valid.jsonl"),
+        ("trainset.csv", "devset.csv"),
+    ],
+)
+def test_a_whole_word_of_a_name_tells_its_split(together):
+    """Wherever in the name it is."""
+    make(*(f"d/{name}" for name in together))
+    with pytest.raises(DataError, match=r"^d: holds files of several splits"):
+        data_files("d", is_labelled=True)
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        (("d/x/1.txt", "d/y/readme.md"), r"d/y: a folder without \.txt files"),
+        (("d/x/1.txt", "d/y/._1.txt"), r"d/y: a folder without \.txt files"),
+        (("d/x/1.txt", "d/y/z/1.TXT"), r"d/y: has texts in deeper folders \(d/y/z/1\.TXT\)"),
+        (("d/x/1.txt", "d/y/1.txt", "d/y/z/w/1.txt"), r"d/y: has texts in deeper folders \(d/y/z/w/1\.txt\)"),
+        (("d/deep/x/1.txt", "d/deep/y/1.txt"), r"d/deep: has texts in deeper folders \(d/deep/x/1\.txt\)"),
+        (("d/x/1.txt", "d/y/1.txt", "d/a.ft"), r"d: holds class folders .* and a\.ft"),
+    ],
+)
+@pytest.mark.parametrize("is_labelled", [True, False])
+def test_a_class_folder_whose_texts_would_be_left_out_is_refused_by_name(files, message, is_labelled):
+    """One without texts of its own, or with more of them deeper down."""
+    make(*files)
+    with pytest.raises(DataError, match=f"^{message}"):
+        class_folders(Path("d"), is_labelled=is_labelled)
+
+
+def test_lines_beside_class_folders_are_refused_where_both_could_be_meant():
+    """Of texts without labels; for a training, lists of files such as those of IMDB are left alone."""
+    make("d/x/1.txt", "d/y/1.txt", "d/urls.txt")
+    assert names(class_folders(Path("d"), is_labelled=True)) == ["d/x", "d/y"]
+    with pytest.raises(DataError, match=re.escape("d: holds class folders with .txt files and urls.txt")):
+        class_folders(Path("d"), is_labelled=False)
+
+
+def test_folders_beside_tables_are_left_alone_unless_they_hold_texts_themselves():
+    """Parts that lie deeper are not asked for."""
+    make("d/a.csv", "d/old/a.csv", "d/notes/more/1.txt")
+    assert class_folders(Path("d"), is_labelled=True) == []
+    assert names(data_files("d", is_labelled=True)) == ["d/a.csv"]
