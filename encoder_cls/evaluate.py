@@ -19,6 +19,7 @@ from encoder_cls.checkpoint import newest_facts
 from encoder_cls.classifier import Classifier, load_classifier
 from encoder_cls.config import DataConfig
 from encoder_cls.data import Dataset, Split, load_dataset, load_split
+from encoder_cls.doubts import split_doubts
 from encoder_cls.errors import ConfigError, DataError, EncoderClsError
 from encoder_cls.explain import explain
 from encoder_cls.metrics import answers, compute_metrics
@@ -92,17 +93,24 @@ def evaluate_run(path: Path, *, data: str | None, warn: Callable[[str], None]) -
         config = run.load_config().data
         dataset = _dataset_of_run(run, classifier.label_names, needed=data is None, warn=warn)
     if data is not None:
-        split = load_split(data, config, classifier.label_names)
+        split = load_split(data, config, classifier.label_names, labels_are=dataset.labels_are if dataset else None)
+        _warn_of(data, split, classifier.label_names, warn)
         reference = linear_reference(dataset.train, split) if dataset else None
         return evaluate(classifier, split, name=data, reference=reference)[0]
     assert run is not None and dataset is not None
     name, split = dataset.reported
+    _warn_of(name, split, classifier.label_names, warn)
     report, logits = evaluate(classifier, split, name=name, reference=linear_reference(dataset.train, split))
     try:
         write_report(run.eval, report, split, logits, run_name=run.load_config().name)
     except EncoderClsError as error:
         warn(f"warning: {error}")
     return report
+
+
+def _warn_of(name: str, split: Split, label_names: Sequence[str], warn: Callable[[str], None]) -> None:
+    for warning in split_doubts(name, split, label_names):
+        warn(f"warning: {warning}")
 
 
 def _dataset_of_run(

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encoder_cls.calibration import Logits, softmax
-from encoder_cls.data import SHOWN_NAMES, Split
+from encoder_cls.data import Split, listed
 from encoder_cls.display import json_text, printable
 from encoder_cls.explain import WordWeight
 from encoder_cls.metrics import Metrics, answers
@@ -105,11 +105,9 @@ class Report:
         counts = self.metrics.unseen_labels
         if not counts:
             return ""
-        names = ", ".join(shown(name) for name in list(counts)[:SHOWN_NAMES])
-        more = ", …" if len(counts) > SHOWN_NAMES else ""
         return (
-            f"{sum(counts.values()):,} texts have labels that never occur in the training data ({names}{more}): they "
-            "count as mistakes, and are left out of the loss and the calibration error"
+            f"{sum(counts.values()):,} texts have labels that never occur in the training data ({listed(list(counts))}): "
+            "they count as mistakes, and are left out of the loss and the calibration error"
         )
 
     def to_dict(self) -> dict[str, Any]:
