@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 Counts = NDArray[np.int64]
 
 TOLERANCE = 0.1  # of the rows to hold out
+FEW_ROWS = 10  # beyond them, for one of each class: of little data, where they are a quarter of it at most
 
 
 def rows_to_hold_out(labels: NDArray[np.int64], *, fraction: float, seed: int) -> NDArray[np.bool_]:
@@ -34,12 +35,13 @@ def rows_to_hold_out(labels: NDArray[np.int64], *, fraction: float, seed: int) -
 def _counts(sizes: Counts, fraction: float, random: np.random.Generator) -> Counts:
     """How many rows of each class are held out.
 
-    Where it adds up, the rounded part of each class, and one row at least. Of many small classes that would be far more
-    than the fraction: then rows go to the largest remainders (Hamilton's method), and among equal ones by lot.
+    Where it about adds up, the rounded part of each class, and one row at least. Of many small classes that would be
+    far more than the fraction: then rows go to the largest remainders (Hamilton's method), and among equal ones by lot.
     """
     of_each: Counts = np.minimum(np.maximum(1, np.round(fraction * sizes).astype(np.int64)), sizes - 1)
     wanted = fraction * sizes.sum()
-    if abs(of_each.sum() - wanted) <= max(1, TOLERANCE * wanted):
+    difference = abs(of_each.sum() - wanted)
+    if difference <= TOLERANCE * wanted or (difference <= FEW_ROWS and 4 * of_each.sum() <= sizes.sum()):
         return of_each
     return _apportioned(sizes, max(1, round(wanted)), random)
 

@@ -106,8 +106,8 @@ class Report:
         if not counts:
             return ""
         return (
-            f"{sum(counts.values()):,} texts have labels that never occur in the training data ({listed(list(counts))}): "
-            "they count as mistakes, and are left out of the loss and the calibration error"
+            f"{sum(counts.values()):,} texts have labels that never occur in the training data "
+            f"({listed(list(counts))}): they count as mistakes, and are left out of the loss and the calibration error"
         )
 
     def to_dict(self) -> dict[str, Any]:
