@@ -37,15 +37,17 @@ def marked(text: str, weights: Sequence[WordWeight]) -> list[tuple[str, float]]:
     return [(piece, weight) for piece, weight in [*pieces, (text[place:], 0.0)] if piece]
 
 
-def explanations_page(title: str, rows: Sequence[Mapping[str, Any]]) -> str:
+def explanations_page(title: str, rows: Sequence[Mapping[str, Any]], *, note: str | None = None) -> str:
     """Predictions with their texts, the words in the colours of what they did.
 
     Args:
         title: of the page.
-        rows: each with `text`, `label`, `probability` and `weights` (of `WordWeight`).
+        rows: each with `text`, `label`, `probability` and `weights` (of `WordWeight`), and perhaps `left_out`: how many
+            words have no weight since there are too many.
+        note: what the page holds where it is not all, such as "the first 10 texts".
     """
-    shown = [{**row, "pieces": marked(row["text"], row["weights"])} for row in rows]
-    return render("explanations.html", title=title, rows=shown)
+    shown = [{"left_out": 0, **row, "pieces": marked(row["text"], row["weights"])} for row in rows]
+    return render("explanations.html", title=title, rows=shown, note=note)
 
 
 def attention_page(title: str, texts: Sequence[tuple[str, AttentionMaps]]) -> str:

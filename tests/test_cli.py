@@ -84,7 +84,7 @@ def test_the_commands_are_those_of_the_contract():
     """No command and no root option is gained or lost."""
     root = typer.main.get_command(app)
     assert root.commands.keys() == CONTRACT.keys()
-    assert [parameter.opts for parameter in root.params] == [["--debug"]]
+    assert [parameter.opts for parameter in root.params] == [["--debug"], ["--version"]]
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["train", "--help"]])
