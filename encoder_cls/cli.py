@@ -153,6 +153,8 @@ def eval_command(
     if data == "":
         raise ConfigError("--data: names no file")
     check_outputs([output] if output else [], sources=[data] if data else [], model=run, is_printing=True)
+    if output is None:
+        _warn_if_closed()
 
     from encoder_cls.evaluate import evaluate_run
     from encoder_cls.report import report_text
@@ -227,8 +229,8 @@ def predict_command(
     check_outputs(outputs, sources=[source] if source else [], model=folder, is_printing=output is None)
     if not model:
         _note(f"model: {folder} (the newest finished run; --model names another)")
-    if output is None and is_output_closed():
-        _note("warning: standard output is closed, results go nowhere; --output names a file for them")
+    if output is None:
+        _warn_if_closed()
 
     from encoder_cls.classifier import load_classifier
     from encoder_cls.predict import Input, attention_html, check_inputs, columns_of, has_ids, predict_lines, read_inputs
@@ -366,6 +368,11 @@ def _as_utf8(text: str) -> str:
     if all(character < "\udc80" or character > "\udcff" for character in text):
         return text
     return os.fsencode(text).decode("utf-8", "replace")
+
+
+def _warn_if_closed() -> None:
+    if is_output_closed():
+        _note("warning: standard output is closed, results go nowhere; --output names a file for them")
 
 
 def _note(message: str) -> None:

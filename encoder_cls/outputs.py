@@ -66,7 +66,7 @@ def check_outputs(
                 raise ConfigError(f"{target.name}: would be read as data of the run ({source}); write it elsewhere")
     for one, other in combinations(targets, 2):
         if one.is_same(other):
-            raise ConfigError(f"{one.name} and {other.name}: are one file; name different ones to write to")
+            raise ConfigError(f"{one.name}: is one file with {other.name}; two outputs need two files")
 
 
 def check_run_folder(run: RunFolder, data: DataConfig) -> None:
@@ -76,9 +76,13 @@ def check_run_folder(run: RunFolder, data: DataConfig) -> None:
     directly in it, and those of class folders that end in `.txt`, are read.
 
     Raises:
-        ConfigError: which data it is.
+        ConfigError: which data it is; or the folder's name is no Unicode, which TensorBoard needs.
     """
     folder = path_of(run.path)
+    try:
+        str(run.path).encode()
+    except UnicodeEncodeError:
+        raise ConfigError(f"{str(run.path)!r}: not UTF-8; choose another --run-dir") from None
     for source in _sources_of(data):
         if any(_would_be_data(folder / name, source) for name in RUN_FILES):
             raise ConfigError(
@@ -126,7 +130,11 @@ def _target(path: Path) -> _Target:
     status = _status_of(path)
     if status and stat.S_ISDIR(status.st_mode):
         raise ConfigError(f"{path}: is a folder; name a file in it")
-    return _Target(str(path), path_of(path), status)
+    target = path_of(path)
+    above = next(folder for folder in target.parents if _status_of(folder))
+    if not above.is_dir():
+        raise ConfigError(f"{path}: {above} is no folder; write it elsewhere")
+    return _Target(str(path), target, status)
 
 
 def _status_of(what: Path | int) -> os.stat_result | None:

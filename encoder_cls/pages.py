@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -50,12 +50,12 @@ def explanations_page(title: str, rows: Sequence[Mapping[str, Any]], *, note: st
     return render("explanations.html", title=title, rows=shown, note=note)
 
 
-def attention_page(title: str, texts: Sequence[tuple[str, AttentionMaps]]) -> str:
+def attention_page(title: str, texts: Iterable[tuple[str, AttentionMaps]]) -> str:
     """The attention maps of texts, one for each layer and head.
 
     Args:
         title: of the page.
-        texts: each with a line about it.
+        texts: each with a line about it; made one at a time, since the maps of a long text are large.
     """
     shown = [
         {

@@ -233,8 +233,8 @@ def attention_html(classifier: Classifier, inputs: Sequence[Input]) -> str:
         f"{prediction.label} {prediction.probability:.3f}: {text}"
         for text, prediction in zip(texts, classifier.predict(texts), strict=True)
     ]
-    maps = [attention_maps(classifier, text) for text in texts]
-    return attention_page("Attention", list(zip(lines, maps, strict=True)))
+    maps = (attention_maps(classifier, text) for text in texts)
+    return attention_page("Attention", zip(lines, maps, strict=True))
 
 
 def printable(text: str) -> str:

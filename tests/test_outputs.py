@@ -132,7 +132,7 @@ def test_a_model_by_itself_is_not_written_to(output):
 @pytest.mark.usefixtures("files")
 def test_two_outputs_are_two_files(outputs):
     """Also through links; a device is no file."""
-    assert "are one file" in refusal(outputs)
+    assert "two outputs need two files" in refusal(outputs)
     check_outputs([Path(os.devnull), Path(os.devnull)])
 
 
@@ -155,7 +155,7 @@ def test_standard_output_is_an_output_like_others(monkeypatch):
         SimpleNamespace(stat=lambda what: status("one.csv" if what == 1 else what), path=os.path),
     )
     assert refusal([], sources=["one.csv"], is_printing=True).startswith("standard output: is a file that is read")
-    assert "standard output: are one file" in refusal(["twin.csv"], is_printing=True)
+    assert "twin.csv: is one file with standard output" in refusal(["twin.csv"], is_printing=True)
     check_outputs([Path("twin.csv")], is_printing=False)
 
 
@@ -163,6 +163,13 @@ def test_standard_output_is_an_output_like_others(monkeypatch):
 def test_a_folder_is_no_output():
     """It is named before any work."""
     assert refusal(["parts"]) == "parts: is a folder; name a file in it"
+
+
+@pytest.mark.usefixtures("files")
+def test_a_file_is_no_folder_of_outputs():
+    """Also some levels above."""
+    for output in ("one.csv/a.jsonl", "one.csv/new/a.jsonl", "a link/a.jsonl"):
+        assert refusal([output]).endswith("one.csv is no folder; write it elsewhere")
 
 
 # ---------------------------------------------------------------- run folders
@@ -185,6 +192,12 @@ def test_a_run_folder_whose_files_would_be_data_is_refused(run, source, key):
     """Else the next training, or the report, would read what this one wrote."""
     with pytest.raises(ConfigError, match="would be read as data the next time"):
         check_run_folder(RunFolder(Path(run)), DataConfig(**{"train": "one.csv", key: source}))
+
+
+def test_a_run_folder_has_a_name_in_unicode():
+    """TensorBoard's writer takes no other; it would end the training after all has been prepared."""
+    with pytest.raises(ConfigError, match=r"'runs/\\udcff': not UTF-8"):
+        check_run_folder(RunFolder(Path("runs/\udcff")), DataConfig(train="one.csv"))
 
 
 @pytest.mark.parametrize(("folder", "source"), [("parts", "parts"), ("reviews", "reviews"), ("parts", "parts/*.csv")])
