@@ -104,6 +104,14 @@ class Classifier:
         self.config = config
         self.label_names = tuple(label_names)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What a copy is made of, also one for another process."""
+        return self.__dict__ | {"tokenizer": self.tokenizer.to_str()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        # A tokenizer that copied itself would take "[PAD]" in a text for the padding.
+        self.__dict__.update(state | {"tokenizer": parse_tokenizer(state["tokenizer"])})
+
     def predict(self, texts: Sequence[str], *, batch_tokens: int | None = None) -> list[Prediction]:
         """Classify texts, any number and any length of them; the order is kept.
 

@@ -6,8 +6,10 @@ needs it, so that `--help` answers at once.
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import re
+import shlex
 import signal
 import sys
 import time
@@ -15,6 +17,7 @@ import traceback
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, cast
@@ -22,6 +25,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn, cast
 import typer
 
 from encoder_cls.errors import ConfigError, EncoderClsError, StoppedError
+from encoder_cls.streams import is_output_closed, mend_streams, note, print_out
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -31,26 +35,38 @@ if TYPE_CHECKING:
     from encoder_cls.predict import Format, Input
     from encoder_cls.preparation import Preparation
 
+PROGRAM = "encoder-cls"  # its name, however it is started, and that of the package
 app = typer.Typer(
-    name="encoder-cls",
+    name=PROGRAM,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     help="Train a Transformer-encoder text classifier from scratch on your own labelled text.",
-    epilog="Start with: encoder-cls train (bundled example data, one to two minutes on 2 cores)",
+    epilog="Start with: encoder-cls train (bundled example data, one to three minutes on 2 cores)",
 )
 
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.", metavar="DEVICE")]
 RUNS = Path("runs")
+FORMATS = ("text", "jsonl", "tsv", "csv", "html")
+TEXT_ENDINGS = ("txt", "log", "out")  # of files in which lines of text are expected
 SECONDS_BETWEEN_LINES = 30
 # Of a validation, in words.
 SCORES = {"loss": "loss", "accuracy": "accuracy", "macro_f1": "macro-F1", "linear_part": "linear model's part"}
 OUT_OF_MEMORY = re.compile("OutOfMemoryError|can't allocate memory|could not create a primitive")  # torch, oneDNN
 
 
+def _print_version(is_wanted: bool) -> None:
+    if is_wanted:
+        print_out(f"{PROGRAM} {importlib.metadata.version(PROGRAM)}\n")
+        raise typer.Exit
+
+
 @app.callback()
 def _root(
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    version: Annotated[  # noqa: ARG001 - its callback has printed it
+        bool, typer.Option("--version", help="Show the version and end.", callback=_print_version, is_eager=True)
+    ] = False,
 ) -> None:
     global _debug  # noqa: PLW0603 - one switch of the process, read where it ends
     _debug = debug
@@ -79,6 +95,7 @@ def train_command(
 ) -> None:
     """Train a classifier, then report on its test split."""
     from encoder_cls.config import load_config
+    from encoder_cls.outputs import check_run_folder
     from encoder_cls.run_folder import RunFolder
 
     if resume and config is None and run_dir is not None:
@@ -87,6 +104,7 @@ def train_command(
         config = RunFolder(run_dir).config_file
     settings = load_config(config, overrides or ())
     run = RunFolder(run_dir or RUNS / settings.name)
+    check_run_folder(run, settings.data)
     if not dry_run:
         run.check_trainable(settings, resume=resume)
         if run.is_finished():
@@ -108,7 +126,7 @@ def train_command(
         for line in doubts(preparation.dataset):
             _note(f"warning: {line}")
         if dry_run:
-            typer.echo(settings.to_yaml(), nl=False)
+            print_out(settings.to_yaml())
             return
         with _stop_signals() as stop_signal:
             events = train(preparation, run, device=torch_device, resume=resume, stop_signal=stop_signal)
@@ -130,15 +148,22 @@ def eval_command(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
     """Score a trained classifier, per class and against a linear model."""
+    from encoder_cls.outputs import check_outputs
+
+    if data == "":
+        raise ConfigError("--data: names no file")
+    check_outputs([output] if output else [], sources=[data] if data else [], model=run, is_printing=True)
+    if output is None:
+        _warn_if_closed()
+
     from encoder_cls.evaluate import evaluate_run
     from encoder_cls.report import report_text
     from encoder_cls.storage import to_json, write_output
 
-    _check_kept(output, data)
     report = evaluate_run(run, data=data, warn=_note)
     if output:
         write_output(output, to_json(report.to_dict()))
-    typer.echo(to_json(report.to_dict()).decode() if as_json else report_text(report))
+    print_out((to_json(report.to_dict()).decode() if as_json else report_text(report)) + "\n")
 
 
 @app.command("predict")
@@ -168,7 +193,7 @@ def predict_command(
         str | None,
         typer.Option(
             "--format",
-            help="text, jsonl, tsv or html. Default: by the ending of --output, else text.",
+            help="text, jsonl, tsv, csv or html. Default: by the ending of --output, else text.",
             metavar="FORMAT",
             show_default=False,
         ),
@@ -193,39 +218,35 @@ def predict_command(
     device: Device = "auto",
 ) -> None:
     """Classify texts: given here, in a file, or on standard input; one result a line."""
-    formats = ("text", "jsonl", "tsv", "html")
-    if output_format is None:
-        ending = output.suffix.lower().removeprefix(".") if output else ""
-        output_format = ending if ending in formats else "text"
-    if output_format not in formats:
-        raise ConfigError(f"--format {output_format}: known formats are text, jsonl, tsv and html")
-    if texts and input_file:
-        raise ConfigError("give texts or --input, not both")
-    if not texts and not input_file:
-        if sys.stdin.isatty():
-            raise ConfigError('give texts, such as: encoder-cls predict "some text", or --input FILE')
-        input_file = "-"
-    if text_columns and (texts or input_file == "-"):
-        raise ConfigError("--text-column is for files: texts given here, and lines of standard input, have no columns")
-    for path in (output, attention):
-        _check_kept(path, input_file)
+    chosen_format = _format(output_format, output)
+    source = _source(texts, input_file, text_columns)
 
-    from encoder_cls.classifier import load_classifier
-    from encoder_cls.predict import Input, attention_html, check_inputs, columns_of, predict_lines, read_inputs
+    from encoder_cls.outputs import check_outputs
     from encoder_cls.run_folder import newest_finished
-    from encoder_cls.storage import write_output
 
     folder = model or newest_finished(RUNS).path
+    outputs = [path for path in (output, attention) if path]
+    check_outputs(outputs, sources=[source] if source else [], model=folder, is_printing=output is None)
     if not model:
         _note(f"model: {folder} (the newest finished run; --model names another)")
+    if output is None:
+        _warn_if_closed()
+
+    from encoder_cls.classifier import load_classifier
+    from encoder_cls.predict import Input, attention_html, check_inputs, columns_of, has_ids, predict_lines, read_inputs
+    from encoder_cls.storage import write_output
+
     classifier = load_classifier(folder, device=device)
     chunks: Iterator[list[Input]]
-    if texts:
-        chunks = iter([[Input(text) for text in texts]])
+    with_id: bool | None = None
+    if source is None:
+        chunks = iter([[Input(_as_utf8(text)) for text in texts or ()]])
     else:
-        source, columns = input_file or "-", text_columns or columns_of(folder)
+        columns = text_columns or columns_of(folder)
         if output:  # which is written in the end, or not at all
             check_inputs(source, text_columns=columns)
+        if chosen_format in {"tsv", "csv"}:
+            with_id = has_ids(source, text_columns=columns)
         chunks = read_inputs(source, text_columns=columns)
     if attention:
         first = next(chunks, [])
@@ -234,12 +255,14 @@ def predict_command(
     lines = predict_lines(
         classifier,
         chunks,
-        output_format=cast("Format", output_format),
+        output_format=chosen_format,
         top_k=top_k,
         threshold=threshold,
         batch_tokens=batch_tokens,
         explained=explained,
         coloured=output is None and sys.stdout.isatty(),
+        with_id=with_id,
+        warn=_note,
     )
     _write_lines(lines, output)
 
@@ -256,8 +279,9 @@ def main() -> NoReturn:
     # Short of memory, torch would warn and take another way, whose last digits differ. To end is better: what is
     # then done again with enough memory is exact.
     warnings.filterwarnings("error", message="mkldnn_.* failed, switching to")
+    mend_streams()
     try:
-        code = typer.main.get_command(app).main(prog_name="encoder-cls", standalone_mode=False) or 0
+        code = typer.main.get_command(app).main(prog_name=PROGRAM, standalone_mode=False) or 0
     except (KeyboardInterrupt, typer.Abort):
         code = 130
     except SystemExit:
@@ -268,6 +292,11 @@ def main() -> NoReturn:
         message, code = _explained(error) if not _is_interrupted(error) else ("", 130)
         if message:
             _note(message if isinstance(error, StoppedError) else f"error: {message}")
+    try:
+        print_out("")  # what a library has printed may still wait
+    except EncoderClsError as error:
+        _note(f"error: {error}")
+        code = code or 1
     sys.exit(code)
 
 
@@ -285,42 +314,77 @@ def _explained(error: BaseException) -> tuple[str, int]:
     usage: Any = error
     if hasattr(usage, "format_message"):  # Typer's own errors have no class that all its versions share
         message = usage.format_message()
-        path = usage.ctx.command_path if getattr(usage, "ctx", None) else "encoder-cls"
+        path = usage.ctx.command_path if getattr(usage, "ctx", None) else PROGRAM
         return message and f"{message} ({path} --help lists what there is)", usage.exit_code
     if isinstance(error, MemoryError) or OUT_OF_MEMORY.search(f"{type(error).__name__}: {error}"):
         reason = next(iter(str(error).splitlines()), "no more can be had")
         return f"out of memory: {reason} (a smaller train.batch_tokens, --batch-tokens or model needs less)", 1
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror, 1
     return f"unexpected {type(error).__name__}: {error} (encoder-cls --debug COMMAND shows where)", 1
 
 
-def _check_kept(output: Path | None, source: str | None) -> None:
-    """Refuse to write over a file that is read.
+def _format(named: str | None, output: Path | None) -> Format:
+    """The format that is named, or that the ending of the output means.
 
     Raises:
-        ConfigError: output is what the source names, or one of several files.
+        ConfigError: there is no such format.
     """
-    from encoder_cls.sources import files_named
+    if named is not None:
+        if named not in FORMATS:
+            raise ConfigError(f"--format {named}: known formats are {', '.join(FORMATS[:-1])} and {FORMATS[-1]}")
+        return cast("Format", named)
+    ending = output.suffix.lower().removeprefix(".") if output else ""
+    if ending in FORMATS:
+        return cast("Format", ending)
+    if ending and ending not in TEXT_ENDINGS:
+        _note(f"warning: {output}: no format is known by this ending, so lines of text are written; --format names one")
+    return "text"
 
-    if not (output and source and output.is_file()):
-        return
-    if any(file.exists() and output.samefile(file) for file in files_named(source)):  # a link may lead nowhere
-        raise ConfigError(f"{output}: is a file that is read; name another to write to")
+
+def _source(texts: Sequence[str] | None, named: str | None, text_columns: Sequence[str] | None) -> str | None:
+    """What texts are read from; none where they are given.
+
+    Raises:
+        ConfigError: there are none, or twice as many as can be, or columns of what has none.
+    """
+    if texts and named is not None:
+        raise ConfigError("give texts or --input, not both")
+    if named == "":
+        raise ConfigError("--input: names no file")
+    if text_columns and (texts or named in {None, "-"}):
+        raise ConfigError("--text-column is for files: texts given here, and lines of standard input, have no columns")
+    if texts:
+        return None
+    if named in {None, "-"} and sys.stdin is None:
+        raise ConfigError("standard input is closed; give texts, or --input FILE")
+    if named is None and sys.stdin.isatty():
+        raise ConfigError('give texts, such as: encoder-cls predict "some text", or --input FILE')
+    return named or "-"
+
+
+def _as_utf8(text: str) -> str:
+    """A text of the command line, also where the environment says that it could only be ASCII."""
+    if all(character < "\udc80" or character > "\udcff" for character in text):
+        return text
+    return os.fsencode(text).decode("utf-8", "replace")
+
+
+def _warn_if_closed() -> None:
+    if is_output_closed():
+        _note("warning: standard output is closed, results go nowhere; --output names a file for them")
 
 
 def _note(message: str) -> None:
-    typer.echo(message, err=True)
+    note(message)
 
 
 def _write_lines(chunks: Iterator[list[str]], output: Path | None) -> None:
     """Print lines as they come, or replace a file with all of them at the end."""
     if output is None:
-        try:
-            for lines in chunks:
-                sys.stdout.write("".join(f"{line}\n" for line in lines))
-                sys.stdout.flush()
-        except BrokenPipeError:
-            # The reader has seen enough, as with `| head`. Nothing more may be written, not even at exit.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        for lines in chunks:
+            if not print_out("".join(f"{line}\n" for line in lines)):
+                return
         return
     from encoder_cls.storage import write_output
 
@@ -374,7 +438,7 @@ def _sizes(split: Split, label_names: Sequence[str]) -> str:
     """How many texts the smallest class has, and the largest."""
     import numpy as np
 
-    from encoder_cls.sources import shown
+    from encoder_cls.display import shown
 
     sizes = sorted(zip(np.bincount(split.labels, minlength=len(label_names)).tolist(), label_names, strict=True))
     return " to ".join(f"{size:,} ({shown(name, limit=30)})" for size, name in (sizes[0], sizes[-1]))
@@ -400,6 +464,8 @@ def _show_training(events: Iterator[Event], run: Path) -> None:
     with tqdm(
         total=started.total_steps, initial=started.step, unit="step", disable=not on_terminal, dynamic_ncols=True
     ) as bar:
+        # Above the bar; where there is none, standard error may be closed by whoever read it.
+        tell = partial(bar.write, file=sys.stderr) if on_terminal else _note
         for event in events:
             match event:
                 case Stepped():
@@ -412,7 +478,7 @@ def _show_training(events: Iterator[Event], run: Path) -> None:
                             _note(f"{_place(stage, event)} of {bar.total}: {numbers}")
                             last_line = time.monotonic()
                 case Noted():
-                    bar.write(f"warning: {event.message}", file=sys.stderr)
+                    tell(f"warning: {event.message}")
                 case StageStarted():
                     stage, total_steps = event.stage.name, event.total_steps
                     bar.set_description(stage)
@@ -425,15 +491,21 @@ def _show_training(events: Iterator[Event], run: Path) -> None:
                             for name, value in event.verdict.scores.items()
                             if name in SCORES
                         )
-                        bar.write(f"{_place(stage, event)}: validation {scores}", file=sys.stderr)
+                        tell(f"{_place(stage, event)}: validation {scores}")
                     last_line = time.monotonic()
                 case Finished():
                     bar.close()
-                    typer.echo(summary_text(event.report))
+                    print_out(f"{summary_text(event.report)}\n")
                     size = sum(file.stat().st_size for file in (run / "model").iterdir()) / 1e6
                     early = f", stopped at step {step} of {total_steps} (train.patience)" if step < total_steps else ""
                     best = f"best weights from step {event.best_step}"
                     _note(f"\ntrained in {event.seconds:.0f} s{early}; {best}; {size:.0f} MB")
-                    _note(f'next: encoder-cls predict --model {run} --explain "some text"')
-                    _note(f"      encoder-cls eval {run}    (each class; in a browser: {run / 'eval' / 'report.html'})")
-                    _note(f"      tensorboard --logdir {run.parent}")
+                    _note_what_is_next(run)
+
+
+def _note_what_is_next(run: Path) -> None:
+    """What to do with a run, as commands that a shell takes."""
+    name = shlex.quote(str(run))
+    _note(f'next: encoder-cls predict --model {name} --explain "some text"')
+    _note(f"      encoder-cls eval {name}    (each class; in a browser: {run / 'eval' / 'report.html'})")
+    _note(f"      tensorboard --logdir {shlex.quote(str(run.parent))}")

@@ -15,11 +15,13 @@ from numpy.typing import NDArray
 
 from encoder_cls.columns import Column, TextColumn, in_chunks
 from encoder_cls.config import DataConfig
+from encoder_cls.display import shown
 from encoder_cls.errors import DataError
 from encoder_cls.holdout import rows_to_hold_out
 from encoder_cls.labelled_rows import LabelledRows, PlaceColumn, check_unicode, read_labelled
 from encoder_cls.labels import LabelsAre, class_name, what_labels_are
-from encoder_cls.sources import Place, read_rows, shown
+from encoder_cls.records import Place
+from encoder_cls.sources import read_rows
 
 SHOWN_NAMES = 8
 MOST_UNSEEN = 0.05  # of the rows of a split: labels that never occur in train

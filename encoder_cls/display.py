@@ -6,6 +6,16 @@ import json
 from typing import Any
 
 
+def shown(text: str, *, limit: int = 80) -> str:
+    """A text in quotes for a message: short, on one line, control characters escaped."""
+    return repr(text if len(text) <= limit else text[: limit - 1] + "…")
+
+
+def kind(value: Any) -> str:
+    """What a value is, for a message."""
+    return "nothing" if value is None else f"{type(value).__name__} {shown(str(value), limit=40)}"
+
+
 def printable(text: str) -> str:
     """A text on one line in which control, formatting and half surrogate characters are escaped."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

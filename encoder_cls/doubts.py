@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encoder_cls.data import Dataset, Split, listed
-from encoder_cls.sources import shown
+from encoder_cls.display import shown
 
 FEW = 3  # names in a warning
 

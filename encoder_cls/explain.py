@@ -8,7 +8,7 @@ through Representation Erasure", 2016, https://arxiv.org/abs/1612.08220). These 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,6 +18,12 @@ from numpy.typing import NDArray
 from encoder_cls.batching import pad
 from encoder_cls.classifier import Classifier
 from encoder_cls.tokenizer import Span, token_spans
+from encoder_cls.tokens import TokenizedTexts
+
+# What an explanation reads of a text is the text once for each of its words. Up to so many tokens every word is
+# explained, which is a text of 2,048; of a longer one the first words are.
+MOST_TOKENS = 1 << 22
+TOKENS_AT_ONCE = 1 << 22  # of such variants of a text, in some 100 MB
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +43,18 @@ class WordWeight:
     weight: float
 
 
+class Explanation(list[WordWeight]):
+    """The words of a text with their weights, in order.
+
+    Attributes:
+        left_out: how many further words the encoder reads, which have no weight since it would take too long.
+    """
+
+    def __init__(self, words: Iterable[WordWeight] = (), *, left_out: int = 0) -> None:
+        super().__init__(words)
+        self.left_out = left_out
+
+
 @dataclass(frozen=True, kw_only=True)
 class AttentionMaps:
     """Which token of a text looks at which.
@@ -52,8 +70,10 @@ class AttentionMaps:
 
 def explain(
     classifier: Classifier, texts: Sequence[str], labels: Sequence[int], *, batch_tokens: int | None = None
-) -> list[list[WordWeight]]:
+) -> list[Explanation]:
     """The weights of the words of each text for a class, in the order of the words.
+
+    Of a text so long that reading it once for each word would be more than `MOST_TOKENS`, the first words alone.
 
     Args:
         classifier: the classifier.
@@ -77,25 +97,38 @@ def attention_maps(classifier: Classifier, text: str) -> AttentionMaps:
     return AttentionMaps(tokens=tokens, weights=maps[:, 0].float().cpu().numpy())
 
 
-def _explain(classifier: Classifier, text: str, label: int, *, batch_tokens: int | None) -> list[WordWeight]:
+def _explain(classifier: Classifier, text: str, label: int, *, batch_tokens: int | None) -> Explanation:
     tokenized = classifier.tokenize([text])
     words = _words(token_spans(classifier.tokenizer, text, max_seq_len=classifier.config.max_seq_len))
-    kept = np.ones((1 + len(words), len(tokenized.words)), dtype=bool)  # row 0: the whole text
-    for row, word in enumerate(words, start=1):
-        kept[row, 1 + word.first : 1 + word.last + 1] = False  # [CLS] is token 0
-    rows, places = np.nonzero(kept)
-    variants = replace(
-        tokenized,
-        words=tokenized.words[places],
-        offsets=np.searchsorted(rows, np.arange(len(kept) + 1)),
-        truncated=tokenized.truncated.repeat(len(kept)),
-    )
-    logits = classifier.logits(variants, batch_tokens=batch_tokens).astype(np.float64)
+    explained = words[: max(1, MOST_TOKENS // int(tokenized.lengths[0]) - 1)]
+    logits = np.concatenate(
+        [classifier.logits(some, batch_tokens=batch_tokens) for some in _variants(tokenized, explained)]
+    ).astype(np.float64)
     scores = logits[:, label] - np.logaddexp.reduce(np.delete(logits, label, axis=1), axis=1)
-    return [
+    weights = [
         WordWeight(word=text[word.start : word.end], start=word.start, end=word.end, weight=float(scores[0] - without))
-        for word, without in zip(words, scores[1:], strict=True)
+        for word, without in zip(explained, scores[1:], strict=True)
     ]
+    return Explanation(weights, left_out=len(words) - len(explained))
+
+
+def _variants(tokenized: TokenizedTexts, words: Sequence[_Word]) -> Iterator[TokenizedTexts]:
+    """A text whole, then without each of its words; as many at a time as memory is fit for."""
+    num_tokens = len(tokenized.words)
+    at_once = max(1, TOKENS_AT_ONCE // num_tokens)
+    left_out = [(0, 0), *((1 + word.first, 1 + word.last + 1) for word in words)]  # [CLS] is token 0
+    for first in range(0, len(left_out), at_once):
+        some = left_out[first : first + at_once]
+        kept = np.ones((len(some), num_tokens), dtype=bool)
+        for row, (start, end) in enumerate(some):
+            kept[row, start:end] = False
+        rows, places = np.nonzero(kept)
+        yield replace(
+            tokenized,
+            words=tokenized.words[places],
+            offsets=np.searchsorted(rows, np.arange(len(kept) + 1)),
+            truncated=tokenized.truncated.repeat(len(kept)),
+        )
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+from encoder_cls.display import shown
 from encoder_cls.errors import DataError
-from encoder_cls.records import Place, Record, check_columns, shown, with_class_names
+from encoder_cls.records import Place, Record, check_columns, with_class_names
 
 HUB_TIMEOUT = 10.0  # seconds
 

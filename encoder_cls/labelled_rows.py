@@ -13,8 +13,10 @@ from numpy.typing import NDArray
 
 from encoder_cls.columns import Column, GrowingArray, TextColumn, in_chunks
 from encoder_cls.config import DataConfig
+from encoder_cls.display import kind
 from encoder_cls.errors import DataError
-from encoder_cls.sources import Place, Row, kind, read_rows
+from encoder_cls.records import Place
+from encoder_cls.sources import Row, read_rows
 
 SHOWN_ROWS = 3
 

@@ -6,8 +6,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
+from encoder_cls.display import shown
 from encoder_cls.errors import DataError
-from encoder_cls.records import Place, shown
+from encoder_cls.records import Place
 
 LabelsAre = Literal["names", "indices"]  # into data.label_names
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -37,23 +37,25 @@ def marked(text: str, weights: Sequence[WordWeight]) -> list[tuple[str, float]]:
     return [(piece, weight) for piece, weight in [*pieces, (text[place:], 0.0)] if piece]
 
 
-def explanations_page(title: str, rows: Sequence[Mapping[str, Any]]) -> str:
+def explanations_page(title: str, rows: Sequence[Mapping[str, Any]], *, note: str | None = None) -> str:
     """Predictions with their texts, the words in the colours of what they did.
 
     Args:
         title: of the page.
-        rows: each with `text`, `label`, `probability` and `weights` (of `WordWeight`).
+        rows: each with `text`, `label`, `probability` and `weights` (of `WordWeight`), and perhaps `left_out`: how many
+            words have no weight since there are too many.
+        note: what the page holds where it is not all, such as "the first 10 texts".
     """
-    shown = [{**row, "pieces": marked(row["text"], row["weights"])} for row in rows]
-    return render("explanations.html", title=title, rows=shown)
+    shown = [{"left_out": 0, **row, "pieces": marked(row["text"], row["weights"])} for row in rows]
+    return render("explanations.html", title=title, rows=shown, note=note)
 
 
-def attention_page(title: str, texts: Sequence[tuple[str, AttentionMaps]]) -> str:
+def attention_page(title: str, texts: Iterable[tuple[str, AttentionMaps]]) -> str:
     """The attention maps of texts, one for each layer and head.
 
     Args:
         title: of the page.
-        texts: each with a line about it.
+        texts: each with a line about it; made one at a time, since the maps of a long text are large.
     """
     shown = [
         {

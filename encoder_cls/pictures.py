@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from encoder_cls.display import shown
 from encoder_cls.metrics import CalibrationBins
-from encoder_cls.sources import shown
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -16,10 +16,10 @@ from encoder_cls.batching import BatchSchedule, Indices
 from encoder_cls.columns import Joined
 from encoder_cls.config import Config, TrainConfig
 from encoder_cls.data import SHOWN_NAMES, Dataset, load_dataset
+from encoder_cls.display import shown
 from encoder_cls.errors import ConfigError
 from encoder_cls.model import EncoderClassifier, without_memory
 from encoder_cls.recipe import Amount, Length, Recipe, decide
-from encoder_cls.sources import shown
 from encoder_cls.tokenizer import tokenize, train_and_tokenize
 from encoder_cls.tokens import TokenizedTexts
 

@@ -1,4 +1,4 @@
-"""What every reader of rows needs: where a row was read, what its columns hold, and how a message shows that."""
+"""What every reader of rows needs: where a row was read, and what its columns hold."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from encoder_cls.display import shown
 from encoder_cls.errors import DataError
 
 
@@ -20,16 +21,6 @@ class Place(NamedTuple):
 
 
 Record = tuple[Place, dict[str, Any]]  # where it was read, and its columns
-
-
-def shown(text: str, *, limit: int = 80) -> str:
-    """A text from outside in quotes for a message: short, on one line, control characters escaped."""
-    return repr(text if len(text) <= limit else text[: limit - 1] + "…")
-
-
-def kind(value: Any) -> str:
-    """What a value is, for a message."""
-    return "nothing" if value is None else f"{type(value).__name__} {shown(str(value), limit=40)}"
 
 
 def check_columns(path: Path | Place | str, found: Sequence[str], wanted: Sequence[str]) -> None:

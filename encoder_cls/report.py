@@ -13,13 +13,12 @@ from numpy.typing import NDArray
 
 from encoder_cls.calibration import Logits, softmax
 from encoder_cls.data import Split, listed
-from encoder_cls.display import json_text, printable
+from encoder_cls.display import json_text, printable, shown
 from encoder_cls.explain import WordWeight
 from encoder_cls.metrics import Metrics, answers
 from encoder_cls.pages import marked, render
 from encoder_cls.pictures import accuracy_by_length, confusion, precision_recall, reliability, thresholds, to_svg
 from encoder_cls.preparation import Preparation
-from encoder_cls.sources import shown
 from encoder_cls.storage import to_json, write_file
 
 LARGEST_TABLE = 12  # classes; a wider confusion matrix does not fit a terminal

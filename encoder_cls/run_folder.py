@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from shlex import quote
 from typing import Any, TextIO
 
 from encoder_cls.config import Config, load_config
@@ -105,9 +106,10 @@ class RunFolder:
                 )
             changed = _differences(self.load_config().model_dump(), config.model_dump())
             if changed:
+                again = f"train --run-dir {quote(str(self.path))} --resume"
                 raise ConfigError(
                     f"{self.config_file}: the run was started with another {', '.join(changed)}; without --config and "
-                    f"--set it goes on as it was (train --run-dir {self.path} --resume), or choose another --run-dir"
+                    f"--set it goes on as it was ({again}), or choose another --run-dir"
                 )
         elif self.path.exists() and not self.path.is_dir():
             raise ConfigError(f"{self.path}: is a file; choose another --run-dir")

@@ -14,12 +14,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from encoder_cls import fasttext_format
+from encoder_cls.display import kind, shown
 from encoder_cls.errors import DataError
 from encoder_cls.hub import hub_records
-from encoder_cls.named_files import FASTTEXT, class_folders, data_files, files_named, texts_of
-from encoder_cls.records import Place, Record, check_columns, check_undoubled, kind, shown, with_class_names
-
-__all__ = ["Place", "Row", "files_named", "kind", "read_rows", "shown"]
+from encoder_cls.named_files import FASTTEXT, class_folders, data_files, texts_of
+from encoder_cls.records import Place, Record, check_columns, check_undoubled, with_class_names
 
 SHOWN_LABELS = 5
 

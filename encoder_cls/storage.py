@@ -7,8 +7,8 @@ cut, finds the old content or the new one and never a part of either.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
+import secrets
 import shutil
 import stat
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,10 +16,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from encoder_cls.display import json_text
 from encoder_cls.errors import EncoderClsError
 
 TEMPORARY_PREFIX = ".tmp-"
 FORMER_SUFFIX = ".old"
+STREAMS = (Path("/dev/fd"), Path("/proc/self/fd"), Path("/proc/thread-self/fd"))  # folders of this process's streams
+MOST_LINKS = 40  # that lead to one file; the system itself follows no more
 
 
 def sha256(content: bytes) -> str:
@@ -29,7 +32,7 @@ def sha256(content: bytes) -> str:
 
 def to_json(value: Mapping[str, Any]) -> bytes:
     """A mapping as readable JSON text; NaN and infinity are refused (`ValueError`)."""
-    return (json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
+    return (json_text(value, indent=2) + "\n").encode()
 
 
 def read_file(path: Path, *, most_bytes: int) -> bytes:
@@ -64,20 +67,21 @@ def flush_folder(folder: Path) -> None:
 
 
 def write_file(path: Path, content: bytes | Iterable[bytes]) -> None:
-    """Replace a file's content, given whole or in parts, durably and atomically.
+    """Replace a file's content, given whole or in parts, durably and atomically; who may read it stays the same.
 
     Raises:
         EncoderClsError: the disk refused; the file keeps its former content, nothing temporary stays.
     """
-    temporary = path.with_name(f"{TEMPORARY_PREFIX}{os.getpid()}-{path.name}")
+    temporary = _temporary_path(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        _write_and_flush(temporary, content)
+        _write_and_flush(temporary, content, mode=_mode_of(path))
         temporary.replace(path)
         flush_folder(path.parent)
     except BaseException as error:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
+        if not isinstance(error, FileExistsError):  # of somebody else's
+            with suppress(OSError):
+                temporary.unlink(missing_ok=True)
         if isinstance(error, OSError):
             raise _refused(path, error) from error
         raise
@@ -86,16 +90,48 @@ def write_file(path: Path, content: bytes | Iterable[bytes]) -> None:
 def write_output(path: Path, content: bytes | Iterable[bytes]) -> None:
     """Write where a user has said: replace a file, through links to it, or write into a pipe or a device.
 
+    What names an open stream of this process, such as `/dev/stdout`, is written to where that stream has come to:
+    after what a file holds already.
+
     Raises:
         EncoderClsError: as `write_file`; or it is a folder.
     """
+    descriptor = stream_named(path)
+    if descriptor is not None:
+        with naming(path), os.fdopen(os.dup(descriptor), "wb") as stream:
+            stream.writelines(_parts(content))
+        return
     if path.is_dir():
         raise EncoderClsError(f"{path}: is a folder; name a file in it")
     if not path.exists() or path.is_file():
-        write_file(path.resolve(), content)
+        target = path_of(path)
+        if target.is_symlink():
+            raise EncoderClsError(f"{path}: cannot write: its links lead in a circle")
+        write_file(target, content)
         return
     with naming(path), path.open("wb") as file:
-        file.writelines([content] if isinstance(content, bytes) else content)
+        file.writelines(_parts(content))
+
+
+def path_of(path: Path) -> Path:
+    """The absolute path without links; of links that lead in a circle, what is left of them."""
+    return Path(os.path.realpath(path))  # Path.resolve raises a RuntimeError there
+
+
+def stream_named(path: Path) -> int | None:
+    """The number of the open stream that a path names, such as 1 for `/dev/stdout`; none where it names something else.
+
+    The last link is not followed: it leads to the file behind the stream, which would then be replaced.
+    """
+    streams = {path_of(folder) for folder in STREAMS}
+    for _ in range(MOST_LINKS):
+        parent = path_of(path.parent)
+        if parent in streams and path.name.isdecimal():
+            return int(path.name)
+        if not path.is_symlink():
+            return None
+        path = parent / path.readlink()
+    return None
 
 
 def write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
@@ -107,10 +143,9 @@ def write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
     Raises:
         EncoderClsError: the disk refused; nothing temporary stays.
     """
-    temporary = folder.with_name(f"{TEMPORARY_PREFIX}{os.getpid()}-{folder.name}")
+    temporary = _temporary_path(folder)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir()
         for name, content in files.items():
             _write_and_flush(temporary / name, content)
@@ -122,9 +157,12 @@ def write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
         temporary.rename(folder)
         flush_folder(folder.parent)
         shutil.rmtree(former, ignore_errors=True)
-    except OSError as error:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise _refused(folder, error) from error
+    except BaseException as error:
+        if not isinstance(error, FileExistsError):  # of somebody else's
+            shutil.rmtree(temporary, ignore_errors=True)
+        if isinstance(error, OSError):
+            raise _refused(folder, error) from error
+        raise
 
 
 def remove_leftovers(folder: Path) -> None:
@@ -146,11 +184,35 @@ def naming(path: Path, doing: str = "write") -> Iterator[None]:
         raise _refused(path, error, doing) from error
 
 
-def _write_and_flush(path: Path, content: bytes | Iterable[bytes]) -> None:
-    with path.open("wb") as file:
-        file.writelines([content] if isinstance(content, bytes) else content)
+def _temporary_path(path: Path) -> Path:
+    """A new name in the same folder, which nobody can know beforehand and put something under.
+
+    It has no part of the path's own name: that may be as long as a name can be, and its ending would tell whoever reads
+    all files of a kind in this folder to read this one, too.
+    """
+    return path.with_name(f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}")
+
+
+def _mode_of(path: Path) -> int | None:
+    """Who may do what with a file, as a number; none where there is no file."""
+    return stat.S_IMODE(path.stat().st_mode) & 0o777 if path.is_file() else None
+
+
+def _write_and_flush(path: Path, content: bytes | Iterable[bytes], *, mode: int | None = None) -> None:
+    """Create a file that must not be there yet, not through a link either; no mode: what the umask leaves."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+    # Until it has its mode, nobody else may read it.
+    with os.fdopen(os.open(path, flags, 0o666 if mode is None else 0o600), "wb") as file:
+        if mode is not None:
+            with suppress(OSError):  # some file systems have no modes
+                os.fchmod(file.fileno(), mode)
+        file.writelines(_parts(content))
         file.flush()
         os.fsync(file.fileno())
+
+
+def _parts(content: bytes | Iterable[bytes]) -> Iterable[bytes]:
+    return [content] if isinstance(content, bytes) else content
 
 
 def _refused(path: Path, error: OSError, doing: str = "write") -> EncoderClsError:

@@ -181,9 +181,27 @@ class Span(NamedTuple):
 
 def token_spans(tokenizer: Tokenizer, text: str, *, max_seq_len: int) -> list[Span]:
     """Where the tokens of a text stand that an encoder reads, `[CLS]` left out."""
-    encoding = tokenizer.encode(readable(text[: CHARACTERS_PER_TOKEN * max_seq_len]))
+    kept = text[: CHARACTERS_PER_TOKEN * max_seq_len]
+    read = readable(kept)
+    encoding = tokenizer.encode(read)
     found = zip(encoding.offsets, encoding.word_ids, strict=True)
-    return [Span(start, end, word) for (start, end), word in found][1:max_seq_len]
+    spans = [Span(start, end, word) for (start, end), word in found][1:max_seq_len]
+    if len(read) == len(kept):
+        return spans
+    starts = _starts_in(kept, read)
+    return [Span(starts[start], starts[end], word) for start, end, word in spans]
+
+
+def _starts_in(text: str, read: str) -> list[int]:
+    """Where in a text each character of `readable(text)` begins, and where the text ends.
+
+    There, one character stands for the two halves of a surrogate pair.
+    """
+    starts = [0]
+    for character in read:
+        is_pair = character > "\uffff" and text[starts[-1]] < "\ue000"
+        starts.append(starts[-1] + (2 if is_pair else 1))
+    return starts
 
 
 def _guarded(tokenizer: Tokenizer) -> Tokenizer:

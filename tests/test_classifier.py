@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
+import pickle
 import random
 import re
 import subprocess
@@ -46,12 +48,12 @@ def contents(classifier):
     )  # fmt: skip
 
 
-def new_classifier(label_names, *, seed=0, texts=("some words to know",)) -> Classifier:
+def new_classifier(label_names, *, seed=0, texts=("some words to know",), kind="word_level") -> Classifier:
     torch.manual_seed(seed)
     config = ModelConfig(
         d_model=8, num_layers=1, num_heads=2, d_ff=16, max_seq_len=8, char_ngram_buckets=64, bigram_buckets=64
     )
-    tokenizer = train_tokenizer(texts, TokenizerConfig())
+    tokenizer = train_tokenizer(texts, TokenizerConfig(type=kind))
     model = EncoderClassifier(config, vocab_size=tokenizer.get_vocab_size(), num_classes=len(label_names))
     return Classifier(model, tokenizer, config, label_names)
 
@@ -82,6 +84,23 @@ def test_a_saved_classifier_loads_as_it_was(classifier, tmp_path):
     loaded = load_classifier(tmp_path, device="cpu")
     assert logits(loaded) == logits(classifier)
     assert contents(loaded) == contents(classifier)
+
+
+@pytest.mark.parametrize(
+    "duplicate",
+    [copy.deepcopy, lambda it: pickle.loads(pickle.dumps(it))],  # noqa: S301 - its own
+    ids=["copy", "pickle"],
+)
+@pytest.mark.parametrize("kind", ["word_level", "bpe"])
+def test_a_copy_answers_the_same(duplicate, kind):
+    """Also in another process, and of texts with the names of special tokens, which stay ordinary characters."""
+    original = new_classifier(["a", "b"], texts=["rain [ PAD ]", "snow"], kind=kind)
+    copied = duplicate(original)
+    texts = ["[PAD]", "rain [CLS] [MASK]", "snow"]
+    assert copied.predict(texts) == original.predict(texts)
+    found, expected = (it.tokenize(texts) for it in (copied, original))
+    assert found.input_ids().tolist() == expected.input_ids().tolist()
+    assert found.offsets.tolist() == expected.offsets.tolist()
 
 
 def test_class_names_keep_their_order(tmp_path):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.metadata
 import io
 import json
+import os
 import re
 import shlex
 import signal
@@ -84,7 +86,7 @@ def test_the_commands_are_those_of_the_contract():
     """No command and no root option is gained or lost."""
     root = typer.main.get_command(app)
     assert root.commands.keys() == CONTRACT.keys()
-    assert [parameter.opts for parameter in root.params] == [["--debug"]]
+    assert [parameter.opts for parameter in root.params] == [["--debug"], ["--version"]]
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["train", "--help"]])
@@ -102,6 +104,28 @@ def test_help_is_quick_and_imports_nothing_heavy(arguments):
     assert "Usage" in shown
     assert not HEAVY & set(modules.split())
     assert min(seconds) < 1.5, seconds
+
+
+def test_the_version_is_told_at_once():
+    """That of the package, without a large library; the same of the module, which is the same program."""
+    code = "import atexit, sys; atexit.register(lambda: print('modules:', *sys.modules)); " + COMMAND[-1]
+    shown, _, modules = subprocess.run(
+        [sys.executable, "-c", code, "--version"], capture_output=True, text=True, check=True
+    ).stdout.partition("modules:")
+    assert shown == f"encoder-cls {importlib.metadata.version('encoder-cls')}\n"
+    assert not HEAVY & set(modules.split())
+    module = [sys.executable, "-m", "encoder_cls"]
+    assert subprocess.run([*module, "--version"], capture_output=True, text=True, check=True).stdout == shown
+
+
+def test_the_module_is_the_program():
+    """Its help and its messages have the program's name, and it ends with the program's codes."""
+    module = [sys.executable, "-m", "encoder_cls"]
+    shown = subprocess.run([*module, "train", "--help"], capture_output=True, text=True, check=True).stdout
+    assert "Usage: encoder-cls train [OPTIONS]" in shown
+    ended = subprocess.run([*module, "prdeict"], capture_output=True, text=True, check=False)
+    assert (ended.returncode, "(encoder-cls --help lists" in ended.stderr) == (2, True)
+    assert "__main__" not in shown + ended.stderr
 
 
 def commands_in(text: str) -> list[list[str]]:
@@ -162,6 +186,37 @@ def test_training_prints_a_summary_to_stdout_and_all_else_to_stderr(cli, trained
     assert "model: runs/tiny" in answer.err
     assert "model:" not in cli("predict", "snow and rain", "--model", "runs/tiny").err
     assert "stopped at step" not in outcome.err
+
+
+def test_the_next_commands_are_such_as_a_shell_takes(capsys):
+    """Also of a folder whose name has spaces."""
+    cli_module._note_what_is_next(Path("my runs/$new"))
+    commands = [line.partition("    (")[0].removeprefix("next:") for line in capsys.readouterr().err.splitlines()]
+    assert [shlex.split(command)[1:] for command in commands] == [
+        ["predict", "--model", "my runs/$new", "--explain", "some text"],
+        ["eval", "my runs/$new"],
+        ["tensorboard", "--logdir", "my runs"][1:],
+    ]
+
+
+def test_a_run_among_its_own_data_is_refused(cli):
+    """Else the next reading of the data would find what the run wrote."""
+    Path("data").mkdir()
+    Path("data/a.csv").write_text("text,label\nrain,a\nsnow,b\n")
+    for dry_run in ([], ["--dry-run"]):
+        outcome = cli("train", "--set", "data.train=data/**", "--run-dir", "data/run", *dry_run)
+        assert_failed(outcome, 2, "data/run: the files of the run would be read as data", "--run-dir")
+    assert [path.name for path in Path("data").iterdir()] == ["a.csv"]
+
+
+def test_training_goes_on_where_nobody_reads_how_it_goes(cli, trained_run, monkeypatch):
+    """A log that is full, or closed by its reader, is not worth a training."""
+    with Path("/dev/full").open("w") as full:
+        monkeypatch.setattr(sys, "stderr", full)
+        outcome = cli("train", "--config", trained_run.path.parent / "tiny.yaml", "--set", "train.epochs=1")
+    assert outcome.code == 0
+    assert outcome.out.startswith("test: 15 examples\n")
+    assert RunFolder(Path("runs/tiny")).is_finished()
 
 
 def test_training_tells_when_it_stops_early(cli, trained_run):
@@ -402,6 +457,13 @@ def test_train_refuses_in_one_or_two_lines_and_writes_nothing(cli, arguments, co
         (["eval", "nowhere"], 2, ["nowhere"]),
         (["eval", "RUN", "--data", "missing.csv"], 3, ["missing.csv"]),
         (["eval", "RUN", "--device", "tpu"], 2, ["--device", "eval --help"]),
+        (["eval", "RUN", "--data", ""], 2, ["--data: names no file"]),
+        (["eval", "RUN", "--output", "RUN/model/new.json"], 2, ["new.json: is a part of"]),
+        (["predict", "x", "--model", "RUN", "--output", "RUN/model/config.json"], 2, ["config.json: is a part of"]),
+        (["predict", "x", "--model", "RUN", "--output", "a.html", "--attention", "./a.html"], 2, ["two files"]),
+        (["predict", "--model", "RUN", "--input", ".", "--output", "new.tsv"], 2, ["new.tsv: is among what is read"]),
+        (["predict", "--model", "RUN", "--input", "*.tsv", "--output", "new.tsv"], 2, ["new.tsv: is among what"]),
+        (["predict", "--input", ""], 2, ["--input: names no file"]),
         (["predict", "--top-k", "0", "x"], 2, ["--top-k"]),
         (["prdeict", "x"], 2, ["prdeict"]),
     ],
@@ -410,8 +472,10 @@ def test_eval_and_predict_refuse_in_one_or_two_lines(cli, trained_run, arguments
     """What the user can mend is named, with the code of its kind; what was there is still there."""
     Path("mine.csv").write_text("text,label\nrain,weather\n", "utf-8")
     Path("a link.csv").symlink_to("nowhere.csv")
-    arguments = [str(trained_run.path) if argument == "RUN" else argument for argument in arguments]
+    arguments = [argument.replace("RUN", str(trained_run.path)) for argument in arguments]
+    before = hashes(trained_run.path)
     assert_failed(cli(*arguments), code, *named)
+    assert hashes(trained_run.path) == before
     assert Path("mine.csv").read_text("utf-8") == "text,label\nrain,weather\n"
 
 
@@ -441,6 +505,73 @@ def test_predict_without_texts_asks_for_some_on_a_terminal(cli, monkeypatch):
     """Without texts it reads a pipe, but does not wait in silence for a person to type."""
     monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
     assert_failed(cli("predict"), 2, "give texts", "--input")
+
+
+def test_the_data_of_a_run_is_not_written_over(cli, run_copy):
+    """Its test split is read by `eval`, though not named on the command line."""
+    Path("test.csv").write_text("text,label\nrain,weather\n", "utf-8")
+    config = re.sub("test: .*", "test: test.csv", run_copy.config_file.read_text("utf-8"))
+    run_copy.config_file.write_text(config, "utf-8")
+    for command in (["eval", run_copy.path], ["predict", "rain", "--model", run_copy.path]):
+        assert_failed(cli(*command, "--output", "test.csv"), 2, "test.csv: is a file that is read")
+    assert Path("test.csv").read_text("utf-8") == "text,label\nrain,weather\n"
+
+
+def test_the_file_of_standard_input_is_not_written_over(cli, trained_run, monkeypatch):
+    """Not replaced by the answers, and not appended to while it is read."""
+    Path("texts.txt").write_text("rain\n")
+    with Path("texts.txt").open() as stdin:
+        monkeypatch.setattr("sys.stdin", stdin)
+        outcome = cli("predict", "--model", trained_run.path, "--output", "texts.txt")
+    assert_failed(outcome, 2, "texts.txt: is a file that is read")
+    assert Path("texts.txt").read_text() == "rain\n"
+
+
+def test_a_closed_standard_input_is_no_input(cli, trained_run, monkeypatch):
+    """It is told of as that; where texts are given nobody needs it."""
+    monkeypatch.setattr("sys.stdin", None)
+    for arguments in ([], ["--input", "-"]):
+        assert_failed(cli("predict", *arguments), 2, "standard input is closed", "--input FILE")
+    assert cli("predict", "rain", "--model", trained_run.path).code == 0
+
+
+@pytest.mark.parametrize(
+    ("stream", "code", "expected"),
+    [
+        (os.devnull, 0, "warning: standard output is closed, results go nowhere; --output"),
+        ("/dev/full", 1, "error: standard output: cannot write: No space left on device\n"),
+    ],
+)
+@pytest.mark.parametrize("command", ["predict", "eval"])
+def test_results_that_go_nowhere_are_told_of(cli, run_copy, monkeypatch, command, stream, code, expected):
+    """A full disk is an error; where the stream was closed, the exit code says that all went well."""
+    with Path(stream).open("w") as stdout:
+        monkeypatch.setattr("sys.stdout", stdout)
+        outcome = cli(command, *(["rain", "--model"] if command == "predict" else []), run_copy.path)
+    assert (outcome.code, outcome.err.count("\n")) == (code, 1)
+    assert outcome.err.startswith(expected)
+
+
+def test_texts_are_utf_8_where_the_environment_knows_only_ascii(cli, trained_run):
+    """They come as bytes that are put into half surrogates."""
+    found = cli("predict", "k\udcc3\udcbcche \udcff", "--model", trained_run.path).out
+    assert found.endswith("'küche \N{REPLACEMENT CHARACTER}'  (2 unknown words)\n")
+
+
+@pytest.mark.parametrize(("name", "warned"), [("a.json", True), ("a.txt", False), ("a", False), (os.devnull, False)])
+def test_an_ending_that_names_no_format_is_told_of(cli, trained_run, name, warned):
+    """Before the work, since lines of text may not be what was wanted."""
+    command = ["predict", "rain", "--model", trained_run.path, "--output", name]
+    assert ("warning: a.json: no format is known by this ending" in cli(*command).err) == warned
+    assert cli(*command, "--format", "jsonl").err == ""
+
+
+def test_a_refusal_of_the_system_is_no_surprise(cli, trained_run):
+    """Such as of a name that is too long: the name and the reason, as of any error that can be mended."""
+    outcome = cli("predict", "rain", "--model", trained_run.path, "--input", "x" * 300)
+    assert outcome.code == 2
+    outcome = cli("predict", "--model", trained_run.path, "--input", "x" * 300)
+    assert_failed(outcome, 1, "x" * 300 + ": File name too long")
 
 
 def test_an_unexpected_error_is_one_line_too(cli, monkeypatch):

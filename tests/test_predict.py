@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import datetime
 import json
 import math
@@ -10,8 +11,10 @@ import re
 import select
 import subprocess
 import sys
+import time
 from pathlib import Path
-from threading import Thread
+from threading import Thread, Timer
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow
@@ -26,7 +29,7 @@ from encoder_cls.predict import CHUNK, Input, check_inputs, predict_lines, read_
 
 TEXTS = ["rain and snow today", "a big soup with salt", "the team and the ball"]
 LABELS = ["weather", "küche", "sport"]
-EVERY_FORMAT = pytest.mark.parametrize("output_format", ["text", "jsonl", "tsv"])
+EVERY_FORMAT = pytest.mark.parametrize("output_format", ["text", "jsonl", "tsv", "csv"])
 
 # What must not reach a terminal or break a line: C0 and C1 controls, line and paragraph ends, marks of direction.
 HOSTILE = "rain\x1b[2J\x07\x00\x85\x9b\u2028\u2029\u202e\u2066\u200f\ufeff\tsnow\r\n"
@@ -72,6 +75,17 @@ def test_tsv_has_a_header_and_one_field_a_column(classifier):
     assert lines_of(classifier, TEXTS, output_format="tsv", top_k=99)[0].count("\t") == 7
 
 
+def test_csv_has_the_columns_of_tsv_and_reads_back(classifier):
+    """Names and ids with commas and quotes are in quotes; what would end a row is escaped."""
+    names = [f'{name}, "so\nto say"' for name in LABELS]
+    quoting = Classifier(classifier.model, classifier.tokenizer, classifier.config, names)
+    texts = [Input(text, id='1,"2"') for text in TEXTS]
+    lines = lines_of(quoting, texts, output_format="csv", top_k=2)
+    rows = list(csv.reader(lines, strict=True))
+    assert rows == [line.split("\t") for line in lines_of(quoting, texts, output_format="tsv", top_k=2)]
+    assert {(row[0], row[1].split(",")[1]) for row in rows[1:]} == {('1,"2"', ' "so\\nto say"')}
+
+
 def test_text_names_classes_probabilities_and_what_was_not_read(classifier):
     """A person sees the label first, then the text, then whether words were cut or unknown."""
     short, long = lines_of(classifier, [TEXTS[0], "rain " * 40 + "zzz"], output_format="text", top_k=2)
@@ -82,7 +96,12 @@ def test_text_names_classes_probabilities_and_what_was_not_read(classifier):
 
 @pytest.mark.parametrize(
     ("output_format", "pattern"),
-    [("text", r"\? 0\.\d{3}  '.*"), ("jsonl", r'\{"label": null, "probability": 0\..*'), ("tsv", r"\t0\.\d{6}\t.*")],
+    [
+        ("text", r"\? 0\.\d{3}  '.*"),
+        ("jsonl", r'\{"label": null, "probability": 0\..*'),
+        ("tsv", r"\t0\.\d{6}\t.*"),
+        ("csv", r",0\.\d{6},.*"),
+    ],
 )
 def test_a_less_probable_label_is_withheld(classifier, output_format, pattern):
     """Below the threshold no label is given, at it the label stays, and the probability is told in both cases."""
@@ -103,7 +122,7 @@ def test_hostile_texts_labels_and_ids_give_one_printable_line_each(classifier, o
     hostile = Classifier(classifier.model, classifier.tokenizer, classifier.config, names)
     texts = [Input(text, id=HOSTILE) for text in (HOSTILE, "", "\ud800 rain", "[PAD] [CLS]")]
     lines = lines_of(hostile, texts, output_format=output_format, top_k=3)
-    assert len(lines) == len(texts) + (output_format == "tsv")
+    assert len(lines) == len(texts) + (output_format in {"tsv", "csv"})
     for line in lines:
         assert line.replace("\t", "").isprintable()
         assert line.count("\t") == (8 if output_format == "tsv" else 0)
@@ -264,6 +283,33 @@ def test_a_missing_id_is_an_empty_field(classifier):
     assert rows[2].startswith("\t")
 
 
+@pytest.mark.parametrize("output_format", ["tsv", "csv"])
+@pytest.mark.parametrize("late", [2, CHUNK + 3])
+def test_no_id_is_lost_where_the_first_rows_have_none(cli, trained_run, output_format, late):
+    """Of JSON lines, whichever row has the first one."""
+    rows = [{"text": "rain"} | ({"id": "the id"} if i == late else {}) for i in range(late + 1)]
+    Path("texts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    outcome = cli("predict", "--model", trained_run.path, "--input", "texts.jsonl", "--format", output_format)
+    header, *lines = outcome.out.splitlines()
+    assert header.startswith("id")
+    assert {line[0] for line in lines[:-1]} == {"\t" if output_format == "tsv" else ","}
+    assert lines[-1].startswith("the id")
+
+
+def test_where_no_row_has_an_id_there_is_no_column_of_ids(cli, trained_run, monkeypatch):
+    """What comes after a malformed row is not answered, so that it tells nothing."""
+    monkeypatch.setattr("encoder_cls.predict.CHUNK", 1)
+    Path("texts.jsonl").write_text('{"text": "rain"}\n{"text": "snow", "id": null}\nbroken\n{"text": "x", "id": 1}\n')
+    outcome = cli("predict", "--model", trained_run.path, "--input", "texts.jsonl", "--format", "tsv")
+    assert outcome.code == 3
+    assert [line.count("\t") for line in outcome.out.splitlines()] == [3, 3, 3]
+
+
+def test_of_what_is_read_once_the_first_rows_tell_of_ids(classifier):
+    """Any of the first chunk, and where nothing else is said."""
+    assert lines_of(classifier, [Input("rain"), Input("snow", id=7)], output_format="tsv")[2].startswith("7\t")
+
+
 def test_many_lines_keep_their_order(classifier):
     """Texts are sorted by length within chunks, results are not; chunks have no seam."""
     rows = [i % 3 for i in range(CHUNK + 50)]
@@ -350,6 +396,40 @@ def test_half_surrogates_in_jsonl_survive(cli, trained_run):
     assert json.loads(outcome.out)["label"] == "weather"
 
 
+def test_a_long_line_of_standard_input_takes_no_longer_than_many(monkeypatch):
+    """Its parts are put together once, and not with each block that comes."""
+    monkeypatch.setattr("encoder_cls.predict.READ_BYTES", 1 << 10)
+    Path("line.txt").write_bytes(b"x" * (1 << 22) + b"\nrain\n\nsnow")
+    with Path("line.txt").open() as stdin:
+        monkeypatch.setattr("sys.stdin", stdin)
+        began = time.process_time()
+        found = [item.text for chunk in read_inputs("-", text_columns=["text"]) for item in chunk]
+    assert [found[0] == "x" * (1 << 22), *found[1:]] == [True, "rain", "", "snow"]
+    assert time.process_time() - began < 0.5
+
+
+def test_standard_input_that_does_not_wait_is_waited_for(monkeypatch):
+    """Another program that shares it may have asked for that."""
+    reader, writer = os.pipe()
+    os.set_blocking(reader, False)
+    with os.fdopen(reader) as stdin:
+        monkeypatch.setattr("sys.stdin", stdin)
+        texts = read_inputs("-", text_columns=["text"])
+        later = Timer(0.05, lambda: (os.write(writer, b"rain\n"), os.close(writer)))
+        later.start()
+        assert list(texts) == [[Input("rain")]]
+        later.join()
+
+
+def test_a_folder_is_no_standard_input(monkeypatch):
+    """It is named as what cannot be read."""
+    descriptor = os.open(".", os.O_RDONLY)
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(fileno=lambda: descriptor))
+    with pytest.raises(DataError, match="standard input: cannot be read: Is a directory"):
+        list(read_inputs("-", text_columns=["text"]))
+    os.close(descriptor)
+
+
 def test_standard_input_is_answered_line_by_line(trained_run):
     """Each line's answer comes while the pipe is still open, so that another program can converse."""
     command = [sys.executable, "-c", "from encoder_cls.cli import main; main()"]
@@ -368,11 +448,11 @@ def test_standard_input_is_answered_line_by_line(trained_run):
     assert process.returncode == 0
 
 
-@pytest.mark.parametrize("name", ["a.tsv", "a.JSONL", "a.html", "a.out"])
+@pytest.mark.parametrize("name", ["a.tsv", "a.JSONL", "a.html", "a.csv", "a.out"])
 def test_the_ending_of_the_output_tells_its_format(cli, trained_run, name):
     """Unless --format does."""
     command = ["predict", "--model", trained_run.path, *TEXTS, "--output", name]
-    formats = {"a.tsv": "tsv", "a.JSONL": "jsonl", "a.html": "html"}
+    formats = {"a.tsv": "tsv", "a.JSONL": "jsonl", "a.html": "html", "a.csv": "csv"}
     assert cli(*command).code == 0
     found = Path(name).read_bytes()
     assert cli(*command, "--format", formats.get(name, "text")).code == 0
@@ -381,7 +461,7 @@ def test_the_ending_of_the_output_tells_its_format(cli, trained_run, name):
     assert Path(name).read_text("utf-8").startswith("label\tprobability")
 
 
-@pytest.mark.parametrize(("output_format", "lines"), [("tsv", 1), ("jsonl", 0), ("text", 0)])
+@pytest.mark.parametrize(("output_format", "lines"), [("tsv", 1), ("csv", 1), ("jsonl", 0), ("text", 0)])
 def test_no_texts_give_what_programs_can_read(classifier, output_format, lines):
     """A header and no rows, or no lines."""
     given = {"output_format": output_format, "top_k": 1, "threshold": 0.0, "batch_tokens": None}
@@ -395,6 +475,41 @@ def test_no_texts_give_a_page(classifier):
     (page,) = predict_lines(classifier, iter([]), **given)
     assert page[0].startswith("<!") or page[0].startswith("<html")
     assert "</html>" in "".join(page)
+
+
+def test_a_page_holds_the_first_texts_and_says_so(cli, trained_run, monkeypatch):
+    """Of more than a browser can show; no more are classified, and the reading ends."""
+    monkeypatch.setattr("encoder_cls.predict.MOST_PAGE_TEXTS", 2)
+    asked = []
+    real = Classifier.predict
+    monkeypatch.setattr(
+        Classifier, "predict", lambda self, texts, **it: (asked.extend(texts), real(self, texts, **it))[1]
+    )
+    command = ["predict", "--model", trained_run.path, "--format", "html"]
+    outcome = cli(*command, *TEXTS)
+    assert asked == TEXTS[:2]
+    assert outcome.out.count("<tr>") == 3
+    assert "This page holds the first 2 texts only." in outcome.out
+    assert outcome.err == "warning: the page holds the first 2 texts only; other formats hold all\n"
+    whole = cli(*command, *TEXTS[:2])
+    assert "holds" not in whole.out + whole.err
+
+
+def test_words_that_are_left_out_of_an_explanation_are_told_of(classifier, monkeypatch):
+    """By each format in its way, and once on standard error."""
+    monkeypatch.setattr("encoder_cls.explain.MOST_TOKENS", 15)  # of 5 tokens a time
+    told = {"text": "only the first 2 words explained", "tsv": " (2 words left out)", "csv": " (2 words left out)"}
+    told |= {"jsonl": '"explanation_left_out": 2}', "html": "(the last 2 words are not explained)"}
+    for output_format, what in told.items():
+        warnings = []
+        options = {"top_k": 1, "threshold": 0.0, "batch_tokens": None, "explained": True, "warn": warnings.append}
+        chunks = [[Input("the rain and snow")], [Input("soup rain and ball"), Input("rain")]]
+        lines = [
+            it for part in predict_lines(classifier, chunks, output_format=output_format, **options) for it in part
+        ]
+        assert "\n".join(lines).count(what) == 2, output_format
+        assert len(warnings) == 1
+        assert warnings[0].startswith("warning: of very long texts only the first words")
 
 
 def test_output_goes_to_the_file_alone(cli, trained_run):

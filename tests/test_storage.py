@@ -27,7 +27,7 @@ def test_a_failing_write_keeps_the_old_file_and_leaves_nothing(tmp_path, monkeyp
     def refuse(*args, **kwargs):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    owner = os if call == "fsync" else Path
+    owner = Path if call == "replace" else os
     monkeypatch.setattr(owner, call, refuse)
     with pytest.raises(EncoderClsError, match=r"file\.json: cannot write: No space left"):
         storage.write_file(path, b"new")
@@ -79,6 +79,93 @@ def test_a_file_can_be_written_in_parts(tmp_path):
     with pytest.raises(ZeroDivisionError):
         storage.write_file(path, (b"%d" % (1 // divisor) for divisor in (1, 0)))
     assert contents(tmp_path) == {"file.txt": b"abc"}
+
+
+def test_a_file_whose_name_is_as_long_as_can_be_is_written(tmp_path):
+    """The temporary name is no longer than the file's own."""
+    path = tmp_path / ("n" * 255)
+    storage.write_file(path, b"content")
+    assert contents(tmp_path) == {path.name: b"content"}
+
+
+def test_a_link_under_the_temporary_name_is_not_followed(tmp_path, monkeypatch):
+    """Whoever could tell the name before still makes nothing be written elsewhere; nor is what is there removed."""
+    victim, planted = tmp_path / "victim", tmp_path / f"{storage.TEMPORARY_PREFIX}known"
+    victim.write_bytes(b"precious")
+    planted.symlink_to(victim)
+    monkeypatch.setattr(storage.secrets, "token_hex", lambda _: "known")
+    with pytest.raises(EncoderClsError, match="file: cannot write: File exists"):
+        storage.write_file(tmp_path / "file", b"new")
+    with pytest.raises(EncoderClsError, match="folder: cannot write: File exists"):
+        storage.write_folder(tmp_path / "folder", {"a": b"new"})
+    assert victim.read_bytes() == b"precious"
+    assert planted.is_symlink()
+
+
+def test_temporary_names_are_new_ones_and_tell_nothing_of_the_file(tmp_path):
+    """Neither can be guessed, and neither has the ending by which a folder's data is found."""
+    names = {storage._temporary_path(tmp_path / "part.csv").name for _ in range(9)}
+    assert len(names) == 9
+    assert all(name.startswith(storage.TEMPORARY_PREFIX) and "part" not in name and "csv" not in name for name in names)
+
+
+@pytest.mark.parametrize(
+    ("former", "umask", "mode"), [(0o600, 0o022, 0o600), (0o664, 0o077, 0o664), (None, 0o027, 0o640)]
+)
+def test_a_replaced_file_keeps_its_mode_and_a_new_one_has_the_umasks(tmp_path, former, umask, mode):
+    """What only its owner could read stays so; at no moment can others read more."""
+    path = tmp_path / "file"
+    if former is not None:
+        path.touch()
+        path.chmod(former)
+    found = []
+
+    def parts():
+        found.extend(other.stat().st_mode & 0o777 for other in tmp_path.iterdir())
+        yield b"content"
+
+    before = os.umask(umask)
+    try:
+        storage.write_file(path, parts())
+    finally:
+        os.umask(before)
+    assert path.stat().st_mode & 0o777 == mode
+    assert set(found) == {mode}
+
+
+@pytest.mark.parametrize("flags", [os.O_APPEND, 0], ids=["appending", "in the midst"])
+@pytest.mark.parametrize("name", ["/dev/fd/{}", "/proc/self/fd/{}", "link"])
+def test_output_into_an_open_stream_comes_after_what_is_there(tmp_path, flags, name):
+    """As with `>>` and `>` of a shell, whose next command goes on after it; the file is not replaced."""
+    log = tmp_path / "log"
+    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | flags)
+    try:
+        (tmp_path / "link").symlink_to(f"/dev/fd/{descriptor}")
+        os.write(descriptor, b"before ")
+        write_output(tmp_path / name.format(descriptor), b"output")
+        os.write(descriptor, b" after")
+    finally:
+        os.close(descriptor)
+    assert log.read_bytes() == b"before output after"
+
+
+def test_output_into_a_stream_that_is_closed_or_of_a_pipe(tmp_path):
+    """A pipe gets it; where nothing is open, one line says so."""
+    reader, writer = os.pipe()
+    write_output(Path(f"/dev/fd/{writer}"), [b"one ", b"two"])
+    os.close(writer)
+    assert os.read(reader, 99) == b"one two"
+    os.close(reader)
+    with pytest.raises(EncoderClsError, match=r"/dev/fd/\d+: cannot write: Bad file descriptor"):
+        write_output(Path(f"/dev/fd/{writer}"), b"content")
+
+
+def test_links_in_a_circle_are_no_output(tmp_path):
+    """One line, as of anything that cannot be written."""
+    (tmp_path / "a").symlink_to("b")
+    (tmp_path / "b").symlink_to("a")
+    with pytest.raises(EncoderClsError, match="cannot write"):
+        write_output(tmp_path / "a", b"content")
 
 
 def test_output_goes_through_links(tmp_path):

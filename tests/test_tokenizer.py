@@ -20,7 +20,7 @@ from encoder_cls import columns
 from encoder_cls.config import DataConfig, TokenizerConfig
 from encoder_cls.data import load_dataset
 from encoder_cls.errors import ConfigError
-from encoder_cls.tokenizer import parse_tokenizer, tokenize, train_and_tokenize, train_tokenizer
+from encoder_cls.tokenizer import parse_tokenizer, token_spans, tokenize, train_and_tokenize, train_tokenizer
 from encoder_cls.tokens import (
     CHARACTERS_PER_TOKEN,
     CLS_ID,
@@ -440,3 +440,20 @@ def test_a_foreign_tokenizer_cannot_change_what_a_sequence_is(change):
     except ValueError:
         return
     assert [ids_of(changed, text) for text in ("a b c", "")] == [ids_of(tokenizer, text) for text in ("a b c", "")]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("\ud83d\ude00 rain", ["\ud83d\ude00", "rain"]),
+        ("rain\ud83d\ude00\ud83d\ude00snow \ud83d x", ["rain", "\ud83d\ude00\ud83d\ude00", "snow", "\ud83d", "x"]),
+        ("\U0001f600 rain\ude00\ud83d snow", ["\U0001f600", "rain", "\ude00\ud83d", "snow"]),
+        ("\ud83d\ude00\U0001f600 snow", ["\ud83d\ude00\U0001f600", "snow"]),
+        ("rain snow \ud83d", ["rain", "snow", "\ud83d"]),
+    ],
+)
+def test_tokens_stand_where_they_are_in_the_text_as_given(text, words):
+    """Also after the two halves of a surrogate pair, which are read as one character but given as two."""
+    tokenizer = train_tokenizer(["rain and snow"], TokenizerConfig())
+    spans = token_spans(tokenizer, text, max_seq_len=16)
+    assert [text[span.start : span.end] for span in spans] == words

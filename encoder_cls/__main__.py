@@ -1,0 +1,8 @@
+"""The command line as `python -m encoder_cls`."""
+
+from __future__ import annotations
+
+from encoder_cls.cli import main
+
+if __name__ == "__main__":
+    main()

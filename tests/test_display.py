@@ -1,0 +1,49 @@
+"""What a stranger's text looks like where it is shown: no character of it reaches a terminal as it is."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from encoder_cls.display import json_text, kind, printable, shown
+
+CHARACTERS = ["\n", "\x1b", "\x85", "\x9b", "\u202e", "\u2028", "\ud800", "\0", "\U000e0041"]
+
+
+@pytest.mark.parametrize("character", CHARACTERS)
+def test_no_control_character_is_shown(character):
+    """Escaped in messages, names and JSON; what is printable stays as it is."""
+    text = f"é {character}[31m"
+    for safe in (shown(text), printable(text), kind([text]), json_text({text: text})):
+        assert safe.isprintable()
+        assert "é" in safe
+
+
+@settings(deadline=None, derandomize=True)
+@given(
+    st.recursive(
+        st.text() | st.integers() | st.none(), lambda values: st.lists(values) | st.dictionaries(st.text(), values)
+    )
+)
+def test_json_text_says_the_same(value):
+    """Whatever is escaped in it, a reader gets the value; with indents only the line ends are not printable."""
+    assert json.loads(json_text(value)) == value
+    assert json.loads(json_text(value, indent=2)) == value
+    assert json_text(value, indent=2).replace("\n", "").isprintable()
+
+
+def test_json_text_holds_no_constant_that_json_has_not():
+    """NaN and infinity would make a file that no other reader takes."""
+    for number in (math.nan, math.inf):
+        with pytest.raises(ValueError, match="not JSON compliant"):
+            json_text({"a": number})
+
+
+def test_a_long_text_is_shown_in_part():
+    """A message stays readable whatever the text."""
+    assert len(shown("x" * 10_000)) < 100
+    assert shown("short") == "'short'"

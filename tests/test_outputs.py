@@ -1,0 +1,214 @@
+"""What is written never goes over what is read, nor into it, nor twice into one file."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from encoder_cls.config import DataConfig
+from encoder_cls.errors import ConfigError
+from encoder_cls.outputs import RUN_FILES, check_outputs, check_run_folder
+from encoder_cls.run_folder import RunFolder
+from encoder_cls.sources import read_rows
+
+
+@pytest.fixture
+def files() -> None:
+    """Data of each shape, links to it, and a run that names some of it; nothing of it is read."""
+    for name in (
+        *("one.csv", "parts/a.csv", "parts/deep/b.csv", "reviews/good/1.txt", "reviews/bad/1.txt", "report.json"),
+        *("run/model/config.json", "run/model/model.safetensors", "run/metrics.jsonl", "run/eval/report.html"),
+        *("run/checkpoints/step-1/state.json", "alone/config.json", "alone/model.safetensors", "train/a.csv"),
+        *("validation.csv", "elsewhere.csv"),
+    ):
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        Path(name).write_text("text\nrain\n")
+    Path("run/config.yaml").write_text(
+        "data: {train: train, validation: validation.csv, test: 'tests-*.csv', unlabelled: missing.txt}\n"
+    )
+    Path("a link").symlink_to("one.csv")
+    Path("to parts").symlink_to("parts")
+    Path("to the model").symlink_to("run/model")
+    Path("parts/c.csv").symlink_to("../elsewhere.csv")
+    os.link("one.csv", "twin.csv")
+
+
+def refusal(outputs: list[str], **read) -> str:
+    with pytest.raises(ConfigError) as refused:
+        check_outputs([Path(output) for output in outputs], **read)
+    assert len(str(refused.value).splitlines()) == 1
+    return str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("source", "output"),
+    [
+        ("one.csv", "one.csv"),
+        ("one.csv", "./parts/../one.csv"),
+        ("one.csv", "a link"),
+        ("a link", "one.csv"),
+        ("one.csv", "twin.csv"),
+        ("parts", "parts/a.csv"),
+        ("parts", "elsewhere.csv"),
+        ("parts", "parts/answers.tsv"),
+        ("parts", "parts/deep/new/answers.html"),
+        ("parts", "to parts/new.jsonl"),
+        ("to parts", "parts/new.jsonl"),
+        ("reviews", "reviews/good/1.txt"),
+        ("reviews", "reviews/good/2.txt"),
+        ("parts/*.csv", "parts/a.csv"),
+        ("parts/*.csv", "parts/new.csv"),
+        ("to */*.csv", "to parts/c.csv"),
+        ("par*/[a-z].csv", "parts/z.csv"),
+        ("**/*.csv", "new.csv"),
+        ("parts/**", "parts/x/y/new.csv"),
+        ("parts/**/n*.csv", "parts/x/y/new.csv"),
+        ("parts/.*", "parts/.hidden"),
+    ],
+)
+@pytest.mark.usefixtures("files")
+def test_what_is_read_is_not_written_to(source, output):
+    """Not a file, and nothing inside a folder or fit for a pattern; also where links lead there."""
+    assert refusal([output], sources=[source]).startswith(f"{Path(output)}: is ")
+
+
+@pytest.mark.parametrize(
+    ("source", "output"),
+    [
+        ("one.csv", "new.csv"),
+        ("one.csv", "parts/a.csv"),
+        ("parts", "parts.csv"),
+        ("parts/*.csv", "parts/new.tsv"),
+        ("parts/*.csv", "parts/deep/new.csv"),
+        ("parts/*.csv", "parts/.new.csv"),
+        ("parts/**/n*.csv", "parts/.x/new.csv"),
+        ("missing*.csv", "new.csv"),
+        ("one.csv", os.devnull),
+        ("hub:owner/name", "owner/name"),
+    ],
+)
+@pytest.mark.usefixtures("files")
+def test_what_is_not_read_can_be_written_to(source, output):
+    """Whatever is beside it."""
+    check_outputs([Path(output)], sources=[source])
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        *("run/model/config.json", "run/model/new.csv", "run/checkpoints/new", "run/checkpoints/step-1/state.json"),
+        *("run/config.yaml", "run/metrics.jsonl", "run/stages/x/y", "run/.lock", "run/eval/report.html"),
+        *("to the model/model.safetensors", "train/a.csv", "train/new.jsonl", "validation.csv", "tests-1.csv"),
+    ],
+)
+@pytest.mark.parametrize("model", ["run", "run/model", "to the model"])
+@pytest.mark.usefixtures("files")
+def test_a_run_and_its_data_are_not_written_to(model, output):
+    """Neither what is there nor what would be taken for a part of it, whichever of its folders is named."""
+    assert refusal([output], model=Path(model))
+
+
+@pytest.mark.parametrize("output", ["run/answers.csv", "run/eval/mine.json", "train/answers.html", "report.json"])
+@pytest.mark.usefixtures("files")
+def test_what_is_beside_a_run_can_be_written_to(output):
+    """Also inside its folder, where nothing is read."""
+    check_outputs([Path(output)], model=Path("run"), is_printing=True)
+
+
+@pytest.mark.parametrize("output", ["alone/config.json", "alone/new.csv"])
+@pytest.mark.usefixtures("files")
+def test_a_model_by_itself_is_not_written_to(output):
+    """Nothing inside its folder."""
+    assert "is a part of alone" in refusal([output], model=Path("alone"))
+    check_outputs([Path("run/model/config.json")], model=Path("alone"))
+
+
+@pytest.mark.parametrize(
+    "outputs", [["new.html", "./new.html"], ["one.csv", "a link"], ["one.csv", "twin.csv"], ["parts/x", "to parts/x"]]
+)
+@pytest.mark.usefixtures("files")
+def test_two_outputs_are_two_files(outputs):
+    """Also through links; a device is no file."""
+    assert "two outputs need two files" in refusal(outputs)
+    check_outputs([Path(os.devnull), Path(os.devnull)])
+
+
+@pytest.mark.usefixtures("files")
+def test_the_file_of_standard_input_is_not_written_to(monkeypatch):
+    """Nor by the name of a stream that is open on it."""
+    with Path("one.csv").open() as stdin, Path("one.csv").open("a") as appending:
+        monkeypatch.setattr("sys.stdin", stdin)
+        assert "is a file that is read" in refusal(["twin.csv"], sources=["-"])
+        assert "is a file that is read" in refusal([f"/dev/fd/{appending.fileno()}"], sources=["-"])
+        check_outputs([Path("new.csv")], sources=["-"])
+
+
+@pytest.mark.usefixtures("files")
+def test_standard_output_is_an_output_like_others(monkeypatch):
+    """A file that is appended to while it is read has no end, and what is printed needs a file of its own."""
+    status = os.stat
+    monkeypatch.setattr(
+        "encoder_cls.outputs.os",
+        SimpleNamespace(stat=lambda what: status("one.csv" if what == 1 else what), path=os.path),
+    )
+    assert refusal([], sources=["one.csv"], is_printing=True).startswith("standard output: is a file that is read")
+    assert "twin.csv: is one file with standard output" in refusal(["twin.csv"], is_printing=True)
+    check_outputs([Path("twin.csv")], is_printing=False)
+
+
+@pytest.mark.usefixtures("files")
+def test_a_folder_is_no_output():
+    """It is named before any work."""
+    assert refusal(["parts"]) == "parts: is a folder; name a file in it"
+
+
+@pytest.mark.usefixtures("files")
+def test_a_file_is_no_folder_of_outputs():
+    """Also some levels above."""
+    for output in ("one.csv/a.jsonl", "one.csv/new/a.jsonl", "a link/a.jsonl"):
+        assert refusal([output]).endswith("one.csv is no folder; write it elsewhere")
+
+
+# ---------------------------------------------------------------- run folders
+
+
+@pytest.mark.parametrize(
+    ("run", "source"),
+    [
+        ("parts/run", "parts/**/*.jsonl"),
+        ("parts/run", "parts/*/*.jsonl"),
+        ("parts/run", "parts/**"),
+        ("parts/run/deep", "parts/run/*/*"),
+        ("parts/run", "hub:parts"),
+        ("parts/run", "hub:to parts?split=train"),
+    ],
+)
+@pytest.mark.parametrize("key", ["train", "validation", "test", "unlabelled"])
+@pytest.mark.usefixtures("files")
+def test_a_run_folder_whose_files_would_be_data_is_refused(run, source, key):
+    """Else the next training, or the report, would read what this one wrote."""
+    with pytest.raises(ConfigError, match="would be read as data the next time"):
+        check_run_folder(RunFolder(Path(run)), DataConfig(**{"train": "one.csv", key: source}))
+
+
+def test_a_run_folder_has_a_name_in_unicode():
+    """TensorBoard's writer takes no other; it would end the training after all has been prepared."""
+    with pytest.raises(ConfigError, match=r"'runs/\\udcff': not UTF-8"):
+        check_run_folder(RunFolder(Path("runs/\udcff")), DataConfig(train="one.csv"))
+
+
+@pytest.mark.parametrize(("folder", "source"), [("parts", "parts"), ("reviews", "reviews"), ("parts", "parts/*.csv")])
+@pytest.mark.usefixtures("files")
+def test_a_run_folder_that_adds_no_data_is_not(folder, source):
+    """A folder of data is read without its subfolders, one of class folders without such as hold no text files."""
+    options = {"role": "test", "text_columns": ["text"], "label_column": None}
+    before = list(read_rows(source, **options))
+    run = RunFolder(Path(folder) / "run")
+    check_run_folder(run, DataConfig(train=source))
+    for name in RUN_FILES:
+        (run.path / name).parent.mkdir(parents=True, exist_ok=True)
+        (run.path / name).touch()
+    assert list(read_rows(source, **options)) == before
