@@ -72,8 +72,8 @@ def check_outputs(
 def check_run_folder(run: RunFolder, data: DataConfig) -> None:
     """Refuse a run folder whose files would be read as data the next time.
 
-    Inside a folder of data files or of class folders a run is in nobody's way: of such a folder only the files that are
-    directly in it, and those of class folders that end in `.txt`, are read.
+    Inside a folder of data files a run is in nobody's way: of such a folder only the files directly in it are read.
+    Beside class folders it is, where every folder is taken for a class.
 
     Raises:
         ConfigError: which data it is; or the folder's name is no Unicode, which TensorBoard needs.
@@ -84,7 +84,7 @@ def check_run_folder(run: RunFolder, data: DataConfig) -> None:
     except UnicodeEncodeError:
         raise ConfigError(f"{str(run.path)!r}: not UTF-8; choose another --run-dir") from None
     for source in _sources_of(data):
-        if any(_would_be_data(folder / name, source) for name in RUN_FILES):
+        if any(_would_be_data(folder / name, source) for name in RUN_FILES) or _would_be_class(folder, source):
             raise ConfigError(
                 f"{run.path}: the files of the run would be read as data the next time ({source}); "
                 "choose another --run-dir"
@@ -219,6 +219,16 @@ def _would_be_data(path: Path, source: str) -> bool:
         return False
     is_text = ending == TEXT and path.parent.parent == folder
     return is_text or (path.parent == folder and ending in (*TABLES, FASTTEXT, TEXT))
+
+
+def _would_be_class(folder: Path, source: str) -> bool:
+    """Whether a folder would be one more among class folders."""
+    classes = path_of(Path(source))
+    if not (Path(source).is_dir() and folder != classes and folder.is_relative_to(classes)):
+        return False
+    entry = classes / folder.relative_to(classes).parts[0]
+    is_class = [bool(texts_of(other)) for other in classes.iterdir() if other.is_dir() and other != entry]
+    return any(is_class) and not entry.name.startswith(".") and not (entry.is_dir() and texts_of(entry))
 
 
 def _is_found(path: Path, pattern: str) -> bool:

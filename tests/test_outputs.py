@@ -184,6 +184,8 @@ def test_a_file_is_no_folder_of_outputs():
         ("parts/run/deep", "parts/run/*/*"),
         ("parts/run", "hub:parts"),
         ("parts/run", "hub:to parts?split=train"),
+        ("reviews/run", "reviews"),
+        ("reviews/runs/a", "./reviews"),
     ],
 )
 @pytest.mark.parametrize("key", ["train", "validation", "test", "unlabelled"])
@@ -200,10 +202,13 @@ def test_a_run_folder_has_a_name_in_unicode():
         check_run_folder(RunFolder(Path("runs/\udcff")), DataConfig(train="one.csv"))
 
 
-@pytest.mark.parametrize(("folder", "source"), [("parts", "parts"), ("reviews", "reviews"), ("parts", "parts/*.csv")])
+@pytest.mark.parametrize(
+    ("folder", "source"),
+    [("parts", "parts"), ("reviews/good", "reviews"), ("reviews/.runs", "reviews"), ("parts", "parts/*.csv")],
+)
 @pytest.mark.usefixtures("files")
 def test_a_run_folder_that_adds_no_data_is_not(folder, source):
-    """A folder of data is read without its subfolders, one of class folders without such as hold no text files."""
+    """A folder of data is read without its subfolders, and so is a class folder; a name with a dot is no class."""
     options = {"role": "test", "text_columns": ["text"], "label_column": None}
     before = list(read_rows(source, **options))
     run = RunFolder(Path(folder) / "run")
