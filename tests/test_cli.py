@@ -211,7 +211,7 @@ def test_a_run_among_its_own_data_is_refused(cli):
 
 def test_training_goes_on_where_nobody_reads_how_it_goes(cli, trained_run, monkeypatch):
     """A log that is full, or closed by its reader, is not worth a training."""
-    with Path("/dev/full").open("w") as full:
+    with Path("/dev/full").open("w", buffering=1) as full:
         monkeypatch.setattr(sys, "stderr", full)
         outcome = cli("train", "--config", trained_run.path.parent / "tiny.yaml", "--set", "train.epochs=1")
     assert outcome.code == 0
