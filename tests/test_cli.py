@@ -607,6 +607,16 @@ def test_predict_into_head_ends_quietly(trained_run, lines, read):
     assert (code, errors) == (0, b"")
 
 
+@pytest.mark.parametrize("name", ["/dev/stdout", "/dev/fd/1", "a link"])
+def test_standard_output_by_its_name_is_standard_output(cli, trained_run, monkeypatch, name):
+    """Each result comes at once, and it is quiet where its reader ends: nothing is written as a file at the end."""
+    monkeypatch.setattr("encoder_cls.storage.write_output", lambda *_: pytest.fail("written as a file"))
+    Path("a link").symlink_to("/proc/self/fd/1")
+    outcome = cli("predict", "rain", "--model", trained_run.path, "--output", name, "--format", "jsonl")
+    assert (outcome.code, outcome.err) == (0, "")
+    assert json.loads(outcome.out)["label"] == "weather"
+
+
 @pytest.mark.parametrize(
     "error",
     [
