@@ -223,7 +223,10 @@ def predict_command(
 
     from encoder_cls.outputs import check_outputs
     from encoder_cls.run_folder import newest_finished
+    from encoder_cls.storage import stream_named
 
+    if output and stream_named(output) == 1:
+        output = None  # results come as they are known, and their reader may have seen enough
     folder = model or newest_finished(RUNS).path
     outputs = [path for path in (output, attention) if path]
     check_outputs(outputs, sources=[source] if source else [], model=folder, is_printing=output is None)

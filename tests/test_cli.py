@@ -211,7 +211,7 @@ def test_a_run_among_its_own_data_is_refused(cli):
 
 def test_training_goes_on_where_nobody_reads_how_it_goes(cli, trained_run, monkeypatch):
     """A log that is full, or closed by its reader, is not worth a training."""
-    with Path("/dev/full").open("w") as full:
+    with Path("/dev/full").open("w", buffering=1) as full:
         monkeypatch.setattr(sys, "stderr", full)
         outcome = cli("train", "--config", trained_run.path.parent / "tiny.yaml", "--set", "train.epochs=1")
     assert outcome.code == 0
@@ -605,6 +605,16 @@ def test_predict_into_head_ends_quietly(trained_run, lines, read):
         code = process.wait(timeout=60)
     assert all(answer["label"] == "weather" for answer in answers)
     assert (code, errors) == (0, b"")
+
+
+@pytest.mark.parametrize("name", ["/dev/stdout", "/dev/fd/1", "a link"])
+def test_standard_output_by_its_name_is_standard_output(cli, trained_run, monkeypatch, name):
+    """Each result comes at once, and it is quiet where its reader ends: nothing is written as a file at the end."""
+    monkeypatch.setattr("encoder_cls.storage.write_output", lambda *_: pytest.fail("written as a file"))
+    Path("a link").symlink_to("/proc/self/fd/1")
+    outcome = cli("predict", "rain", "--model", trained_run.path, "--output", name, "--format", "jsonl")
+    assert (outcome.code, outcome.err) == (0, "")
+    assert json.loads(outcome.out)["label"] == "weather"
 
 
 @pytest.mark.parametrize(

@@ -22,17 +22,18 @@ def files() -> None:
         *("one.csv", "parts/a.csv", "parts/deep/b.csv", "reviews/good/1.txt", "reviews/bad/1.txt", "report.json"),
         *("run/model/config.json", "run/model/model.safetensors", "run/metrics.jsonl", "run/eval/report.html"),
         *("run/checkpoints/step-1/state.json", "alone/config.json", "alone/model.safetensors", "train/a.csv"),
-        *("validation.csv", "elsewhere.csv"),
+        *("validation.csv", "elsewhere.csv", "third.txt"),
     ):
         Path(name).parent.mkdir(parents=True, exist_ok=True)
         Path(name).write_text("text\nrain\n")
     Path("run/config.yaml").write_text(
-        "data: {train: train, validation: validation.csv, test: 'tests-*.csv', unlabelled: missing.txt}\n"
+        "data: {train: train, validation: validation.csv, test: 'tests-*.csv', unlabelled: reviews}\n"
     )
     Path("a link").symlink_to("one.csv")
     Path("to parts").symlink_to("parts")
     Path("to the model").symlink_to("run/model")
     Path("parts/c.csv").symlink_to("../elsewhere.csv")
+    Path("reviews/bad/3.txt").symlink_to("../../third.txt")
     os.link("one.csv", "twin.csv")
 
 
@@ -59,6 +60,7 @@ def refusal(outputs: list[str], **read) -> str:
         ("to parts", "parts/new.jsonl"),
         ("reviews", "reviews/good/1.txt"),
         ("reviews", "reviews/good/2.txt"),
+        ("reviews", "third.txt"),
         ("parts/*.csv", "parts/a.csv"),
         ("parts/*.csv", "parts/new.csv"),
         ("to */*.csv", "to parts/c.csv"),
@@ -102,6 +104,7 @@ def test_what_is_not_read_can_be_written_to(source, output):
         *("run/model/config.json", "run/model/new.csv", "run/checkpoints/new", "run/checkpoints/step-1/state.json"),
         *("run/config.yaml", "run/metrics.jsonl", "run/stages/x/y", "run/.lock", "run/eval/report.html"),
         *("to the model/model.safetensors", "train/a.csv", "train/new.jsonl", "validation.csv", "tests-1.csv"),
+        "reviews/good/2.txt",
     ],
 )
 @pytest.mark.parametrize("model", ["run", "run/model", "to the model"])
@@ -111,7 +114,7 @@ def test_a_run_and_its_data_are_not_written_to(model, output):
     assert refusal([output], model=Path(model))
 
 
-@pytest.mark.parametrize("output", ["run/answers.csv", "run/eval/mine.json", "train/answers.html", "report.json"])
+@pytest.mark.parametrize("output", ["run/answers.csv", "run/eval/mine.json", "reviews/good/2.csv", "report.json"])
 @pytest.mark.usefixtures("files")
 def test_what_is_beside_a_run_can_be_written_to(output):
     """Also inside its folder, where nothing is read."""
