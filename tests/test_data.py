@@ -421,7 +421,7 @@ def test_empty_texts_can_be_dropped():
     assert "no rows with a text" in refusal(write("b.csv", "text,label\n ,x\n"), empty_texts="drop")
 
 
-@pytest.mark.parametrize(("rows", "empty"), [(2, 1), (100, 1), (101, 2), (250, 3)])
+@pytest.mark.parametrize(("rows", "empty"), [(2, 1), (100, 1), (101, 2), (450, 5)])
 def test_few_empty_texts_are_left_out(rows, empty):
     """By itself up to 1% of a split, rounded up; one more is refused, with how many there are and where."""
 
@@ -517,6 +517,7 @@ def test_few_labels_that_train_does_not_have_are_numbered_behind_the_classes():
     assert (len(validation), len(dataset.selection), dataset.selection.unseen_names) == (100, 95, ())
     assert list(dataset.selection.texts) == validation.texts[:95]
     assert dataset.test.known(2) is dataset.test
+    assert validation.subset(np.array([99])).unseen_names == validation.unseen_names
     assert load_split("b.csv", DataConfig(train="a.csv"), ("x", "y")).fingerprint() == validation.fingerprint()
     of_others = load("a.csv", validation=others("zbwzb")).validation.fingerprint()
     assert of_others != validation.fingerprint()
@@ -835,11 +836,12 @@ def test_a_fasttext_file_has_no_second_text_column():
     ("name", "content", "texts"),
     [
         ("more.txt", "one text\n\n  two,texts \r\nlast", ["one text", "  two,texts ", "last"]),
+        ("more.TXT", "__label__x one\n", ["__label__x one"]),
         ("more.ft", "__label__x one text\n\n__label__y\nno label\n", ["one text", "no label"]),
         ("more.csv", "id,text\n1,one text\n2,\n3,last\n", ["one text", "last"]),
         ("more.jsonl", '{"text": "one"}\n{"text": "two", "label": 3}\n', ["one", "two"]),
     ],
-    ids=["a text a line", "after labels", "a column", "labels do not matter"],
+    ids=["a text a line", "as it stands", "after labels", "a column", "labels do not matter"],
 )
 def test_unlabelled_texts_are_read_without_labels_and_without_what_is_empty(name, content, texts):
     """Of any format, `.txt` too; each text with its place."""

@@ -89,6 +89,7 @@ def test_classes_that_are_written_alike_are_named():
         ("spam", "\ufeffspam\u00ad", r"'spam', '\ufeffspam\xad'"),
         ("spam", "ｓｐａｍ", "'spam', 'ｓｐａｍ'"),
         ("straße", "STRASSE", "'straße', 'STRASSE'"),
+        ("\u0390", "\u0399\u0308\u0301", "'\u0390', '\u0399\u0308\u0301'"),
     ],
 )
 def test_classes_that_look_alike_are_named_so_that_they_do_not(one, other, written):

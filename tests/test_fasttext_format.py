@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
-import pytest
+import re
+import shlex
+from pathlib import Path
 
+import pytest
+import typer
+
+from encoder_cls.cli import app
+from encoder_cls.config import load_config, parse_yaml
 from encoder_cls.fasttext_format import is_labelled, parse_line
 
 
@@ -25,3 +32,21 @@ def test_labels_are_words_with_the_prefix_and_the_text_follows_them(line, labels
     """Wherever in the line they are; only what begins the line is taken off."""
     assert parse_line(line) == (labels, text)
     assert is_labelled(line) == (bool(labels))
+
+
+PAGE = Path(__file__).parents[1] / "docs" / "from_fasttext.md"
+
+
+def test_every_command_and_setting_of_the_page_for_its_users_is_known():
+    """What docs/from_fasttext.md says to type is accepted, and its settings are fields of a config."""
+    page = PAGE.read_text("utf-8")
+    Path("spam.yaml").write_text(re.search(r"```yaml\n(.*?)```", page, re.DOTALL)[1])
+    assert list(parse_yaml(Path("spam.yaml").read_text(), source="page")) == ["data"]
+    commands = re.findall(r"`encoder-cls ([^`]*)`", page)
+    settings = re.findall(r"`(--set [^`]*)`", page)
+    assert len(commands) >= 7
+    assert len(settings) >= 5
+    for command in commands:
+        name, *arguments = shlex.split(command)
+        typer.main.get_command(app).commands[name].make_context(name, arguments)
+    load_config(Path("spam.yaml"), [setting.removeprefix("--set ") for setting in settings])

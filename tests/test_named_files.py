@@ -34,7 +34,8 @@ def test_names_that_begin_with_a_dot_are_left_out():
     [
         ("testimonials.csv", "values.csv"),
         ("devices.csv", "evaluate_me.csv"),
-        ("trainers.csv", "contest.csv"),
+        ("trainers.csv", "tests.csv"),
+        ("contest.csv", "interval.csv"),
         ("train-00000-of-00002.parquet", "train-00001-of-00002.parquet"),
         ("training.csv", "train2.csv"),
         ("val.csv", "valid_2.csv"),
@@ -53,6 +54,7 @@ def test_files_whose_names_only_begin_like_splits_are_read_together(together):
         ("train-00000-of-00001.parquet", "test-00000-of-00001.parquet"),
         ("mails-training.csv", "mails-testing.csv"),
         ("TrainData.csv", "TestSet.csv"),
+        ("MyTrain.csv", "MyTest.csv"),
         ("a.train.jsonl", "a.valid.jsonl"),
         ("trainset.csv", "devset.csv"),
     ],
