@@ -178,11 +178,11 @@ class TrainConfig(Section):
     twice (see consistency), each counts once."""
     accumulation_steps: Count = 1
     """Batches whose gradients are summed before one update."""
-    learning_rate: PositiveFloat = 1e-3
+    learning_rate: Annotated[float, Field(gt=0, lt=1e38)] = 1e-3
     """The peak learning rate."""
     warmup_fraction: Fraction = 0.1
     """The part of all steps during which the learning rate rises to its peak; then it falls as a cosine."""
-    weight_decay: NonNegativeFloat = 0.01
+    weight_decay: Annotated[float, Field(ge=0, le=1)] = 0.01
     """AdamW's weight decay on matrices; biases, norms and embeddings have none."""
     max_grad_norm: PositiveFloat = 1.0
     """Gradients longer than this are scaled down to it."""
