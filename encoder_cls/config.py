@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -30,6 +31,13 @@ from encoder_cls.errors import ConfigError
 
 Fraction = Annotated[float, Field(ge=0, lt=1)]
 Count = Annotated[int, Field(ge=1, lt=2**31)]
+LARGEST_FLOAT32 = 3.4e38
+
+
+def _in_float32(value: float) -> float:
+    if value > LARGEST_FLOAT32:
+        raise ValueError(f"Input should be {LARGEST_FLOAT32:.1e} at most, the largest number in 32 bits")
+    return value
 
 
 def _as_tuple(value: Any) -> Any:
@@ -178,7 +186,7 @@ class TrainConfig(Section):
     twice (see consistency), each counts once."""
     accumulation_steps: Count = 1
     """Batches whose gradients are summed before one update."""
-    learning_rate: Annotated[float, Field(gt=0, lt=1e38)] = 1e-3
+    learning_rate: Annotated[PositiveFloat, AfterValidator(_in_float32)] = 1e-3
     """The peak learning rate."""
     warmup_fraction: Fraction = 0.1
     """The part of all steps during which the learning rate rises to its peak; then it falls as a cosine."""

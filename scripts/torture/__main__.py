@@ -32,6 +32,7 @@ from typing import Any
 import crashes
 import damage
 import disks
+import folders
 import fuzzing
 import mutants
 import outputs
@@ -44,7 +45,9 @@ USED_BY_COMMANDS = (
     *("pyarrow.parquet", "scipy.optimize", "sklearn.feature_extraction.text", "sklearn.metrics", "sklearn.pipeline"),
     *("sklearn.svm", "tqdm"),
 )
-ROWS: dict[str, Row] = crashes.ROWS | disks.ROWS | damage.ROWS | fuzzing.ROWS | outputs.ROWS | sizes.ROWS | mutants.ROWS
+ROWS: dict[str, Row] = (
+    crashes.ROWS | disks.ROWS | damage.ROWS | fuzzing.ROWS | folders.ROWS | outputs.ROWS | sizes.ROWS | mutants.ROWS
+)
 
 
 def main() -> int:

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import yaml
 from rows import Row
@@ -29,7 +30,7 @@ def mutant(space: Workspace, _draw: random.Random, number: int) -> None:
     assert mutant["former"] in source, f"{mutant['fault']}: {path.name} has changed: mend the mutant"
     path.write_text(source.replace(mutant["former"], mutant["latter"], 1))
     done = subprocess.run(
-        [sys.executable, str(HERE), mutant["row"], "--fraction", str(mutant["fraction"]), "--until-failure"],
+        [sys.executable, str(HERE), mutant["row"], *_tries(mutant), "--until-failure"],
         capture_output=True,
         text=True,
         check=False,
@@ -38,6 +39,11 @@ def mutant(space: Workspace, _draw: random.Random, number: int) -> None:
     heard = f"{mutant['fault']}: {mutant['row']} ends with {done.returncode}: {done.stdout}{done.stderr[-500:]}"
     assert done.returncode == 1, heard
     assert "1 FAILED" in done.stdout, heard
+
+
+def _tries(mutant: dict[str, Any]) -> list[str]:
+    """The one try that is named, or a part of the row's."""
+    return ["--only", str(mutant["only"])] if "only" in mutant else ["--fraction", str(mutant["fraction"])]
 
 
 ROWS = {"mutants": Row("each of these faults is noticed by its row", len(MUTANTS), mutant)}

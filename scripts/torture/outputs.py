@@ -79,7 +79,7 @@ def name_output(space: Workspace, draw: random.Random, number: int) -> None:
     assert ended.code in {0, 1, 2}, f"{what}: exit {ended.code}: {ended.err}"
     after = _contents(place.folder, except_for=case.appends)
     # A file that was there and is no output of the try keeps its content and its mode; one that is, keeps its mode.
-    written = {path.resolve() for path in output.values()} if ended.code == 0 else set()
+    written = {(place.folder / path).resolve() for path in output.values()} if ended.code == 0 else set()
     for path, (content, mode) in before.items():
         assert path in after, f"{what}: {path} is gone"
         assert after[path][1] == mode, f"{what}: {path} has the mode {after[path][1]:o}, before {mode:o}"
@@ -88,7 +88,7 @@ def name_output(space: Workspace, draw: random.Random, number: int) -> None:
     assert not left, f"{what}: {left} is left"
     if case.appends:
         assert case.appends.read_bytes().startswith(logged), f"{what}: what was in the log is gone"
-        assert len(case.appends.read_bytes()) > len(logged), f"{what}: nothing was appended"
+        assert (len(case.appends.read_bytes()) > len(logged)) == (ended.code == 0), f"{what}: nothing was appended"
 
 
 def _place(space: Workspace) -> Place:
@@ -175,7 +175,7 @@ def _standard_output_by_name(place: Place, draw: random.Random) -> Case:
     log.write_text("what was in the log\n")
     name = draw.choice(["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"])
     if draw.random() < 0.3:
-        return Case(["eval", place.run], {"--output": Path(name)}, 0, appends=log)
+        return Case(["eval", place.run], {"--output": Path(name)}, 2, appends=log)  # where the report is printed, too
     return Case(_predict(place, "--format", draw.choice(FORMATS), *TEXTS), {"--output": Path(name)}, 0, appends=log)
 
 

@@ -8,7 +8,9 @@ An error for users is printed and ends with its exit code; anything else is a tr
 
 from __future__ import annotations
 
+import itertools
 import os
+import secrets
 import sys
 from pathlib import Path
 from typing import Any
@@ -117,7 +119,9 @@ def read(operation: str, folder: Path) -> Any:
 
 
 if __name__ == "__main__":
-    os.getpid = lambda: 1234  # temporary names hold it: the same in every process, so that strace can be told of them
+    # Temporary names are the same in every process, so that strace can be told of them.
+    numbers = itertools.count()
+    secrets.token_hex = lambda nbytes=None: f"{next(numbers):016x}"  # noqa: ARG005
     try:
         write(sys.argv[1], Path(sys.argv[2]), VERSIONS[sys.argv[3]])
     except EncoderClsError as error:
