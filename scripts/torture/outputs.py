@@ -70,6 +70,7 @@ def name_output(space: Workspace, draw: random.Random, number: int) -> None:
     output = {option: _another_name(path, place, draw) for option, path in case.outputs.items()}
     before = _contents(place.folder, except_for=case.appends)
     logged = case.appends.read_bytes() if case.appends else b""
+    named = {(place.folder / path).resolve() for path in output.values()}
     ended = _run(case, output, cwd=place.folder)
 
     what = f"{kind}: {' '.join(map(str, (*case.arguments, *output.items())))}"
@@ -79,7 +80,7 @@ def name_output(space: Workspace, draw: random.Random, number: int) -> None:
     assert ended.code in {0, 1, 2}, f"{what}: exit {ended.code}: {ended.err}"
     after = _contents(place.folder, except_for=case.appends)
     # A file that was there and is no output of the try keeps its content and its mode; one that is, keeps its mode.
-    written = {(place.folder / path).resolve() for path in output.values()} if ended.code == 0 else set()
+    written = named if ended.code == 0 else set()
     for path, (content, mode) in before.items():
         assert path in after, f"{what}: {path} is gone"
         assert after[path][1] == mode, f"{what}: {path} has the mode {after[path][1]:o}, before {mode:o}"
