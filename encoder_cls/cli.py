@@ -176,7 +176,7 @@ def predict_command(
         str | None,
         typer.Option(
             "--input",
-            help="A file of texts (.txt one a line; .csv, .tsv, .jsonl, .parquet by column), - for standard input.",
+            help="Texts: a file (.txt, .ft: one a line; .csv, .tsv, .jsonl, .parquet: by column), - for standard input.",
             show_default=False,
         ),
     ] = None,
@@ -431,6 +431,8 @@ def _described(preparation: Preparation) -> Iterator[str]:
     shape = f"{config.model.num_layers} layers of width {config.model.d_model}"
     recipe = preparation.recipe
     beside = ", beside it a linear model" if recipe.linear else ""
+    if config.model.linear and not recipe.linear:
+        beside = ", no linear model beside it (too much text for so many classes)"
     yield f"model: {shape}, {preparation.num_parameters:,} parameters{beside}"
     lengths = {"guessing hidden words": recipe.pretraining, "learning labels": recipe.length}
     passes = [f"{it.epochs} epoch{'s' * (it.epochs > 1)} of {what}" for what, it in lengths.items() if it]

@@ -66,7 +66,8 @@ def check_outputs(
                 raise ConfigError(f"{target.name}: would be read as data of the run ({source}); write it elsewhere")
     for one, other in combinations(targets, 2):
         if one.is_same(other):
-            raise ConfigError(f"{one.name}: is one file with {other.name}; two outputs need two files")
+            both = one.name if one.name == other.name else f"{one.name} and {other.name}"
+            raise ConfigError(f"{both}: two outputs would be written into one file; name two files")
 
 
 def check_run_folder(run: RunFolder, data: DataConfig) -> None:

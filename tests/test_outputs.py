@@ -135,7 +135,7 @@ def test_a_model_by_itself_is_not_written_to(output):
 @pytest.mark.usefixtures("files")
 def test_two_outputs_are_two_files(outputs):
     """Also through links; a device is no file."""
-    assert "two outputs need two files" in refusal(outputs)
+    assert "two outputs would be written into one file" in refusal(outputs)
     check_outputs([Path(os.devnull), Path(os.devnull)])
 
 
@@ -158,7 +158,7 @@ def test_standard_output_is_an_output_like_others(monkeypatch):
         SimpleNamespace(stat=lambda what: status("one.csv" if what == 1 else what), path=os.path),
     )
     assert refusal([], sources=["one.csv"], is_printing=True).startswith("standard output: is a file that is read")
-    assert "twin.csv: is one file with standard output" in refusal(["twin.csv"], is_printing=True)
+    assert "twin.csv and standard output: two outputs" in refusal(["twin.csv"], is_printing=True)
     check_outputs([Path("twin.csv")], is_printing=False)
 
 
