@@ -176,7 +176,7 @@ def predict_command(
         str | None,
         typer.Option(
             "--input",
-            help="Texts: a file (.txt, .ft: one a line; .csv, .tsv, .jsonl, .parquet: by column), - for standard input.",
+            help="Texts: a file (.txt, .ft one a line; .csv, .tsv, .jsonl, .parquet: by column), - for standard input.",
             show_default=False,
         ),
     ] = None,
