@@ -26,7 +26,7 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from encoder_cls.config import ModelConfig
-from encoder_cls.ngrams import PAIR_MULTIPLIER
+from encoder_cls.text.char_ngrams import PAIR_MULTIPLIER
 
 INITIAL_STD = 0.02  # of all weights, as in BERT (Devlin et al., 2019), https://arxiv.org/abs/1810.04805
 

@@ -43,8 +43,8 @@ from numpy.typing import NDArray
 
 import encoder_cls
 from encoder_cls.config import load_config
-from encoder_cls.data import Dataset, load_dataset
-from encoder_cls.storage import sha256, to_json, write_file
+from encoder_cls.data.dataset import Dataset, load_dataset
+from encoder_cls.system.files import sha256, to_json, write_file
 
 DEFAULT = "encoder-cls"
 LABELS_ALONE = ("pretrain.epochs=0", "model.linear=false")
@@ -341,7 +341,7 @@ class Job:
     def key(self, method: str) -> Key:
         """All that determines the result of a method."""
         is_ours = method in OURS
-        sources = sorted(Path(encoder_cls.__file__).parent.glob("*.py")) if is_ours else [Path(peers.__file__)]
+        sources = sorted(Path(encoder_cls.__file__).parent.rglob("*.py")) if is_ours else [Path(peers.__file__)]
         modules = MODULES if is_ours else peers.PEERS[method].modules
         return {
             **asdict(self.case),

@@ -18,11 +18,11 @@ from typing import Any
 import torch
 from tensorboard.summary.writer.event_file_writer import _AsyncWriterThread
 
-from encoder_cls import train as training
 from encoder_cls.config import load_config
-from encoder_cls.dashboard import Dashboard
-from encoder_cls.preparation import prepare
-from encoder_cls.run_folder import RunFolder
+from encoder_cls.tracking.metric_log import Dashboard
+from encoder_cls.tracking.run_dir import RunFolder
+from encoder_cls.training import trainer as training
+from encoder_cls.training.setup import prepare
 
 MEASURED: list[tuple[Any, str]] = [
     *((Dashboard, name) for name in ("__init__", "log", "flush", "__exit__")),

@@ -34,8 +34,8 @@ from speed.texts import KINDS
 from speed.timing import PRECISIONS
 
 import encoder_cls
-from encoder_cls.hardware import resolve_precision
-from encoder_cls.storage import sha256, to_json, write_file
+from encoder_cls.system.device import resolve_precision
+from encoder_cls.system.files import sha256, to_json, write_file
 
 HERE = Path(__file__).parent
 PICTURE = "cost.png"
@@ -159,7 +159,7 @@ def cell_name(part: str, cell: Sequence[Any]) -> str:
 def key(plan: Plan, part: str, cell: Sequence[Any]) -> dict[str, Any]:
     """All that a result depends on."""
     folder = plan.folder
-    sources = [*Path(encoder_cls.__file__).parent.glob("*.py"), *(HERE / "speed").glob("*.py"), HERE / "peers.py"]
+    sources = [*Path(encoder_cls.__file__).parent.rglob("*.py"), *(HERE / "speed").glob("*.py"), HERE / "peers.py"]
     return {
         "cell": cell_name(part, cell),
         "plan": [plan.rounds, plan.seconds, plan.quick, plan.precisions],

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from encoder_cls.classifier import Classifier, load_classifier
 from encoder_cls.cli import main
 from encoder_cls.config import load_config
-from encoder_cls.preparation import prepare
-from encoder_cls.run_folder import RunFolder
-from encoder_cls.train import train
+from encoder_cls.inference.classifier import Classifier, load_classifier
+from encoder_cls.tracking.run_dir import RunFolder
+from encoder_cls.training.setup import prepare
+from encoder_cls.training.trainer import train
 
 # For the processes that tests start: one thread, and streams buffered as on a user's machine.
 os.environ["OMP_NUM_THREADS"] = "1"

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parent.parent
-MODULES = sorted(path for path in (ROOT / "encoder_cls").glob("*.py"))
+MODULES = sorted((ROOT / "encoder_cls").rglob("*.py"))
+
+
+def module_name(path: Path) -> str:
+    return path.relative_to(ROOT / "encoder_cls").with_suffix("").as_posix()
 
 
 def test_imports_only_go_down(capsys):
@@ -17,15 +22,24 @@ def test_imports_only_go_down(capsys):
     assert cli.lint_imports(config_filename=str(ROOT / "pyproject.toml"), no_cache=True) == 0, capsys.readouterr().out
 
 
-@pytest.mark.parametrize("module", MODULES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("module", MODULES, ids=module_name)
 def test_every_module_is_described(module):
-    """A module opens with its purpose and has its line in ARCHITECTURE.md."""
+    """A module opens with its purpose and has its place in the drawing of ARCHITECTURE.md, beside its package."""
     assert module.read_text().startswith('"""')
-    if module.stem != "__init__":
-        assert module.name in (ROOT / "ARCHITECTURE.md").read_text()
+    drawing = (ROOT / "ARCHITECTURE.md").read_text().split("```")[1]
+    if module.stem not in {"__init__", "__main__"}:
+        assert re.search(rf"\b{module.stem}\b", drawing)
 
 
-@pytest.mark.parametrize("module", MODULES, ids=lambda path: path.stem)
+def test_the_drawing_has_the_layers_that_are_enforced():
+    """In the same order, none more and none less."""
+    drawing = (ROOT / "ARCHITECTURE.md").read_text().split("```")[1]
+    drawn = [line.split("  ")[0] for line in drawing.strip().splitlines() if line[0] != " "]
+    contract = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"][0]
+    assert ["__main__", *(name.removesuffix(".py") for name in drawn)] == contract["layers"]
+
+
+@pytest.mark.parametrize("module", MODULES, ids=module_name)
 def test_nothing_unpickles_or_borrows_a_transformer(module):
     """The encoder is written here, and no file is read by running it."""
     text = module.read_text()

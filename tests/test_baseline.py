@@ -7,10 +7,10 @@ import pytest
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.svm import LinearSVC
 
-from encoder_cls import baseline
-from encoder_cls.baseline import linear_reference
-from encoder_cls.columns import TextColumn
-from encoder_cls.data import Split
+from encoder_cls.data.dataset import Split
+from encoder_cls.evaluation import baseline
+from encoder_cls.evaluation.baseline import linear_reference
+from encoder_cls.system.disk_arrays import TextColumn
 
 
 def split_of(texts, labels) -> Split:

@@ -8,15 +8,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from encoder_cls.batching import (
-    Batch,
-    BatchSchedule,
-    by_length,
-    drop_words,
-    pad,
-)
-from encoder_cls.ngrams import spell
-from encoder_cls.tokens import CLS_ID, PAD_ID, UNK_ID, TokenizedTexts
+from encoder_cls.inference.collate import Batch, by_length, pad
+from encoder_cls.text.char_ngrams import spell
+from encoder_cls.text.token_arrays import CLS_ID, PAD_ID, UNK_ID, TokenizedTexts
+from encoder_cls.training.masking import drop_words
+from encoder_cls.training.sampler import BatchSchedule
 
 LENGTHS = np.random.default_rng(0).integers(1, 200, size=500)
 

@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from encoder_cls import columns
-from encoder_cls.data import Dataset, Split
+from encoder_cls.data.dataset import Dataset, Split
+from encoder_cls.system import disk_arrays as columns
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "scripts"))
 

@@ -14,12 +14,12 @@ import torch
 from torch import nn
 from torch.nn.modules import module as torch_module
 
-from encoder_cls.batching import BatchSchedule
-from encoder_cls.classifier import load_classifier
-from encoder_cls.features import CHAR_NAMES
-from encoder_cls.ngrams import flat_places
-from encoder_cls.tokenizer import tokenize
-from encoder_cls.tokens import PAD_ID
+from encoder_cls.inference.classifier import load_classifier
+from encoder_cls.text.char_ngrams import flat_places
+from encoder_cls.text.ngram_features import CHAR_NAMES
+from encoder_cls.text.token_arrays import PAD_ID
+from encoder_cls.text.tokenizer import tokenize
+from encoder_cls.training.sampler import BatchSchedule
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "scripts"))
 

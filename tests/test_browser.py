@@ -18,12 +18,12 @@ from urllib.parse import quote
 import numpy as np
 import pytest
 
-from encoder_cls.dashboard import read_metrics
-from encoder_cls.data import Split
-from encoder_cls.evaluate import evaluate
-from encoder_cls.explain import attention_maps
-from encoder_cls.pages import attention_page, explanations_page
-from encoder_cls.report import report_page
+from encoder_cls.data.dataset import Split
+from encoder_cls.evaluation.evaluate import evaluate
+from encoder_cls.evaluation.html import attention_page, explanations_page
+from encoder_cls.evaluation.report import report_page
+from encoder_cls.inference.explain import attention_maps
+from encoder_cls.tracking.metric_log import read_metrics
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
 pytestmark = pytest.mark.skipif(BROWSER is None, reason="needs Chromium or Chrome")
@@ -72,7 +72,7 @@ def test_a_page_opens_and_nothing_strange_runs(classifier, tmp_path, kind):
 
 def test_tables_are_sorted_by_a_click(tmp_path):
     """Numbers as numbers, the largest first; a second click turns the order round."""
-    script = files("encoder_cls").joinpath("templates/script.js").read_text()
+    script = files("encoder_cls.evaluation").joinpath("templates/script.js").read_text()
     rows = "".join(f"<tr><td>{name}</td><td>{number}</td></tr>" for name, number in (("b", 9), ("c", 10), ("a", 1)))
     table = f"<table class=sortable><thead><tr><th>n</th><th>v</th></tr></thead><tbody>{rows}</tbody></table>"
     act = """

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from sklearn.metrics import log_loss
 
-from encoder_cls.calibration import (
+from encoder_cls.inference.calibration import (
     CAUTION,
     FARTHEST,
     HOTTEST,

@@ -7,11 +7,11 @@ import random
 import pytest
 import torch
 
-from encoder_cls.checkpoint import TrainingState, load_newest, save_checkpoint
 from encoder_cls.config import ModelConfig, TrainConfig
 from encoder_cls.errors import DivergedError
 from encoder_cls.model import BatchSpelling, EncoderClassifier
-from encoder_cls.optimization import make_optimizers
+from encoder_cls.training.checkpoint import TrainingState, load_newest, save_checkpoint
+from encoder_cls.training.optimizer import make_optimizers
 
 STATE = TrainingState(
     step=3,

@@ -18,17 +18,17 @@ import safetensors.torch
 import torch
 
 import encoder_cls
-from encoder_cls import classifier as classifier_module
-from encoder_cls.batching import pad
-from encoder_cls.calibration import softmax
-from encoder_cls.classifier import FORMAT, UNSEALED, Classifier, compute_logits, load_classifier, model_folder
 from encoder_cls.config import ModelConfig, TokenizerConfig
 from encoder_cls.errors import ConfigError, EncoderClsError
-from encoder_cls.features import ALL_NAMES
-from encoder_cls.linear import LinearClassifier, fit_linear
+from encoder_cls.inference import classifier as classifier_module
+from encoder_cls.inference.calibration import softmax
+from encoder_cls.inference.classifier import FORMAT, UNSEALED, Classifier, compute_logits, load_classifier, model_folder
+from encoder_cls.inference.collate import pad
+from encoder_cls.inference.linear import LinearClassifier, fit_linear
 from encoder_cls.model import EncoderClassifier
-from encoder_cls.storage import sha256
-from encoder_cls.tokenizer import train_tokenizer
+from encoder_cls.system.files import sha256
+from encoder_cls.text.ngram_features import ALL_NAMES
+from encoder_cls.text.tokenizer import train_tokenizer
 
 FILES = ["config.json", "tokenizer.json", "model.safetensors"]
 TEXTS = ["rain and snow today", "", "a big soup with zzz", "ball " * 40]

@@ -22,11 +22,11 @@ import torch
 import typer.main
 import yaml
 
-from encoder_cls import cli as cli_module
-from encoder_cls import lessons as lessons_module
-from encoder_cls.cli import app
+from encoder_cls.cli import app as cli_module
+from encoder_cls.cli.app import app
 from encoder_cls.config import load_config
-from encoder_cls.run_folder import RunFolder
+from encoder_cls.tracking.run_dir import RunFolder
+from encoder_cls.training import objectives as lessons_module
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 COMMAND = [sys.executable, "-c", "from encoder_cls.cli import main; main()"]
@@ -306,7 +306,7 @@ def test_a_terminated_training_leaves_a_checkpoint_and_resumes(cli, trained_run)
     chosen = {"epochs": 60, "patience": "null", "validate_every": 120, "log_every": 20}
     values = [word for name, value in chosen.items() for word in ("--set", f"train.{name}={value}")]
     arguments = [*map(str, ["train", *config, *values])]
-    code = "from encoder_cls import cli; cli.SECONDS_BETWEEN_LINES = -1; cli.main()"
+    code = "from encoder_cls.cli import app; app.SECONDS_BETWEEN_LINES = -1; app.main()"
     command = [sys.executable, "-c", code, *arguments]
     with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         for line in process.stderr:
@@ -610,7 +610,7 @@ def test_predict_into_head_ends_quietly(trained_run, lines, read):
 @pytest.mark.parametrize("name", ["/dev/stdout", "/dev/fd/1", "a link"])
 def test_standard_output_by_its_name_is_standard_output(cli, trained_run, monkeypatch, name):
     """Each result comes at once, and it is quiet where its reader ends: nothing is written as a file at the end."""
-    monkeypatch.setattr("encoder_cls.storage.write_output", lambda *_: pytest.fail("written as a file"))
+    monkeypatch.setattr("encoder_cls.system.files.write_output", lambda *_: pytest.fail("written as a file"))
     Path("a link").symlink_to("/proc/self/fd/1")
     outcome = cli("predict", "rain", "--model", trained_run.path, "--output", name, "--format", "jsonl")
     assert (outcome.code, outcome.err) == (0, "")
@@ -631,7 +631,7 @@ def test_too_little_memory_is_told_with_what_needs_less(cli, trained_run, monkey
     def refuse(*_arguments, **_options):
         raise error
 
-    monkeypatch.setattr("encoder_cls.classifier.compute_logits", refuse)
+    monkeypatch.setattr("encoder_cls.inference.classifier.compute_logits", refuse)
     outcome = cli("predict", "--model", trained_run.path, "rain")
     assert outcome.code == 1
     assert re.fullmatch(r"error: out of memory: .*train\.batch_tokens.*\n", outcome.err)
@@ -643,7 +643,7 @@ def test_no_product_is_computed_in_another_way_for_want_of_memory(cli, trained_r
     def switch(*_arguments, **_options):
         warnings.warn("mkldnn_matmul failed, switching to baddbmm:could not create a primitive", stacklevel=2)
 
-    monkeypatch.setattr("encoder_cls.classifier.compute_logits", switch)
+    monkeypatch.setattr("encoder_cls.inference.classifier.compute_logits", switch)
     outcome = cli("predict", "--model", trained_run.path, "rain")
     assert outcome.code == 1
     assert re.fullmatch(r"error: out of memory: mkldnn_matmul failed.*train\.batch_tokens.*\n", outcome.err)
@@ -698,7 +698,7 @@ def test_a_panic_in_a_library_is_one_line(cli, trained_run, monkeypatch):
     def panic(*_arguments, **_options):
         raise PanicException("index out of bounds")
 
-    monkeypatch.setattr("encoder_cls.classifier.compute_logits", panic)
+    monkeypatch.setattr("encoder_cls.inference.classifier.compute_logits", panic)
     outcome = cli("predict", "--model", trained_run.path, "rain")
     assert outcome.code == 1
     assert outcome.err.startswith("error: unexpected PanicException: index out of bounds")
@@ -714,6 +714,6 @@ def test_ctrl_c_inside_a_library_is_ctrl_c(cli, trained_run, monkeypatch):
         except KeyboardInterrupt as error:
             raise RuntimeError("Error calling __set_name__") from error
 
-    monkeypatch.setattr("encoder_cls.classifier.compute_logits", interrupted)
+    monkeypatch.setattr("encoder_cls.inference.classifier.compute_logits", interrupted)
     outcome = cli("predict", "--model", trained_run.path, "rain")
     assert (outcome.code, outcome.err) == (130, "")

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from encoder_cls import columns
-from encoder_cls.columns import CHUNK, GrowingArray, RaggedArray, TextColumn, in_chunks
 from encoder_cls.errors import EncoderClsError
+from encoder_cls.system import disk_arrays as columns
+from encoder_cls.system.disk_arrays import CHUNK, GrowingArray, RaggedArray, TextColumn, in_chunks
 
 TEXTS = ["", "a", "naïve 🙂", "", "two\nlines", "\0", "last"]
 

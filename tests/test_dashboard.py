@@ -8,8 +8,8 @@ import re
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from encoder_cls.dashboard import Dashboard, read_metrics
 from encoder_cls.errors import EncoderClsError
+from encoder_cls.tracking.metric_log import Dashboard, read_metrics
 
 
 def open_dashboard(folder, resume_after=None, warn=pytest.fail):

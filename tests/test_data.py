@@ -20,11 +20,11 @@ from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 from sklearn.pipeline import make_pipeline
 from sklearn.svm import LinearSVC
 
-from encoder_cls import columns
 from encoder_cls.config import DataConfig
-from encoder_cls.data import Dataset, Split, hold_out, load_dataset, load_split
+from encoder_cls.data.dataset import Dataset, Split, hold_out, load_dataset, load_split
+from encoder_cls.data.readers import read_rows
 from encoder_cls.errors import DataError
-from encoder_cls.sources import read_rows
+from encoder_cls.system import disk_arrays as columns
 
 GOOD = "text,label\none,x\ntwo,y\n"
 

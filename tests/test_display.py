@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from encoder_cls.display import json_text, kind, printable, shown
+from encoder_cls.system.display import json_text, kind, printable, shown
 
 CHARACTERS = ["\n", "\x1b", "\x85", "\x9b", "\u202e", "\u2028", "\ud800", "\0", "\U000e0041"]
 

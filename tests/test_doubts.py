@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from encoder_cls.data import Dataset, Split
-from encoder_cls.doubts import doubts
+from encoder_cls.data.checks import doubts
+from encoder_cls.data.dataset import Dataset, Split
 
 ROWS = st.lists(st.tuples(st.sampled_from("abcdefgh"), st.integers(0, 1)), min_size=1, max_size=9)
 

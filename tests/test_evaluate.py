@@ -11,10 +11,9 @@ import pytest
 import yaml
 from sklearn import metrics as reference
 
-from encoder_cls.calibration import SMALLEST, softmax
-from encoder_cls.data import Split
-from encoder_cls.evaluate import evaluate
-from encoder_cls.metrics import (
+from encoder_cls.data.dataset import Split
+from encoder_cls.evaluation.evaluate import evaluate
+from encoder_cls.evaluation.metrics import (
     LARGEST_MATRIX,
     MOST_CONFUSED,
     ClassMetrics,
@@ -24,7 +23,8 @@ from encoder_cls.metrics import (
     expected_calibration_error,
     most_confused,
 )
-from encoder_cls.report import Report, report_page, report_text
+from encoder_cls.evaluation.report import Report, report_page, report_text
+from encoder_cls.inference.calibration import SMALLEST, softmax
 
 NAMES = ("a", "b", "c", "d", "e")
 TOP_LEVEL = {"accuracy", "macro_f1", "ece", "num_examples", "per_class", "confusion_matrix", "linear_reference"}

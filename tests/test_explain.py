@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from encoder_cls import explain as explain_module
-from encoder_cls.classifier import Classifier
 from encoder_cls.config import ModelConfig, TokenizerConfig
-from encoder_cls.explain import attention_maps, explain
+from encoder_cls.inference import explain as explain_module
+from encoder_cls.inference.classifier import Classifier
+from encoder_cls.inference.explain import attention_maps, explain
 from encoder_cls.model import EncoderClassifier
-from encoder_cls.tokenizer import train_tokenizer
+from encoder_cls.text.tokenizer import train_tokenizer
 
 TEXTS = ["rain and snow today", "a big soup with zzz", "Goal! goal; (goal)", "küche ball", "", "   "]
 

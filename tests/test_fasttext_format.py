@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import typer
 
-from encoder_cls.cli import app
+from encoder_cls.cli.app import app
 from encoder_cls.config import load_config, parse_yaml
-from encoder_cls.fasttext_format import is_labelled, parse_line
+from encoder_cls.data.fasttext_format import is_labelled, parse_line
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from encoder_cls import features
 from encoder_cls.config import TokenizerConfig
-from encoder_cls.features import (
+from encoder_cls.text import ngram_features as features
+from encoder_cls.text.ngram_features import (
     ALL_NAMES,
     CHAR_NAMES,
     HASHES,
@@ -19,8 +19,8 @@ from encoder_cls.features import (
     select,
     tfidf,
 )
-from encoder_cls.tokenizer import tokenize, train_tokenizer
-from encoder_cls.tokens import CLS_ID, UNK_ID, TokenizedTexts
+from encoder_cls.text.token_arrays import CLS_ID, UNK_ID, TokenizedTexts
+from encoder_cls.text.tokenizer import tokenize, train_tokenizer
 
 MAX_SEQ_LEN = 16
 TEXTS = ("what is the capital of france", "what is the price of bread", "who is she", "who is he", "")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from encoder_cls.holdout import FEW_ROWS, rows_to_hold_out
+from encoder_cls.data.holdout import FEW_ROWS, rows_to_hold_out
 
 SIZES = st.lists(st.integers(1, 40), min_size=1, max_size=30)
 

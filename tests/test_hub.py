@@ -31,7 +31,7 @@ NO_VIEWER = "import datasets.config; datasets.config.USE_PARQUET_EXPORT = False\
 TRAIN = f"{NO_VIEWER}from encoder_cls.cli import main; main()"
 READ = f"""{NO_VIEWER}
 import json, sys, time, traceback
-from encoder_cls.data import read_rows
+from encoder_cls.data.readers import read_rows
 from encoder_cls.errors import DataError
 
 label_column = sys.argv[2] if len(sys.argv) > 2 else None

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from encoder_cls.data.labels import class_name, what_labels_are
+from encoder_cls.data.records import Place
 from encoder_cls.errors import DataError
-from encoder_cls.labels import class_name, what_labels_are
-from encoder_cls.records import Place
 
 NUMBERS = st.integers(0, 6).map(str)
 

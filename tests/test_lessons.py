@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from encoder_cls import lessons as lessons_module
-from encoder_cls.batching import pad
-from encoder_cls.calibration import Logits, add_up, fit_scales, one_hot, softmax
 from encoder_cls.config import Config
-from encoder_cls.lessons import LabelLessons, WordLessons
-from encoder_cls.metrics import compute_metrics
-from encoder_cls.preparation import Preparation, prepare
-from encoder_cls.tokens import CLS_ID, MASK_ID, UNK_ID
+from encoder_cls.evaluation.metrics import compute_metrics
+from encoder_cls.inference.calibration import Logits, add_up, fit_scales, one_hot, softmax
+from encoder_cls.inference.collate import pad
+from encoder_cls.text.token_arrays import CLS_ID, MASK_ID, UNK_ID
+from encoder_cls.training import objectives as lessons_module
+from encoder_cls.training.objectives import LabelLessons, WordLessons
+from encoder_cls.training.setup import Preparation, prepare
 
 CPU = torch.device("cpu")
 CLASSES = ["a", "b", "c"]

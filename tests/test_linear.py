@@ -14,13 +14,14 @@ from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
 from sklearn.svm import LinearSVC
 from tokenizers import Tokenizer
 
-from encoder_cls import features, linear
-from encoder_cls.calibration import cross_entropy, fit_platt, fit_scale, log_sigmoid, one_hot, softmax
 from encoder_cls.config import TokenizerConfig
-from encoder_cls.features import ALL_NAMES, CHAR_NAMES, PATTERN_NAMES
-from encoder_cls.linear import TRUST, LinearClassifier, bytes_at_most, feature_bytes, fit_linear
-from encoder_cls.tokenizer import tokenize, train_tokenizer
-from encoder_cls.tokens import TokenizedTexts
+from encoder_cls.inference import linear
+from encoder_cls.inference.calibration import cross_entropy, fit_platt, fit_scale, log_sigmoid, one_hot, softmax
+from encoder_cls.inference.linear import TRUST, LinearClassifier, bytes_at_most, feature_bytes, fit_linear
+from encoder_cls.text import ngram_features as features
+from encoder_cls.text.ngram_features import ALL_NAMES, CHAR_NAMES, PATTERN_NAMES
+from encoder_cls.text.token_arrays import TokenizedTexts
+from encoder_cls.text.tokenizer import tokenize, train_tokenizer
 
 MAX_SEQ_LEN = 12
 SYLLABLES = ["ba", "ko", "ri", "tu", "en", "sol", "mir", "da", "pe", "lo"]

@@ -19,8 +19,8 @@ from encoder_cls.model import (
     SequenceDropout,
     sinusoids,
 )
-from encoder_cls.ngrams import spell
-from encoder_cls.optimization import make_optimizers
+from encoder_cls.text.char_ngrams import spell
+from encoder_cls.training.optimizer import make_optimizers
 
 TABLES = {"char_ngram_buckets": 50, "bigram_buckets": 40}
 CONFIG = ModelConfig(d_model=16, num_layers=2, num_heads=2, d_ff=32, max_seq_len=12, dropout=0.5, **TABLES)

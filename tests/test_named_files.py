@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from encoder_cls.data.named_files import class_folders, data_files, files_named
 from encoder_cls.errors import DataError
-from encoder_cls.named_files import class_folders, data_files, files_named
 
 
 def make(*names: str) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from encoder_cls.ngrams import LONGEST_WORD, Spellings, flat_places, spell
+from encoder_cls.text.char_ngrams import LONGEST_WORD, Spellings, flat_places, spell
 
 WORDS = ["cat", "", "a", "naïve", "", "🙂", "x" * 99, "日本"]
 

@@ -8,11 +8,11 @@ from types import SimpleNamespace
 
 import pytest
 
+from encoder_cls.cli.outputs import RUN_FILES, check_outputs, check_run_folder
 from encoder_cls.config import DataConfig
+from encoder_cls.data.readers import read_rows
 from encoder_cls.errors import ConfigError
-from encoder_cls.outputs import RUN_FILES, check_outputs, check_run_folder
-from encoder_cls.run_folder import RunFolder
-from encoder_cls.sources import read_rows
+from encoder_cls.tracking.run_dir import RunFolder
 
 
 @pytest.fixture
@@ -154,7 +154,7 @@ def test_standard_output_is_an_output_like_others(monkeypatch):
     """A file that is appended to while it is read has no end, and what is printed needs a file of its own."""
     status = os.stat
     monkeypatch.setattr(
-        "encoder_cls.outputs.os",
+        "encoder_cls.cli.outputs.os",
         SimpleNamespace(stat=lambda what: status("one.csv" if what == 1 else what), path=os.path),
     )
     assert refusal([], sources=["one.csv"], is_printing=True).startswith("standard output: is a file that is read")

@@ -8,9 +8,18 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from encoder_cls import pictures
-from encoder_cls.metrics import calibration_bins
-from encoder_cls.pictures import DOT, MOST_TOKENS, attention, confusion, dots, precision_recall, reliability, to_png
+from encoder_cls.evaluation import plots as pictures
+from encoder_cls.evaluation.metrics import calibration_bins
+from encoder_cls.evaluation.plots import (
+    DOT,
+    MOST_TOKENS,
+    attention,
+    confusion,
+    dots,
+    precision_recall,
+    reliability,
+    to_png,
+)
 
 
 def opened(png: bytes, mode: str = "RGB") -> np.ndarray:

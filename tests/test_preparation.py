@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from encoder_cls import preparation as preparation_module
 from encoder_cls.config import Config
-from encoder_cls.preparation import Preparation, prepare
+from encoder_cls.training import setup as preparation_module
+from encoder_cls.training.setup import Preparation, prepare
 
 MODEL = {"d_model": 8, "num_layers": 1, "num_heads": 1, "d_ff": 8, "char_ngram_buckets": 64, "bigram_buckets": 64}
 

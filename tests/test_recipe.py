@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from encoder_cls.config import Config
-from encoder_cls.recipe import (
+from encoder_cls.text.token_arrays import KEPT_PER_TOKEN
+from encoder_cls.training.recipe import (
     FEWEST_STEPS,
     MOST_LINEAR_DETAIL,
     MOST_LINEAR_TEXT,
@@ -24,7 +25,6 @@ from encoder_cls.recipe import (
     Recipe,
     decide,
 )
-from encoder_cls.tokens import KEPT_PER_TOKEN
 
 SIZES = [1, 100, 20_000, 100_000, 300_000, 1_000_000, 1_000_001, 3_000_000, 3_000_001, 10**7, 10**8, 10**10]
 MANY = 1000  # steps a pass: so many that no pass has to be repeated

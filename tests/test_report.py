@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from encoder_cls.calibration import softmax
-from encoder_cls.data import Split
-from encoder_cls.evaluate import evaluate
-from encoder_cls.explain import WordWeight
-from encoder_cls.metrics import CALIBRATION_BINS, calibration_bins
-from encoder_cls.pages import explanations_page, marked
-from encoder_cls.report import FEWEST_ANSWERS, WANTED_ACCURACY, _code, report_page, suggest_threshold
+from encoder_cls.data.dataset import Split
+from encoder_cls.evaluation.evaluate import evaluate
+from encoder_cls.evaluation.html import explanations_page, marked
+from encoder_cls.evaluation.metrics import CALIBRATION_BINS, calibration_bins
+from encoder_cls.evaluation.report import FEWEST_ANSWERS, WANTED_ACCURACY, report_page, suggest_threshold
+from encoder_cls.inference.calibration import softmax
+from encoder_cls.inference.explain import WordWeight
 
 HOSTILE = '<script>document.title="x"</script><img src=x onerror="alert(1)">"&\'{{ 7 * 7 }}'
 
@@ -125,10 +125,3 @@ def test_a_text_whose_label_training_never_showed_stands_in_the_report(classifie
     page = report_page("a report", report, split, logits)
     assert "<td>music</td>" in page
     assert "1 texts have labels that never occur in the training data" in page
-
-
-def test_class_names_are_code_in_a_model_card():
-    """Whatever they are made of: on one line, and the code ends where they end."""
-    assert _code("plain") == "`plain`"
-    assert _code("a`b") == "`` a`b ``"
-    assert _code("a\n\x1b[31m") == "`a\\n\\x1b[31m`"

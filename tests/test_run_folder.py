@@ -8,7 +8,7 @@ import pytest
 
 from encoder_cls.config import load_config
 from encoder_cls.errors import ConfigError, EncoderClsError
-from encoder_cls.run_folder import RunFolder, newest_finished
+from encoder_cls.tracking.run_dir import RunFolder, newest_finished
 
 
 def finish(folder, *, time):

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from encoder_cls import splitting
 from encoder_cls.config import TokenizerConfig
-from encoder_cls.ngrams import LONGEST_WORD
-from encoder_cls.splitting import WordSplitter, reader
-from encoder_cls.tokenizer import train_tokenizer
+from encoder_cls.text import pre_tokenizer as splitting
+from encoder_cls.text.char_ngrams import LONGEST_WORD
+from encoder_cls.text.pre_tokenizer import WordSplitter, reader
+from encoder_cls.text.tokenizer import train_tokenizer
 
 ODD_CHARACTERS = st.text(
     st.one_of(

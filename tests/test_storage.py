@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from encoder_cls import storage
 from encoder_cls.errors import EncoderClsError
-from encoder_cls.storage import write_output
+from encoder_cls.system import files as storage
+from encoder_cls.system.files import write_output
 
 
 def contents(folder: Path) -> dict[str, bytes]:

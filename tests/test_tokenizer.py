@@ -16,12 +16,11 @@ import pytest
 from tokenizers import Tokenizer, models, trainers
 
 import encoder_cls
-from encoder_cls import columns
 from encoder_cls.config import DataConfig, TokenizerConfig
-from encoder_cls.data import load_dataset
+from encoder_cls.data.dataset import load_dataset
 from encoder_cls.errors import ConfigError
-from encoder_cls.tokenizer import parse_tokenizer, token_spans, tokenize, train_and_tokenize, train_tokenizer
-from encoder_cls.tokens import (
+from encoder_cls.system import disk_arrays as columns
+from encoder_cls.text.token_arrays import (
     CHARACTERS_PER_TOKEN,
     CLS_ID,
     KEPT_PER_TOKEN,
@@ -30,6 +29,7 @@ from encoder_cls.tokens import (
     SPECIAL_TOKENS,
     UNK_ID,
 )
+from encoder_cls.text.tokenizer import parse_tokenizer, token_spans, tokenize, train_and_tokenize, train_tokenizer
 
 TYPES = ["word_level", "word_piece", "bpe", "unigram"]
 ODD_TEXTS = [
@@ -80,8 +80,8 @@ def test_the_same_texts_give_the_same_bytes(kind):
 PROGRAM = """
 import hashlib, sys
 from encoder_cls.config import DataConfig, TokenizerConfig
-from encoder_cls.data import load_dataset
-from encoder_cls.tokenizer import train_tokenizer
+from encoder_cls.data.dataset import load_dataset
+from encoder_cls.text.tokenizer import train_tokenizer
 texts = load_dataset(DataConfig(train="example:train"), seed=0).train.texts
 tokenizer = train_tokenizer(texts, TokenizerConfig(type=sys.argv[1], max_vocab_size=600))
 print(hashlib.sha256(tokenizer.to_str().encode()).hexdigest())

@@ -11,10 +11,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from encoder_cls import columns
-from encoder_cls import tokens as tokens_module
-from encoder_cls.ngrams import LONGEST_WORD, spell
-from encoder_cls.tokens import CHARACTERS_PER_TOKEN, KEPT_PER_TOKEN, SPECIAL_TOKENS, UNK_ID, TokenizedTexts, find_words
+from encoder_cls.system import disk_arrays as columns
+from encoder_cls.text import token_arrays as tokens_module
+from encoder_cls.text.char_ngrams import LONGEST_WORD, spell
+from encoder_cls.text.token_arrays import (
+    CHARACTERS_PER_TOKEN,
+    KEPT_PER_TOKEN,
+    SPECIAL_TOKENS,
+    UNK_ID,
+    TokenizedTexts,
+    find_words,
+)
 
 
 def by_spaces(texts: Sequence[str]) -> pa.Array:

@@ -15,24 +15,27 @@ import pytest
 import torch
 from matplotlib.figure import Figure
 
-from encoder_cls import columns, dashboard, report, showcase
-from encoder_cls import lessons as lessons_module
-from encoder_cls import recipe as recipe_module
-from encoder_cls import train as train_module
-from encoder_cls.calibration import Logits, fit_scales
-from encoder_cls.checkpoint import load_newest
-from encoder_cls.classifier import Classifier, compute_logits, load_classifier
 from encoder_cls.config import Config
 from encoder_cls.errors import ConfigError, DivergedError, EncoderClsError, StoppedError
-from encoder_cls.events import Event, Finished, Noted, StageStarted, Started, Stepped, Validated
-from encoder_cls.features import CHAR_NAMES
-from encoder_cls.lessons import Verdict, WordLessons
-from encoder_cls.linear import fit_linear
-from encoder_cls.metrics import compute_metrics
-from encoder_cls.preparation import Preparation, prepare
-from encoder_cls.run_folder import RunFolder
-from encoder_cls.storage import sha256
-from encoder_cls.train import TIMED_STEPS, train
+from encoder_cls.evaluation import report
+from encoder_cls.evaluation.metrics import compute_metrics
+from encoder_cls.inference.calibration import Logits, fit_scales
+from encoder_cls.inference.classifier import Classifier, compute_logits, load_classifier
+from encoder_cls.inference.linear import fit_linear
+from encoder_cls.system import disk_arrays as columns
+from encoder_cls.system.files import sha256
+from encoder_cls.text.ngram_features import CHAR_NAMES
+from encoder_cls.tracking import metric_log as dashboard
+from encoder_cls.tracking import tensorboard as showcase
+from encoder_cls.tracking.run_dir import RunFolder
+from encoder_cls.training import objectives as lessons_module
+from encoder_cls.training import recipe as recipe_module
+from encoder_cls.training import trainer as train_module
+from encoder_cls.training.checkpoint import load_newest
+from encoder_cls.training.events import Event, Finished, Noted, StageStarted, Started, Stepped, Validated
+from encoder_cls.training.objectives import Verdict, WordLessons
+from encoder_cls.training.setup import Preparation, prepare
+from encoder_cls.training.trainer import TIMED_STEPS, train
 
 CPU = torch.device("cpu")
 COLOURS = ["red", "green", "blue"]

@@ -17,9 +17,9 @@ from torch import nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from encoder_cls.hardware import resolve_precision
 from encoder_cls.model import EncoderClassifier
-from encoder_cls.optimization import Optimizer
+from encoder_cls.system.device import resolve_precision
+from encoder_cls.training.optimizer import Optimizer
 from speed.contestants import LABELS_ALONE, Ours, prepared
 from speed.plan import Plan
 from speed.sizes import PLAIN, Size

@@ -20,13 +20,13 @@ from peers import TutorialConfig, TutorialEncoder
 from torch.nn import functional
 
 from encoder_cls.config import load_config
-from encoder_cls.events import Stepped
-from encoder_cls.ngrams import flat_places
-from encoder_cls.preparation import Preparation, Stage, prepare
-from encoder_cls.run_folder import RunFolder
-from encoder_cls.tokenizer import tokenize
-from encoder_cls.tokens import PAD_ID
-from encoder_cls.train import train
+from encoder_cls.text.char_ngrams import flat_places
+from encoder_cls.text.token_arrays import PAD_ID
+from encoder_cls.text.tokenizer import tokenize
+from encoder_cls.tracking.run_dir import RunFolder
+from encoder_cls.training.events import Stepped
+from encoder_cls.training.setup import Preparation, Stage, prepare
+from encoder_cls.training.trainer import train
 from speed.hugging_face import HuggingFace
 from speed.sizes import PLAIN, Size
 from speed.texts import Corpus, write_csv
@@ -62,7 +62,7 @@ def prepared(corpus: Corpus, overrides: Sequence[str], folder: Path) -> Preparat
 
 
 class Ours:
-    """`encoder_cls.train.train` itself, with its logging: from one step to the next.
+    """`encoder_cls.training.trainer.train` itself, with its logging: from one step to the next.
 
     Args:
         preparation: without pretraining; a call trains on each of its texts once.

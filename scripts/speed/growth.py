@@ -15,8 +15,8 @@ from typing import Any
 from benchmark_accuracy import NOTHING, table
 
 from encoder_cls.config import load_config
-from encoder_cls.data import Dataset
-from encoder_cls.preparation import prepare
+from encoder_cls.data.dataset import Dataset
+from encoder_cls.training.setup import prepare
 from speed.contestants import ENDLESS, LABELS_ALONE, Ours
 from speed.plan import Plan
 from speed.texts import Kind, made_up, write_csv

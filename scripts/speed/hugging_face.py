@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from encoder_cls.tokens import PAD_ID, SPECIAL_TOKENS
+from encoder_cls.text.token_arrays import PAD_ID, SPECIAL_TOKENS
 from speed.sizes import Size
 from speed.texts import BATCH_SIZE, Corpus
 from speed.timing import Measured, repetitions

@@ -17,11 +17,11 @@ import torch
 from benchmark_accuracy import NOTHING, table
 from peers import TOKEN, _fasttext_line
 
-from encoder_cls.classifier import Classifier
-from encoder_cls.linear import LinearClassifier, fit_linear
+from encoder_cls.cli.predict_lines import predict_lines, read_inputs
+from encoder_cls.inference.classifier import Classifier
+from encoder_cls.inference.linear import LinearClassifier, fit_linear
 from encoder_cls.model import EncoderClassifier
-from encoder_cls.predict import predict_lines, read_inputs
-from encoder_cls.tokens import KEPT_PER_TOKEN
+from encoder_cls.text.token_arrays import KEPT_PER_TOKEN
 from speed.contestants import OURS, OURS_TABLES, OURS_WHOLE
 from speed.hugging_face import bert, quiet, wrapped_tokenizer
 from speed.plan import Plan

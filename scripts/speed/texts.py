@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from encoder_cls.batching import BatchSchedule
 from encoder_cls.config import DataConfig, TokenizerConfig
-from encoder_cls.data import Dataset, Split, load_dataset
-from encoder_cls.tokenizer import tokenize, train_tokenizer
-from encoder_cls.tokens import TokenizedTexts
+from encoder_cls.data.dataset import Dataset, Split, load_dataset
+from encoder_cls.text.token_arrays import TokenizedTexts
+from encoder_cls.text.tokenizer import tokenize, train_tokenizer
+from encoder_cls.training.sampler import BatchSchedule
 
 BATCH_SIZE = 64
 LENGTH_SIGMA = 0.45  # of the logarithm of made-up texts' lengths

@@ -41,7 +41,13 @@ from rows import NotHere, Row
 from samples import Workspace
 
 USED_BY_COMMANDS = (
-    *("encoder_cls.evaluate", "encoder_cls.linear", "encoder_cls.predict", "encoder_cls.train", "matplotlib.figure"),
+    *(
+        "encoder_cls.evaluation.evaluate",
+        "encoder_cls.inference.linear",
+        "encoder_cls.cli.predict_lines",
+        "encoder_cls.training.trainer",
+        "matplotlib.figure",
+    ),
     *("pyarrow.parquet", "scipy.optimize", "sklearn.feature_extraction.text", "sklearn.metrics", "sklearn.pipeline"),
     *("sklearn.svm", "tqdm"),
 )

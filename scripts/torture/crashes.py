@@ -13,7 +13,7 @@ from processes import Arguments, fork, kill_at_file_event, limit_memory, start
 from rows import Row
 from samples import VARIANTS, Workspace, assert_mendable, assert_same_run, newest_checkpoint
 
-from encoder_cls.storage import sha256
+from encoder_cls.system.files import sha256
 
 LONGEST_TRAINED = 6.5  # seconds until a real command is killed; in the first 2.5 it has not begun to train
 SLOW_MACHINE = 5.0  # seconds that count as at once, where one would do on an idle machine
@@ -126,8 +126,8 @@ def predict_while_saving(space: Workspace, draw: random.Random, _number: int) ->
 
 def _tell_answers(path: Path) -> None:
     """Make this process write down what each model that it saves answers."""
-    from encoder_cls import classifier
-    from encoder_cls.predict import Input, predict_lines
+    from encoder_cls.cli.predict_lines import Input, predict_lines
+    from encoder_cls.inference import classifier
 
     save = classifier.Classifier.save
 

@@ -17,10 +17,10 @@ from processes import Arguments, fork
 from rows import Row
 from samples import Workspace, assert_mendable, newest_checkpoint
 
-from encoder_cls.checkpoint import load_newest
-from encoder_cls.classifier import FORMAT, UNSEALED, load_classifier
 from encoder_cls.errors import EncoderClsError
-from encoder_cls.storage import sha256
+from encoder_cls.inference.classifier import FORMAT, UNSEALED, load_classifier
+from encoder_cls.system.files import sha256
+from encoder_cls.training.checkpoint import load_newest
 
 MODEL_FILES = ("config.json", "tokenizer.json", "model.safetensors")
 CHECKPOINT_FILES = ("manifest.json", "model.safetensors", "optimizer.safetensors", "state.json")

@@ -12,8 +12,8 @@ from processes import Arguments, Ended, fork, fork_call
 from rows import Row
 from samples import Workspace
 
+from encoder_cls.data.readers import read_rows
 from encoder_cls.errors import DataError
-from encoder_cls.sources import read_rows
 
 TEXTS = ["rain and snow", "a ball", "soup, bread", "", "  ", "NA", "two\nlines", "caf\u00e9 \u2028 end"]
 ENDINGS = [".txt", ".TXT", ".Txt", ".txt.bak", ".md", ""]

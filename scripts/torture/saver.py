@@ -20,16 +20,16 @@ os.environ["OMP_NUM_THREADS"] = "1"
 import numpy as np
 import torch
 
-from encoder_cls.checkpoint import TrainingState, load_newest, save_checkpoint
-from encoder_cls.classifier import Classifier, load_classifier
 from encoder_cls.config import ModelConfig, TokenizerConfig, TrainConfig, load_config
-from encoder_cls.dashboard import Dashboard, read_metrics
 from encoder_cls.errors import EncoderClsError
-from encoder_cls.linear import LinearClassifier
+from encoder_cls.inference.classifier import Classifier, load_classifier
+from encoder_cls.inference.linear import LinearClassifier
 from encoder_cls.model import EncoderClassifier
-from encoder_cls.optimization import make_optimizers
-from encoder_cls.run_folder import RunFolder
-from encoder_cls.tokenizer import train_tokenizer
+from encoder_cls.text.tokenizer import train_tokenizer
+from encoder_cls.tracking.metric_log import Dashboard, read_metrics
+from encoder_cls.tracking.run_dir import RunFolder
+from encoder_cls.training.checkpoint import TrainingState, load_newest, save_checkpoint
+from encoder_cls.training.optimizer import make_optimizers
 
 SHAPE = ModelConfig(d_model=8, num_layers=1, num_heads=1, d_ff=8, char_ngram_buckets=8, bigram_buckets=8)
 OPERATIONS = ("checkpoint", "model", "metrics", "config")

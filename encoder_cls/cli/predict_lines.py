@@ -1,0 +1,369 @@
+"""Texts in, one line a text out: streaming, in order, whatever the source and the format."""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import io
+import os
+import select
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import typer
+
+from encoder_cls.data.named_files import files_named
+from encoder_cls.data.readers import read_rows
+from encoder_cls.errors import ConfigError, DataError
+from encoder_cls.evaluation.html import STRONG, attention_page, explanations_page, marked
+from encoder_cls.inference.classifier import Classifier, Prediction
+from encoder_cls.inference.explain import Explanation, WordWeight, attention_maps, explain
+from encoder_cls.system.disk_arrays import in_chunks
+from encoder_cls.system.display import json_text, printable, shown
+from encoder_cls.tracking.run_dir import run_of
+
+Format = Literal["text", "jsonl", "tsv", "csv", "html"]
+
+CHUNK = 2048  # texts classified at once; sorted by length within a chunk
+READ_BYTES = 1 << 20
+HEADED = {".csv", ".tsv", ".txt"}  # endings of files whose first row tells whether rows have ids
+FAINT = 0.05  # of the full colour: less is none
+MOST_REASONS = 3  # words named for, and against, a class where there are no colours
+MOST_ATTENTION_TEXTS = 20  # on one page
+MOST_PAGE_TEXTS = 1000  # on a page of predictions: more is slow to explain, and too much for a browser
+
+
+class Input(NamedTuple):
+    """A text and, where its row has one, the row's id."""
+
+    text: str
+    id: str | int | None = None
+
+
+def columns_of(folder: Path) -> Sequence[str]:
+    """The columns in which the texts of a run or model folder were; `text` where nothing tells."""
+    run = run_of(folder)
+    if run:
+        with suppress(ConfigError):  # the classifier is whole without it
+            return run.load_config().data.text_column
+    return ["text"]
+
+
+def read_inputs(source: str, *, text_columns: Sequence[str]) -> Iterator[list[Input]]:
+    """The texts of files or of standard input (`-`), in chunks.
+
+    Lines of standard input are passed on as soon as they are there, so that a pipe answers line by line; what is no
+    UTF-8 in them is replaced, while a file with such bytes is refused.
+
+    Raises:
+        DataError: the file is missing or malformed.
+    """
+    if source == "-":
+        yield from _as_they_come(sys.stdin.fileno())
+    else:
+        rows = read_rows(source, role="test", text_columns=text_columns, label_column=None)
+        yield from in_chunks((Input(row.text, row.id) for row in rows), CHUNK)
+
+
+def check_inputs(source: str, *, text_columns: Sequence[str]) -> None:
+    """Read all texts of files once, so that a malformed row is told of before the work and not at the end of it.
+
+    What can be read but once, such as a pipe, is left alone.
+
+    Raises:
+        DataError: as `read_inputs`.
+    """
+    files = files_named(source)
+    if files and all(file.is_file() or file.is_dir() for file in files):
+        for _ in read_inputs(source, text_columns=text_columns):
+            pass
+
+
+def has_ids(source: str, *, text_columns: Sequence[str]) -> bool | None:
+    """Whether a row of the source has an id; none where it can be read but once, so that its rows alone tell.
+
+    A table is read as far as its first rows, whose header tells; of other files an id may come late.
+    """
+    files = files_named(source)
+    if source == "-" or not files or any(not file.is_file() and not file.is_dir() for file in files):
+        return None
+    is_table = len(files) == 1 and files[0].suffix.lower() in HEADED
+    with suppress(DataError):  # which is told of where the rows are classified; what comes after it is not
+        for chunk in read_inputs(source, text_columns=text_columns):
+            found = any(item.id is not None for item in chunk)
+            if found or is_table:
+                return found
+    return False
+
+
+def predict_lines(  # noqa: PLR0913 - what `predict` can be asked for
+    classifier: Classifier,
+    chunks: Iterable[Sequence[Input]],
+    *,
+    output_format: Format,
+    top_k: int,
+    threshold: float,
+    batch_tokens: int | None,
+    explained: bool = False,
+    coloured: bool = False,
+    with_id: bool | None = None,
+    warn: Callable[[str], None] = lambda _: None,
+) -> Iterator[list[str]]:
+    """Classify chunks of texts; for each chunk a list of lines, without line ends, in order.
+
+    Args:
+        classifier: the classifier.
+        chunks: the texts.
+        output_format: `text` or `html` for people, `jsonl`, `tsv` or `csv` for programs; `html` is one page, at the
+            end, of the first `MOST_PAGE_TEXTS` texts.
+        top_k: how many classes to name.
+        threshold: a less probable best class is withheld: the label is null (jsonl), empty (tsv, csv) or "?" (text,
+            html).
+        batch_tokens: the most tokens in a batch; none: what the device is fast with.
+        explained: whether to say which words spoke for the best class, and which against it.
+        coloured: whether a text shows that in colours.
+        with_id: whether tables have a column of ids; none: where the first chunk has one.
+        warn: told what has been left out.
+    """
+    if output_format == "html":
+        yield _page(classifier, chunks, threshold=threshold, batch_tokens=batch_tokens, warn=warn).split("\n")
+        return
+    chunks = iter(chunks)
+    table: _Columns | None = None
+    if output_format in {"tsv", "csv"}:
+        first = next(chunks, [])
+        chunks = chain([first] if first else [], chunks)
+        if with_id is None:
+            with_id = any(item.id is not None for item in first)
+        table = _Columns(with_id=with_id, top_k=top_k, explained=explained, is_csv=output_format == "csv")
+        yield [table.header(len(classifier.label_names))]
+    warn_once = _warning_once(warn)
+    for chunk in chunks:
+        predictions = classifier.predict([item.text for item in chunk], batch_tokens=batch_tokens)
+        reasons: Sequence[Explanation | None] = [None] * len(chunk)
+        if explained:
+            reasons = _explanations(classifier, chunk, predictions, batch_tokens=batch_tokens, warn=warn_once)
+        lines = []
+        for item, prediction, words in zip(chunk, predictions, reasons, strict=True):
+            label = prediction.label if prediction.probability >= threshold else None
+            if table:
+                lines.append(table.line(item, prediction, label, words))
+            elif output_format == "jsonl":
+                lines.append(_json_line(item, prediction, label, top_k, words))
+            else:
+                lines.append(_text_line(item, prediction, label, top_k, words, coloured=coloured))
+        yield lines
+
+
+def _page(
+    classifier: Classifier,
+    chunks: Iterable[Sequence[Input]],
+    *,
+    threshold: float,
+    batch_tokens: int | None,
+    warn: Callable[[str], None],
+) -> str:
+    """Predictions with their words in colours; of many texts the first."""
+    texts = (item for chunk in chunks for item in chunk)
+    shown_texts = list(islice(texts, MOST_PAGE_TEXTS))
+    note = None
+    if next(texts, None) is not None:
+        note = f"the first {MOST_PAGE_TEXTS:,} texts"
+        warn(f"warning: the page holds {note} only; other formats hold all")
+    predictions = classifier.predict([item.text for item in shown_texts], batch_tokens=batch_tokens)
+    reasons = _explanations(classifier, shown_texts, predictions, batch_tokens=batch_tokens, warn=_warning_once(warn))
+    rows = [
+        {
+            "text": item.text,
+            "label": prediction.label if prediction.probability >= threshold else "?",
+            "probability": prediction.probability,
+            "weights": words,
+            "left_out": words.left_out,
+        }
+        for item, prediction, words in zip(shown_texts, predictions, reasons, strict=True)
+    ]
+    return explanations_page("Predictions", rows, note=note)
+
+
+def _explanations(
+    classifier: Classifier,
+    inputs: Sequence[Input],
+    predictions: Sequence[Prediction],
+    *,
+    batch_tokens: int | None,
+    warn: Callable[[str], None],
+) -> list[Explanation]:
+    """What the words of each text did for the class that was predicted."""
+    numbers = {name: number for number, name in enumerate(classifier.label_names)}
+    best = [numbers[prediction.label] for prediction in predictions]
+    found = explain(classifier, [item.text for item in inputs], best, batch_tokens=batch_tokens)
+    if any(words.left_out for words in found):
+        warn("warning: of very long texts only the first words are explained; each result says how many are left out")
+    return found
+
+
+def _warning_once(warn: Callable[[str], None]) -> Callable[[str], None]:
+    told: set[str] = set()
+
+    def warn_once(message: str) -> None:
+        if message not in told:
+            told.add(message)
+            warn(message)
+
+    return warn_once
+
+
+def attention_html(classifier: Classifier, inputs: Sequence[Input]) -> str:
+    """A page with the attention maps of some texts, of `MOST_ATTENTION_TEXTS` at most."""
+    texts = [item.text for item in inputs[:MOST_ATTENTION_TEXTS]]
+    lines = [
+        f"{prediction.label} {prediction.probability:.3f}: {text}"
+        for text, prediction in zip(texts, classifier.predict(texts), strict=True)
+    ]
+    maps = (attention_maps(classifier, text) for text in texts)
+    return attention_page("Attention", zip(lines, maps, strict=True))
+
+
+def _as_they_come(descriptor: int) -> Iterator[list[Input]]:
+    """Whole lines of a stream: as many as have arrived, at once."""
+    begun: list[bytes] = []  # the parts of a line whose end has not come yet
+    is_first = True
+    while block := _next_block(descriptor):
+        *lines, rest = block.split(b"\n")
+        if lines:
+            lines[0] = b"".join([*begun, lines[0]])
+            begun = []
+            if is_first:
+                lines[0], is_first = lines[0].removeprefix(codecs.BOM_UTF8), False
+        begun.append(rest)
+        yield from in_chunks((Input(_decode(line)) for line in lines), CHUNK)
+    last = b"".join(begun)
+    if last:
+        yield [Input(_decode(last.removeprefix(codecs.BOM_UTF8) if is_first else last))]
+
+
+def _next_block(descriptor: int) -> bytes:
+    """What has arrived, once there is something; nothing at the end.
+
+    Raises:
+        DataError: it cannot be read, such as a folder.
+    """
+    while True:
+        try:
+            return os.read(descriptor, READ_BYTES)
+        except BlockingIOError:  # whoever shares the stream has asked not to wait
+            select.select([descriptor], [], [])
+        except OSError as error:
+            raise DataError(f"standard input: cannot be read: {error.strerror or error}") from None
+
+
+def _decode(line: bytes) -> str:
+    return line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8", "replace")
+
+
+def _json_line(item: Input, prediction: Prediction, label: str | None, top_k: int, words: Explanation | None) -> str:
+    record: dict[str, Any] = {} if item.id is None else {"id": item.id}
+    record |= {
+        "label": label,
+        "probability": prediction.probability,
+        "top": [{"label": name, "probability": probability} for name, probability in prediction.top(top_k)],
+        "truncated": prediction.truncated,
+        "unknown_words": prediction.unknown_words,
+    }
+    if words is not None:
+        record["explanation"] = [asdict(word) for word in words]
+        if words.left_out:
+            record["explanation_left_out"] = words.left_out
+    return json_text(record)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Columns:
+    """Values separated by tabs or commas: which columns there are.
+
+    Control characters are escaped in both, so that a row is a line; fields with commas and quotes are in quotes, as
+    RFC 4180 has them, where commas separate them.
+    """
+
+    with_id: bool
+    top_k: int
+    explained: bool
+    is_csv: bool = False
+
+    def header(self, num_classes: int) -> str:
+        ranks = range(2, min(self.top_k, num_classes) + 1)
+        ranked = [f"{column}_{rank}" for rank in ranks for column in ("label", "probability")]
+        names = [*(["id"] if self.with_id else []), "label", "probability", *ranked, "truncated", "unknown_words"]
+        return self._joined(names + (["explanation"] if self.explained else []))
+
+    def line(self, item: Input, prediction: Prediction, label: str | None, words: Explanation | None) -> str:
+        top = prediction.top(self.top_k)[1:]
+        fields = [
+            *([printable("" if item.id is None else str(item.id))] if self.with_id else []),
+            printable(label or ""),
+            f"{prediction.probability:.6f}",
+            *(field for name, probability in top for field in (printable(name), f"{probability:.6f}")),
+            str(prediction.truncated).lower(),
+            str(prediction.unknown_words),
+        ]
+        if self.explained:
+            weights = [f"{printable(word.word)}:{word.weight:+.2f}" for word in words or ()]
+            left_out = [f"({words.left_out} words left out)"] if words and words.left_out else []
+            fields.append(" ".join(weights + left_out))
+        return self._joined(fields)
+
+    def _joined(self, fields: Sequence[str]) -> str:
+        if not self.is_csv:
+            return "\t".join(fields)
+        line = io.StringIO()
+        csv.writer(line, lineterminator="").writerow(fields)
+        return line.getvalue()
+
+
+def _text_line(
+    item: Input,
+    prediction: Prediction,
+    label: str | None,
+    top_k: int,
+    words: Explanation | None,
+    *,
+    coloured: bool,
+) -> str:
+    best, *others = prediction.top(top_k)
+    names = [(label or "?", best[1]), *others]
+    answer = "  ".join(f"{printable(name)} {probability:.3f}" for name, probability in names)
+    text = shown(item.text, limit=60)
+    notes: list[str] = []
+    if words and coloured:
+        text = "".join(_in_colour(printable(piece), weight) for piece, weight in marked(item.text, words))
+    elif words:
+        notes += _reasons(words)
+    if words and words.left_out:
+        notes.append(f"only the first {len(words):,} words explained")
+    if prediction.truncated:
+        notes.append("longer than the encoder reads")
+    if prediction.unknown_words:
+        notes.append(f"{prediction.unknown_words} unknown words")
+    return f"{answer}  {text}" + (f"  ({'; '.join(notes)})" if notes else "")
+
+
+def _in_colour(text: str, weight: float) -> str:
+    strength = min(abs(weight) / STRONG, 1.0)
+    if strength < FAINT:
+        return text
+    full = (74, 194, 107) if weight > 0 else (255, 129, 130)
+    red, green, blue = (round(255 - (255 - channel) * strength) for channel in full)
+    return typer.style(text, bg=(red, green, blue), fg="black")
+
+
+def _reasons(words: Sequence[WordWeight]) -> Iterator[str]:
+    """The words that count most, on both sides."""
+    for sign, what in ((1, "for it"), (-1, "against it")):
+        found = sorted((word for word in words if sign * word.weight >= 0.005), key=lambda word: -abs(word.weight))
+        if found:
+            yield f"{what} " + ", ".join(f"{printable(w.word)} {w.weight:+.2f}" for w in found[:MOST_REASONS])

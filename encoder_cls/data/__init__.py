@@ -1,0 +1,1 @@
+"""Data: files, folders and Hub data sets to labelled splits."""

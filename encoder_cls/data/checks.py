@@ -1,0 +1,131 @@
+"""A data set in, what makes its labels or its scores doubtful out: what a person should look at before a training."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+
+import numpy as np
+from numpy.typing import NDArray
+
+from encoder_cls.data.dataset import Dataset, Split, listed
+from encoder_cls.system.display import shown
+
+FEW = 3  # names in a warning
+
+
+def doubts(dataset: Dataset) -> Iterator[str]:
+    """What is doubtful, a sentence each: of its labels, of rows without a text, of texts that are there twice."""
+    yield from _of_labels(dataset)
+    yield from split_doubts("train", dataset.train, dataset.label_names)
+    yield from split_doubts("validation", dataset.validation, dataset.label_names)
+    if dataset.test is not None:
+        yield from split_doubts("test", dataset.test, dataset.label_names)
+    yield from _of_texts(dataset)
+
+
+def split_doubts(name: str, split: Split, label_names: Sequence[str]) -> Iterator[str]:
+    """What is doubtful in one split: rows that were left out, and labels that never occur in train.
+
+    Args:
+        name: what to call it: `train`, `validation`, `test` or a file.
+        split: the split.
+        label_names: the classes that occur in train.
+    """
+    if split.left_out:
+        places = ", ".join(split.first_left_out) + (", …" if split.left_out > len(split.first_left_out) else "")
+        yield f"rows of {name} without a text, which are left out: {split.left_out:,} ({places})"
+    unseen = np.flatnonzero(split.labels >= len(label_names))
+    if len(unseen):
+        follows = "left out of what chooses the weights" if name == "validation" else "counted as mistakes"
+        yield (
+            f"labels of {name} that never occur in train: {listed(split.unseen_names)}; their {len(unseen):,} of "
+            f"{len(split):,} rows, the first at {split.where[unseen[0]]}, are {follows}"
+        )
+
+
+def _of_labels(dataset: Dataset) -> Iterator[str]:
+    others = [split.unseen_names for split in (dataset.validation, dataset.test) if split]
+    for names in _written_alike(dict.fromkeys(chain(dataset.label_names, *others))):
+        alike = len({unicodedata.normalize("NFC", name) for name in names}) < len(names)
+        of_all = ", ".join(ascii(name) if alike else shown(name) for name in names)
+        yield f"the classes {of_all} differ only in case, in spaces or in how Unicode writes the same characters"
+    of_two_types = [
+        f"{shown(label)} ({integer}, {text})" for label, (integer, text) in list(dataset.of_two_types.items())[:FEW]
+    ]
+    if of_two_types:
+        more = ", …" if len(dataset.of_two_types) > FEW else ""
+        yield f"labels that are integers in some rows and texts in others count as one: {', '.join(of_two_types)}{more}"
+    counts = [np.bincount(it.labels, minlength=len(dataset.label_names)) for it in (dataset.train, dataset.validation)]
+    single = [name for name, *of_each in zip(dataset.label_names, *counts, strict=False) if of_each == [1, 0]]
+    if single:
+        yield (
+            f"classes with one training example and none to validate with: {len(single):,} "
+            f"({listed(single, most=FEW)}); add examples"
+        )
+
+
+def _of_texts(dataset: Dataset) -> Iterator[str]:
+    train = _hashes(dataset.train)
+    in_order = np.sort(train)
+    repeated = np.flatnonzero(_are_in(np.unique(in_order[1:][in_order[1:] == in_order[:-1]]), train))
+    _, groups = np.unique(train[repeated], return_inverse=True)
+    labels = dataset.train.labels[repeated]
+    for places, what in (
+        (repeated[_contradicted(groups, labels)], "occur with other labels, too"),
+        (repeated[_repeating(groups, labels)], "repeat an earlier one with the same label"),
+    ):
+        if len(places):
+            yield f"{len(places):,} training texts {what}, the first at {dataset.train.where[places[0]]}"
+    for name, split in (("validation", dataset.validation), ("test", dataset.test)):
+        if split is None:
+            continue
+        known = np.flatnonzero(_are_in(in_order, _hashes(split)))
+        if len(known):
+            yield (
+                f"{len(known):,} of {len(split):,} {name} texts are training texts, too, the first at "
+                f"{split.where[known[0]]}; scores on these are better than on new texts"
+            )
+
+
+def _written_alike(names: Iterable[str]) -> Iterator[list[str]]:
+    alike = defaultdict(list)
+    for name in names:
+        alike[_plain(name)].append(name)
+    return (group for group in alike.values() if len(group) > 1)
+
+
+def _plain(name: str) -> str:
+    """What a person sees of a name: without case, spaces doubled, and characters that only format (zero-width ones)."""
+    visible = "".join(c for c in unicodedata.normalize("NFKC", name) if unicodedata.category(c) != "Cf")
+    return " ".join(unicodedata.normalize("NFKC", visible.casefold()).split())
+
+
+def _hashes(split: Split) -> NDArray[np.int64]:
+    """A number for each text: so many that two of them are equal where their texts are."""
+    return np.fromiter(map(hash, split.texts), dtype=np.int64, count=len(split))
+
+
+def _are_in(in_order: NDArray[np.int64], wanted: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Which numbers are among others, which are sorted; `np.isin` takes several times the memory."""
+    if not len(in_order):
+        return np.zeros(len(wanted), dtype=bool)
+    places = np.minimum(np.searchsorted(in_order, wanted), len(in_order) - 1)
+    are_in: NDArray[np.bool_] = in_order[places] == wanted
+    return are_in
+
+
+def _contradicted(groups: NDArray[np.int64], labels: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Which of some texts, equal where their groups are, are there with several labels."""
+    pairs = np.unique(np.stack([groups, labels], axis=1), axis=0)
+    are_contradicted: NDArray[np.bool_] = np.bincount(pairs[:, 0], minlength=1)[groups] > 1
+    return are_contradicted
+
+
+def _repeating(groups: NDArray[np.int64], labels: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Which of these texts were there before with the same label."""
+    are_repeating = np.ones(len(groups), dtype=bool)
+    are_repeating[np.unique(np.stack([groups, labels], axis=1), axis=0, return_index=True)[1]] = False
+    return are_repeating

@@ -1,0 +1,271 @@
+"""Labelled sources in; `Dataset` (texts, class numbers, class names, in splits) out."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from encoder_cls.config import DataConfig
+from encoder_cls.data.holdout import rows_to_hold_out
+from encoder_cls.data.labelled_rows import LabelledRows, PlaceColumn, check_unicode, read_labelled
+from encoder_cls.data.labels import LabelsAre, class_name, what_labels_are
+from encoder_cls.data.readers import read_rows
+from encoder_cls.data.records import Place
+from encoder_cls.errors import DataError
+from encoder_cls.system.disk_arrays import Column, TextColumn, in_chunks
+from encoder_cls.system.display import shown
+
+SHOWN_NAMES = 8
+MOST_UNSEEN = 0.05  # of the rows of a split: labels that never occur in train
+
+
+@dataclass(frozen=True, kw_only=True)
+class Split:
+    """Labelled examples: `texts[i]` belongs to class number `labels[i]` and was read at `where[i]`.
+
+    Attributes:
+        texts: the texts.
+        labels: their classes; those from the number of the data set's classes on are the places in `unseen_names`.
+        where: file and line of each.
+        left_out: how many rows of their source had no text, where that is allowed.
+        first_left_out: where the first of these are.
+        unseen_names: labels of the source that never occur in train.
+    """
+
+    texts: Sequence[str]
+    labels: NDArray[np.int64]
+    where: Sequence[str]
+    left_out: int = 0
+    first_left_out: tuple[str, ...] = ()
+    unseen_names: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def subset(self, indices: NDArray[np.int64]) -> Split:
+        """The examples at these places, in this order."""
+        return Split(
+            texts=_selected(self.texts, indices),
+            labels=self.labels[indices],
+            where=_selected(self.where, indices),
+            unseen_names=self.unseen_names,
+        )
+
+    def known(self, num_classes: int) -> Split:
+        """The examples whose labels occur in train, which has so many classes; all of them: the split itself."""
+        is_known = self.labels < num_classes
+        if is_known.all():
+            return self
+        kept = self.subset(np.flatnonzero(is_known))
+        return replace(kept, left_out=self.left_out, first_left_out=self.first_left_out, unseen_names=())
+
+    def fingerprint(self) -> str:
+        """A SHA-256 of all texts and labels in order: equal data, equal fingerprint."""
+        unseen = json.dumps(self.unseen_names).encode() if self.unseen_names else b""
+        return _fingerprint(self.texts, self.labels.tobytes() + unseen)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unlabelled:
+    """Texts whose classes nobody knows: `texts[i]` was read at `where[i]`."""
+
+    texts: Sequence[str] = ()
+    where: Sequence[str] = ()
+
+    def fingerprint(self) -> str:
+        """As that of a split."""
+        return _fingerprint(self.texts)
+
+
+def _fingerprint(texts: Iterable[str], before: bytes = b"") -> str:
+    digest = hashlib.sha256(before)
+    for chunk in in_chunks(texts):
+        contents = [text.encode() for text in chunk]
+        # Each after its length, since a text may hold any separator.
+        digest.update(b"".join(part for it in contents for part in (len(it).to_bytes(8, "little"), it)))
+    return digest.hexdigest()
+
+
+def _selected(column: Sequence[str], indices: NDArray[np.int64]) -> Sequence[str]:
+    return column.select(indices) if isinstance(column, Column) else [column[i] for i in indices]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dataset:
+    """The splits of one classification task; class number `c` is called `label_names[c]`.
+
+    Attributes:
+        label_names: the classes that occur in train.
+        train: what is learnt from.
+        validation: what the training is judged by, also rows whose labels never occur in train: see `selection`.
+        test: what the final report is on, if there is any.
+        unlabelled: further texts of the kind, none where none are named.
+        labels_are: what the labels of all its files are: `names`, or `indices` into `data.label_names`.
+        of_two_types: labels that are an integer in one row and a text in another: where the first of each are.
+    """
+
+    label_names: tuple[str, ...]
+    train: Split
+    validation: Split
+    test: Split | None
+    unlabelled: Unlabelled = Unlabelled()
+    labels_are: LabelsAre = "names"
+    of_two_types: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+
+    @cached_property
+    def selection(self) -> Split:
+        """The validation rows that choose the weights: those whose labels occur in train."""
+        return self.validation.known(len(self.label_names))
+
+    @property
+    def reported(self) -> tuple[str, Split]:
+        """Name and examples of the split that a final report is on: test, else validation."""
+        return ("test", self.test) if self.test else ("validation", self.validation)
+
+
+def load_dataset(config: DataConfig, *, seed: int) -> Dataset:
+    """Read all splits that the config names, and hold out a validation split where none is named.
+
+    Raises:
+        DataError: a source is missing or malformed, train has fewer than two classes, or too many labels of another
+            split never occur in train.
+    """
+    sources = {"train": config.train, "validation": config.validation, "test": config.test}
+    rows = {role: read_labelled(source, role, config) for role, source in sources.items() if source is not None}
+    labels_are = what_labels_are(_first_places(rows.values()), config.label_names)
+    label_names = _class_names(rows["train"], config, labels_are)
+    splits = {role: _to_split(of_role, label_names, config, labels_are) for role, of_role in rows.items()}
+    train, validation = splits["train"], splits.get("validation")
+    if validation is None:
+        train, validation = hold_out(train, fraction=config.validation_fraction, seed=seed)
+    return Dataset(
+        label_names=label_names,
+        train=train,
+        validation=validation,
+        test=splits.get("test"),
+        unlabelled=_unlabelled(config),
+        labels_are=labels_are,
+        of_two_types=_of_two_types(rows.values()),
+    )
+
+
+def load_split(
+    source: str, config: DataConfig, label_names: tuple[str, ...], *, labels_are: LabelsAre | None = None
+) -> Split:
+    """Read one labelled source whose classes are known.
+
+    Args:
+        source: the source.
+        config: how to read it.
+        label_names: the classes.
+        labels_are: what labels are in the data set that the classes are from; none: the source alone tells.
+
+    Raises:
+        DataError: as `load_dataset`.
+    """
+    rows = read_labelled(source, "test", config)
+    return _to_split(rows, label_names, config, labels_are or what_labels_are(rows.labels, config.label_names))
+
+
+def hold_out(split: Split, *, fraction: float, seed: int) -> tuple[Split, Split]:
+    """Divide a split in two, the second part holding about `fraction` of all examples, and of each class if it can.
+
+    Raises:
+        DataError: each class has a single example, so none can be held out.
+    """
+    is_held_out = rows_to_hold_out(split.labels, fraction=fraction, seed=seed)
+    if not is_held_out.any():
+        raise DataError(
+            f"{split.where[0]}: each class has only one example, so none is left to validate with; add examples, or "
+            "name a file in data.validation"
+        )
+    kept = split.subset(np.flatnonzero(~is_held_out))
+    kept = replace(kept, left_out=split.left_out, first_left_out=split.first_left_out)
+    return kept, split.subset(np.flatnonzero(is_held_out))
+
+
+def _unlabelled(config: DataConfig) -> Unlabelled:
+    if config.unlabelled is None:
+        return Unlabelled()
+    texts, where = TextColumn(), PlaceColumn()
+    rows = read_rows(config.unlabelled, role="train", text_columns=config.text_column, label_column=None)
+    # An empty text says nothing, and there is no label to go with it.
+    found = (row for row in rows if row.text.strip())
+    for chunk in in_chunks(found):
+        for row in chunk:
+            check_unicode(row)
+        texts.append([row.text for row in chunk])
+        where.append([row.where for row in chunk])
+    if not len(texts):
+        raise DataError(f"{config.unlabelled}: no rows with a text")
+    return Unlabelled(texts=texts, where=where)
+
+
+def _first_places(all_rows: Iterable[LabelledRows]) -> dict[str, Place]:
+    places: dict[str, Place] = {}
+    for rows in all_rows:
+        places = rows.labels | places
+    return places
+
+
+def _of_two_types(all_rows: Iterable[LabelledRows]) -> dict[str, tuple[str, str]]:
+    """Of each label that is an integer in one row and a text in another, where the first of each are."""
+    types: dict[str, dict[type, Place]] = defaultdict(dict)
+    for rows in all_rows:
+        for label, places in rows.types.items():
+            types[label] = places | types[label]
+    return {label: (str(it[int]), str(it[str])) for label, it in types.items() if len(it) > 1}
+
+
+def _class_names(rows: LabelledRows, config: DataConfig, labels_are: LabelsAre) -> tuple[str, ...]:
+    """The classes of the rows of train."""
+    found = {class_name(label, where, config.label_names, labels_are) for label, where in rows.labels.items()}
+    if len(found) < 2:
+        raise DataError(
+            f"{config.train}: every row has the label {shown(found.pop())}; at least two classes are needed"
+        )
+    return _in_order(found, config)
+
+
+def _in_order(found: set[str], config: DataConfig) -> tuple[str, ...]:
+    """Class names in the order of `data.label_names`, of their numbers, or of the alphabet."""
+    if config.label_names is not None:
+        return tuple(name for name in config.label_names if name in found)
+    if all(re.fullmatch(r"-?[0-9]{1,19}", name) for name in found):
+        return tuple(sorted(found, key=lambda name: (int(name), name)))  # `1` and `01` are two classes
+    return tuple(sorted(found))
+
+
+def _to_split(rows: LabelledRows, label_names: tuple[str, ...], config: DataConfig, labels_are: LabelsAre) -> Split:
+    names = [class_name(label, where, config.label_names, labels_are) for label, where in rows.labels.items()]
+    unseen = _in_order(set(names) - set(label_names), config)
+    numbers = {name: number for number, name in enumerate((*label_names, *unseen))}
+    labels = np.array([numbers[name] for name in names], dtype=np.int64)[rows.numbers.array()]
+    num_unseen = int((labels >= len(label_names)).sum())
+    if num_unseen > MOST_UNSEEN * len(labels):
+        first, where = next(it for it in zip(names, rows.labels.values(), strict=True) if it[0] in unseen)
+        raise DataError(
+            f"{where}: label {shown(first)} never occurs in train ({listed(label_names)}); {num_unseen:,} of "
+            f"{len(labels):,} rows have such labels ({listed(unseen)}): is this the right data?"
+        )
+    return Split(
+        texts=rows.texts,
+        labels=labels,
+        where=rows.where,
+        left_out=rows.left_out,
+        first_left_out=tuple(map(str, rows.first_left_out)),
+        unseen_names=unseen,
+    )
+
+
+def listed(names: Sequence[str], *, most: int = SHOWN_NAMES) -> str:
+    """Some of several names, for a message."""
+    return ", ".join(map(shown, names[:most])) + (", …" if len(names) > most else "")

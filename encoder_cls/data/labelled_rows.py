@@ -1,0 +1,148 @@
+"""A labelled source in; its texts, labels and places out, as columns that memory need not hold."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from encoder_cls.config import DataConfig
+from encoder_cls.data.readers import Row, read_rows
+from encoder_cls.data.records import Place
+from encoder_cls.errors import DataError
+from encoder_cls.system.disk_arrays import Column, GrowingArray, TextColumn, in_chunks
+from encoder_cls.system.display import kind
+
+SHOWN_ROWS = 3
+
+
+class PlaceColumn(Column):
+    """Where rows were read, each as a number for the file and one for the line."""
+
+    def __init__(self) -> None:
+        self._files: dict[str, int] = {}
+        self._file_numbers = GrowingArray(np.int32)
+        self._lines = GrowingArray(np.int64)
+        self._rows_in_all = 0
+
+    def append(self, places: Sequence[Place]) -> None:
+        """Add places at the end."""
+        self._file_numbers.append([self._files.setdefault(place.file, len(self._files)) for place in places])
+        self._lines.append([place.line for place in places])
+        self._rows_in_all += len(places)
+
+    def _count(self) -> int:
+        return self._rows_in_all
+
+    def _at(self, rows: NDArray[np.int64]) -> list[str]:
+        files = list(self._files)
+        numbers = zip(self._file_numbers.array()[rows].tolist(), self._lines.array()[rows].tolist(), strict=True)
+        return [str(Place(files[file], line)) for file, line in numbers]
+
+
+@dataclass(kw_only=True)
+class LabelledRows:
+    """The labelled rows of a source, as far as it is read.
+
+    Attributes:
+        labels: of each label, an integer as its digits, the place of its first row, in the order of these.
+        types: of each label that a format has as an integer or as a text, the first place of each.
+        numbers: of each row the index of its label in `labels`.
+        left_out: rows without a text.
+        first_left_out: where the first of these are.
+    """
+
+    texts: TextColumn = field(default_factory=TextColumn)
+    where: PlaceColumn = field(default_factory=PlaceColumn)
+    labels: dict[str, Place] = field(default_factory=dict)
+    types: dict[str, dict[type, Place]] = field(default_factory=lambda: defaultdict(dict))
+    numbers: GrowingArray[np.int32] = field(default_factory=lambda: GrowingArray(np.int32))
+    left_out: int = 0
+    first_left_out: list[Place] = field(default_factory=list)
+
+
+def read_labelled(source: str, role: str, config: DataConfig) -> LabelledRows:
+    """Read a source whose rows have labels.
+
+    Raises:
+        DataError: it is malformed, has no text, or more rows without one than `data.empty_texts` allows.
+    """
+    rows = LabelledRows()
+    indices: dict[str, int] = {}
+    numbers: dict[str | int, int] = {}  # 1 and "1" are two keys of one number
+    for chunk in in_chunks(_labelled_rows(source, role, config, rows)):
+        texts, labels, places = zip(*chunk, strict=True)
+        for label, place in zip(labels, places, strict=True):
+            if label not in numbers:
+                rows.labels.setdefault(str(label), place)
+                numbers[label] = indices.setdefault(str(label), len(indices))
+                if _has_types(place):
+                    rows.types[str(label)][type(label)] = place
+        rows.texts.append(texts)
+        rows.where.append(places)
+        rows.numbers.append([numbers[label] for label in labels])
+    _check_left_out(rows, config.empty_texts)
+    if not len(rows.texts):
+        raise DataError(f"{source}: no rows with a text")
+    return rows
+
+
+def _labelled_rows(
+    source: str, role: str, config: DataConfig, rows: LabelledRows
+) -> Iterator[tuple[str, str | int, Place]]:
+    """Text, label and place of each row; those without a text are counted in `rows`."""
+    for row in read_rows(source, role=role, text_columns=config.text_column, label_column=config.label_column):
+        if not row.text.strip():
+            if rows.left_out < SHOWN_ROWS:
+                rows.first_left_out.append(row.where)
+            rows.left_out += 1
+            continue
+        check_unicode(row)
+        yield row.text, _label(row), row.where
+
+
+def _has_types(place: Place) -> bool:
+    """Whether a format tells integers from texts; in a CSV file both are characters."""
+    return place.file.startswith("hub:") or Path(place.file).suffix.lower() in (".jsonl", ".parquet")
+
+
+def _check_left_out(rows: LabelledRows, empty_texts: str) -> None:
+    total = rows.left_out + len(rows.texts)
+    most = {"auto": math.ceil(total / 100), "drop": total, "error": 0}[empty_texts]
+    if rows.left_out > most:
+        places = ", ".join(map(str, rows.first_left_out)) + (", …" if rows.left_out > SHOWN_ROWS else "")
+        several = f", as in {rows.left_out:,} of {total:,} rows ({places})" if rows.left_out > 1 else ""
+        raise DataError(
+            f"{rows.first_left_out[0]}: the text is empty{several}; mend the file, or leave such rows out with "
+            "data.empty_texts=drop"
+        )
+
+
+def check_unicode(row: Row) -> None:
+    """Make sure that a row can be written as UTF-8.
+
+    Raises:
+        DataError: it cannot.
+    """
+    for name, value in (("text", row.text), ("label", str(row.label))):
+        try:
+            if not value.isascii():
+                value.encode()
+        except UnicodeEncodeError as error:
+            raise DataError(
+                f"{row.where}: the {name} holds half of a surrogate pair at character {error.start}"
+            ) from None
+
+
+def _label(row: Row) -> str | int:
+    label = row.label
+    if isinstance(label, bool) or not isinstance(label, str | int):
+        raise DataError(f"{row.where}: the label is {kind(label)}; a name or an integer is expected")
+    if isinstance(label, str) and not label.strip():
+        raise DataError(f"{row.where}: the label is empty")
+    return label

@@ -1,0 +1,74 @@
+"""Labels as they are written and `data.label_names` in; class names out, decided once for all splits of a data set."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from encoder_cls.data.records import Place
+from encoder_cls.errors import DataError
+from encoder_cls.system.display import shown
+
+LabelsAre = Literal["names", "indices"]  # into data.label_names
+
+_NUMBER = re.compile(r"[0-9]{1,9}")  # what is longer is a name
+
+
+def what_labels_are(found: Mapping[str, Place], names: Sequence[str] | None) -> LabelsAre:
+    """Decide whether all labels are names, or all are indices into the names.
+
+    Args:
+        found: the labels of all splits, an integer as its digits, each with where it is first.
+        names: `data.label_names`, if given.
+
+    Raises:
+        DataError: they can be both, which would give other classes, or they are neither.
+    """
+    if names is None:
+        return "names"
+    are_names = all(label in names for label in found)
+    are_indices = all(_NUMBER.fullmatch(label) and int(label) < len(names) for label in found)
+    if are_names and are_indices:
+        _check_one_meaning(found, names)
+    if are_names or are_indices:
+        return "names" if are_names else "indices"
+    first = next(iter(found))
+    nearest: LabelsAre = "indices" if _NUMBER.fullmatch(first) and first not in names else "names"
+    for label, where in found.items():
+        class_name(label, where, names, nearest)
+    raise AssertionError("each label fits")
+
+
+def class_name(label: str, where: Place, names: Sequence[str] | None, labels_are: LabelsAre) -> str:
+    """The name of a label's class.
+
+    Raises:
+        DataError: it has none.
+    """
+    if names is None:
+        return label
+    is_number = bool(_NUMBER.fullmatch(label))
+    if labels_are == "indices" and is_number:
+        if int(label) >= len(names):
+            raise DataError(f"{where}: label {label} has no name; data.label_names holds {len(names)} names")
+        return names[int(label)]
+    if labels_are == "names" and label in names:
+        return label
+    both = "; labels are either all names, or all numbers from 0 on"
+    if label in names:
+        raise DataError(f"{where}: label {shown(label)} is a name where others are numbers{both}")
+    raise DataError(f"{where}: label {shown(label)} is not in data.label_names{both if is_number else ''}")
+
+
+def _check_one_meaning(found: Mapping[str, Place], names: Sequence[str]) -> None:
+    if any(label != str(int(label)) for label in found):
+        return  # nobody writes an index as 01
+    for label, where in found.items():
+        meant = names[int(label)]
+        if meant != label:
+            raise DataError(
+                f"{where}: label {label} may be the name {shown(label)} or the number of {shown(meant)} in "
+                "data.label_names; if labels are names, set data.label_names=null; if they are numbers, give it other "
+                f"names, such as {shown('class ' + label)}"
+            )

@@ -1,0 +1,67 @@
+"""What every reader of rows needs: where a row was read, and what its columns hold."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from encoder_cls.errors import DataError
+from encoder_cls.system.display import shown
+
+
+class Place(NamedTuple):
+    """Where a row was read: a file and the line, or the number, of the row in it; -1 where the file is one row."""
+
+    file: str
+    line: int = -1
+
+    def __str__(self) -> str:
+        return self.file if self.line < 0 else f"{self.file}:{self.line}"
+
+
+Record = tuple[Place, dict[str, Any]]  # where it was read, and its columns
+
+
+def check_columns(path: Path | Place | str, found: Sequence[str], wanted: Sequence[str]) -> None:
+    """Make sure that the columns that are wanted are there.
+
+    Raises:
+        DataError: one is not; the message names those that are.
+    """
+    missing = [column for column in wanted if column not in found]
+    if missing:
+        alike = [name for name in found if name.strip().lower() == missing[0].lower()]
+        hint = "name the right one: data.text_column and data.label_column in the config, --text-column in predict"
+        if alike:
+            hint = f"did you mean {shown(alike[0])}? {hint}"
+        elif len(found) == 1 and (separator := next((it for it in ";|\t" if it in found[0]), None)):
+            hint = f"its fields seem to be separated by {shown(separator)}: save it with commas, or with tabs as .tsv"
+        raise DataError(
+            f"{path}: no column {shown(missing[0])}; it has {', '.join(shown(name) for name in found[:20])} ({hint})"
+        )
+
+
+def check_undoubled(where: Path | str, found: Sequence[str], wanted: Sequence[str]) -> None:
+    """Make sure that no wanted column is there twice: nobody knows which of the two is meant.
+
+    Raises:
+        DataError: one is.
+    """
+    doubled = next((name for name in wanted if found.count(name) > 1), None)
+    if doubled is not None:
+        raise DataError(f"{where}: two columns are called {shown(doubled)}")
+
+
+def with_class_names(record: dict[str, Any], names: dict[str, list[str]], where: Place) -> dict[str, Any]:
+    """A record in which integers are replaced by the class names that its data set has for them.
+
+    Raises:
+        DataError: an integer has no name.
+    """
+    for column in names.keys() & record.keys():
+        label = record[column]
+        if not isinstance(label, int) or not 0 <= label < len(names[column]):
+            raise DataError(f"{where}: label {label} of column {shown(column)} has no name: is this split unlabelled?")
+        record[column] = names[column][label]
+    return record

@@ -1,0 +1,1 @@
+"""Evaluation: metrics, a linear baseline, reports and their plots."""

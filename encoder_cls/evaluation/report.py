@@ -1,0 +1,268 @@
+"""What an evaluation found out, and how a person reads it: text for the terminal, a page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from encoder_cls.data.dataset import Split, listed
+from encoder_cls.evaluation.html import marked, render
+from encoder_cls.evaluation.metrics import Metrics, answers
+from encoder_cls.evaluation.plots import (
+    accuracy_by_length,
+    confusion,
+    precision_recall,
+    reliability,
+    thresholds,
+    to_svg,
+)
+from encoder_cls.inference.calibration import Logits, softmax
+from encoder_cls.inference.explain import WordWeight
+from encoder_cls.system.display import json_text, shown
+from encoder_cls.system.files import to_json, write_file
+
+LARGEST_TABLE = 12  # classes; a wider confusion matrix does not fit a terminal
+WANTED_ACCURACY = 0.95  # of the answers above the suggested threshold
+FEWEST_ANSWERS = 20  # above it
+
+
+@dataclass(frozen=True, kw_only=True)
+class WrongExample:
+    """A text that was given the wrong class, and how sure the classifier was.
+
+    Attributes:
+        text: the text.
+        where: file and line.
+        label: its class.
+        prediction: the class it was given.
+        probability: of that.
+        likely_mislabelled: whether rather the label seems to be wrong; none where cleanlab is not installed.
+        words: what the words did for the prediction; empty where that would have taken too long.
+    """
+
+    text: str
+    where: str
+    label: str
+    prediction: str
+    probability: float
+    likely_mislabelled: bool | None = None
+    words: Sequence[WordWeight] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """All that an evaluation found out.
+
+    Attributes:
+        split: what was scored: `test`, `validation` or a file.
+        label_names: the classes in the order of the confusion matrix, then the labels that never occur in the training
+            data.
+        metrics: of the classifier.
+        linear_reference: accuracy and macro_f1 of the linear model, and of how many texts and features of how many it
+            has learnt (`texts`, `of_texts`, `features`, `of_features`); none where its training texts are gone.
+        suggested_threshold: the lowest probability from which answers are right `WANTED_ACCURACY` of the time; 0 where
+            all answers together are; none where no `FEWEST_ANSWERS` are.
+        answered_fraction: the part of the texts that get an answer with that threshold.
+        worst_errors: the most confident mistakes, worst first.
+        truncated_fraction: the part of the texts that are longer than the encoder reads.
+        unknown_fraction: the part of the tokens that training never showed.
+    """
+
+    split: str
+    label_names: tuple[str, ...]
+    metrics: Metrics
+    linear_reference: dict[str, float] | None
+    suggested_threshold: float | None
+    answered_fraction: float
+    worst_errors: list[WrongExample]
+    truncated_fraction: float
+    unknown_fraction: float
+
+    @property
+    def split_note(self) -> str:
+        """What is to be known of the split, if anything."""
+        if self.split != "validation":
+            return ""
+        return "these texts also chose the weights and calibrated them: expect somewhat less of new ones (data.test)"
+
+    @property
+    def reference_note(self) -> str:
+        """Of how many of the training texts and their features the linear model has learnt, where not of all."""
+        reference = self.linear_reference
+        if reference is None:
+            return ""
+        parts = [
+            f"{reference[what]:,} of {reference[f'of_{what}']:,} {what}"
+            for what in ("texts", "features")
+            if reference[what] < reference[f"of_{what}"]
+        ]
+        return f", trained on {' and '.join(parts)}" if parts else ""
+
+    @property
+    def unseen_note(self) -> str:
+        """What is to be known of labels that never occur in the training data, if there are any."""
+        counts = self.metrics.unseen_labels
+        if not counts:
+            return ""
+        return (
+            f"{sum(counts.values()):,} texts have labels that never occur in the training data "
+            f"({listed(list(counts))}): they count as mistakes, and are left out of the loss and the calibration error"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report as JSON values; the metrics are at the top level."""
+        return {
+            "split": self.split,
+            **asdict(self.metrics),
+            "linear_reference": self.linear_reference,
+            "suggested_threshold": self.suggested_threshold,
+            "answered_fraction": self.answered_fraction,
+            "label_names": list(self.label_names),
+            "truncated_fraction": self.truncated_fraction,
+            "unknown_fraction": self.unknown_fraction,
+            "worst_errors": [asdict(error) for error in self.worst_errors],
+        }
+
+
+def write_report(folder: Path, report: Report, split: Split, logits: Logits, *, run_name: str) -> None:
+    """Write `report.html`, `report.json`, `predictions.jsonl` and, if there is a matrix, `confusion_matrix.png`.
+
+    Args:
+        folder: where to.
+        report: the report.
+        split: the examples that were scored.
+        logits: what the classifier made of them, (texts, classes).
+        run_name: whose classifier it is; equal runs have equal reports, whatever their folders are called.
+
+    Raises:
+        EncoderClsError: the disk refuses.
+    """
+    page = report_page(f"{run_name}: report on {report.split}", report, split, logits)
+    write_file(folder / "predictions.jsonl", _prediction_lines(split, logits, report.label_names))
+    if report.metrics.confusion_matrix:
+        write_file(folder / "confusion_matrix.png", confusion(report.metrics.confusion_matrix, report.label_names))
+    write_file(folder / "report.html", page.encode())
+    write_file(folder / "report.json", to_json(report.to_dict()))
+
+
+def suggest_threshold(confidence: NDArray[np.float64], correct: NDArray[np.bool_]) -> float | None:
+    """The lowest probability, in thousandths, from which `WANTED_ACCURACY` of the answers are right.
+
+    Not more exactly, since it is shown: a number rounded afterwards would keep that promise by chance only. None where
+    fewer than `FEWEST_ANSWERS` would be left, of which that says nothing.
+    """
+    steps = np.arange(1000) / 1000
+    num_answered, num_right = (
+        len(part) - np.searchsorted(np.sort(part), steps) for part in (confidence, confidence[correct])
+    )
+    are_right = num_right / np.maximum(1, num_answered) >= WANTED_ACCURACY
+    fitting = np.flatnonzero(are_right & (num_answered >= FEWEST_ANSWERS))
+    return float(steps[fitting[0]]) if len(fitting) else None
+
+
+def report_page(title: str, report: Report, split: Split, logits: Logits) -> str:
+    """The report as one HTML page; other arguments as in `write_report`."""
+    confidence, correct = answers(logits, split.labels)
+    return render(
+        "report.html",
+        title=title,
+        report=report,
+        metrics=report.metrics,
+        wanted=WANTED_ACCURACY,
+        matrix=_matrix_rows(report),
+        reliability=to_svg(reliability(report.metrics.calibration)),
+        curves=to_svg(precision_recall(softmax(logits), split.labels, report.label_names)),
+        thresholds=to_svg(thresholds(confidence, correct, report.suggested_threshold)),
+        lengths=to_svg(accuracy_by_length(np.array([len(text.split()) for text in split.texts]), correct)),
+        errors=[(error, Path(error.where).name, marked(error.text, error.words)) for error in report.worst_errors],
+    )
+
+
+def summary_text(report: Report) -> str:
+    """The first lines of the report: what one looks at when a training is over."""
+    return "\n".join(_summary_lines(report))
+
+
+def report_text(report: Report) -> str:
+    """The report for a terminal."""
+    return "\n".join([*_summary_lines(report), *_detail_lines(report)])
+
+
+def _matrix_rows(report: Report) -> list[tuple[str, list[int], list[float]]]:
+    """Of each label its name, its counts by prediction, and these as parts of all; none of too many classes."""
+    if report.metrics.confusion_matrix is None:
+        return []
+    matrix = np.array(report.metrics.confusion_matrix)
+    shares = matrix / np.maximum(1, matrix.sum(axis=1, keepdims=True))
+    return list(zip(report.label_names, matrix.tolist(), shares.tolist(), strict=True))
+
+
+def _summary_lines(report: Report) -> Iterator[str]:
+    metrics, threshold = report.metrics, report.suggested_threshold
+    yield f"{report.split}: {metrics.num_examples} examples"
+    for note in filter(None, (report.split_note, report.unseen_note)):
+        yield f"  {note}"
+    yield f"  accuracy {metrics.accuracy:.4f}   macro-F1 {metrics.macro_f1:.4f}   calibration error {metrics.ece:.4f}"
+    yield from _reference_lines(report)
+    if threshold:
+        answers = f"answers from probability {threshold:.3f} up (--threshold), {report.answered_fraction:.0%} of all,"
+        yield f"  {answers} are right {WANTED_ACCURACY:.0%} of the time"
+    if metrics.most_confused:
+        yield "  most confused: " + "; ".join(
+            f"{shown(it.label)[1:-1]} taken for {shown(it.prediction)[1:-1]} ({it.count})"
+            for it in metrics.most_confused[:2]
+        )
+
+
+def _detail_lines(report: Report) -> Iterator[str]:
+    metrics, names = report.metrics, [shown(name, limit=28)[1:-1] for name in report.label_names]
+    too_long = f"texts longer than the encoder reads {report.truncated_fraction:.1%}"
+    yield f"  {too_long}   unknown tokens {report.unknown_fraction:.1%}"
+    width = max(len(name) for name in [*names, "class"])
+    yield f"\n  {'class':{width}}  precision  recall      F1  examples"
+    for name, scores in zip(names, metrics.per_class.values(), strict=True):
+        yield (
+            f"  {name:{width}}  {scores.precision:9.3f}  {scores.recall:6.3f}  {scores.f1:6.3f}  {scores.support:8d}"
+        )
+    if metrics.confusion_matrix and len(names) <= LARGEST_TABLE:
+        yield "\n  confusion matrix (rows: label, columns: prediction)"
+        yield f"  {'':{width + 3}}  " + " ".join(f"{number:>4}" for number in range(1, len(names) + 1))
+        for number, (name, row) in enumerate(zip(names, metrics.confusion_matrix, strict=True), start=1):
+            yield f"  {number:2} {name:{width}}  " + " ".join(f"{count or '.':>4}" for count in row)
+    if report.worst_errors:
+        yield "\n  most confident mistakes"
+    for error in report.worst_errors[:5]:
+        yield (
+            f"  {error.probability:.2f} {shown(error.prediction)[1:-1]}, "
+            f"not {shown(error.label)[1:-1]}: {shown(error.text, limit=90)}"
+        )
+
+
+def _reference_lines(report: Report) -> Iterator[str]:
+    reference = report.linear_reference
+    if reference is None:
+        yield "  linear reference: none"
+        return
+    yield (
+        f"  linear reference (TF-IDF, linear SVM{report.reference_note}): accuracy {reference['accuracy']:.4f}   "
+        f"macro-F1 {reference['macro_f1']:.4f}"
+    )
+    if reference["accuracy"] > report.metrics.accuracy:
+        yield "  the linear reference is more accurate here: prefer it, or give the classifier more text"
+
+
+def _prediction_lines(split: Split, logits: Logits, label_names: Sequence[str]) -> Iterator[bytes]:
+    for text, where, label, row in zip(split.texts, split.where, split.labels, softmax(logits), strict=True):
+        record = {
+            "where": where,
+            "text": text,
+            "label": label_names[label],
+            "prediction": label_names[row.argmax()],
+            "probability": float(row.max()),
+        }
+        yield (json_text(record) + "\n").encode()

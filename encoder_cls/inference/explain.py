@@ -1,0 +1,152 @@
+"""Which words made a classifier say what it says, and which tokens looked at which.
+
+A word counts by what is lost without it: the text is classified once more for each word, without that word, and the
+word's weight is the difference of the log odds (occlusion; Zeiler and Fergus, "Visualizing and Understanding
+Convolutional Networks", 2014, https://arxiv.org/abs/1311.2901, and for words Li et al., "Understanding Neural Networks
+through Representation Erasure", 2016, https://arxiv.org/abs/1612.08220). These are the model's own answers, no guess.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from encoder_cls.inference.classifier import Classifier
+from encoder_cls.inference.collate import pad
+from encoder_cls.text.token_arrays import TokenizedTexts
+from encoder_cls.text.tokenizer import Span, token_spans
+
+# What an explanation reads of a text is the text once for each of its words. Up to so many tokens every word is
+# explained, which is a text of 2,048; of a longer one the first words are.
+MOST_TOKENS = 1 << 22
+TOKENS_AT_ONCE = 1 << 22  # of such variants of a text, in some 100 MB
+
+
+@dataclass(frozen=True, kw_only=True)
+class WordWeight:
+    """A word of a text and what it did for a class.
+
+    Attributes:
+        word: as it stands in the text.
+        start: where it begins, in characters.
+        end: where the next character is.
+        weight: the log odds ln(p / (1 - p)) of the class, minus those without the word; above 0 it speaks for it.
+    """
+
+    word: str
+    start: int
+    end: int
+    weight: float
+
+
+class Explanation(list[WordWeight]):
+    """The words of a text with their weights, in order.
+
+    Attributes:
+        left_out: how many further words the encoder reads, which have no weight since it would take too long.
+    """
+
+    def __init__(self, words: Iterable[WordWeight] = (), *, left_out: int = 0) -> None:
+        super().__init__(words)
+        self.left_out = left_out
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttentionMaps:
+    """Which token of a text looks at which.
+
+    Attributes:
+        tokens: `[CLS]`, then the tokens.
+        weights: (layers, heads, tokens, tokens): [layer, head, looking, looked at]; rows sum to 1.
+    """
+
+    tokens: list[str]
+    weights: NDArray[np.float32]
+
+
+def explain(
+    classifier: Classifier, texts: Sequence[str], labels: Sequence[int], *, batch_tokens: int | None = None
+) -> list[Explanation]:
+    """The weights of the words of each text for a class, in the order of the words.
+
+    Of a text so long that reading it once for each word would be more than `MOST_TOKENS`, the first words alone.
+
+    Args:
+        classifier: the classifier.
+        texts: the texts; what lies beyond the classifier's limit has no words.
+        labels: for each text the number of the class that is explained.
+        batch_tokens: the most tokens in a batch; none: what the device is fast with.
+    """
+    return [
+        _explain(classifier, text, label, batch_tokens=batch_tokens) for text, label in zip(texts, labels, strict=True)
+    ]
+
+
+def attention_maps(classifier: Classifier, text: str) -> AttentionMaps:
+    """The attention weights of all layers and heads for a text."""
+    tokenized = classifier.tokenize([text])
+    spans = token_spans(classifier.tokenizer, text, max_seq_len=classifier.config.max_seq_len)
+    device = next(classifier.model.parameters()).device
+    with torch.inference_mode():
+        maps = classifier.model.encoder.attention_maps(*pad(tokenized, np.array([0])).to(device))
+    tokens = ["[CLS]", *(text[span.start : span.end] for span in spans)]
+    return AttentionMaps(tokens=tokens, weights=maps[:, 0].float().cpu().numpy())
+
+
+def _explain(classifier: Classifier, text: str, label: int, *, batch_tokens: int | None) -> Explanation:
+    tokenized = classifier.tokenize([text])
+    words = _words(token_spans(classifier.tokenizer, text, max_seq_len=classifier.config.max_seq_len))
+    explained = words[: max(1, MOST_TOKENS // int(tokenized.lengths[0]) - 1)]
+    logits = np.concatenate(
+        [classifier.logits(some, batch_tokens=batch_tokens) for some in _variants(tokenized, explained)]
+    ).astype(np.float64)
+    scores = logits[:, label] - np.logaddexp.reduce(np.delete(logits, label, axis=1), axis=1)
+    weights = [
+        WordWeight(word=text[word.start : word.end], start=word.start, end=word.end, weight=float(scores[0] - without))
+        for word, without in zip(explained, scores[1:], strict=True)
+    ]
+    return Explanation(weights, left_out=len(words) - len(explained))
+
+
+def _variants(tokenized: TokenizedTexts, words: Sequence[_Word]) -> Iterator[TokenizedTexts]:
+    """A text whole, then without each of its words; as many at a time as memory is fit for."""
+    num_tokens = len(tokenized.words)
+    at_once = max(1, TOKENS_AT_ONCE // num_tokens)
+    left_out = [(0, 0), *((1 + word.first, 1 + word.last + 1) for word in words)]  # [CLS] is token 0
+    for first in range(0, len(left_out), at_once):
+        some = left_out[first : first + at_once]
+        kept = np.ones((len(some), num_tokens), dtype=bool)
+        for row, (start, end) in enumerate(some):
+            kept[row, start:end] = False
+        rows, places = np.nonzero(kept)
+        yield replace(
+            tokenized,
+            words=tokenized.words[places],
+            offsets=np.searchsorted(rows, np.arange(len(kept) + 1)),
+            truncated=tokenized.truncated.repeat(len(kept)),
+        )
+
+
+@dataclass(frozen=True)
+class _Word:
+    start: int
+    end: int
+    first: int
+    last: int
+
+
+def _words(spans: Sequence[Span]) -> list[_Word]:
+    """Tokens of one word as one: a sub-word is not what a person reads."""
+    words: list[_Word] = []
+    former: int | None = None
+    for number, span in enumerate(spans):
+        if words and span.word is not None and span.word == former:
+            words[-1] = _Word(words[-1].start, span.end, words[-1].first, number)
+        else:
+            words.append(_Word(span.start, span.end, number, number))
+        former = span.word
+    return words

@@ -1,0 +1,1 @@
+"""Text: tokenizers, token arrays and n-gram features."""

@@ -1,0 +1,184 @@
+"""The tokens of many texts, in flat arrays: each token is a word, of which there is one list.
+
+So what is known of a word, its id and how it is spelt, is kept once, however often the word occurs, and an unknown word
+is a word of its own. Every sequence begins with `[CLS]`, so that none is empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from encoder_cls.system.disk_arrays import GrowingArray, RaggedArray, in_chunks
+from encoder_cls.text.char_ngrams import Spellings, spell
+
+PAD_ID, UNK_ID, CLS_ID, MASK_ID = range(4)
+SPECIAL_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[MASK]"]
+
+# Characters read for each token of the limit. Tokenizing time grows with the text, so what could not fit
+# anyway is cut off first: a 10 MB text costs no more than a page.
+CHARACTERS_PER_TOKEN = 64
+# Tokens kept for each token of the limit, which is an encoder's: a linear classifier reads further.
+KEPT_PER_TOKEN = 8
+
+TEXTS_AT_ONCE = 1024  # whose unknown words are counted
+TOKENS_AT_ONCE = 1 << 22  # when they are counted, in 32 MB
+
+TokenReader = Callable[[Sequence[str]], pa.Array]
+"""Makes of each text a list of strings: its tokens, `[CLS]` first."""
+
+Item = TypeVar("Item")
+Made = TypeVar("Made")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenizedTexts:
+    """The tokens of many texts, one after the other.
+
+    Attributes:
+        words: the row of each token in the list of words; text `i` has `words[offsets[i]:offsets[i + 1]]`.
+        word_ids: of each word its token id; unknown words, all `[UNK]`, are words of their own.
+        spellings: how each word is spelt; special tokens have no letters.
+        offsets: `len(texts) + 1` places in `words`.
+        max_seq_len: tokens of a text that an encoder reads, of the `KEPT_PER_TOKEN` times as many that are kept.
+        truncated: whether text `i` has more than those.
+    """
+
+    words: NDArray[np.int32]
+    word_ids: NDArray[np.int32]
+    spellings: Spellings
+    offsets: NDArray[np.int64]
+    max_seq_len: int
+    truncated: NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.truncated)
+
+    def input_ids(self, places: NDArray[np.int64] | slice = slice(None)) -> NDArray[np.int32]:
+        """The ids of the tokens at these places."""
+        return self.word_ids[self.words[places]]
+
+    @cached_property
+    def lengths(self) -> NDArray[np.int64]:
+        """Tokens of each text that an encoder reads, `[CLS]` counted."""
+        return self.lengths_within(self.max_seq_len)
+
+    def lengths_within(self, reach: int) -> NDArray[np.int64]:
+        """Tokens of each text, `[CLS]` counted, those beyond the first so many left out."""
+        return np.minimum(np.diff(self.offsets), reach)
+
+    def first(self, count: int) -> TokenizedTexts:
+        """The first texts of these; the list of words stays the same."""
+        return replace(
+            self,
+            words=self.words[: self.offsets[count]],
+            offsets=self.offsets[: count + 1],
+            truncated=self.truncated[:count],
+        )
+
+    def word_counts(self) -> NDArray[np.int64]:
+        """How often each word of the list occurs."""
+        counts = np.zeros(len(self.word_ids), dtype=np.int64)
+        for start in range(0, len(self.words), TOKENS_AT_ONCE):
+            counts += np.bincount(self.words[start : start + TOKENS_AT_ONCE], minlength=len(counts))
+        return counts
+
+    @cached_property
+    def unknown(self) -> NDArray[np.int32]:
+        """How many of the tokens of each text that an encoder reads are `[UNK]`."""
+        is_unknown = self.word_ids == UNK_ID
+        counts = GrowingArray(np.int32)
+        for first in range(0, len(self), TEXTS_AT_ONCE):
+            offsets = self.offsets[first : first + TEXTS_AT_ONCE + 1]
+            starts, lengths = offsets[:-1] - offsets[0], np.diff(offsets)
+            are_unknown = is_unknown[self.words[offsets[0] : offsets[-1]]]
+            are_unknown &= np.arange(len(are_unknown)) - np.repeat(starts, lengths) < self.max_seq_len
+            counts.append(np.add.reduceat(are_unknown, starts, dtype=np.int32))
+        return counts.array()
+
+    @property
+    def truncated_fraction(self) -> float:
+        """The part of the texts that are longer than an encoder reads."""
+        return float(self.truncated.mean()) if len(self) else 0.0
+
+    @property
+    def unknown_fraction(self) -> float:
+        """The part of the tokens that an encoder reads, `[CLS]` not counted, that is `[UNK]`."""
+        return float(self.unknown.sum() / max(1, self.lengths.sum() - len(self)))
+
+
+def find_words(read: TokenReader, texts: Iterable[str], *, max_seq_len: int) -> tuple[TokenizedTexts, list[str]]:
+    """Find the words of texts, of each as far as it is kept, and list them; the id of each is its place in the list."""
+    most_characters, most_kept = CHARACTERS_PER_TOKEN * max_seq_len, KEPT_PER_TOKEN * max_seq_len
+
+    def found_in(chunk: Sequence[str]) -> tuple[pa.DictionaryArray, NDArray[Any], NDArray[np.bool_]]:
+        """All words one after the other, how many each text has, and whether it is truncated."""
+        whole = read([text[:most_characters] for text in chunk])
+        lengths: NDArray[Any] = np.from_dlpack(pc.list_value_length(whole))
+        truncated = [len(text) > most_characters for text in chunk] | (lengths > max_seq_len)
+        if (lengths > most_kept).any():
+            whole, lengths = pc.list_slice(whole, 0, most_kept), np.minimum(lengths, most_kept)
+        return whole.flatten().dictionary_encode(), lengths, truncated
+
+    lexicon, rows, truncated = _Lexicon(), RaggedArray(np.int32), GrowingArray(np.bool_)
+    for coded, lengths, are_truncated in _ahead(found_in, in_chunks(texts)):
+        rows.append(lexicon.rows(coded), lengths)
+        truncated.append(are_truncated)
+    words, offsets = rows.arrays()
+    listed = lexicon.words()
+    found = TokenizedTexts(
+        words=words,
+        word_ids=np.arange(len(listed), dtype=np.int32),
+        spellings=lexicon.spellings(),
+        offsets=offsets,
+        max_seq_len=max_seq_len,
+        truncated=truncated.array(),
+    )
+    return found, listed
+
+
+class _Lexicon:
+    """The list of words, which grows as texts are read."""
+
+    def __init__(self) -> None:
+        self._rows: dict[str, int] = {}
+        self._ngrams = RaggedArray(np.uint32)
+
+    def words(self) -> list[str]:
+        """All words, in the order of their rows."""
+        return list(self._rows)
+
+    def spellings(self) -> Spellings:
+        """How each is spelt; after this, none can come."""
+        ngrams, offsets = self._ngrams.arrays()
+        return Spellings(ngrams=ngrams, offsets=offsets)
+
+    def rows(self, tokens: pa.DictionaryArray) -> NDArray[np.int32]:
+        """The row of each token; what is new gets one."""
+        distinct, known = tokens.dictionary.to_pylist(), len(self._rows)
+        rows = [self._rows.setdefault(token, len(self._rows)) for token in distinct]
+        new = [token for token, row in zip(distinct, rows, strict=True) if row >= known]
+        spellings = spell(["" if token in SPECIAL_TOKENS else token for token in new])
+        self._ngrams.append(spellings.ngrams, np.diff(spellings.offsets))
+        of_tokens: NDArray[np.int32] = np.array(rows, dtype=np.int32)[np.from_dlpack(tokens.indices)]
+        return of_tokens
+
+
+def _ahead(function: Callable[[Item], Made], items: Iterable[Item]) -> Iterator[Made]:
+    """What a function makes of each item, made in another thread while the one before is used."""
+    with ThreadPoolExecutor(1) as thread:
+        coming: Future[Made] | None = None
+        for item in items:
+            before, coming = coming, thread.submit(function, item)
+            if before:
+                yield before.result()
+        if coming:
+            yield coming.result()

@@ -1,0 +1,1 @@
+"""Tracking: the folder of a run, its metrics, and what TensorBoard shows of it."""

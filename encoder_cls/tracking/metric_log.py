@@ -1,0 +1,271 @@
+"""Rows of numbers in; `metrics.jsonl`, which is the truth, and TensorBoard, which mirrors it, out."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import struct
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from tensorboard.compat.proto.summary_pb2 import Summary
+from torch.utils.tensorboard import SummaryWriter
+from torch.utils.tensorboard.summary import hparams
+
+from encoder_cls.evaluation.metrics import CalibrationBins
+from encoder_cls.evaluation.plots import DOT, confusion, dots, reliability, to_png
+from encoder_cls.system.display import json_text
+from encoder_cls.system.files import naming, write_file
+
+# Charts in which curves of several splits or scores are to be seen together.
+LAYOUT = {
+    "overview": {
+        "loss": ["Multiline", ["train/loss", "validation/loss"]],
+        "validation scores": ["Multiline", ["validation/accuracy", "validation/macro_f1"]],
+    }
+}
+
+NOT_SHOWN = {"step", "split", "time", "epoch"}  # axes, not curves
+MOST_CLASSES = 100  # with a curve of their own
+SHOWN_OF_EARLIER = {"loss", "accuracy"}  # whether they learn; all else is in `metrics.jsonl`
+
+
+class Dashboard:
+    """Appends rows to `metrics.jsonl` and shows them in TensorBoard.
+
+    TensorBoard's files are made anew from `metrics.jsonl` whenever training goes on, so that its curves and
+    pictures have neither gaps nor overlaps, however often and wherever a run was interrupted.
+
+    Args:
+        metrics_file: where the rows go.
+        tensorboard: the folder for TensorBoard's event files.
+        resume_after: for each split, in whatever stage (`train` means `pretraining/train`, too), the step after
+            which it goes on; what was logged later is removed. None: a new run.
+        config_text: the resolved config, shown as text.
+        label_names: the classes in the order of confusion matrices.
+        warn: told when TensorBoard's files cannot be written; training goes on, and they can be made again.
+
+    Raises:
+        EncoderClsError: the disk refuses `metrics.jsonl`.
+    """
+
+    def __init__(
+        self,
+        *,
+        metrics_file: Path,
+        tensorboard: Path,
+        resume_after: dict[str, int] | None,
+        config_text: str,
+        label_names: Sequence[str],
+        warn: Callable[[str], None],
+    ) -> None:
+        last_steps = resume_after or {}
+        kept = [
+            row
+            for row in read_metrics(metrics_file)
+            if row["step"] <= last_steps.get(row["split"].rpartition("/")[2], -1)
+        ]
+        write_file(metrics_file, "".join(_line(row) for row in kept).encode())
+        with naming(metrics_file):
+            # Not buffered: what the disk refused must not be tried again when the file is closed.
+            self._file = metrics_file.open("ab", buffering=0)
+        self._metrics_file, self._tensorboard, self._warn = metrics_file, tensorboard, warn
+        self._label_names = label_names
+        self._writer: SummaryWriter | None = None
+        # Its thread dies of an error, with a traceback for the user, and the next call here raises the same.
+        self._former_hook, threading.excepthook = threading.excepthook, _ignore
+        shutil.rmtree(tensorboard, ignore_errors=True)
+        try:
+            # purge_step makes a TensorBoard that is already looking forget what it saw of the former files.
+            self._writer = SummaryWriter(str(tensorboard), purge_step=0)
+        except OSError as error:
+            self._give_up(error)
+        self._mirror(lambda writer: writer.add_custom_scalars(LAYOUT))
+        self._mirror(lambda writer: writer.add_text("config", f"```yaml\n{config_text}```"))
+        for row in kept:
+            self._show(row)
+
+    def log(self, step: int, split: str, values: Mapping[str, Any]) -> None:
+        """Log values of a split at a step.
+
+        Numbers are shown as curves, but those of the split `data` as a table; `confusion_matrix` and `calibration`
+        (as in `Metrics`) as pictures, with the row's `label_names` where it has some. All else goes to `metrics.jsonl`
+        alone.
+
+        Raises:
+            EncoderClsError: the disk refuses `metrics.jsonl`.
+        """
+        row = {"step": step, "split": split, "time": round(time.time(), 3), **values}
+        rest = memoryview(_line(row).encode())
+        with naming(self._metrics_file):
+            while rest:
+                rest = rest[self._file.write(rest) :]
+        self._show(row)
+
+    def picture(self, name: str, png: bytes, step: int) -> None:
+        """Show a PNG at a step."""
+        self._mirror(lambda writer: _add_png(writer, name, png, step, time.time()))
+
+    def text(self, name: str, markdown: str, step: int) -> None:
+        """Show a text at a step."""
+        self._mirror(lambda writer: writer.add_text(name, markdown, step))
+
+    def histogram(self, name: str, values: NDArray[np.floating[Any]], step: int) -> None:
+        """Show how numbers are distributed at a step."""
+        self._mirror(lambda writer: writer.add_histogram(name, values, step))
+
+    def pr_curve(self, name: str, is_class: NDArray[np.bool_], probabilities: NDArray[np.float64], step: int) -> None:
+        """Show precision against recall of a class at a step."""
+        self._mirror(lambda writer: writer.add_pr_curve(name, is_class, probabilities, step))
+
+    def projector(self, vectors: NDArray[np.float32], labels: Sequence[str], texts: Sequence[str]) -> None:
+        """Show vectors (points, d_model) in space, each with its text and in the colour of its label."""
+        _, groups = np.unique(labels, return_inverse=True)
+        self._mirror(lambda _: _write_projector(self._tensorboard, vectors, labels, texts, dots(groups)))
+
+    def hparams(self, chosen: Mapping[str, bool | float | str], curves: Sequence[str]) -> None:
+        """Show what was chosen beside the ends of curves, in the run itself, so that runs compare in one table."""
+
+        def show(writer: SummaryWriter) -> None:
+            for summary in hparams(dict(chosen), dict.fromkeys(curves, 0.0)):  # type: ignore[no-untyped-call]
+                _add_summary(writer, summary)  # `add_hparams` would make a run of its own
+
+        self._mirror(show)
+
+    def flush(self) -> None:
+        """Make all rows so far durable.
+
+        Raises:
+            EncoderClsError: the disk refuses `metrics.jsonl`.
+        """
+        with naming(self._metrics_file):
+            os.fsync(self._file.fileno())
+        self._mirror(SummaryWriter.flush)
+
+    def _show(self, row: Mapping[str, Any]) -> None:
+        self._mirror(lambda writer: _show_row(writer, row, self._label_names))
+
+    def _mirror(self, show: Callable[[SummaryWriter], object]) -> None:
+        """Show something in TensorBoard, as long as the disk takes it."""
+        if self._writer:
+            try:
+                show(self._writer)
+            except OSError as error:
+                self._give_up(error)
+
+    def _give_up(self, error: OSError) -> None:
+        self._writer = None
+        self._warn(
+            f"{self._tensorboard}: cannot write: {error.strerror or error}; training goes on without TensorBoard "
+            f"({self._metrics_file} has every number)"
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.close()
+        self._mirror(SummaryWriter.close)
+        threading.excepthook = self._former_hook
+
+
+def _show_row(writer: SummaryWriter, row: Mapping[str, Any], label_names: Sequence[str]) -> None:
+    split, step, when = row["split"], row["step"], row["time"]
+    if split == "data":
+        writer.add_text("data", _table_of_facts(row), step, walltime=when)
+        return
+    earlier, _, part = split.rpartition("/")  # a stage before the last
+    for name, value in row.items():
+        if name in NOT_SHOWN or not isinstance(value, int | float) or (earlier and name not in SHOWN_OF_EARLIER):
+            continue
+        if not name.startswith("f1/"):
+            # Groups are in the order of their names: those of former stages come after the model's.
+            tag = f"{part}_earlier/{earlier}_{name}" if earlier else f"{split}/{name}"
+            writer.add_scalar(tag, value, step, walltime=when)
+        elif len(label_names) <= MOST_CLASSES:
+            writer.add_scalar(f"{split}_{name}", value, step, walltime=when)  # a group by themselves
+    if "confusion_matrix" in row:
+        names = row.get("label_names", label_names)
+        _add_png(writer, f"{split}/confusion_matrix", confusion(row["confusion_matrix"], names), step, when)
+    if "calibration" in row:
+        figure = reliability(CalibrationBins(**row["calibration"]))
+        _add_png(writer, f"{split}/reliability", to_png(figure), step, when)
+
+
+def _table_of_facts(row: Mapping[str, Any]) -> str:
+    """A Markdown table of what is known of the data."""
+    facts = {name.replace("_", " "): value for name, value in row.items() if name not in NOT_SHOWN}
+    lines = [
+        f"| {name} | {f'{value:,}' if isinstance(value, int) else f'{value:.1%}'} |" for name, value in facts.items()
+    ]
+    return "\n".join(["| data | |", "| --- | ---: |", *lines])
+
+
+def _write_projector(
+    folder: Path, vectors: NDArray[np.float32], labels: Sequence[str], texts: Sequence[str], sheet: bytes
+) -> None:
+    """The files that TensorBoard's projector reads.
+
+    Points have one colour until someone chooses another, but the pictures of points keep theirs: so each point has
+    a dot in the colour of its label as its picture.
+    """
+    rows = [("label", "text"), *zip(labels, texts, strict=True)]
+    table = "".join(f"{' '.join(label.split())}\t{' '.join(text.split())}\n" for label, text in rows)
+    shape = " ".join(f"tensor_shape: {size}" for size in vectors.shape)
+    config = f"""embeddings {{
+  tensor_name: "texts" {shape}
+  tensor_path: "projector/vectors.bytes"
+  metadata_path: "projector/texts.tsv"
+  sprite {{ image_path: "projector/dots.png" single_image_dim: {DOT} single_image_dim: {DOT} }}
+}}
+"""
+    (folder / "projector").mkdir()
+    (folder / "projector/vectors.bytes").write_bytes(vectors.tobytes())
+    (folder / "projector/texts.tsv").write_text(table, encoding="utf-8", errors="replace")
+    (folder / "projector/dots.png").write_bytes(sheet)
+    (folder / "projector_config.pbtxt").write_text(config)
+
+
+def _add_png(writer: SummaryWriter, name: str, png: bytes, step: int, when: float) -> None:
+    """As it is: `add_image` would want pixels, and compress them once more."""
+    width, height = struct.unpack(">II", png[16:24])
+    image = Summary.Image(width=width, height=height, colorspace=3, encoded_image_string=png)
+    _add_summary(writer, Summary(value=[Summary.Value(tag=name, image=image)]), step, when)
+
+
+def _add_summary(writer: SummaryWriter, summary: Summary, step: int | None = None, when: float | None = None) -> None:
+    writer._get_file_writer().add_summary(summary, step, when)  # type: ignore[no-untyped-call]
+
+
+def _ignore(_: threading.ExceptHookArgs) -> None:
+    pass
+
+
+def read_metrics(metrics_file: Path) -> list[dict[str, Any]]:
+    """All rows of a `metrics.jsonl`; what is no row, such as a last line that a crash cut short, is left out.
+
+    Raises:
+        EncoderClsError: the disk refuses.
+    """
+    rows = []
+    with naming(metrics_file, "read"):
+        content = metrics_file.read_text(encoding="utf-8") if metrics_file.exists() else ""
+    for line in content.split("\n"):  # `splitlines` would cut at characters that a class name may hold, too
+        try:
+            rows.append(json.loads(line))
+        except ValueError:
+            continue
+    return rows
+
+
+def _line(row: Mapping[str, Any]) -> str:
+    return json_text(row) + "\n"

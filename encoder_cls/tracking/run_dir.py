@@ -1,0 +1,220 @@
+"""The folder of one run: what is where in it, whether it may be trained into, whether it is finished.
+
+config.yaml     the resolved config
+model/          the portable classifier with the best validation score
+checkpoints/    training state to resume from
+metrics.jsonl   every logged number
+eval/           report, predictions, picture
+tensorboard/    the dashboards
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from shlex import quote
+from typing import Any, TextIO
+
+from encoder_cls.config import Config, load_config
+from encoder_cls.errors import ConfigError, EncoderClsError
+from encoder_cls.system.files import TEMPORARY_PREFIX, naming, remove_leftovers, write_file
+
+LOCK_FILE = ".lock"
+
+
+@dataclass
+class RunFolder:
+    """A run folder, which need not exist yet."""
+
+    path: Path
+    _is_held: bool = field(default=False, init=False, repr=False, compare=False)
+
+    @property
+    def config_file(self) -> Path:
+        """The resolved config; a folder with this file is a run."""
+        return self.path / "config.yaml"
+
+    @property
+    def model(self) -> Path:
+        """The portable classifier."""
+        return self.path / "model"
+
+    @property
+    def model_card(self) -> Path:
+        """The last file that training writes, and so the sign that a run is complete."""
+        return self.model / "README.md"
+
+    @property
+    def stages(self) -> Path:
+        """A portable classifier for each stage before the last, while they are needed."""
+        return self.path / "stages"
+
+    def stage(self, name: str) -> Path:
+        """That of one stage."""
+        return self.stages / name
+
+    @property
+    def checkpoints(self) -> Path:
+        """Training state."""
+        return self.path / "checkpoints"
+
+    @property
+    def metrics_file(self) -> Path:
+        """Every logged number, one JSON object a line."""
+        return self.path / "metrics.jsonl"
+
+    @property
+    def eval(self) -> Path:
+        """Reports."""
+        return self.path / "eval"
+
+    @property
+    def tensorboard(self) -> Path:
+        """Event files."""
+        return self.path / "tensorboard"
+
+    def is_run(self) -> bool:
+        """Whether a run has begun here."""
+        return self.config_file.is_file()
+
+    def is_finished(self) -> bool:
+        """Whether the run has come to its end."""
+        return self.model_card.is_file()
+
+    def load_config(self) -> Config:
+        """The config that the run was started with.
+
+        Raises:
+            ConfigError: it cannot be read.
+        """
+        return load_config(self.config_file)
+
+    def check_trainable(self, config: Config, *, resume: bool) -> None:
+        """Make sure that training here would overwrite nothing.
+
+        Raises:
+            ConfigError: what is in the way, and what to do.
+        """
+        if self.is_run():
+            if not resume:
+                raise ConfigError(
+                    f"{self.path}: already holds a run; add --resume to go on with it, or choose another --run-dir"
+                )
+            changed = _differences(self.load_config().model_dump(), config.model_dump())
+            if changed:
+                again = f"train --run-dir {quote(str(self.path))} --resume"
+                raise ConfigError(
+                    f"{self.config_file}: the run was started with another {', '.join(changed)}; without --config and "
+                    f"--set it goes on as it was ({again}), or choose another --run-dir"
+                )
+        elif self.path.exists() and not self.path.is_dir():
+            raise ConfigError(f"{self.path}: is a file; choose another --run-dir")
+        elif self.path.is_dir() and any(not _is_ours(path) for path in self.path.iterdir()):
+            raise ConfigError(f"{self.path}: holds other files; choose another --run-dir")
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold the folder for this process; the kernel lets go of it however the process ends.
+
+        May be entered again within itself. A folder that was made for this and is still empty at the end is removed.
+
+        Raises:
+            EncoderClsError: another process trains here, or the disk refuses.
+        """
+        if self._is_held:
+            yield
+            return
+        made = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
+        with naming(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
+            lock = self._lock()
+        with lock:
+            with naming(self.path / LOCK_FILE):
+                os.ftruncate(lock.fileno(), 0)
+                os.write(lock.fileno(), f"process {os.getpid()}".encode())
+            self._is_held = True
+            try:
+                yield
+            finally:
+                self._is_held = False
+                with suppress(OSError):
+                    if [path.name for path in self.path.iterdir()] == [LOCK_FILE]:
+                        (self.path / LOCK_FILE).unlink()
+                    for folder in made:
+                        folder.rmdir()
+
+    def _lock(self) -> TextIO:
+        path = self.path / LOCK_FILE
+        while True:
+            lock = path.open("a+")
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if path.exists() and os.path.samestat(path.stat(), os.fstat(lock.fileno())):
+                    return lock
+                lock.close()  # its former holder removed it in between
+            except BlockingIOError:
+                with lock:
+                    lock.seek(0)
+                    holder = lock.read().strip() or "another process"
+                raise EncoderClsError(f"{self.path}: {holder} is training here") from None
+
+    @contextmanager
+    def opened(self, config: Config, *, resume: bool) -> Iterator[None]:
+        """Hold the folder, write the config into it, and remove what killed processes left half written.
+
+        Raises:
+            ConfigError: as `check_trainable`.
+            EncoderClsError: as `held`.
+        """
+        self.check_trainable(config, resume=resume)
+        with self.held():
+            self.check_trainable(config, resume=resume)  # another process may have been here in between
+            for folder in (self.path, self.model, self.checkpoints, self.eval, *self.stages.glob("*")):
+                remove_leftovers(folder)
+            if not self.is_run():
+                write_file(self.config_file, config.to_yaml().encode())
+            yield
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether a file may be in a run folder before its config, left there by a process that was killed."""
+    return path.name == LOCK_FILE or path.name.startswith(TEMPORARY_PREFIX)
+
+
+def run_of(path: Path) -> RunFolder | None:
+    """The run whose folder, or whose model folder, this is; none of a model folder that stands by itself."""
+    run, parent = RunFolder(path), RunFolder(path.resolve().parent)
+    if run.is_run() and run.metrics_file.is_file():
+        return run
+    with suppress(ConfigError):  # any program may have a config.yaml beside the model
+        if parent.model.resolve() == path.resolve() and parent.is_run() and parent.load_config():
+            return parent
+    return None
+
+
+def newest_finished(runs: Path) -> RunFolder:
+    """The run under a folder of runs that finished last.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    finished = [run for path in runs.glob("*") if (run := RunFolder(path)).is_finished()]
+    if not finished:
+        raise ConfigError(f"no finished run in {runs.resolve()}; train one, or name a model with --model")
+    return max(finished, key=lambda run: run.model_card.stat().st_mtime_ns)
+
+
+def _differences(left: dict[str, Any], right: dict[str, Any], prefix: str = "") -> list[str]:
+    """The dotted names of the values in which two dumped configs differ."""
+    names = []
+    for key in left.keys() | right.keys():
+        one, other = left.get(key), right.get(key)
+        if isinstance(one, dict) and isinstance(other, dict):
+            names += _differences(one, other, f"{prefix}{key}.")
+        elif one != other:
+            names.append(prefix + key)
+    return sorted(names)

@@ -1,0 +1,123 @@
+"""A finished run in, the rest of its TensorBoard out: what one looks at once, when training is over."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from encoder_cls.config import Config
+from encoder_cls.data.dataset import Split
+from encoder_cls.evaluation.plots import attention, positions, to_png
+from encoder_cls.evaluation.report import Report
+from encoder_cls.inference.calibration import Logits, softmax
+from encoder_cls.inference.classifier import Classifier, in_batches
+from encoder_cls.inference.explain import attention_maps
+from encoder_cls.text.token_arrays import TokenizedTexts
+from encoder_cls.tracking.metric_log import Dashboard
+
+ALWAYS_COMPARED = {"model.d_model", "model.num_layers", "train.learning_rate"}
+MOST_CURVES = 12  # classes with a curve of their own
+MOST_ROWS = 4096  # of a matrix in its histogram
+MOST_POINTS = 2000  # texts in the projector
+MOST_ATTENTION_TEXTS = 2
+MOST_PLACES = 128
+MOST_CHARACTERS = 70  # of a mistake; `report.html` has all
+
+
+def show(
+    dashboard: Dashboard,
+    classifier: Classifier,
+    config: Config,
+    report: Report,
+    split: Split,
+    logits: Logits,
+    *,
+    group: str,
+    step: int,
+) -> None:
+    """Show a report, and the classifier behind it, in TensorBoard.
+
+    Args:
+        dashboard: where to.
+        classifier: the best one of the run.
+        config: of the run.
+        report: on a split.
+        split: the examples of the report.
+        logits: the classifier's, (texts, classes).
+        group: the name under which the report's numbers were logged.
+        step: at which the classifier was the best.
+    """
+    names = classifier.label_names
+    probabilities = softmax(logits)
+    dashboard.hparams(_hparams(config), [f"{group}/{name}" for name in sorted(report.metrics.scalars())])
+    sizes = np.bincount(split.labels, minlength=len(names))[: len(names)]
+    for number in np.argsort(-sizes, kind="stable")[:MOST_CURVES].tolist():
+        # A group by themselves: a class may be called as a metric is.
+        dashboard.pr_curve(
+            f"{group}_precision_recall/{names[number]}", split.labels == number, probabilities[:, number], step
+        )
+    dashboard.histogram(f"{group}/probability of the answer", probabilities.max(axis=1), step)
+    matrices = {key: tensor for key, tensor in classifier.model.named_parameters() if tensor.ndim > 1}
+    for key, tensor in matrices.items():
+        rows = tensor[:: 1 + len(tensor) // MOST_ROWS]
+        dashboard.histogram(f"weights/{key}", rows.detach().float().cpu().numpy(), step)
+    dashboard.text(f"{group}/most confident mistakes", _mistakes(report), step)
+    chosen = np.random.default_rng(0).permutation(len(split))[:MOST_POINTS]
+    texts = [split.texts[i] for i in chosen]
+    vectors = pooled_vectors(classifier, classifier.tokenize(texts), batch_tokens=config.train.batch_tokens)
+    dashboard.projector(vectors, [report.label_names[label] for label in split.labels[chosen]], texts)
+    for number, text in enumerate(texts[:MOST_ATTENTION_TEXTS], start=1):
+        maps = attention_maps(classifier, text)
+        dashboard.picture(f"weights/attention in text {number}", to_png(attention(maps.tokens, maps.weights)), step)
+    if config.model.positions != "none":
+        dashboard.picture("weights/positions", to_png(positions(_added_for_places(classifier))), step)
+
+
+def pooled_vectors(classifier: Classifier, texts: TokenizedTexts, *, batch_tokens: int) -> NDArray[np.float32]:
+    """The vectors that the head sees of texts, (texts, d_model)."""
+    model = classifier.model
+    return in_batches(
+        model,
+        texts,
+        lambda batch: model.head.pool(model.encoder(*batch), batch.attention_mask),
+        width=classifier.config.d_model,
+        batch_tokens=batch_tokens,
+    )
+
+
+def _hparams(config: Config) -> dict[str, bool | float | str]:
+    """What was chosen, without the data: by dotted name what is always compared, and what is not as by default."""
+    chosen: dict[str, bool | float | str] = {"seed": config.seed}
+    for name in ("tokenizer", "model", "pretrain", "train"):
+        section = getattr(config, name)
+        defaults = type(section)().model_dump()
+        for key, value in section.model_dump().items():
+            if f"{name}.{key}" in ALWAYS_COMPARED or value != defaults[key]:
+                chosen[f"{name}.{key}"] = value if isinstance(value, bool | int | float | str) else str(value)
+    return chosen
+
+
+def _mistakes(report: Report) -> str:
+    """A Markdown table; what could be Markdown in a text is not."""
+    rows = ["| answer | label | text |", "| --- | --- | --- |"]
+    for error in report.worst_errors:
+        # A longer text would squeeze the other columns until names are broken at any letter.
+        text = error.text if len(error.text) <= MOST_CHARACTERS else error.text[: MOST_CHARACTERS - 1] + "…"
+        cells = (f"{error.prediction} {error.probability:.2f}", error.label, text)
+        rows.append("| " + " | ".join(_plain(cell) for cell in cells) + " |")
+    return "\n".join(rows)
+
+
+def _plain(text: str) -> str:
+    return "".join(f"&#{ord(c)};" if c in "<>&|*_`[]()#\\!~" else c if c.isprintable() else " " for c in text)
+
+
+def _added_for_places(classifier: Classifier) -> NDArray[np.float32]:
+    """What is added to the tokens' vectors for their places, (places, d_model)."""
+    config, embedding = classifier.config, classifier.model.encoder.embedding
+    places = min(config.max_seq_len, MOST_PLACES)
+    device = next(classifier.model.parameters()).device
+    with torch.inference_mode():
+        added: torch.Tensor = embedding.positions(torch.zeros(1, places, config.d_model, device=device))[0]
+    return added.float().cpu().numpy()

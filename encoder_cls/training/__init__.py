@@ -1,0 +1,1 @@
+"""Training: from a config to a finished run."""

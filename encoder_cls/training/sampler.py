@@ -1,0 +1,69 @@
+"""(lengths, settings, seed, step) in, which texts make up a batch out.
+
+The batch of a step is a pure function of these. So a run that was interrupted goes on with exactly the batch that would
+have come next, and nothing has to be replayed or stored.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from encoder_cls.inference.collate import Indices, round_up_lengths
+
+
+class BatchSchedule:
+    """The batches of all epochs.
+
+    In each epoch the texts are shuffled, brought into order of their (rounded) lengths and cut into
+    batches of at most `batch_size` texts and `batch_tokens` tokens, padding counted; then the batches are
+    shuffled. The rounded lengths in order are the same in each epoch, hence so are the cuts: every
+    epoch has `batches_per_epoch` batches. A text longer than the budget is a batch by itself.
+
+    Args:
+        lengths: tokens of each text, (texts,).
+        batch_size: the most texts in a batch.
+        batch_tokens: the most tokens in a batch.
+        seed: seed of the shuffles.
+    """
+
+    def __init__(self, lengths: NDArray[np.int64], *, batch_size: int, batch_tokens: int, seed: int) -> None:
+        self._seed = seed
+        longest = int(lengths.max(initial=0))
+        # Of the smallest type: sorting eight bits a text takes a tenth of the time and an eighth of the memory.
+        self._rounded = round_up_lengths(np.arange(longest + 1)).astype(np.min_scalar_type(2 * longest))[lengths]
+        self._cuts = cut(np.sort(self._rounded), batch_size=batch_size, batch_tokens=batch_tokens)
+        self._epoch = lru_cache(maxsize=1)(self._shuffled_epoch)  # one epoch is needed many times in a row
+
+    @property
+    def batches_per_epoch(self) -> int:
+        """Batches of one pass over the texts."""
+        return len(self._cuts) - 1
+
+    def indices(self, batch: int) -> Indices:
+        """The texts of batch number `batch`, counted from 0 at the start of training."""
+        epoch, place = divmod(batch, self.batches_per_epoch)
+        in_order, order = self._epoch(epoch)
+        first, last = self._cuts[order[place] : order[place] + 2]
+        return in_order[first:last].astype(np.int64)
+
+    def _shuffled_epoch(self, epoch: int) -> tuple[NDArray[np.int32], Indices]:
+        """The texts in order of their lengths, and the order of the batches."""
+        random = np.random.default_rng([self._seed, epoch])
+        shuffled = random.permutation(np.arange(len(self._rounded), dtype=np.int32))
+        in_order = shuffled[np.argsort(self._rounded[shuffled], kind="stable")]
+        return in_order, random.permutation(self.batches_per_epoch)
+
+
+def cut(sorted_lengths: NDArray[np.int64], *, batch_size: int, batch_tokens: int) -> Indices:
+    """Where to cut a sorted sequence of lengths so that each piece, padded, stays within both limits."""
+    cuts = [0]
+    while cuts[-1] < len(sorted_lengths):
+        start = cuts[-1]
+        window = sorted_lengths[start : start + batch_size]
+        # Padded to its longest text, a piece of n texts has n * (its last length) tokens.
+        padded = np.arange(1, len(window) + 1) * window
+        cuts.append(start + max(1, int(np.searchsorted(padded, batch_tokens, side="right"))))
+    return np.array(cuts)
