@@ -1,4 +1,4 @@
-"""Batches: every text once an epoch, within the budget, and a pure function of the step."""
+"""Padded batches: the tokens of their texts, a mask, and few shapes."""
 
 from __future__ import annotations
 
@@ -11,14 +11,8 @@ from hypothesis import strategies as st
 from encoder_cls.inference.collate import Batch, by_length, pad
 from encoder_cls.text.char_ngrams import spell
 from encoder_cls.text.token_arrays import CLS_ID, PAD_ID, UNK_ID, TokenizedTexts
-from encoder_cls.training.masking import drop_words
-from encoder_cls.training.sampler import BatchSchedule
 
 LENGTHS = np.random.default_rng(0).integers(1, 200, size=500)
-
-
-def schedule(lengths=LENGTHS, *, batch_size=64, batch_tokens=1000, seed=0) -> BatchSchedule:
-    return BatchSchedule(lengths, batch_size=batch_size, batch_tokens=batch_tokens, seed=seed)
 
 
 def make_texts(lengths, max_seq_len: int | None = None) -> TokenizedTexts:
@@ -50,50 +44,6 @@ def assert_spelt_as_its_ids_say(batch: Batch) -> None:
     assert len(offsets) - 1 == len(batch.input_ids[batch.attention_mask].unique())
     assert 0 <= words.min() <= words.max() < len(offsets) - 1
     assert {tensor.dtype for tensor in (words, ngrams, offsets, batch.input_ids)} == {torch.int64}
-
-
-@settings(max_examples=60, deadline=None, derandomize=True)
-@given(
-    lengths=st.lists(st.integers(1, 300), min_size=1, max_size=200),
-    batch_size=st.integers(1, 40),
-    batch_tokens=st.integers(1, 2000),
-    epoch=st.integers(0, 3),
-)
-def test_each_epoch_holds_every_text_once_within_both_limits(lengths, batch_size, batch_tokens, epoch):
-    """No text is lost or doubled; a batch over the budget is a single long text."""
-    batches = schedule(np.array(lengths), batch_size=batch_size, batch_tokens=batch_tokens)
-    first = epoch * batches.batches_per_epoch
-    found = [batches.indices(first + i) for i in range(batches.batches_per_epoch)]
-    assert sorted(np.concatenate(found).tolist()) == list(range(len(lengths)))
-    for batch in found:
-        padded = max(lengths[i] for i in batch) * len(batch)
-        assert len(batch) <= batch_size
-        assert padded <= batch_tokens or len(batch) == 1
-
-
-def test_a_batch_depends_on_its_number_alone():
-    """Asked for in any order, by any schedule of the same settings, a batch is the same; seeds and epochs differ."""
-    numbers = [0, 70, 3, 70, 0]
-    forwards, fresh = schedule(), [schedule().indices(number) for number in numbers]
-    assert all((forwards.indices(n) == batch).all() for n, batch in zip(numbers, fresh, strict=True))
-    per_epoch = forwards.batches_per_epoch
-    assert any(list(forwards.indices(i)) != list(forwards.indices(i + per_epoch)) for i in range(per_epoch))
-    assert any(list(forwards.indices(i)) != list(schedule(seed=1).indices(i)) for i in range(per_epoch))
-
-
-def test_padding_is_a_few_percent():
-    """Texts of like length share a batch."""
-    lengths = np.random.default_rng(0).lognormal(3, 0.6, size=5000).astype(int) + 1
-    batches = schedule(lengths, batch_tokens=8192)
-    padded = sum(lengths[b := batches.indices(i)].max() * len(b) for i in range(batches.batches_per_epoch))
-    assert 1 - lengths.sum() / padded < 0.06
-
-
-def test_neighbours_change_from_epoch_to_epoch():
-    """Equal lengths are shuffled: few pairs that share a batch in one epoch share one in the next."""
-    batches = schedule(np.full(1000, 10), batch_size=20)
-    first, second = ({tuple(sorted(batches.indices(epoch * 50 + i))) for i in range(50)} for epoch in (0, 1))
-    assert not first & second
 
 
 def test_padding_and_mask():
@@ -182,21 +132,6 @@ def test_inference_batches_have_few_shapes():
     shapes = {(len(piece.indices), piece.length) for piece in full}
     assert len(shapes) == len({length for _, length in shapes}) <= 16 + 16 * 5
     assert sum(lengths) > 0.95 * sum(len(piece.indices) * piece.length for piece in full)
-
-
-# ---------------------------------------------------------------- words dropped
-
-
-def test_word_dropout_replaces_words_only():
-    """About the wanted part of the words becomes [UNK]; [CLS] and padding stay."""
-    torch.manual_seed(0)
-    input_ids = torch.full((100, 50), 7)
-    input_ids[:, 0], input_ids[:, 40:] = CLS_ID, PAD_ID
-    dropped = drop_words(input_ids, fraction=0.3)
-    assert (dropped[:, 0] == CLS_ID).all()
-    assert (dropped[:, 40:] == PAD_ID).all()
-    assert (dropped[:, 1:40] == UNK_ID).float().mean() == pytest.approx(0.3, abs=0.02)
-    assert drop_words(input_ids, fraction=0) is input_ids
 
 
 def test_a_batch_has_no_more_of_a_text_than_an_encoder_reads():

@@ -34,7 +34,7 @@ def test_labels_are_words_with_the_prefix_and_the_text_follows_them(line, labels
     assert is_labelled(line) == (bool(labels))
 
 
-PAGE = Path(__file__).parents[1] / "docs" / "from_fasttext.md"
+PAGE = Path(__file__).parents[2] / "docs" / "from_fasttext.md"
 
 
 def test_every_command_and_setting_of_the_page_for_its_users_is_known():

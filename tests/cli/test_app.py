@@ -28,7 +28,7 @@ from encoder_cls.config import load_config
 from encoder_cls.tracking.run_dir import RunFolder
 from encoder_cls.training import objectives as lessons_module
 
-REPOSITORY = Path(__file__).resolve().parent.parent
+REPOSITORY = Path(__file__).resolve().parents[2]
 COMMAND = [sys.executable, "-c", "from encoder_cls.cli import main; main()"]
 HEAVY = {"torch", "numpy", "tokenizers", "datasets", "sklearn", "matplotlib", "tensorboard", "pyarrow"}
 
