@@ -67,6 +67,12 @@ def note(message: str) -> None:
             os.close(kept)
 
 
+def warn_if_output_closed() -> None:
+    """Tell that results go nowhere, where there was no standard output from the start."""
+    if is_output_closed():
+        note("warning: standard output is closed, results go nowhere; --output names a file for them")
+
+
 def is_output_closed() -> bool:
     """Whether there was no standard output from the start."""
     return getattr(sys.stdout, "name", None) == os.devnull

@@ -17,7 +17,8 @@ import torch
 from benchmark_accuracy import NOTHING, table
 from peers import TOKEN, _fasttext_line
 
-from encoder_cls.cli.predict_lines import predict_lines, read_inputs
+from encoder_cls.cli.output_formats import predict_lines
+from encoder_cls.cli.text_inputs import read_inputs
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.linear import LinearClassifier, fit_linear
 from encoder_cls.model import EncoderClassifier

@@ -44,7 +44,7 @@ USED_BY_COMMANDS = (
     *(
         "encoder_cls.evaluation.evaluate",
         "encoder_cls.inference.linear",
-        "encoder_cls.cli.predict_lines",
+        "encoder_cls.cli.output_formats",
         "encoder_cls.training.trainer",
         "matplotlib.figure",
     ),

@@ -126,7 +126,8 @@ def predict_while_saving(space: Workspace, draw: random.Random, _number: int) ->
 
 def _tell_answers(path: Path) -> None:
     """Make this process write down what each model that it saves answers."""
-    from encoder_cls.cli.predict_lines import Input, predict_lines
+    from encoder_cls.cli.output_formats import predict_lines
+    from encoder_cls.cli.text_inputs import Input
     from encoder_cls.inference import classifier
 
     save = classifier.Classifier.save

@@ -22,7 +22,7 @@ import torch
 import typer.main
 import yaml
 
-from encoder_cls.cli import app as cli_module
+from encoder_cls.cli import train as train_command
 from encoder_cls.cli.app import app
 from encoder_cls.config import load_config
 from encoder_cls.tracking.run_dir import RunFolder
@@ -161,7 +161,7 @@ def test_every_command_of_the_readme_parses():
 
 def test_training_prints_a_summary_to_stdout_and_all_else_to_stderr(cli, trained_run, monkeypatch):
     """The summary can be redirected by itself, and a log file gets plain lines and no progress bar."""
-    monkeypatch.setattr(cli_module, "SECONDS_BETWEEN_LINES", -1)
+    monkeypatch.setattr(train_command, "SECONDS_BETWEEN_LINES", -1)
     outcome = cli("train", "--config", trained_run.path.parent / "tiny.yaml", "--set", "train.epochs=2")
     assert outcome.code == 0
     assert outcome.out.startswith("test: 15 examples\n")
@@ -190,7 +190,7 @@ def test_training_prints_a_summary_to_stdout_and_all_else_to_stderr(cli, trained
 
 def test_the_next_commands_are_such_as_a_shell_takes(capsys):
     """Also of a folder whose name has spaces."""
-    cli_module._note_what_is_next(Path("my runs/$new"))
+    train_command._note_what_is_next(Path("my runs/$new"))
     commands = [line.partition("    (")[0].removeprefix("next:") for line in capsys.readouterr().err.splitlines()]
     assert [shlex.split(command)[1:] for command in commands] == [
         ["predict", "--model", "my runs/$new", "--explain", "some text"],
@@ -306,7 +306,7 @@ def test_a_terminated_training_leaves_a_checkpoint_and_resumes(cli, trained_run)
     chosen = {"epochs": 60, "patience": "null", "validate_every": 120, "log_every": 20}
     values = [word for name, value in chosen.items() for word in ("--set", f"train.{name}={value}")]
     arguments = [*map(str, ["train", *config, *values])]
-    code = "from encoder_cls.cli import app; app.SECONDS_BETWEEN_LINES = -1; app.main()"
+    code = "from encoder_cls.cli import main, train; train.SECONDS_BETWEEN_LINES = -1; main()"
     command = [sys.executable, "-c", code, *arguments]
     with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         for line in process.stderr:
@@ -375,14 +375,14 @@ def signal_at_start(monkeypatch):
     """Sends a signal to this process when the training says that it begins."""
 
     def arrange(number):
-        note = cli_module._note
+        note = train_command.note
 
         def note_and_signal(message):
             note(message)
             if message.startswith("training in"):
                 signal.raise_signal(number)
 
-        monkeypatch.setattr(cli_module, "_note", note_and_signal)
+        monkeypatch.setattr(train_command, "note", note_and_signal)
 
     return arrange
 

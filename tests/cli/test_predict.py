@@ -23,7 +23,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from encoder_cls.cli.predict_lines import CHUNK, Input, check_inputs, predict_lines, read_inputs
+from encoder_cls.cli.output_formats import predict_lines
+from encoder_cls.cli.text_inputs import CHUNK, Input, check_inputs, read_inputs
 from encoder_cls.errors import DataError
 from encoder_cls.inference.classifier import Classifier
 
@@ -298,7 +299,7 @@ def test_no_id_is_lost_where_the_first_rows_have_none(cli, trained_run, output_f
 
 def test_where_no_row_has_an_id_there_is_no_column_of_ids(cli, trained_run, monkeypatch):
     """What comes after a malformed row is not answered, so that it tells nothing."""
-    monkeypatch.setattr("encoder_cls.cli.predict_lines.CHUNK", 1)
+    monkeypatch.setattr("encoder_cls.cli.text_inputs.CHUNK", 1)
     Path("texts.jsonl").write_text('{"text": "rain"}\n{"text": "snow", "id": null}\nbroken\n{"text": "x", "id": 1}\n')
     outcome = cli("predict", "--model", trained_run.path, "--input", "texts.jsonl", "--format", "tsv")
     assert outcome.code == 3
@@ -333,7 +334,7 @@ def test_many_lines_keep_their_order(classifier):
 @pytest.mark.parametrize("source", ["texts.txt", "-"])
 def test_every_line_gets_one_prediction(cli, trained_run, monkeypatch, source, content, labels):
     """Empty lines, lines in several blocks, and in a pipe bytes that are no UTF-8, for which a file is refused."""
-    monkeypatch.setattr("encoder_cls.cli.predict_lines.READ_BYTES", 3)
+    monkeypatch.setattr("encoder_cls.cli.text_inputs.READ_BYTES", 3)
     Path("texts.txt").write_bytes(content)
     with Path("texts.txt").open() as stdin:
         monkeypatch.setattr("sys.stdin", stdin)
@@ -398,7 +399,7 @@ def test_half_surrogates_in_jsonl_survive(cli, trained_run):
 
 def test_a_long_line_of_standard_input_takes_no_longer_than_many(monkeypatch):
     """Its parts are put together once, and not with each block that comes."""
-    monkeypatch.setattr("encoder_cls.cli.predict_lines.READ_BYTES", 1 << 10)
+    monkeypatch.setattr("encoder_cls.cli.text_inputs.READ_BYTES", 1 << 10)
     Path("line.txt").write_bytes(b"x" * (1 << 22) + b"\nrain\n\nsnow")
     with Path("line.txt").open() as stdin:
         monkeypatch.setattr("sys.stdin", stdin)
@@ -479,7 +480,7 @@ def test_no_texts_give_a_page(classifier):
 
 def test_a_page_holds_the_first_texts_and_says_so(cli, trained_run, monkeypatch):
     """Of more than a browser can show; no more are classified, and the reading ends."""
-    monkeypatch.setattr("encoder_cls.cli.predict_lines.MOST_PAGE_TEXTS", 2)
+    monkeypatch.setattr("encoder_cls.cli.output_formats.MOST_PAGE_TEXTS", 2)
     asked = []
     real = Classifier.predict
     monkeypatch.setattr(

@@ -1,0 +1,46 @@
+"""`encoder-cls eval`: a run or model folder in, its report printed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from encoder_cls.cli.streams import note, print_out, warn_if_output_closed
+from encoder_cls.errors import ConfigError
+
+if TYPE_CHECKING:
+    pass
+
+
+def eval_command(
+    run: Annotated[Path, typer.Argument(help="A run or model folder.", show_default=False)],
+    data: Annotated[
+        str | None,
+        typer.Option(
+            help="Labelled file to score. Default: the run's test split, else its validation split.", show_default=False
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option(help="Write the report as JSON to this file.", show_default=False)
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+) -> None:
+    """Score a trained classifier, per class and against a linear model."""
+    from encoder_cls.cli.outputs import check_outputs
+
+    if data == "":
+        raise ConfigError("--data: names no file")
+    check_outputs([output] if output else [], sources=[data] if data else [], model=run, is_printing=True)
+    if output is None:
+        warn_if_output_closed()
+
+    from encoder_cls.cli.evaluate_run import evaluate_run
+    from encoder_cls.evaluation.report import report_text
+    from encoder_cls.system.files import to_json, write_output
+
+    report = evaluate_run(run, data=data, warn=note)
+    if output:
+        write_output(output, to_json(report.to_dict()))
+    print_out((to_json(report.to_dict()).decode() if as_json else report_text(report)) + "\n")

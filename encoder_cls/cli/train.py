@@ -1,0 +1,210 @@
+"""`encoder-cls train`: a config in, a finished run out, followed on a terminal or in a log."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from encoder_cls.cli.options import RUNS, Device
+from encoder_cls.cli.streams import note, print_out
+from encoder_cls.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from encoder_cls.data.dataset import Split
+    from encoder_cls.training.events import Event, Stepped, Validated
+    from encoder_cls.training.setup import Preparation
+
+SECONDS_BETWEEN_LINES = 30
+# Of a validation, in words.
+SCORES = {"loss": "loss", "accuracy": "accuracy", "macro_f1": "macro-F1", "linear_part": "linear model's part"}
+
+
+def train_command(
+    config: Annotated[
+        Path | None, typer.Option(help="The config file. Default: the bundled example.", show_default=False)
+    ] = None,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Override one value: section.key=value. Repeatable.", show_default=False),
+    ] = None,
+    run_dir: Annotated[
+        Path | None, typer.Option(help="The run folder. Default: runs/<config name>.", show_default=False)
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the newest checkpoint.")] = False,
+    device: Device = "auto",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check config and data, show what would be trained, train nothing.")
+    ] = False,
+) -> None:
+    """Train a classifier, then report on its test split."""
+    from encoder_cls.cli.outputs import check_run_folder
+    from encoder_cls.config import load_config
+    from encoder_cls.tracking.run_dir import RunFolder
+
+    if resume and config is None and run_dir is not None:
+        if not RunFolder(run_dir).is_run():
+            raise ConfigError(f"{run_dir}: no run to go on with; name another --run-dir, or a --config to begin with")
+        config = RunFolder(run_dir).config_file
+    settings = load_config(config, overrides or ())
+    run = RunFolder(run_dir or RUNS / settings.name)
+    check_run_folder(run, settings.data)
+    if not dry_run:
+        run.check_trainable(settings, resume=resume)
+        if run.is_finished():
+            note(f"{run.path}: this run is finished; nothing to do")
+            return
+
+    # The lock comes before all that takes time: a second training in the same folder ends at once.
+    with nullcontext() if dry_run else run.held():
+        from encoder_cls.data.checks import doubts
+        from encoder_cls.system.device import resolve_device
+        from encoder_cls.training.setup import prepare
+        from encoder_cls.training.trainer import train
+
+        torch_device = resolve_device(device)
+        note(f"reading {settings.data.train}")
+        preparation = prepare(settings)
+        for line in _described(preparation):
+            note(line)
+        for line in doubts(preparation.dataset):
+            note(f"warning: {line}")
+        if dry_run:
+            print_out(settings.to_yaml())
+            return
+        with _stop_signals() as stop_signal:
+            events = train(preparation, run, device=torch_device, resume=resume, stop_signal=stop_signal)
+            _show_training(events, run.path)
+
+
+@contextmanager
+def _stop_signals() -> Iterator[Callable[[], int | None]]:
+    """Turn the first SIGINT or SIGTERM into an answer for the training loop; a second one ends at once."""
+    received: list[int] = []
+
+    def receive(number: int, _frame: Any) -> None:
+        if received:
+            os._exit(128 + number)
+        received.append(number)
+        with suppress(OSError):  # not through sys.stderr, which may be writing a line at this very moment
+            os.write(2, b"\nstopping after this step; once more to stop at once\n")
+
+    former = {number: signal.signal(number, receive) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield lambda: received[0] if received else None
+    finally:
+        for number, handler in former.items():
+            signal.signal(number, handler)
+
+
+def _described(preparation: Preparation) -> Iterator[str]:
+    """What will be trained on what, in a few lines."""
+    dataset, config, facts = preparation.dataset, preparation.config, preparation.facts
+    test = f", {len(dataset.test):,} test" if dataset.test else ""
+    more = f", {len(dataset.unlabelled.texts):,} unlabelled" if dataset.unlabelled.texts else ""
+    yield (
+        f"data: {len(dataset.train):,} training, {len(dataset.validation):,} validation{test}{more} texts, "
+        f"{len(dataset.label_names)} classes, of {_sizes(dataset.train, dataset.label_names)} training texts"
+    )
+    yield (
+        f"tokens: vocabulary {preparation.vocab_size:,}, unknown in validation {facts['unknown_fraction']:.1%}, "
+        f"texts longer than the encoder reads {facts['truncated_fraction']:.1%}, padding "
+        f"{facts['padding_fraction']:.1%}"
+    )
+    shape = f"{config.model.num_layers} layers of width {config.model.d_model}"
+    recipe = preparation.recipe
+    beside = ", beside it a linear model" if recipe.linear else ""
+    if config.model.linear and not recipe.linear:
+        beside = ", no linear model beside it (too much text for so many classes)"
+    yield f"model: {shape}, {preparation.num_parameters:,} parameters{beside}"
+    lengths = {"guessing hidden words": recipe.pretraining, "learning labels": recipe.length}
+    passes = [f"{it.epochs} epoch{'s' * (it.epochs > 1)} of {what}" for what, it in lengths.items() if it]
+    yield f"steps: {preparation.total_steps:,} in all; {', '.join(passes)}"
+
+
+def _sizes(split: Split, label_names: Sequence[str]) -> str:
+    """How many texts the smallest class has, and the largest."""
+    import numpy as np
+
+    from encoder_cls.system.display import shown
+
+    sizes = sorted(zip(np.bincount(split.labels, minlength=len(label_names)).tolist(), label_names, strict=True))
+    return " to ".join(f"{size:,} ({shown(name, limit=30)})" for size, name in (sizes[0], sizes[-1]))
+
+
+def _place(stage: str, event: Stepped | Validated) -> str:
+    return f"{stage:11}  epoch {event.epoch:5.1f}  step {event.step:6d}"
+
+
+def _show_training(events: Iterator[Event], run: Path) -> None:
+    """Follow a training: a progress bar on a terminal, a plain line now and then elsewhere."""
+    from tqdm import tqdm
+
+    from encoder_cls.evaluation.report import summary_text
+    from encoder_cls.training.events import Finished, Noted, StageStarted, Started, Stepped, Validated
+
+    started = next(events, None)
+    if not isinstance(started, Started):
+        return  # another process has finished this run in the meantime
+    note(f"training in {run}" + (f", going on after step {started.step}" if started.step else ""))
+    on_terminal, last_line = sys.stderr.isatty(), time.monotonic()
+    stage, step, total_steps = "", started.step, started.total_steps
+    with tqdm(
+        total=started.total_steps, initial=started.step, unit="step", disable=not on_terminal, dynamic_ncols=True
+    ) as bar:
+        # Above the bar; where there is none, standard error may be closed by whoever read it.
+        tell = partial(bar.write, file=sys.stderr) if on_terminal else note
+        for event in events:
+            match event:
+                case Stepped():
+                    bar.update()
+                    step = event.step
+                    if event.values:
+                        numbers = f"loss {event.values['loss']:.3f}, {event.values['tokens_per_s']:,.0f} tokens/s"
+                        bar.set_postfix_str(numbers)
+                        if not on_terminal and time.monotonic() - last_line > SECONDS_BETWEEN_LINES:
+                            note(f"{_place(stage, event)} of {bar.total}: {numbers}")
+                            last_line = time.monotonic()
+                case Noted():
+                    tell(f"warning: {event.message}")
+                case StageStarted():
+                    stage, total_steps = event.stage.name, event.total_steps
+                    bar.set_description(stage)
+                    bar.total = total_steps
+                    bar.refresh()
+                case Validated():
+                    if event.is_best:
+                        scores = "  ".join(
+                            f"{SCORES[name]} {value:.4f}"
+                            for name, value in event.verdict.scores.items()
+                            if name in SCORES
+                        )
+                        tell(f"{_place(stage, event)}: validation {scores}")
+                    last_line = time.monotonic()
+                case Finished():
+                    bar.close()
+                    print_out(f"{summary_text(event.report)}\n")
+                    size = sum(file.stat().st_size for file in (run / "model").iterdir()) / 1e6
+                    early = f", stopped at step {step} of {total_steps} (train.patience)" if step < total_steps else ""
+                    best = f"best weights from step {event.best_step}"
+                    note(f"\ntrained in {event.seconds:.0f} s{early}; {best}; {size:.0f} MB")
+                    _note_what_is_next(run)
+
+
+def _note_what_is_next(run: Path) -> None:
+    """What to do with a run, as commands that a shell takes."""
+    name = shlex.quote(str(run))
+    note(f'next: encoder-cls predict --model {name} --explain "some text"')
+    note(f"      encoder-cls eval {name}    (each class; in a browser: {run / 'eval' / 'report.html'})")
+    note(f"      tensorboard --logdir {shlex.quote(str(run.parent))}")
