@@ -10,7 +10,8 @@ import pytest
 import typer
 
 from encoder_cls.cli.app import app
-from encoder_cls.config import load_config, parse_yaml
+from encoder_cls.config import load_config
+from encoder_cls.config.yaml_dialect import parse_yaml
 from encoder_cls.data.fasttext_format import is_labelled, parse_line
 
 

@@ -19,11 +19,11 @@ from encoder_cls.config import (
     TokenizerConfig,
     TrainConfig,
     load_config,
-    parse_yaml,
 )
+from encoder_cls.config.yaml_dialect import parse_yaml
 from encoder_cls.errors import ConfigError
 
-CONFIGS = Path(__file__).parents[1] / "configs"
+CONFIGS = Path(__file__).parents[2] / "configs"
 SECTIONS = {
     "data": DataConfig,
     "tokenizer": TokenizerConfig,

@@ -1,4 +1,4 @@
-"""One YAML file in, one frozen and validated `Config` out.
+"""The config of a run: frozen, validated, every field with its default and what it means.
 
 The config holds only what a person chose. What is found in the data (classes, vocabulary size) is
 passed beside it and never written into it. `configs/example.yaml` lists every value with its default.
@@ -6,14 +6,8 @@ passed beside it and never written into it. `configs/example.yaml` lists every v
 
 from __future__ import annotations
 
-import difflib
-import re
-import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -22,12 +16,11 @@ from pydantic import (
     Field,
     NonNegativeFloat,
     PositiveFloat,
-    ValidationError,
     field_validator,
     model_validator,
 )
 
-from encoder_cls.errors import ConfigError
+from encoder_cls.config.yaml_dialect import to_yaml
 
 Fraction = Annotated[float, Field(ge=0, lt=1)]
 Count = Annotated[int, Field(ge=1, lt=2**31)]
@@ -239,219 +232,4 @@ class Config(Section):
 
     def to_yaml(self) -> str:
         """Every value as YAML text; `load_config` of it gives an equal config."""
-        values = self.model_dump(mode="json")
-        return yaml.dump(values, Dumper=_PlainDumper, sort_keys=False, allow_unicode=True, width=100)
-
-
-EXAMPLE: dict[str, Any] = {
-    "name": "example",
-    "data": {"train": "example:train", "validation": "example:validation", "test": "example:test"},
-}
-
-
-# What pydantic says of these would name its own classes, or a pattern.
-IN_PLAIN_WORDS = {
-    "model_type": "its values belong below it, each on a line of its own with spaces before it",
-    "tuple_type": "Input should be a list, such as [a, b]",
-    "string_pattern_mismatch": "Input should be letters, digits, `_`, `-` and `.`, the first no `-` or `.`",
-}
-
-
-def load_config(path: Path | None = None, overrides: Iterable[str] = ()) -> Config:
-    """Read a config file (none: the bundled example's config) and apply `section.key=value` overrides.
-
-    Raises:
-        ConfigError: the file cannot be read, is no YAML mapping, or a field is unknown or out of range;
-            the message names the file and each field.
-    """
-    source = str(path) if path else "bundled example"
-    values = parse_yaml(_read_text(path), source=source) if path else EXAMPLE
-    if not isinstance(values, dict):
-        found = "nothing" if values is None else type(values).__name__
-        raise ConfigError(f"{source}: expected sections such as `data:` and `model:`, found {found}")
-    values = {"name": _run_name(path.stem) if path else "example"} | values
-    for override in overrides:
-        values = _with_override(values, override)
-    try:
-        return Config.model_validate(values)
-    except ValidationError as error:
-        raise ConfigError("\n".join(_explain(error, source))) from None
-
-
-def _run_name(stem: str) -> str:
-    """A name for a run, made of a file's: what no name may hold becomes a dash."""
-    allowed = (c if c in "-." or unicodedata.category(c) in _NAME_CATEGORIES else " " for c in stem)
-    return "-".join("".join(allowed).split()).strip("-.")[:100] or "run"
-
-
-# Letters with their marks, digits, underscores: of all that pydantic's pattern for a name matches, in any script.
-_NAME_CATEGORIES = {"Lu", "Ll", "Lt", "Lm", "Lo", "Mn", "Mc", "Me", "Nd", "Pc"}
-
-
-def parse_yaml(text: str, *, source: str, keys: Sequence[str] = ()) -> Any:
-    """Parse YAML as a person reads it: `1e-3` is a number, `no` is a word, a key given twice is an error.
-
-    Args:
-        text: the YAML.
-        source: how to call it in a message.
-        keys: those under which its value stands in a config; none: it is a config.
-
-    Raises:
-        ConfigError: naming the source and the line.
-    """
-    try:
-        loader = _PlainLoader(text)
-        node = loader.get_single_node()
-        _keep_as_written(node, tuple(keys))
-        return None if node is None else loader.construct_document(node)
-    except yaml.MarkedYAMLError as error:
-        line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
-        raise ConfigError(f"{source}{line}: not valid YAML: {error.problem}") from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise ConfigError(f"{source}: not valid YAML: {error}") from None
-
-
-# Values that are texts, and mappings whose keys are: what looks like a number there stays as it is written.
-_TEXTS = {("name",)} | {
-    ("data", key) for key in ("train", "validation", "test", "unlabelled", "text_column", "label_column", "label_names")
-}
-_TEXT_KEYS = {("train", "class_weights")}
-_TEXT_TAG = "tag:yaml.org,2002:str"
-_NO_TEXT_TAGS = {f"tag:yaml.org,2002:{name}" for name in ("int", "float", "bool")}
-
-
-def _keep_as_written(node: yaml.Node | None, keys: tuple[str, ...]) -> None:
-    """Make texts of the scalars that are texts in a config, such as `01` among class names."""
-    if isinstance(node, yaml.MappingNode) and len(keys) < 2:
-        for key, value in node.value:
-            if isinstance(key, yaml.ScalarNode):
-                _keep_as_written(value, (*keys, key.value))
-    elif isinstance(node, yaml.MappingNode) and keys in _TEXT_KEYS:
-        for key, _ in node.value:
-            _as_text(key)
-    elif isinstance(node, yaml.SequenceNode) and keys in _TEXTS:
-        for item in node.value:
-            _as_text(item)
-            if item.value == "null":  # in a list a name; alone, no value
-                item.tag = _TEXT_TAG
-    elif keys in _TEXTS:
-        _as_text(node)
-
-
-def _as_text(node: yaml.Node | None) -> None:
-    if isinstance(node, yaml.ScalarNode) and node.tag in _NO_TEXT_TAGS:
-        node.tag = _TEXT_TAG
-
-
-class _PlainLoader(yaml.SafeLoader):
-    """PyYAML's safe loader with the YAML 1.2 core schema in place of YAML 1.1's surprises."""
-
-    yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012 - PyYAML's own name
-
-    def fetch_tag(self) -> None:
-        """Refuse `!!int` and the like: PyYAML raises anything at all on a value that does not fit its tag."""
-        raise yaml.scanner.ScannerError(None, None, "a value cannot start with ! unless in quotes", self.get_mark())
-
-    def fetch_anchor(self) -> None:
-        """Refuse `&name`: aliases of aliases can name more values than fit in memory."""
-        raise yaml.scanner.ScannerError(None, None, "a value cannot start with & unless in quotes", self.get_mark())
-
-    def fetch_alias(self) -> None:
-        """Refuse `*name`, and so an unquoted glob."""
-        raise yaml.scanner.ScannerError(None, None, "a value cannot start with * unless in quotes", self.get_mark())
-
-    def construct_decimal(self, node: yaml.ScalarNode) -> int:
-        """`010` is ten; YAML 1.1 has it as octal."""
-        return int(self.construct_scalar(node))
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """Build a mapping; two equal keys are a mistake, not the last one's victory."""
-        seen: set[Any] = set()
-        for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)
-            if not isinstance(key, str | int | float | bool | None):
-                raise yaml.constructor.ConstructorError(None, None, "a key must be a plain value", key_node.start_mark)
-            if key in seen:
-                raise yaml.constructor.ConstructorError(None, None, f"key {key!r} twice", key_node.start_mark)
-            seen.add(key)
-        return super().construct_mapping(node, deep)
-
-
-class _PlainDumper(yaml.SafeDumper):
-    """PyYAML's safe dumper, which also puts in quotes the words that `_PlainLoader` would read as numbers."""
-
-
-_PlainLoader.add_constructor("tag:yaml.org,2002:int", _PlainLoader.construct_decimal)
-for _tag, _pattern, _first in (
-    ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
-    ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
-    ("int", r"[-+]?[0-9]+", "-+0123456789"),
-    ("float", r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?", "-+0123456789."),
-):
-    for _yaml in (_PlainLoader, _PlainDumper):
-        _yaml.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(rf"^(?:{_pattern})$"), list(_first))
-
-
-def _read_text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: not UTF-8 text (byte {error.start})") from None
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot read the config: {error.strerror}") from None
-
-
-def _with_override(values: dict[str, Any], override: str) -> dict[str, Any]:
-    """A copy of nested values in which `section.key=value` holds."""
-    dotted, equals, text = override.partition("=")
-    keys = dotted.strip().split(".")
-    if not equals or not all(keys):
-        raise ConfigError(f"--set {override}: write it as section.key=value, such as train.epochs=5")
-    value = parse_yaml(text, source=f"--set {dotted}", keys=keys)
-    for key in reversed(keys[1:]):
-        value = {key: value}
-    return _merged(values, {keys[0]: value})
-
-
-def _merged(values: Any, changes: dict[str, Any]) -> dict[str, Any]:
-    merged = dict(values) if isinstance(values, dict) else {}
-    for key, change in changes.items():
-        nested = isinstance(change, dict) and isinstance(merged.get(key), dict)
-        merged[key] = _merged(merged[key], change) if nested else change
-    return merged
-
-
-def _explain(error: ValidationError, source: str) -> Iterator[str]:
-    """One line for each faulty field, naming the nearest right key where one was misspelt."""
-    explained: set[str] = set()
-    for fault in error.errors():
-        path = [str(part) for part in fault["loc"]] or ["a key"]  # one that is no Unicode has no place
-        if fault["type"] == "literal_error" and isinstance(fault["input"], dict) and len(path) > 2:
-            continue  # class_weights by name: the fault is in the mapping, and follows
-        # Each member of a union reports its own fault under its own name; the field is what the user wrote.
-        where = ".".join(path[:2]) if path[0] in Config.model_fields else path[0]
-        if where in explained:
-            continue
-        explained.add(where)
-        if fault["type"] == "extra_forbidden":
-            message = f"unknown key{_nearest(path)}"
-        elif fault["type"] == "missing":
-            message = "is required"
-        else:
-            message = IN_PLAIN_WORDS.get(fault["type"]) or fault["msg"].removeprefix("Value error, ")
-            if not isinstance(fault["input"], dict):
-                message += f" (found {str(fault['input'])[:60]!r})"
-        yield f"{source}: {where if where.isprintable() else repr(where)}: {message}"
-
-
-def _nearest(path: list[str]) -> str:
-    section: Any = Config
-    for part in path[:-1]:
-        section = section.model_fields[part].annotation
-    homes = [
-        f"{name}.{path[-1]}"
-        for name, field in Config.model_fields.items()
-        if path[-1] in getattr(field.annotation, "model_fields", {})
-    ]
-    nearest = homes or difflib.get_close_matches(path[-1], section.model_fields, n=1, cutoff=0.5)
-    return f"; did you mean {' or '.join(nearest)}?" if nearest else f"; known: {', '.join(section.model_fields)}"
+        return to_yaml(self.model_dump(mode="json"))

@@ -1,0 +1,8 @@
+"""Config: a YAML file to a frozen, validated `Config`."""
+
+from __future__ import annotations
+
+from encoder_cls.config.loading import load_config
+from encoder_cls.config.schema import Config, DataConfig, ModelConfig, PretrainConfig, TokenizerConfig, TrainConfig
+
+__all__ = ["Config", "DataConfig", "ModelConfig", "PretrainConfig", "TokenizerConfig", "TrainConfig", "load_config"]
