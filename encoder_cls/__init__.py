@@ -11,7 +11,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from encoder_cls.inference.classifier import Classifier, Prediction, load_classifier
+    from encoder_cls.inference.classifier import Classifier, Prediction
+    from encoder_cls.inference.serialization import load_classifier
 
 __version__ = "0.1.0"
 __all__ = ["Classifier", "Prediction", "__version__", "load_classifier"]
@@ -20,7 +21,7 @@ __all__ = ["Classifier", "Prediction", "__version__", "load_classifier"]
 def __getattr__(name: str) -> Any:
     """Load the library part on first use, so that `import encoder_cls` does not wait for torch."""
     if name in {"Classifier", "Prediction", "load_classifier"}:
-        from encoder_cls.inference import classifier
+        from encoder_cls.inference import classifier, serialization
 
-        return getattr(classifier, name)
+        return getattr(serialization if name == "load_classifier" else classifier, name)
     raise AttributeError(f"module 'encoder_cls' has no attribute {name!r}")

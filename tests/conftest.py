@@ -15,7 +15,8 @@ import torch
 
 from encoder_cls.cli import main
 from encoder_cls.config import load_config
-from encoder_cls.inference.classifier import Classifier, load_classifier
+from encoder_cls.inference.classifier import Classifier
+from encoder_cls.inference.serialization import load_classifier
 from encoder_cls.tracking.run_dir import RunFolder
 from encoder_cls.training.setup import prepare
 from encoder_cls.training.trainer import train

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.nn.modules import module as torch_module
 
-from encoder_cls.inference.classifier import load_classifier
+from encoder_cls.inference.serialization import load_classifier, save_classifier
 from encoder_cls.text.char_ngrams import flat_places
 from encoder_cls.text.ngram_features import CHAR_NAMES
 from encoder_cls.text.token_arrays import PAD_ID
@@ -280,7 +280,7 @@ def test_a_turn_of_prediction_takes_half_of_the_time_at_least(monkeypatch, secon
 
 def test_the_whole_classifier_has_what_a_default_training_leaves(corpus, tmp_path):
     """Tables, and a linear model that knows character n-grams, too; it can be saved and asked."""
-    prediction.new_classifier(corpus, SIZE, tables=True, linear=True).save(tmp_path)
+    save_classifier(prediction.new_classifier(corpus, SIZE, tables=True, linear=True), tmp_path)
     found = load_classifier(tmp_path, device="cpu")
     assert found.config.bigram_buckets > 0
     assert found.linear.names[-1] >= CHAR_NAMES

@@ -12,7 +12,7 @@ from encoder_cls.errors import ConfigError, DataError, EncoderClsError
 from encoder_cls.evaluation.baseline import linear_reference
 from encoder_cls.evaluation.evaluate import evaluate
 from encoder_cls.evaluation.report import Report, write_report
-from encoder_cls.inference.classifier import load_classifier
+from encoder_cls.inference.serialization import load_classifier
 from encoder_cls.tracking.run_dir import RunFolder, run_of
 from encoder_cls.training.checkpoint import newest_facts
 

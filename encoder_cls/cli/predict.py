@@ -95,7 +95,7 @@ def predict_command(
 
     from encoder_cls.cli.output_formats import attention_html, predict_lines
     from encoder_cls.cli.text_inputs import Input, check_inputs, columns_of, has_ids, read_inputs
-    from encoder_cls.inference.classifier import load_classifier
+    from encoder_cls.inference.serialization import load_classifier
     from encoder_cls.system.files import write_output
 
     classifier = load_classifier(folder, device=device)

@@ -11,8 +11,9 @@ from encoder_cls.data.dataset import Split
 from encoder_cls.evaluation.plots import attention, positions, to_png
 from encoder_cls.evaluation.report import Report
 from encoder_cls.inference.calibration import Logits, softmax
-from encoder_cls.inference.classifier import Classifier, in_batches
+from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.explain import attention_maps
+from encoder_cls.inference.torch_engine import in_batches
 from encoder_cls.text.token_arrays import TokenizedTexts
 from encoder_cls.tracking.metric_log import Dashboard
 

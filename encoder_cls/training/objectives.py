@@ -17,9 +17,9 @@ from torch.nn import functional
 
 from encoder_cls.evaluation.metrics import Metrics, compute_metrics
 from encoder_cls.inference.calibration import add_up, fit_scales
-from encoder_cls.inference.classifier import compute_logits
 from encoder_cls.inference.collate import Batch, Indices, by_length, pad
 from encoder_cls.inference.linear import LinearClassifier
+from encoder_cls.inference.torch_engine import compute_logits
 from encoder_cls.model import EncoderClassifier
 from encoder_cls.training.masking import drop_words, hide_words
 from encoder_cls.training.setup import Preparation, Stage

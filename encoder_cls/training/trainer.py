@@ -27,8 +27,9 @@ from encoder_cls.errors import ConfigError, DivergedError, EncoderClsError, Stop
 from encoder_cls.evaluation.baseline import linear_reference
 from encoder_cls.evaluation.evaluate import evaluate
 from encoder_cls.evaluation.report import write_report
-from encoder_cls.inference.classifier import Classifier, load_classifier
+from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.linear import LinearClassifier, bytes_at_most, fit_linear
+from encoder_cls.inference.serialization import load_classifier, save_classifier
 from encoder_cls.system.device import environment, products_in, release_memory, resolve_precision
 from encoder_cls.system.files import naming, sha256, write_file
 from encoder_cls.tracking.metric_log import Dashboard
@@ -369,7 +370,7 @@ class _Training:
         is_best = self.state.best_score is None or verdict.rank > self.state.best_score
         if is_best:
             self.classifier.scales = verdict.scales or self.classifier.scales
-            self.classifier.save(self.folder)
+            save_classifier(self.classifier, self.folder)
         self.state = replace(
             self.state,
             validated_step=step,

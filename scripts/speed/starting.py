@@ -17,6 +17,7 @@ from typing import Any
 
 from benchmark_accuracy import NOTHING, table
 
+from encoder_cls.inference.serialization import save_classifier
 from speed.contestants import Entry, entries, running
 from speed.plan import Plan
 from speed.prediction import new_classifier
@@ -60,7 +61,7 @@ def first_steps(plan: Plan) -> dict[str, Any]:
         data = dict(_data(plan, Path(folder)))
         runs: dict[str, list[dict[str, float]]] = {name: [] for name in data}
         model = Path(folder) / "model"
-        new_classifier(plan.corpus(plan.kinds[0]), Size(128, 2), tables=True, linear=True).save(model)
+        save_classifier(new_classifier(plan.corpus(plan.kinds[0]), Size(128, 2), tables=True, linear=True), model)
         predictions = []
         for _ in range(plan.rounds):
             for name, overrides in data.items():

@@ -8,6 +8,7 @@ import signal
 import time
 from functools import partial
 from pathlib import Path
+from unittest import mock
 
 from processes import Arguments, fork, kill_at_file_event, limit_memory, start
 from rows import Row
@@ -128,19 +129,18 @@ def _tell_answers(path: Path) -> None:
     """Make this process write down what each model that it saves answers."""
     from encoder_cls.cli.output_formats import predict_lines
     from encoder_cls.cli.text_inputs import Input
-    from encoder_cls.inference import classifier
+    from encoder_cls.inference.classifier import Classifier
+    from encoder_cls.inference.serialization import load_classifier, save_classifier
 
-    save = classifier.Classifier.save
-
-    def save_and_tell(self: classifier.Classifier, folder: Path) -> None:
-        save(self, folder)
-        loaded = classifier.load_classifier(folder, device="cpu")
+    def save_and_tell(saved: Classifier, folder: Path) -> None:
+        save_classifier(saved, folder)
+        loaded = load_classifier(folder, device="cpu")
         chunks = [[Input(ANY_TEXT)]]
         lines = predict_lines(loaded, chunks, output_format="jsonl", top_k=9, threshold=0.0, batch_tokens=8192)
         with path.open("a") as file:
             file.writelines(f"{line}\n" for chunk in lines for line in chunk)
 
-    classifier.Classifier.save = save_and_tell  # type: ignore[method-assign]
+    mock.patch("encoder_cls.training.trainer.save_classifier", save_and_tell).start()
 
 
 CHANGES = [

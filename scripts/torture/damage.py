@@ -18,7 +18,7 @@ from rows import Row
 from samples import Workspace, assert_mendable, newest_checkpoint
 
 from encoder_cls.errors import EncoderClsError
-from encoder_cls.inference.classifier import FORMAT, UNSEALED, load_classifier
+from encoder_cls.inference.serialization import FORMAT, UNSEALED, load_classifier
 from encoder_cls.system.files import sha256
 from encoder_cls.training.checkpoint import load_newest
 

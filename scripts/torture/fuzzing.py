@@ -448,7 +448,7 @@ def _predict_raw_bytes(space: Workspace, draw: random.Random, run: Path) -> None
 
 
 def _predict_huge(run: Path, piece: str) -> None:
-    from encoder_cls.inference.classifier import load_classifier
+    from encoder_cls.inference.serialization import load_classifier
 
     prediction = load_classifier(run, device="cpu").predict([piece * (10_000_000 // len(piece)), "rain"])[0]
     assert math.isclose(sum(prediction.probabilities.values()), 1, rel_tol=1e-6)

@@ -22,8 +22,9 @@ import torch
 
 from encoder_cls.config import ModelConfig, TokenizerConfig, TrainConfig, load_config
 from encoder_cls.errors import EncoderClsError
-from encoder_cls.inference.classifier import Classifier, load_classifier
+from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.linear import LinearClassifier
+from encoder_cls.inference.serialization import load_classifier, save_classifier
 from encoder_cls.model import EncoderClassifier
 from encoder_cls.text.tokenizer import train_tokenizer
 from encoder_cls.tracking.metric_log import Dashboard, read_metrics
@@ -66,7 +67,7 @@ def write(operation: str, folder: Path, version: int) -> None:
         optimizers = make_optimizers(model, TrainConfig())
         save_checkpoint(folder, model, optimizers, TrainingState(step=version), facts={}, keep=1)
     elif operation == "model":
-        classifier(version).save(folder)
+        save_classifier(classifier(version), folder)
     elif operation == "metrics":
         dashboard = Dashboard(
             metrics_file=folder / "metrics.jsonl",

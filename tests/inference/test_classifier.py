@@ -20,11 +20,13 @@ import torch
 import encoder_cls
 from encoder_cls.config import ModelConfig, TokenizerConfig
 from encoder_cls.errors import ConfigError, EncoderClsError
-from encoder_cls.inference import classifier as classifier_module
+from encoder_cls.inference import torch_engine
 from encoder_cls.inference.calibration import softmax
-from encoder_cls.inference.classifier import FORMAT, UNSEALED, Classifier, compute_logits, load_classifier, model_folder
+from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.collate import pad
 from encoder_cls.inference.linear import LinearClassifier, fit_linear
+from encoder_cls.inference.serialization import FORMAT, UNSEALED, load_classifier, model_folder, save_classifier
+from encoder_cls.inference.torch_engine import compute_logits
 from encoder_cls.model import EncoderClassifier
 from encoder_cls.system.files import sha256
 from encoder_cls.text.ngram_features import ALL_NAMES
@@ -80,7 +82,7 @@ def test_too_little_memory_is_not_a_damaged_folder(trained_run, monkeypatch):
 
 def test_a_saved_classifier_loads_as_it_was(classifier, tmp_path):
     """Saved and loaded again it gives the same logits, bit for bit."""
-    classifier.save(tmp_path)
+    save_classifier(classifier, tmp_path)
     loaded = load_classifier(tmp_path, device="cpu")
     assert logits(loaded) == logits(classifier)
     assert contents(loaded) == contents(classifier)
@@ -106,7 +108,7 @@ def test_a_copy_answers_the_same(duplicate, kind):
 def test_class_names_keep_their_order(tmp_path):
     """Class number c has the name it was trained with, neither sorted as text nor as numbers."""
     names = ["zebra", "ä", "a", *(str(number) for number in range(20, 5, -1))]
-    new_classifier(names).save(tmp_path)
+    save_classifier(new_classifier(names), tmp_path)
     loaded = load_classifier(tmp_path)
     assert loaded.label_names == tuple(names)
     assert list(loaded.predict(["some"])[0].probabilities) == names
@@ -130,9 +132,9 @@ def test_a_moved_model_folder_needs_nothing_else(trained_run, tmp_path):
 
 def test_saving_again_replaces_the_weights_alone(tmp_path):
     """While training goes on, whoever loads the folder gets one whole classifier: one rename changes it."""
-    new_classifier(["a", "b"]).save(tmp_path)
+    save_classifier(new_classifier(["a", "b"]), tmp_path)
     before = {name: (tmp_path / name).stat().st_ino for name in FILES}
-    new_classifier(["a", "b"], seed=1).save(tmp_path)
+    save_classifier(new_classifier(["a", "b"], seed=1), tmp_path)
     assert {name for name in FILES if (tmp_path / name).stat().st_ino != before[name]} == {"model.safetensors"}
     assert logits(load_classifier(tmp_path)) == logits(new_classifier(["a", "b"], seed=1))
 
@@ -155,7 +157,7 @@ def test_probabilities_are_those_of_scaled_logits(tmp_path, scale):
     """Saved and loaded, the scale makes predictions more or less sure, and changes none of them."""
     saved = new_classifier(["a", "b", "c"])
     saved.scales = (scale,)
-    saved.save(tmp_path)
+    save_classifier(saved, tmp_path)
     loaded = load_classifier(tmp_path)
     expected = softmax(np.array(logits(loaded), dtype=np.float32) * np.float32(scale))
     predictions = loaded.predict(TEXTS)
@@ -181,7 +183,7 @@ WORDS = ["rain", "soup", "ball"]
 def test_logits_are_the_encoder_s_and_the_linear_classifier_s_by_their_scales(tmp_path, num_classes):
     """Before and after they were saved; the model's predictions are those of the sum."""
     saved = with_linear(["weather", "food", "sport"][:num_classes])
-    saved.save(tmp_path)
+    save_classifier(saved, tmp_path)
     loaded = load_classifier(tmp_path)
     assert contents(loaded) == contents(saved)
     texts = loaded.tokenize(TEXTS)
@@ -215,7 +217,7 @@ def test_a_linear_classifier_that_is_none_is_refused(tmp_path, weights):
     classifier = with_linear(["a", "b"])
     kept = {name: it[:2] if name not in {"reach", "biases"} else it for name, it in vars(classifier.linear).items()}
     classifier.linear = LinearClassifier(**kept)
-    classifier.save(tmp_path)
+    save_classifier(classifier, tmp_path)
     assert load_classifier(tmp_path).linear is not None
     reseal(tmp_path, weights)
     with pytest.raises(EncoderClsError, match="damaged"):
@@ -235,7 +237,7 @@ def test_a_linear_classifier_that_is_none_is_refused(tmp_path, weights):
 )
 def test_numbers_of_a_linear_classifier_that_are_none_are_refused(tmp_path, changed, reason):
     """Also where the hashes fit; what is read stays in proportion to what is there."""
-    with_linear(["a", "b"]).save(tmp_path)
+    save_classifier(with_linear(["a", "b"]), tmp_path)
     linear = json.loads((tmp_path / "config.json").read_bytes())["linear"]
     assert linear["frequent"] == 2
     rewrite_config(tmp_path, linear=linear | changed)
@@ -281,7 +283,7 @@ def test_products_are_as_precise_as_the_device_is_fast_with(monkeypatch, precisi
     torch.nn.init.normal_(classifier.model.eval().head.linear.weight)
     exact = [classifier.model(*pad(classifier.tokenize([text]), np.array([0]))).tolist()[0] for text in TEXTS]
     asked, seen = [], []
-    monkeypatch.setattr(classifier_module, "resolve_precision", lambda *of: asked.append(of) or precision)
+    monkeypatch.setattr(torch_engine, "resolve_precision", lambda *of: asked.append(of) or precision)
     classifier.model.encoder.layers[0].feed_forward.register_forward_hook(lambda *call: seen.append(call[-1].dtype))
     found = np.array(logits(classifier))
     assert asked == [("auto", torch.device("cpu"))]
@@ -298,8 +300,8 @@ def test_products_are_as_precise_as_the_device_is_fast_with(monkeypatch, precisi
 def test_batches_are_as_large_as_caches_hold_unless_chosen(monkeypatch, precision, chosen, expected):
     """Of numbers half as large twice as many."""
     asked = []
-    monkeypatch.setattr(classifier_module, "resolve_precision", lambda *_: precision)
-    monkeypatch.setattr(classifier_module, "by_length", lambda _, batch_tokens: asked.append(batch_tokens) or [])
+    monkeypatch.setattr(torch_engine, "resolve_precision", lambda *_: precision)
+    monkeypatch.setattr(torch_engine, "by_length", lambda _, batch_tokens: asked.append(batch_tokens) or [])
     new_classifier(["a", "b"]).predict(TEXTS, batch_tokens=chosen)
     assert asked == [expected]
 
@@ -343,7 +345,7 @@ def test_equal_classifiers_are_equal_files(tmp_path):
     """Nothing in a file depends on when or where it was written."""
     files = []
     for name in ("a", "b"):
-        new_classifier(["x", "y"]).save(tmp_path / name)
+        save_classifier(new_classifier(["x", "y"]), tmp_path / name)
         files.append({path.name: path.read_bytes() for path in (tmp_path / name).iterdir()})
     assert files[0] == files[1]
     reseal(tmp_path / "a")
@@ -356,7 +358,7 @@ SCALES = [[0.0], [-1.5], [1e300], [1e-300], [float("nan")], [float("inf")], ["lo
 @pytest.mark.parametrize("scales", SCALES, ids=str)
 def test_scales_that_are_none_are_refused(tmp_path, scales):
     """Also where the hash fits: probabilities would not be any."""
-    new_classifier(["a", "b"]).save(tmp_path)
+    save_classifier(new_classifier(["a", "b"]), tmp_path)
     reseal(tmp_path, scales=scales)
     with pytest.raises(EncoderClsError, match="damaged"):
         load_classifier(tmp_path)
@@ -374,7 +376,7 @@ def test_scales_that_are_none_are_refused(tmp_path, scales):
 )
 def test_weights_that_do_not_fit_are_refused(tmp_path, weights, reason):
     """Also where the hash fits: no shape, type or number is trusted."""
-    new_classifier(["a", "b"]).save(tmp_path)
+    save_classifier(new_classifier(["a", "b"]), tmp_path)
     reseal(tmp_path, weights)
     with pytest.raises(EncoderClsError, match=reason):
         load_classifier(tmp_path)
@@ -446,7 +448,7 @@ def test_a_config_that_is_something_else_is_refused(run_copy, content):
 @pytest.mark.parametrize("hash_too", [False, True])
 def test_the_tokenizer_of_another_model_is_refused(run_copy, tmp_path, hash_too):
     """Word numbers of another tokenizer would be silent nonsense, even with its hash put into the config."""
-    new_classifier(["a", "b"]).save(tmp_path / "other")
+    save_classifier(new_classifier(["a", "b"]), tmp_path / "other")
     other = (tmp_path / "other" / "tokenizer.json").read_bytes()
     (run_copy.model / "tokenizer.json").write_bytes(other)
     if hash_too:
@@ -457,7 +459,7 @@ def test_the_tokenizer_of_another_model_is_refused(run_copy, tmp_path, hash_too)
 
 def test_the_weights_of_another_model_are_refused(run_copy, tmp_path):
     """Weights fit one config only."""
-    new_classifier(["a", "b"]).save(tmp_path / "other")
+    save_classifier(new_classifier(["a", "b"]), tmp_path / "other")
     (tmp_path / "other" / "model.safetensors").replace(run_copy.model / "model.safetensors")
     with pytest.raises(EncoderClsError, match="do not belong together"):
         load_classifier(run_copy.path)

@@ -11,7 +11,7 @@ from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 from encoder_cls.config import load_config
 from encoder_cls.evaluation.plots import DOT
 from encoder_cls.evaluation.report import Report, WrongExample
-from encoder_cls.inference.classifier import compute_logits
+from encoder_cls.inference.torch_engine import compute_logits
 from encoder_cls.tracking.metric_log import read_metrics
 from encoder_cls.tracking.tensorboard import ALWAYS_COMPARED, _hparams, _mistakes, pooled_vectors
 

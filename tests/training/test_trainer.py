@@ -20,8 +20,10 @@ from encoder_cls.errors import ConfigError, DivergedError, EncoderClsError, Stop
 from encoder_cls.evaluation import report
 from encoder_cls.evaluation.metrics import compute_metrics
 from encoder_cls.inference.calibration import Logits, fit_scales
-from encoder_cls.inference.classifier import Classifier, compute_logits, load_classifier
+from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.linear import fit_linear
+from encoder_cls.inference.serialization import load_classifier
+from encoder_cls.inference.torch_engine import compute_logits
 from encoder_cls.system import disk_arrays as columns
 from encoder_cls.system.files import sha256
 from encoder_cls.text.ngram_features import CHAR_NAMES
