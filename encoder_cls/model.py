@@ -72,7 +72,7 @@ class PositionalEncoding(nn.Module):
         elif self.kind == "sinusoidal":
             self.scale = nn.Parameter(torch.tensor(INITIAL_STD))
             table = torch.empty(shape)
-            # `without_memory` has no use for values, nor for the time that they take.
+            # `meta_model` has no use for values, nor for the time that they take.
             self.register_buffer("table", table if table.is_meta else sinusoids(*shape), persistent=False)
 
     def forward(self, x_BTD: Tensor) -> Tensor:
@@ -102,7 +102,7 @@ def sinusoids(num_positions: int, d_model: int) -> Tensor:
     return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1).float()
 
 
-class BatchSpelling(NamedTuple):
+class CharNgramBatch(NamedTuple):
     """How the words of a batch are spelt: each distinct word once.
 
     Attributes:
@@ -127,7 +127,7 @@ class CharNgramEmbedding(nn.Module):
         super().__init__()
         self.table = nn.EmbeddingBag(buckets, d_model, mode="mean", sparse=True, include_last_offset=True)
 
-    def forward(self, spelling: BatchSpelling) -> Tensor:
+    def forward(self, spelling: CharNgramBatch) -> Tensor:
         """The spelling of a batch -> (B, T, D) vectors."""
         vectors_WD = self.table(spelling.ngrams % self.table.num_embeddings, spelling.offsets)
         return functional.embedding(spelling.words, vectors_WD)
@@ -165,7 +165,7 @@ class InputEmbedding(nn.Module):
         self.positions = PositionalEncoding(config)
         self.dropout = SequenceDropout(config.dropout)
 
-    def forward(self, input_ids_BT: Tensor, spelling: BatchSpelling | None) -> Tensor:
+    def forward(self, input_ids_BT: Tensor, spelling: CharNgramBatch | None) -> Tensor:
         """(B, T) ids and the words' spelling -> (B, T, D) vectors."""
         x_BTD = self.tokens(input_ids_BT)
         if self.char_ngrams and spelling:
@@ -286,7 +286,7 @@ class Encoder(nn.Module):
         self.final_norm = nn.LayerNorm(config.d_model) if config.norm == "pre" else nn.Identity()
         self.apply(_initialize)
 
-    def forward(self, input_ids: Tensor, attention_mask: Tensor, spelling: BatchSpelling | None = None) -> Tensor:
+    def forward(self, input_ids: Tensor, attention_mask: Tensor, spelling: CharNgramBatch | None = None) -> Tensor:
         """Encode a batch.
 
         Args:
@@ -300,7 +300,7 @@ class Encoder(nn.Module):
         return self._run(input_ids, attention_mask, spelling, None)
 
     def attention_maps(
-        self, input_ids: Tensor, attention_mask: Tensor, spelling: BatchSpelling | None = None
+        self, input_ids: Tensor, attention_mask: Tensor, spelling: CharNgramBatch | None = None
     ) -> Tensor:
         """Which token looks at which, (layers, B, H, T, T): [layer, text, head, looking, looked at].
 
@@ -311,7 +311,7 @@ class Encoder(nn.Module):
         return torch.stack(maps)
 
     def _run(
-        self, input_ids: Tensor, attention_mask: Tensor, spelling: BatchSpelling | None, maps: list[Tensor] | None
+        self, input_ids: Tensor, attention_mask: Tensor, spelling: CharNgramBatch | None, maps: list[Tensor] | None
     ) -> Tensor:
         x_BTD = self.embedding(input_ids, spelling)
         if torch.is_autocast_enabled(x_BTD.device.type):
@@ -358,18 +358,18 @@ class EncoderClassifier(nn.Module):
         self.encoder = Encoder(config, vocab_size=vocab_size)
         self.head = ClassifierHead(config, num_classes=num_classes)
 
-    def forward(self, input_ids: Tensor, attention_mask: Tensor, spelling: BatchSpelling | None = None) -> Tensor:
+    def forward(self, input_ids: Tensor, attention_mask: Tensor, spelling: CharNgramBatch | None = None) -> Tensor:
         """(B, T) ids, their mask and spelling -> (B, C) logits, always float32."""
         return self.head(self.encoder(input_ids, attention_mask, spelling), attention_mask)
 
     def log_probabilities(
-        self, input_ids: Tensor, attention_mask: Tensor, spelling: BatchSpelling | None = None
+        self, input_ids: Tensor, attention_mask: Tensor, spelling: CharNgramBatch | None = None
     ) -> Tensor:
         """(B, T) ids, their mask and spelling -> (B, C) log-probabilities."""
         return functional.log_softmax(self(input_ids, attention_mask, spelling), dim=-1)
 
 
-def without_memory(config: ModelConfig, *, vocab_size: int, num_classes: int) -> EncoderClassifier:
+def meta_model(config: ModelConfig, *, vocab_size: int, num_classes: int) -> EncoderClassifier:
     """A model of shapes alone: made in no time, to count its numbers or to check a file before building from it."""
     with torch.device("meta"), _Uninitialized():
         return EncoderClassifier(config, vocab_size=vocab_size, num_classes=num_classes)

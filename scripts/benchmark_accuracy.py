@@ -48,7 +48,7 @@ from encoder_cls.system.files import sha256, to_json, write_file
 
 DEFAULT = "encoder-cls"
 LABELS_ALONE = ("pretrain.epochs=0", "model.linear=false")
-PLAIN = (*LABELS_ALONE, "model.char_ngram_buckets=0", "model.bigram_buckets=0", "train.consistency=0")
+PLAIN = (*LABELS_ALONE, "model.char_ngram_buckets=0", "model.bigram_buckets=0", "train.rdrop_weight=0")
 ABLATIONS = {
     "no pretraining": ("pretrain.epochs=0",),
     "no linear model": ("model.linear=false",),
@@ -56,7 +56,7 @@ ABLATIONS = {
     "no character n-grams": ("model.char_ngram_buckets=0",),
     "no pairs of words": ("model.bigram_buckets=0",),
     "no word dropout": ("train.word_dropout=0",),
-    "one reading of a text": ("train.consistency=0",),
+    "one reading of a text": ("train.rdrop_weight=0",),
     "one layer": ("model.num_layers=1",),
     "float32": ("train.precision=float32",),
 }

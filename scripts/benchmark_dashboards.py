@@ -19,13 +19,13 @@ import torch
 from tensorboard.summary.writer.event_file_writer import _AsyncWriterThread
 
 from encoder_cls.config import load_config
-from encoder_cls.tracking.metric_log import Dashboard
-from encoder_cls.tracking.run_dir import RunFolder
+from encoder_cls.tracking.metric_log import MetricLog
+from encoder_cls.tracking.run_dir import RunDir
 from encoder_cls.training import trainer as training
 from encoder_cls.training.setup import prepare
 
 MEASURED: list[tuple[Any, str]] = [
-    *((Dashboard, name) for name in ("__init__", "log", "flush", "__exit__")),
+    *((MetricLog, name) for name in ("__init__", "log", "flush", "__exit__")),
     *((training, name) for name in ("write_report", "show")),
     (_AsyncWriterThread, "run"),
 ]
@@ -51,8 +51,8 @@ def main() -> None:
     seconds: dict[str, float] = defaultdict(float)
     for owner, name in MEASURED:
         setattr(owner, name, timed(getattr(owner, name), f"{owner.__name__.rpartition('.')[2]}.{name}", seconds))
-    preparation = prepare(load_config(None, sys.argv[2:]))
-    for _ in training.train(preparation, RunFolder(Path(sys.argv[1])), device=torch.device("cpu")):
+    setup = prepare(load_config(None, sys.argv[2:]))
+    for _ in training.train(setup, RunDir(Path(sys.argv[1])), device=torch.device("cpu")):
         pass
     for name, spent in sorted(seconds.items(), key=lambda item: -item[1]):
         print(f"{spent:8.2f} s  {name}")

@@ -194,7 +194,7 @@ def document(plan: Plan, results: Results, command: str) -> str:
         if found:
             lines += ["", *PARTS[part].section(plan, found)]
     if results.get("growth"):
-        lines += ["", f"![Seconds of preparation, of a pass and of a step as the work grows]({PICTURE})"]
+        lines += ["", f"![Seconds of setup, of a pass and of a step as the work grows]({PICTURE})"]
     return "\n".join(lines) + "\n"
 
 

@@ -17,7 +17,7 @@ from encoder_cls.cli import main
 from encoder_cls.config import load_config
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.serialization import load_classifier
-from encoder_cls.tracking.run_dir import RunFolder
+from encoder_cls.tracking.run_dir import RunDir
 from encoder_cls.training.setup import prepare
 from encoder_cls.training.trainer import train
 
@@ -60,7 +60,7 @@ def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="session")
-def trained_run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+def trained_run(tmp_path_factory: pytest.TempPathFactory) -> RunDir:
     """A finished run; the data files and `tiny.yaml` are beside it. Not to be changed: see `run_copy`."""
     torch.set_num_threads(1)
     folder = tmp_path_factory.mktemp("trained")
@@ -68,20 +68,20 @@ def trained_run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
         _write_split(folder / f"{split}.csv", texts_per_class=texts, seed=seed)
     config_file = folder / "tiny.yaml"
     config_file.write_text(CONFIG.format(folder=folder), encoding="utf-8")
-    run = RunFolder(folder / "tiny")
+    run = RunDir(folder / "tiny")
     for _ in train(prepare(load_config(config_file)), run, device=torch.device("cpu")):
         pass
     return run
 
 
 @pytest.fixture
-def run_copy(trained_run: RunFolder, tmp_path: Path) -> RunFolder:
+def run_copy(trained_run: RunDir, tmp_path: Path) -> RunDir:
     """A copy of the trained run, in `runs/` of the test's own folder, to damage."""
-    return RunFolder(shutil.copytree(trained_run.path, tmp_path / "runs" / "tiny"))
+    return RunDir(shutil.copytree(trained_run.path, tmp_path / "runs" / "tiny"))
 
 
 @pytest.fixture(scope="session")
-def classifier(trained_run: RunFolder) -> Classifier:
+def classifier(trained_run: RunDir) -> Classifier:
     """The classifier of the trained run."""
     return load_classifier(trained_run.path, device="cpu")
 

@@ -163,11 +163,11 @@ def test_a_pass_of_ours_learns_each_text_once(corpus):
             measured = ours()
             assert measured.amount == corpus.texts.lengths.sum()
             assert measured.seconds > 0
-        assert ours.preparation.vocab_size == corpus.tokenizer.get_vocab_size()
-        assert ours.preparation.config.model.bigram_buckets == ours.preparation.config.model.char_ngram_buckets == 0
+        assert ours.setup.vocab_size == corpus.tokenizer.get_vocab_size()
+        assert ours.setup.config.model.bigram_buckets == ours.setup.config.model.char_ngram_buckets == 0
     with contestants.running(_entry(contestants.OURS_TABLES), corpus, SIZE, 0.0) as ours:
-        assert ours.preparation.config.model.bigram_buckets > 0
-        assert ours.preparation.config.model.char_ngram_buckets > 0
+        assert ours.setup.config.model.bigram_buckets > 0
+        assert ours.setup.config.model.char_ngram_buckets > 0
 
 
 def test_the_tutorial_counts_no_padding(corpus):

@@ -11,8 +11,8 @@ from torch import nn
 
 from encoder_cls.config import ModelConfig, TrainConfig
 from encoder_cls.model import (
-    BatchSpelling,
     BigramEmbedding,
+    CharNgramBatch,
     CharNgramEmbedding,
     ClassifierHead,
     EncoderClassifier,
@@ -48,14 +48,14 @@ def ragged_batch(lengths: tuple[int, ...] = (3, 8, 1)) -> tuple[torch.Tensor, to
     return torch.randint(4, 30, mask.shape), mask
 
 
-def spelling_of(words: list[str], rows: list[list[int]]) -> BatchSpelling:
+def spelling_of(words: list[str], rows: list[list[int]]) -> CharNgramBatch:
     spellings = spell(words)
-    return BatchSpelling(
+    return CharNgramBatch(
         torch.tensor(rows), torch.from_numpy(spellings.ngrams.astype(np.int64)), torch.from_numpy(spellings.offsets)
     )
 
 
-def random_spelling(input_ids: torch.Tensor) -> BatchSpelling:
+def random_spelling(input_ids: torch.Tensor) -> CharNgramBatch:
     """A word for each id: "w4", "w5" and so on; every third word, as `[CLS]`, has no letters."""
     return spelling_of([f"w{token}" if token % 3 else "" for token in range(30)], input_ids.tolist())
 
@@ -355,5 +355,5 @@ def test_gpu_gives_the_logits_of_the_cpu(knobs):
     model, (input_ids, mask) = make_model(**knobs), ragged_batch()
     spelling = random_spelling(input_ids)
     expected = model(input_ids, mask, spelling)
-    found = model.cuda()(input_ids.cuda(), mask.cuda(), BatchSpelling(*(part.cuda() for part in spelling))).cpu()
+    found = model.cuda()(input_ids.cuda(), mask.cuda(), CharNgramBatch(*(part.cuda() for part in spelling))).cpu()
     torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)

@@ -6,14 +6,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from encoder_cls.config import DataConfig
-from encoder_cls.data.checks import split_doubts
+from encoder_cls.data.checks import split_warnings
 from encoder_cls.data.dataset import Dataset, Split, load_dataset, load_split
 from encoder_cls.errors import ConfigError, DataError, EncoderClsError
 from encoder_cls.evaluation.baseline import linear_reference
 from encoder_cls.evaluation.evaluate import evaluate
 from encoder_cls.evaluation.report import Report, write_report
 from encoder_cls.inference.serialization import load_classifier
-from encoder_cls.tracking.run_dir import RunFolder, run_of
+from encoder_cls.tracking.run_dir import RunDir, run_of
 from encoder_cls.training.checkpoint import newest_facts
 
 
@@ -55,12 +55,12 @@ def evaluate_run(path: Path, *, data: str | None, warn: Callable[[str], None]) -
 
 
 def _warn_of(name: str, split: Split, label_names: Sequence[str], warn: Callable[[str], None]) -> None:
-    for warning in split_doubts(name, split, label_names):
+    for warning in split_warnings(name, split, label_names):
         warn(f"warning: {warning}")
 
 
 def _dataset_of_run(
-    run: RunFolder, label_names: Sequence[str], *, needed: bool, warn: Callable[[str], None]
+    run: RunDir, label_names: Sequence[str], *, needed: bool, warn: Callable[[str], None]
 ) -> Dataset | None:
     """The data that a run was trained on, if its files are still there and the same."""
     config = run.load_config()
@@ -75,7 +75,7 @@ def _dataset_of_run(
     return dataset
 
 
-def _check_unchanged(run: RunFolder, dataset: Dataset, config: DataConfig, label_names: Sequence[str]) -> None:
+def _check_unchanged(run: RunDir, dataset: Dataset, config: DataConfig, label_names: Sequence[str]) -> None:
     """Make sure that classes have their numbers still, and that no text to be scored was trained on."""
     hint = "name labelled data with --data, or train anew"
     if dataset.label_names != tuple(label_names):

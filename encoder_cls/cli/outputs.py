@@ -21,7 +21,7 @@ from encoder_cls.config import DataConfig
 from encoder_cls.data.named_files import FASTTEXT, TABLES, TEXT, files_named, texts_of
 from encoder_cls.errors import ConfigError, DataError
 from encoder_cls.system.files import path_of, stream_named
-from encoder_cls.tracking.run_dir import LOCK_FILE, RunFolder, run_of
+from encoder_cls.tracking.run_dir import LOCK_FILE, RunDir, run_of
 
 STANDARD_INPUT = "-"
 HUB = "hub:"
@@ -70,7 +70,7 @@ def check_outputs(
             raise ConfigError(f"{both}: two outputs would be written into one file; name two files")
 
 
-def check_run_folder(run: RunFolder, data: DataConfig) -> None:
+def check_run_folder(run: RunDir, data: DataConfig) -> None:
     """Refuse a run folder whose files would be read as data the next time.
 
     Inside a folder of data files a run is in nobody's way: of such a folder only the files directly in it are read.
@@ -145,10 +145,10 @@ def _status_of(what: Path | int) -> os.stat_result | None:
         return None
 
 
-def _check_model(target: _Target, model: Path, run: RunFolder | None) -> None:
+def _check_model(target: _Target, model: Path, run: RunDir | None) -> None:
     """Refuse what is, or would be, a part of the model or of its run."""
     folders = [model / "model"]
-    if not RunFolder(model).is_run():
+    if not RunDir(model).is_run():
         folders.append(model)
     files: list[Path] = []
     if run:
@@ -197,7 +197,7 @@ def _check_not_in_input(target: _Target, source: str) -> None:
         )
 
 
-def _data_of(run: RunFolder | None) -> list[str]:
+def _data_of(run: RunDir | None) -> list[str]:
     if run:
         with suppress(ConfigError):  # the classifier is whole without it
             return _sources_of(run.load_config().data)

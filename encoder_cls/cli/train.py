@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from encoder_cls.data.dataset import Split
     from encoder_cls.training.events import Event, Stepped, Validated
-    from encoder_cls.training.setup import Preparation
+    from encoder_cls.training.setup import TrainingSetup
 
 SECONDS_BETWEEN_LINES = 30
 # Of a validation, in words.
@@ -51,14 +51,14 @@ def train_command(
     """Train a classifier, then report on its test split."""
     from encoder_cls.cli.outputs import check_run_folder
     from encoder_cls.config import load_config
-    from encoder_cls.tracking.run_dir import RunFolder
+    from encoder_cls.tracking.run_dir import RunDir
 
     if resume and config is None and run_dir is not None:
-        if not RunFolder(run_dir).is_run():
+        if not RunDir(run_dir).is_run():
             raise ConfigError(f"{run_dir}: no run to go on with; name another --run-dir, or a --config to begin with")
-        config = RunFolder(run_dir).config_file
+        config = RunDir(run_dir).config_file
     settings = load_config(config, overrides or ())
-    run = RunFolder(run_dir or RUNS / settings.name)
+    run = RunDir(run_dir or RUNS / settings.name)
     check_run_folder(run, settings.data)
     if not dry_run:
         run.check_trainable(settings, resume=resume)
@@ -67,24 +67,24 @@ def train_command(
             return
 
     # The lock comes before all that takes time: a second training in the same folder ends at once.
-    with nullcontext() if dry_run else run.held():
-        from encoder_cls.data.checks import doubts
+    with nullcontext() if dry_run else run.lock():
+        from encoder_cls.data.checks import data_warnings
         from encoder_cls.system.device import resolve_device
         from encoder_cls.training.setup import prepare
         from encoder_cls.training.trainer import train
 
         torch_device = resolve_device(device)
         note(f"reading {settings.data.train}")
-        preparation = prepare(settings)
-        for line in _described(preparation):
+        setup = prepare(settings)
+        for line in _described(setup):
             note(line)
-        for line in doubts(preparation.dataset):
+        for line in data_warnings(setup.dataset):
             note(f"warning: {line}")
         if dry_run:
             print_out(settings.to_yaml())
             return
         with _stop_signals() as stop_signal:
-            events = train(preparation, run, device=torch_device, resume=resume, stop_signal=stop_signal)
+            events = train(setup, run, device=torch_device, resume=resume, stop_signal=stop_signal)
             _show_training(events, run.path)
 
 
@@ -108,9 +108,9 @@ def _stop_signals() -> Iterator[Callable[[], int | None]]:
             signal.signal(number, handler)
 
 
-def _described(preparation: Preparation) -> Iterator[str]:
+def _described(setup: TrainingSetup) -> Iterator[str]:
     """What will be trained on what, in a few lines."""
-    dataset, config, facts = preparation.dataset, preparation.config, preparation.facts
+    dataset, config, facts = setup.dataset, setup.config, setup.facts
     test = f", {len(dataset.test):,} test" if dataset.test else ""
     more = f", {len(dataset.unlabelled.texts):,} unlabelled" if dataset.unlabelled.texts else ""
     yield (
@@ -118,19 +118,19 @@ def _described(preparation: Preparation) -> Iterator[str]:
         f"{len(dataset.label_names)} classes, of {_sizes(dataset.train, dataset.label_names)} training texts"
     )
     yield (
-        f"tokens: vocabulary {preparation.vocab_size:,}, unknown in validation {facts['unknown_fraction']:.1%}, "
+        f"tokens: vocabulary {setup.vocab_size:,}, unknown in validation {facts['unknown_fraction']:.1%}, "
         f"texts longer than the encoder reads {facts['truncated_fraction']:.1%}, padding "
         f"{facts['padding_fraction']:.1%}"
     )
     shape = f"{config.model.num_layers} layers of width {config.model.d_model}"
-    recipe = preparation.recipe
+    recipe = setup.recipe
     beside = ", beside it a linear model" if recipe.linear else ""
     if config.model.linear and not recipe.linear:
         beside = ", no linear model beside it (too much text for so many classes)"
-    yield f"model: {shape}, {preparation.num_parameters:,} parameters{beside}"
+    yield f"model: {shape}, {setup.num_parameters:,} parameters{beside}"
     lengths = {"guessing hidden words": recipe.pretraining, "learning labels": recipe.length}
     passes = [f"{it.epochs} epoch{'s' * (it.epochs > 1)} of {what}" for what, it in lengths.items() if it]
-    yield f"steps: {preparation.total_steps:,} in all; {', '.join(passes)}"
+    yield f"steps: {setup.total_steps:,} in all; {', '.join(passes)}"
 
 
 def _sizes(split: Split, label_names: Sequence[str]) -> str:
@@ -187,7 +187,7 @@ def _show_training(events: Iterator[Event], run: Path) -> None:
                     if event.is_best:
                         scores = "  ".join(
                             f"{SCORES[name]} {value:.4f}"
-                            for name, value in event.verdict.scores.items()
+                            for name, value in event.result.scores.items()
                             if name in SCORES
                         )
                         tell(f"{_place(stage, event)}: validation {scores}")

@@ -163,7 +163,7 @@ class PretrainConfig(Section):
     """Passes over the texts; `auto`: the fewer the more text there is; 0: no pretraining."""
     time_budget: PositiveFloat | None = None
     """The most minutes it may take, judged by its first steps; null: as many as it takes."""
-    masked_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.2
+    mask_probability: Annotated[float, Field(gt=0, lt=1)] = 0.2
     """The part of the words that are hidden."""
 
 
@@ -176,7 +176,7 @@ class TrainConfig(Section):
     """The most texts in a batch."""
     batch_tokens: Count = 8192
     """The most tokens in a batch, padding counted; a batch of long texts holds fewer of them. Where texts are read
-    twice (see consistency), each counts once."""
+    twice (see rdrop_weight), each counts once."""
     accumulation_steps: Count = 1
     """Batches whose gradients are summed before one update."""
     learning_rate: Annotated[PositiveFloat, AfterValidator(_in_float32)] = 1e-3
@@ -191,7 +191,7 @@ class TrainConfig(Section):
     """The part of the target probability that is spread evenly over all classes."""
     word_dropout: Fraction = 0.25
     """The part of the words replaced by `[UNK]` in training, so that unknown words are known to be unknown."""
-    consistency: NonNegativeFloat = 1.0
+    rdrop_weight: NonNegativeFloat = 1.0
     """How much it counts in the loss that two readings of a text agree, each with other words and features dropped
     (R-Drop); 0: each text is read once."""
     class_weights: Literal["none", "balanced"] | dict[str, PositiveFloat] = "none"

@@ -16,17 +16,17 @@ from encoder_cls.system.display import shown
 FEW = 3  # names in a warning
 
 
-def doubts(dataset: Dataset) -> Iterator[str]:
+def data_warnings(dataset: Dataset) -> Iterator[str]:
     """What is doubtful, a sentence each: of its labels, of rows without a text, of texts that are there twice."""
     yield from _of_labels(dataset)
-    yield from split_doubts("train", dataset.train, dataset.label_names)
-    yield from split_doubts("validation", dataset.validation, dataset.label_names)
+    yield from split_warnings("train", dataset.train, dataset.label_names)
+    yield from split_warnings("validation", dataset.validation, dataset.label_names)
     if dataset.test is not None:
-        yield from split_doubts("test", dataset.test, dataset.label_names)
+        yield from split_warnings("test", dataset.test, dataset.label_names)
     yield from _of_texts(dataset)
 
 
-def split_doubts(name: str, split: Split, label_names: Sequence[str]) -> Iterator[str]:
+def split_warnings(name: str, split: Split, label_names: Sequence[str]) -> Iterator[str]:
     """What is doubtful in one split: rows that were left out, and labels that never occur in train.
 
     Args:

@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 Logits = NDArray[np.float32]
 
-HOTTEST = 20.0  # temperatures, and scales, from 1 / HOTTEST to HOTTEST: beyond there is nothing to calibrate on
-FARTHEST = 10.0  # shifts: a sigmoid is then as good as an exponential, or certain
-LEAST_PART = 1e-3  # of a classifier, however misleading in company
-CAUTION = 8.0  # nats, that labels have to gain for a part which is 1 away from what is expected
-SMALLEST = 1e-12  # probabilities below count as this: one impossible label must not outweigh all others
+MAX_SCALE = 20.0  # temperatures, and scales, from 1 / MAX_SCALE to MAX_SCALE: beyond there is nothing to calibrate on
+MAX_SHIFT = 10.0  # shifts: a sigmoid is then as good as an exponential, or certain
+MIN_WEIGHT = 1e-3  # of a classifier, however misleading in company
+RIDGE_PENALTY = 8.0  # nats, that labels have to gain for a part which is 1 away from what is expected
+MIN_PROBABILITY = 1e-12  # probabilities below count as this: one impossible label must not outweigh all others
 
 
 def softmax(logits: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
@@ -32,7 +32,7 @@ def cross_entropy(
     probabilities: NDArray[np.float64], targets: NDArray[np.float64], weights: NDArray[np.floating[Any]] | None = None
 ) -> float:
     """The mean surprise at targets under probabilities, both (texts, classes), in nats, by the texts' weights."""
-    surprises = -(targets * np.log(np.maximum(probabilities, SMALLEST))).sum(axis=-1)
+    surprises = -(targets * np.log(np.maximum(probabilities, MIN_PROBABILITY))).sum(axis=-1)
     return float(np.average(surprises, weights=weights))
 
 
@@ -41,7 +41,7 @@ def one_hot(labels: NDArray[np.int64], num_classes: int) -> NDArray[np.float64]:
     return np.eye(num_classes)[labels]
 
 
-def add_up(scores: Sequence[Logits], scales: Sequence[float]) -> NDArray[np.float64]:
+def combine_logits(scores: Sequence[Logits], scales: Sequence[float]) -> NDArray[np.float64]:
     """The joint logits of several classifiers, (texts, classes): the sum of their scaled scores.
 
     A logarithmic opinion pool (Genest and Zidek, "Combining Probability Distributions: A Critique and an Annotated
@@ -65,7 +65,7 @@ def fit_scale(scores: Logits, labels: NDArray[np.int64], weights: NDArray[np.flo
     def surprise(log_scale: float) -> float:
         return cross_entropy(softmax(scores * np.exp(log_scale)), targets, weights)
 
-    limit = float(np.log(HOTTEST))
+    limit = float(np.log(MAX_SCALE))
     return float(np.exp(minimize_scalar(surprise, bounds=(-limit, limit), method="bounded").x))
 
 
@@ -92,8 +92,8 @@ def fit_platt(
         log_scale, shift = numbers
         return cross_entropy(softmax(log_sigmoid(margins * np.exp(log_scale) + shift)), targets, weights)
 
-    limit = float(np.log(HOTTEST))
-    bounds = [(-limit, limit), (-FARTHEST, FARTHEST)]
+    limit = float(np.log(MAX_SCALE))
+    bounds = [(-limit, limit), (-MAX_SHIFT, MAX_SHIFT)]
     log_scale, shift = minimize(surprise, (0.0, 0.0), method="L-BFGS-B", bounds=bounds).x
     return float(np.exp(log_scale)), float(shift)
 
@@ -105,7 +105,7 @@ def fit_scales(
 
     A classifier's part is its scale in units of the one that would suit it alone, made to add up to 1 with the others'.
     Of several classifiers the last one's scores are to be logits, calibrated on other labels. The search is drawn to
-    that classifier alone (its part 1, the others' 0): being elsewhere costs `CAUTION` * distance^2 / texts, ridge
+    that classifier alone (its part 1, the others' 0): being elsewhere costs `RIDGE_PENALTY` * distance^2 / texts, ridge
     regression's penalty, so few labels move little. Weights are as in `fit_scale`.
     """
     from scipy.optimize import minimize
@@ -117,11 +117,11 @@ def fit_scales(
     expected = np.eye(len(scores))[-1]
 
     def surprise(parts: NDArray[np.float64]) -> float:
-        doubt = CAUTION * ((parts - expected) ** 2).sum() / len(labels)
-        return cross_entropy(softmax(add_up(scores, parts * alone)), targets, weights) + float(doubt)
+        doubt = RIDGE_PENALTY * ((parts - expected) ** 2).sum() / len(labels)
+        return cross_entropy(softmax(combine_logits(scores, parts * alone)), targets, weights) + float(doubt)
 
     equal = np.full(len(scores), 1 / len(scores))
-    found = minimize(surprise, equal, method="L-BFGS-B", bounds=[(LEAST_PART, HOTTEST)] * len(scores)).x
+    found = minimize(surprise, equal, method="L-BFGS-B", bounds=[(MIN_WEIGHT, MAX_SCALE)] * len(scores)).x
     return tuple((found * alone).tolist()), tuple((found / found.sum()).tolist())
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from encoder_cls.config import ModelConfig
-from encoder_cls.inference.calibration import Logits, add_up, softmax
+from encoder_cls.inference.calibration import Logits, combine_logits, softmax
 from encoder_cls.inference.linear import LinearClassifier
 from encoder_cls.inference.torch_engine import compute_logits
 from encoder_cls.model import EncoderClassifier
@@ -114,4 +114,4 @@ class Classifier:
         scores = [compute_logits(self.model, texts, batch_tokens=batch_tokens, after_batch=after_batch)]
         if self.linear:
             scores.append(self.linear.scores(texts))
-        return add_up(scores, self.scales).astype(np.float32)
+        return combine_logits(scores, self.scales).astype(np.float32)

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from encoder_cls.model import BatchSpelling
+from encoder_cls.model import CharNgramBatch
 from encoder_cls.text.char_ngrams import flat_places
 from encoder_cls.text.token_arrays import PAD_ID, TokenizedTexts
 
@@ -55,14 +55,14 @@ class Batch(NamedTuple):
 
     input_ids: Tensor
     attention_mask: Tensor
-    spelling: BatchSpelling
+    spelling: CharNgramBatch
 
     def to(self, device: torch.device) -> Batch:
         """The same on a device."""
         return Batch(
             self.input_ids.to(device),
             self.attention_mask.to(device),
-            BatchSpelling(*(tensor.to(device) for tensor in self.spelling)),
+            CharNgramBatch(*(tensor.to(device) for tensor in self.spelling)),
         )
 
 
@@ -77,7 +77,7 @@ def pad(texts: TokenizedTexts, indices: Indices, length: int | None = None) -> B
     words = np.zeros(mask.shape, dtype=np.int64)
     words[mask] = rows
     spellings = texts.spellings.take(distinct)
-    spelling = BatchSpelling(*map(torch.from_numpy, (words, spellings.ngrams.astype(np.int64), spellings.offsets)))
+    spelling = CharNgramBatch(*map(torch.from_numpy, (words, spellings.ngrams.astype(np.int64), spellings.offsets)))
     return Batch(torch.from_numpy(input_ids), torch.from_numpy(mask), spelling)
 
 

@@ -29,7 +29,9 @@ from encoder_cls.text.ngram_features import (
 )
 from encoder_cls.text.token_arrays import TokenizedTexts
 
-TRUST = 0.5  # in naive Bayes, the power of its ratios: at 1, where classes have few texts, chance scales features
+NB_RATIO_POWER = (
+    0.5  # in naive Bayes, the power of its ratios: at 1, where classes have few texts, chance scales features
+)
 PENALTIES = (0.5, 1.0, 2.0)  # LinearSVC's C, of which cross-validation chooses one
 FOLDS = 5  # of cross-validation
 ENOUGH_HELD_OUT = 1000  # texts, to find three numbers
@@ -67,7 +69,7 @@ class LinearClassifier:
         return _scores(np.concatenate([np.zeros((0, self.weights.shape[1]), np.float32), *pieces]) + self.biases)
 
 
-class _Machines(NamedTuple):
+class _OneVsRest(NamedTuple):
     """What support vector machines have learnt: weights (features, machines) and biases (machines,)."""
 
     weights: NDArray[np.float32]
@@ -128,10 +130,10 @@ def _most_features(num_classes: int) -> int:
 
 def feature_bytes(num_classes: int) -> int:
     """What a feature takes: its name, its inverse document frequency and its weights, four bytes each."""
-    return 4 * (2 + num_machines(num_classes))
+    return 4 * (2 + num_one_vs_rest(num_classes))
 
 
-def num_machines(num_classes: int) -> int:
+def num_one_vs_rest(num_classes: int) -> int:
     """One for each class; of two classes the second's tells both."""
     return num_classes if num_classes > 2 else 1
 
@@ -156,7 +158,7 @@ def _cross_validated(
     choices = []
     for penalty, parts in zip(PENALTIES, zip(*margins, strict=True), strict=True):
         together = np.concatenate(parts)
-        if num_machines(len(class_weights)) == 1:  # a shift of opposite margins has no bias to go to; it is not needed
+        if num_one_vs_rest(len(class_weights)) == 1:  # a shift of opposite margins has no bias to go to
             scale, shift = fit_scale(_scores(together), found, class_weights[found]), 0.0
         else:
             scale, shift = fit_platt(together, found, class_weights[found])
@@ -172,7 +174,7 @@ def _learn(
     labels: NDArray[np.int64],
     class_weights: NDArray[np.float32],
     penalties: Sequence[float],
-) -> tuple[NDArray[np.float32], list[_Machines]]:
+) -> tuple[NDArray[np.float32], list[_OneVsRest]]:
     """Inverse document frequencies (features,), and what machines learn under each penalty."""
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.svm import LinearSVC  # most of a second
@@ -183,9 +185,9 @@ def _learn(
     idf = np.log((1 + len(labels)) / (1 + occurrences)) + 1
     idf[occurrences == 0] = 0  # where texts are held out; to the others this feature does not exist
     features = tfidf(counts, names, idf.astype(np.float32))
-    classes = range(num_classes - num_machines(num_classes), num_classes)
+    classes = range(num_classes - num_one_vs_rest(num_classes), num_classes)
     learnt = [
-        _Machines(np.zeros((len(names), len(classes)), np.float32), np.zeros(len(classes), np.float32))
+        _OneVsRest(np.zeros((len(names), len(classes)), np.float32), np.zeros(len(classes), np.float32))
         for _ in penalties
     ]
     for machine, number in enumerate(classes):
@@ -194,7 +196,7 @@ def _learn(
             for it in learnt:
                 it.biases[machine] = 1.0 if is_class.any() else -1.0
             continue
-        ratios = np.abs(_log_count_ratios(present, is_class)) ** TRUST
+        ratios = np.abs(_log_count_ratios(present, is_class)) ** NB_RATIO_POWER
         # The product with a diagonal matrix: scipy's takes as long as half the learning.
         values = features.data * ratios[features.indices]
         scaled = sp.csr_matrix((values, features.indices, features.indptr), shape=features.shape)

@@ -27,10 +27,10 @@ from torch import Tensor
 from encoder_cls.config import ModelConfig
 from encoder_cls.errors import ConfigError, EncoderClsError
 from encoder_cls.inference.classifier import Classifier
-from encoder_cls.inference.linear import LinearClassifier, num_machines
-from encoder_cls.model import EncoderClassifier, without_memory
+from encoder_cls.inference.linear import LinearClassifier, num_one_vs_rest
+from encoder_cls.model import EncoderClassifier, meta_model
 from encoder_cls.system.device import resolve_device
-from encoder_cls.system.files import naming, read_file, sha256, to_json, write_file
+from encoder_cls.system.files import read_file, reporting_os_errors, sha256, to_json, write_file
 from encoder_cls.text.ngram_features import ALL_NAMES, FREQUENT
 from encoder_cls.text.token_arrays import KEPT_PER_TOKEN
 from encoder_cls.text.tokenizer import parse_tokenizer
@@ -70,7 +70,7 @@ def save_classifier(classifier: Classifier, folder: Path) -> None:
     )
     for name, content in ((TOKENIZER_FILE, tokenizer), (CONFIG_FILE, config)):
         path = folder / name
-        with naming(path):
+        with reporting_os_errors(path):
             unchanged = path.is_file() and path.read_bytes() == content
         if not unchanged:
             write_file(path, content)
@@ -161,7 +161,7 @@ def _read(folder: Path) -> _Read:
         raise ValueError(f"{TOKENIZER_FILE} is not the one the model was trained with")
     tokenizer = parse_tokenizer(tokenizer_bytes.decode())
     shape: dict[str, Any] = {"vocab_size": tokenizer.get_vocab_size(), "num_classes": len(label_names)}
-    expected = {name: (it.shape, it.dtype) for name, it in without_memory(architecture, **shape).state_dict().items()}
+    expected = {name: (it.shape, it.dtype) for name, it in meta_model(architecture, **shape).state_dict().items()}
     beside = config["linear"]
     if beside is not None:
         most_tokens = KEPT_PER_TOKEN * architecture.max_seq_len
@@ -200,7 +200,7 @@ def _linear_shapes(
         raise ValueError(f"{CONFIG_FILE}: {frequent!r} frequent words")
     if type(features) is not int or not 0 <= features < ALL_NAMES:
         raise ValueError(f"{CONFIG_FILE}: {features!r} linear features")
-    machines = num_machines(num_classes)
+    machines = num_one_vs_rest(num_classes)
     weights = {
         "frequent": ((frequent,), torch.int32),
         "names": ((features,), torch.int32),

@@ -12,7 +12,7 @@ from torch import Tensor
 from encoder_cls.inference.calibration import Logits
 from encoder_cls.inference.collate import Batch, by_length, pad
 from encoder_cls.model import EncoderClassifier
-from encoder_cls.system.device import products_in, resolve_precision
+from encoder_cls.system.device import autocast, resolve_precision
 from encoder_cls.text.token_arrays import TokenizedTexts
 
 # The most tokens in a batch where nobody has chosen: what keeps a GPU busy, or what fits a processor's caches, that is
@@ -66,7 +66,7 @@ def in_batches(
     was_training = model.training
     model.eval()
     try:
-        with torch.inference_mode(), products_in(precision, device):
+        with torch.inference_mode(), autocast(precision, device):
             for piece in by_length(texts.lengths, batch_tokens=batch_tokens or fast_tokens):
                 rows[piece.indices] = compute(pad(texts, *piece).to(device)).cpu().numpy()
                 if after_batch:

@@ -44,7 +44,7 @@ def resolve_precision(name: str, device: torch.device) -> torch.dtype:
     return torch.bfloat16 if name == "bfloat16" else torch.float32
 
 
-def products_in(precision: torch.dtype, device: torch.device) -> torch.autocast:
+def autocast(precision: torch.dtype, device: torch.device) -> torch.autocast:
     """A block in which matrix products are computed in this precision."""
     return torch.autocast(device.type, precision, enabled=precision != torch.float32)
 

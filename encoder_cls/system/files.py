@@ -98,7 +98,7 @@ def write_output(path: Path, content: bytes | Iterable[bytes]) -> None:
     """
     descriptor = stream_named(path)
     if descriptor is not None:
-        with naming(path), os.fdopen(os.dup(descriptor), "wb") as stream:
+        with reporting_os_errors(path), os.fdopen(os.dup(descriptor), "wb") as stream:
             stream.writelines(_parts(content))
         return
     if path.is_dir():
@@ -109,7 +109,7 @@ def write_output(path: Path, content: bytes | Iterable[bytes]) -> None:
             raise EncoderClsError(f"{path}: cannot write: its links lead in a circle")
         write_file(target, content)
         return
-    with naming(path), path.open("wb") as file:
+    with reporting_os_errors(path), path.open("wb") as file:
         file.writelines(_parts(content))
 
 
@@ -176,7 +176,7 @@ def remove_leftovers(folder: Path) -> None:
 
 
 @contextmanager
-def naming(path: Path, doing: str = "write") -> Iterator[None]:
+def reporting_os_errors(path: Path, doing: str = "write") -> Iterator[None]:
     """Turn an `OSError` inside the block into one error for the user that names the path."""
     try:
         yield

@@ -31,7 +31,7 @@ def reader(tokenizer: Tokenizer) -> TokenReader:
     tokens = _to_arrow(sorted(vocabulary, key=vocabulary.__getitem__))
 
     def read(texts: Sequence[str]) -> pa.Array:
-        encodings = tokenizer.encode_batch_fast([readable(text) for text in texts])
+        encodings = tokenizer.encode_batch_fast([replace_surrogates(text) for text in texts])
         ids = [np.array(encoding.ids, dtype=np.int64) for encoding in encodings]
         offsets = np.cumsum([0, *map(len, ids)])
         return pa.LargeListArray.from_arrays(_numbers(offsets), tokens.take(_numbers(np.concatenate(ids))))
@@ -39,7 +39,7 @@ def reader(tokenizer: Tokenizer) -> TokenReader:
     return read
 
 
-def readable(text: str) -> str:
+def replace_surrogates(text: str) -> str:
     """The text with U+FFFD in place of half surrogate pairs, which no tokenizer can read."""
     if text.isascii():
         return text
@@ -59,7 +59,7 @@ class WordSplitter:
 
     def split(self, texts: Sequence[str]) -> pa.Array:
         """The tokens of each text, `[CLS]` and then its words, normalized: a list of strings a text."""
-        spaced = self._spaced(_to_arrow([readable(text) for text in texts]), others=self._spaced_by_pieces)
+        spaced = self._spaced(_to_arrow([replace_surrogates(text) for text in texts]), others=self._spaced_by_pieces)
         with_cls = pc.binary_join_element_wise(*_to_arrow([SPECIAL_TOKENS[CLS_ID]]), spaced, *_to_arrow([" "]))
         return pc.ascii_split_whitespace(pc.ascii_rtrim_whitespace(with_cls))
 

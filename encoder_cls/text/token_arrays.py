@@ -115,7 +115,7 @@ class TokenizedTexts:
         return float(self.unknown.sum() / max(1, self.lengths.sum() - len(self)))
 
 
-def find_words(read: TokenReader, texts: Iterable[str], *, max_seq_len: int) -> tuple[TokenizedTexts, list[str]]:
+def index_tokens(read: TokenReader, texts: Iterable[str], *, max_seq_len: int) -> tuple[TokenizedTexts, list[str]]:
     """Find the words of texts, of each as far as it is kept, and list them; the id of each is its place in the list."""
     most_characters, most_kept = CHARACTERS_PER_TOKEN * max_seq_len, KEPT_PER_TOKEN * max_seq_len
 

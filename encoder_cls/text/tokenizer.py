@@ -18,14 +18,14 @@ from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, pr
 from encoder_cls.config import TokenizerConfig
 from encoder_cls.errors import ConfigError
 from encoder_cls.system.disk_arrays import in_chunks
-from encoder_cls.text.pre_tokenizer import WordSplitter, readable, reader
+from encoder_cls.text.pre_tokenizer import WordSplitter, reader, replace_surrogates
 from encoder_cls.text.token_arrays import (
     CHARACTERS_PER_TOKEN,
     CLS_ID,
     SPECIAL_TOKENS,
     UNK_ID,
     TokenizedTexts,
-    find_words,
+    index_tokens,
 )
 
 # Scripts written without spaces between words: each character is a token of its own.
@@ -53,7 +53,7 @@ def _train_subwords(texts: Iterable[str], config: TokenizerConfig) -> Tokenizer:
     if config.type == "word_piece":
         first_tokens = [*SPECIAL_TOKENS, *_continuations(tokenizer, texts)]
     try:
-        tokenizer.train_from_iterator(in_chunks(map(readable, texts)), trainer=_trainer(config, first_tokens))
+        tokenizer.train_from_iterator(in_chunks(map(replace_surrogates, texts)), trainer=_trainer(config, first_tokens))
     except Exception as error:
         raise ConfigError(f"tokenizer.max_vocab_size: {config.max_vocab_size}: {error}") from None
     if tokenizer.get_vocab_size() > config.max_vocab_size:
@@ -63,7 +63,7 @@ def _train_subwords(texts: Iterable[str], config: TokenizerConfig) -> Tokenizer:
         )
     if config.type in {"word_piece", "unigram"}:
         tokenizer = _reproducible(tokenizer)
-    return _guarded(tokenizer)
+    return _with_cls_template(tokenizer)
 
 
 def train_and_tokenize(
@@ -80,11 +80,11 @@ def train_and_tokenize(
         tokenizer = _train_subwords(texts, config)
         return tokenizer, tokenize(tokenizer, texts, max_seq_len=max_seq_len)
     tokenizer = _untrained(config)
-    found, words = find_words(WordSplitter(tokenizer).split, texts, max_seq_len=max_seq_len)
+    found, words = index_tokens(WordSplitter(tokenizer).split, texts, max_seq_len=max_seq_len)
     vocabulary = _most_frequent(words, found.word_counts().tolist(), config)
     tokenizer.model = models.WordLevel(vocabulary, unk_token=SPECIAL_TOKENS[UNK_ID])
     tokenizer.add_special_tokens(SPECIAL_TOKENS)
-    return _guarded(tokenizer), replace(found, word_ids=_ids(words, vocabulary.get))
+    return _with_cls_template(tokenizer), replace(found, word_ids=_ids(words, vocabulary.get))
 
 
 def tokenize(tokenizer: Tokenizer, texts: Iterable[str], *, max_seq_len: int) -> TokenizedTexts:
@@ -92,7 +92,7 @@ def tokenize(tokenizer: Tokenizer, texts: Iterable[str], *, max_seq_len: int) ->
 
     Half surrogate pairs, which no tokenizer can read, count as U+FFFD.
     """
-    found, words = find_words(reader(tokenizer), texts, max_seq_len=max_seq_len)
+    found, words = index_tokens(reader(tokenizer), texts, max_seq_len=max_seq_len)
     return replace(found, word_ids=_ids(words, tokenizer.token_to_id))
 
 
@@ -166,7 +166,7 @@ def parse_tokenizer(content: str) -> Tokenizer:
     if parts["pre_tokenizer"] not in _known_pre_tokenizers() or not normalizing <= NORMALIZERS:
         # A regular expression could be made to take for ever.
         raise ValueError("it prepares texts in a way that no tokenizer of encoder-cls does")
-    return _guarded(tokenizer)
+    return _with_cls_template(tokenizer)
 
 
 def _known_pre_tokenizers() -> list[Any]:
@@ -189,7 +189,7 @@ class Span(NamedTuple):
 def token_spans(tokenizer: Tokenizer, text: str, *, max_seq_len: int) -> list[Span]:
     """Where the tokens of a text stand that an encoder reads, `[CLS]` left out."""
     kept = text[: CHARACTERS_PER_TOKEN * max_seq_len]
-    read = readable(kept)
+    read = replace_surrogates(kept)
     encoding = tokenizer.encode(read)
     found = zip(encoding.offsets, encoding.word_ids, strict=True)
     spans = [Span(start, end, word) for (start, end), word in found][1:max_seq_len]
@@ -200,7 +200,7 @@ def token_spans(tokenizer: Tokenizer, text: str, *, max_seq_len: int) -> list[Sp
 
 
 def _starts_in(text: str, read: str) -> list[int]:
-    """Where in a text each character of `readable(text)` begins, and where the text ends.
+    """Where in a text each character of `replace_surrogates(text)` begins, and where the text ends.
 
     There, one character stands for the two halves of a surrogate pair.
     """
@@ -211,7 +211,7 @@ def _starts_in(text: str, read: str) -> list[int]:
     return starts
 
 
-def _guarded(tokenizer: Tokenizer) -> Tokenizer:
+def _with_cls_template(tokenizer: Tokenizer) -> Tokenizer:
     # Whatever a file says, a text begins with [CLS], and only `tokenize` cuts.
     tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS] $A", pair="[CLS] $A $B", special_tokens=[("[CLS]", CLS_ID)]

@@ -22,7 +22,7 @@ from torch.utils.tensorboard.summary import hparams
 from encoder_cls.evaluation.metrics import CalibrationBins
 from encoder_cls.evaluation.plots import DOT, confusion, dots, reliability, to_png
 from encoder_cls.system.display import json_text
-from encoder_cls.system.files import naming, write_file
+from encoder_cls.system.files import reporting_os_errors, write_file
 
 # Charts in which curves of several splits or scores are to be seen together.
 LAYOUT = {
@@ -37,7 +37,7 @@ MOST_CLASSES = 100  # with a curve of their own
 SHOWN_OF_EARLIER = {"loss", "accuracy"}  # whether they learn; all else is in `metrics.jsonl`
 
 
-class Dashboard:
+class MetricLog:
     """Appends rows to `metrics.jsonl` and shows them in TensorBoard.
 
     TensorBoard's files are made anew from `metrics.jsonl` whenever training goes on, so that its curves and
@@ -73,7 +73,7 @@ class Dashboard:
             if row["step"] <= last_steps.get(row["split"].rpartition("/")[2], -1)
         ]
         write_file(metrics_file, "".join(_line(row) for row in kept).encode())
-        with naming(metrics_file):
+        with reporting_os_errors(metrics_file):
             # Not buffered: what the disk refused must not be tried again when the file is closed.
             self._file = metrics_file.open("ab", buffering=0)
         self._metrics_file, self._tensorboard, self._warn = metrics_file, tensorboard, warn
@@ -104,7 +104,7 @@ class Dashboard:
         """
         row = {"step": step, "split": split, "time": round(time.time(), 3), **values}
         rest = memoryview(_line(row).encode())
-        with naming(self._metrics_file):
+        with reporting_os_errors(self._metrics_file):
             while rest:
                 rest = rest[self._file.write(rest) :]
         self._show(row)
@@ -145,7 +145,7 @@ class Dashboard:
         Raises:
             EncoderClsError: the disk refuses `metrics.jsonl`.
         """
-        with naming(self._metrics_file):
+        with reporting_os_errors(self._metrics_file):
             os.fsync(self._file.fileno())
         self._mirror(SummaryWriter.flush)
 
@@ -257,7 +257,7 @@ def read_metrics(metrics_file: Path) -> list[dict[str, Any]]:
         EncoderClsError: the disk refuses.
     """
     rows = []
-    with naming(metrics_file, "read"):
+    with reporting_os_errors(metrics_file, "read"):
         content = metrics_file.read_text(encoding="utf-8") if metrics_file.exists() else ""
     for line in content.split("\n"):  # `splitlines` would cut at characters that a class name may hold, too
         try:

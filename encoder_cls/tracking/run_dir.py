@@ -21,13 +21,13 @@ from typing import Any, TextIO
 
 from encoder_cls.config import Config, load_config
 from encoder_cls.errors import ConfigError, EncoderClsError
-from encoder_cls.system.files import TEMPORARY_PREFIX, naming, remove_leftovers, write_file
+from encoder_cls.system.files import TEMPORARY_PREFIX, remove_leftovers, reporting_os_errors, write_file
 
 LOCK_FILE = ".lock"
 
 
 @dataclass
-class RunFolder:
+class RunDir:
     """A run folder, which need not exist yet."""
 
     path: Path
@@ -117,7 +117,7 @@ class RunFolder:
             raise ConfigError(f"{self.path}: holds other files; choose another --run-dir")
 
     @contextmanager
-    def held(self) -> Iterator[None]:
+    def lock(self) -> Iterator[None]:
         """Hold the folder for this process; the kernel lets go of it however the process ends.
 
         May be entered again within itself. A folder that was made for this and is still empty at the end is removed.
@@ -129,11 +129,11 @@ class RunFolder:
             yield
             return
         made = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
-        with naming(self.path):
+        with reporting_os_errors(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
             lock = self._lock()
         with lock:
-            with naming(self.path / LOCK_FILE):
+            with reporting_os_errors(self.path / LOCK_FILE):
                 os.ftruncate(lock.fileno(), 0)
                 os.write(lock.fileno(), f"process {os.getpid()}".encode())
             self._is_held = True
@@ -163,7 +163,7 @@ class RunFolder:
                 raise EncoderClsError(f"{self.path}: {holder} is training here") from None
 
     @contextmanager
-    def opened(self, config: Config, *, resume: bool) -> Iterator[None]:
+    def open_for_training(self, config: Config, *, resume: bool) -> Iterator[None]:
         """Hold the folder, write the config into it, and remove what killed processes left half written.
 
         Raises:
@@ -171,7 +171,7 @@ class RunFolder:
             EncoderClsError: as `held`.
         """
         self.check_trainable(config, resume=resume)
-        with self.held():
+        with self.lock():
             self.check_trainable(config, resume=resume)  # another process may have been here in between
             for folder in (self.path, self.model, self.checkpoints, self.eval, *self.stages.glob("*")):
                 remove_leftovers(folder)
@@ -185,9 +185,9 @@ def _is_ours(path: Path) -> bool:
     return path.name == LOCK_FILE or path.name.startswith(TEMPORARY_PREFIX)
 
 
-def run_of(path: Path) -> RunFolder | None:
+def run_of(path: Path) -> RunDir | None:
     """The run whose folder, or whose model folder, this is; none of a model folder that stands by itself."""
-    run, parent = RunFolder(path), RunFolder(path.resolve().parent)
+    run, parent = RunDir(path), RunDir(path.resolve().parent)
     if run.is_run() and run.metrics_file.is_file():
         return run
     with suppress(ConfigError):  # any program may have a config.yaml beside the model
@@ -196,13 +196,13 @@ def run_of(path: Path) -> RunFolder | None:
     return None
 
 
-def newest_finished(runs: Path) -> RunFolder:
+def newest_finished(runs: Path) -> RunDir:
     """The run under a folder of runs that finished last.
 
     Raises:
         ConfigError: there is none.
     """
-    finished = [run for path in runs.glob("*") if (run := RunFolder(path)).is_finished()]
+    finished = [run for path in runs.glob("*") if (run := RunDir(path)).is_finished()]
     if not finished:
         raise ConfigError(f"no finished run in {runs.resolve()}; train one, or name a model with --model")
     return max(finished, key=lambda run: run.model_card.stat().st_mtime_ns)

@@ -15,7 +15,7 @@ from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.explain import attention_maps
 from encoder_cls.inference.torch_engine import in_batches
 from encoder_cls.text.token_arrays import TokenizedTexts
-from encoder_cls.tracking.metric_log import Dashboard
+from encoder_cls.tracking.metric_log import MetricLog
 
 ALWAYS_COMPARED = {"model.d_model", "model.num_layers", "train.learning_rate"}
 MOST_CURVES = 12  # classes with a curve of their own
@@ -27,7 +27,7 @@ MOST_CHARACTERS = 70  # of a mistake; `report.html` has all
 
 
 def show(
-    dashboard: Dashboard,
+    metric_log: MetricLog,
     classifier: Classifier,
     config: Config,
     report: Report,
@@ -40,7 +40,7 @@ def show(
     """Show a report, and the classifier behind it, in TensorBoard.
 
     Args:
-        dashboard: where to.
+        metric_log: where to.
         classifier: the best one of the run.
         config: of the run.
         report: on a split.
@@ -51,28 +51,28 @@ def show(
     """
     names = classifier.label_names
     probabilities = softmax(logits)
-    dashboard.hparams(_hparams(config), [f"{group}/{name}" for name in sorted(report.metrics.scalars())])
+    metric_log.hparams(_hparams(config), [f"{group}/{name}" for name in sorted(report.metrics.scalars())])
     sizes = np.bincount(split.labels, minlength=len(names))[: len(names)]
     for number in np.argsort(-sizes, kind="stable")[:MOST_CURVES].tolist():
         # A group by themselves: a class may be called as a metric is.
-        dashboard.pr_curve(
+        metric_log.pr_curve(
             f"{group}_precision_recall/{names[number]}", split.labels == number, probabilities[:, number], step
         )
-    dashboard.histogram(f"{group}/probability of the answer", probabilities.max(axis=1), step)
+    metric_log.histogram(f"{group}/probability of the answer", probabilities.max(axis=1), step)
     matrices = {key: tensor for key, tensor in classifier.model.named_parameters() if tensor.ndim > 1}
     for key, tensor in matrices.items():
         rows = tensor[:: 1 + len(tensor) // MOST_ROWS]
-        dashboard.histogram(f"weights/{key}", rows.detach().float().cpu().numpy(), step)
-    dashboard.text(f"{group}/most confident mistakes", _mistakes(report), step)
+        metric_log.histogram(f"weights/{key}", rows.detach().float().cpu().numpy(), step)
+    metric_log.text(f"{group}/most confident mistakes", _mistakes(report), step)
     chosen = np.random.default_rng(0).permutation(len(split))[:MOST_POINTS]
     texts = [split.texts[i] for i in chosen]
     vectors = pooled_vectors(classifier, classifier.tokenize(texts), batch_tokens=config.train.batch_tokens)
-    dashboard.projector(vectors, [report.label_names[label] for label in split.labels[chosen]], texts)
+    metric_log.projector(vectors, [report.label_names[label] for label in split.labels[chosen]], texts)
     for number, text in enumerate(texts[:MOST_ATTENTION_TEXTS], start=1):
         maps = attention_maps(classifier, text)
-        dashboard.picture(f"weights/attention in text {number}", to_png(attention(maps.tokens, maps.weights)), step)
+        metric_log.picture(f"weights/attention in text {number}", to_png(attention(maps.tokens, maps.weights)), step)
     if config.model.positions != "none":
-        dashboard.picture("weights/positions", to_png(positions(_added_for_places(classifier))), step)
+        metric_log.picture("weights/positions", to_png(positions(_added_for_places(classifier))), step)
 
 
 def pooled_vectors(classifier: Classifier, texts: TokenizedTexts, *, batch_tokens: int) -> NDArray[np.float32]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from encoder_cls.evaluation.report import Report
-from encoder_cls.training.objectives import Verdict
+from encoder_cls.training.objectives import ValidationResult
 from encoder_cls.training.setup import Stage
 
 
@@ -57,14 +57,14 @@ class Validated:
         stage: in which.
         step: steps done, in all stages.
         epoch: passes done, in this stage.
-        verdict: what it found out.
+        result: what it found out.
         is_best: whether its weights are the stage's best so far, and saved.
     """
 
     stage: Stage
     step: int
     epoch: float
-    verdict: Verdict
+    result: ValidationResult
     is_best: bool
 
 

@@ -9,7 +9,7 @@ from encoder_cls.inference.collate import Batch
 from encoder_cls.text.token_arrays import CLS_ID, MASK_ID, PAD_ID, UNK_ID
 
 
-def drop_words(input_ids: Tensor, *, fraction: float) -> Tensor:
+def drop_tokens(input_ids: Tensor, *, fraction: float) -> Tensor:
     """Replace a random part of the words by `[UNK]`, of which training would otherwise see too few."""
     if fraction == 0:
         return input_ids
@@ -18,14 +18,14 @@ def drop_words(input_ids: Tensor, *, fraction: float) -> Tensor:
     return input_ids.masked_fill(dropped & is_word, UNK_ID)
 
 
-def hide_words(batch: Batch, *, fraction: float) -> tuple[Batch, Tensor]:
+def mask_tokens(batch: Batch, *, fraction: float) -> tuple[Batch, Tensor]:
     """Put `[MASK]`, which has no letters, in place of a random part of the words; also returns where, (B, T)."""
     ids, spelling = batch.input_ids, batch.spelling
     is_word = (ids != PAD_ID) & (ids != CLS_ID)
-    is_hidden = is_word & (torch.rand(ids.shape, device=ids.device) < fraction)
+    is_masked = is_word & (torch.rand(ids.shape, device=ids.device) < fraction)
     nameless = len(spelling.offsets) - 1  # one more word, without n-grams
     spelling = spelling._replace(
-        words=spelling.words.masked_fill(is_hidden, nameless),
+        words=spelling.words.masked_fill(is_masked, nameless),
         offsets=torch.cat([spelling.offsets, spelling.offsets[-1:]]),
     )
-    return batch._replace(input_ids=ids.masked_fill(is_hidden, MASK_ID), spelling=spelling), is_hidden
+    return batch._replace(input_ids=ids.masked_fill(is_masked, MASK_ID), spelling=spelling), is_masked

@@ -6,16 +6,16 @@ import re
 
 from encoder_cls.evaluation.report import Report
 from encoder_cls.system.display import printable
-from encoder_cls.training.setup import Preparation
+from encoder_cls.training.setup import TrainingSetup
 
 
-def model_card(preparation: Preparation, report: Report, best_step: int) -> str:
+def model_card(setup: TrainingSetup, report: Report, best_step: int) -> str:
     """What the model of a run is, was trained on and scores, and how to use it, as Markdown."""
-    dataset, config, metrics = preparation.dataset, preparation.config, report.metrics
+    dataset, config, metrics = setup.dataset, setup.config, report.metrics
     classes = ", ".join(code_span(name) for name in dataset.label_names)
     reference = report.linear_reference
     against = f" (a linear model on TF-IDF{report.reference_note}: {reference['accuracy']:.4f})" if reference else ""
-    linear = preparation.recipe.linear
+    linear = setup.recipe.linear
     note = f"; {report.split_note}" if report.split_note else ""
     further = f", its linear classifier the first {linear.reach:,}" if linear else ""
     return f"""# {config.name}
@@ -26,7 +26,7 @@ A Transformer-encoder text classifier, trained from scratch with encoder-cls.
 - Trained on {len(dataset.train):,} texts of {code_span(config.data.train)}; validation was best at step {best_step}
 - {report.split.capitalize()} split: {metrics.num_examples:,} texts, accuracy {metrics.accuracy:.4f}{against}, \
 macro-F1 {metrics.macro_f1:.4f}, expected calibration error {metrics.ece:.4f}{note}
-- Reads the first {config.model.max_seq_len:,} tokens of a text{further}; {preparation.vocab_size:,} tokens known
+- Reads the first {config.model.max_seq_len:,} tokens of a text{further}; {setup.vocab_size:,} tokens known
 
 ```python
 from encoder_cls import load_classifier

@@ -16,16 +16,16 @@ from torch import Tensor
 from torch.nn import functional
 
 from encoder_cls.evaluation.metrics import Metrics, compute_metrics
-from encoder_cls.inference.calibration import add_up, fit_scales
+from encoder_cls.inference.calibration import combine_logits, fit_scales
 from encoder_cls.inference.collate import Batch, Indices, by_length, pad
 from encoder_cls.inference.linear import LinearClassifier
 from encoder_cls.inference.torch_engine import compute_logits
 from encoder_cls.model import EncoderClassifier
-from encoder_cls.training.masking import drop_words, hide_words
-from encoder_cls.training.setup import Preparation, Stage
+from encoder_cls.training.masking import drop_tokens, mask_tokens
+from encoder_cls.training.setup import Stage, TrainingSetup
 
 
-class Lesson(Protocol):
+class ObjectiveBatch(Protocol):
     """A batch and what is asked about it."""
 
     @property
@@ -40,7 +40,7 @@ class Lesson(Protocol):
         """The sum of the losses of all answers, each by its weight, ()."""
 
 
-class Verdict(NamedTuple):
+class ValidationResult(NamedTuple):
     """What a validation found out.
 
     Attributes:
@@ -56,13 +56,13 @@ class Verdict(NamedTuple):
     scales: tuple[float, ...] | None = None
 
 
-class Lessons(Protocol):
+class Objective(Protocol):
     """The lessons of all steps of a stage."""
 
-    def at(self, step: int) -> list[Lesson]:
+    def at(self, step: int) -> list[ObjectiveBatch]:
         """Those of a step of the stage, counted from 0: one for each batch."""
 
-    def validate(self, model: EncoderClassifier, after_batch: Callable[[], None]) -> Verdict | None:
+    def validate(self, model: EncoderClassifier, after_batch: Callable[[], None]) -> ValidationResult | None:
         """Judge a model on the validation texts; none where its answers are no finite numbers.
 
         Args:
@@ -72,55 +72,55 @@ class Lessons(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class WordLesson:
+class MaskedLMBatch:
     """Texts of which some words are hidden; each has to be told from the other words of the batch.
 
     So the softmax is over the words that occur in the batch, few of all there are, drawn as often as they are used.
 
     Attributes:
         batch: the texts.
-        is_hidden: (B, T), where a word is hidden.
+        is_masked: (B, T), where a word is hidden.
         candidates: (V,), the ids to choose from.
         answers: (hidden words,), which of the candidates stood there.
     """
 
     batch: Batch
-    is_hidden: Tensor
+    is_masked: Tensor
     candidates: Tensor
     answers: Tensor
 
     @property
     def weight(self) -> Tensor:
-        """See `Lesson`; a batch without any word asks nothing."""
-        return self.is_hidden.sum().clamp(min=1)
+        """See `ObjectiveBatch`; a batch without any word asks nothing."""
+        return self.is_masked.sum().clamp(min=1)
 
     def loss(self, model: EncoderClassifier) -> Tensor:
-        """See `Lesson`."""
-        vectors = model.encoder(*self.batch)[self.is_hidden]
+        """See `ObjectiveBatch`."""
+        vectors = model.encoder(*self.batch)[self.is_masked]
         scores = model.encoder.embedding.token_scores(vectors, self.candidates)
         return functional.cross_entropy(scores.float(), self.answers, reduction="sum")
 
 
-class WordLessons:
+class MaskedLMObjective:
     """All texts, with and without labels, some of their words hidden.
 
     Devlin et al., "BERT: Pre-training of Deep Bidirectional Transformers" (2019), https://arxiv.org/abs/1810.04805;
     hidden words are always `[MASK]`, as Wettig et al. (2023), https://arxiv.org/abs/2202.08005, found to be enough.
     """
 
-    def __init__(self, preparation: Preparation, stage: Stage, *, device: torch.device) -> None:
-        self._preparation = preparation
+    def __init__(self, setup: TrainingSetup, stage: Stage, *, device: torch.device) -> None:
+        self._preparation = setup
         self._stage = stage
-        self._fraction = preparation.config.pretrain.masked_fraction
+        self._fraction = setup.config.pretrain.mask_probability
         self._device = device
 
-    def at(self, step: int) -> list[Lesson]:
-        """See `Lessons`."""
+    def at(self, step: int) -> list[ObjectiveBatch]:
+        """See `Objective`."""
         texts = self._stage.texts
         return [self._lesson(pad(texts, indices).to(self._device)) for indices in self._stage.batches(step)]
 
-    def validate(self, model: EncoderClassifier, after_batch: Callable[[], None]) -> Verdict | None:
-        """See `Lessons`: the mean loss, of the same hidden words each time."""
+    def validate(self, model: EncoderClassifier, after_batch: Callable[[], None]) -> ValidationResult | None:
+        """See `Objective`: the mean loss, of the same hidden words each time."""
         torch.manual_seed(self._stage.seed)
         texts = self._preparation.validation_texts
         was_training = model.training
@@ -136,16 +136,16 @@ class WordLessons:
         finally:
             model.train(was_training)
         mean = loss / weight
-        return Verdict({"loss": mean}, (-mean, -mean)) if np.isfinite(mean) else None
+        return ValidationResult({"loss": mean}, (-mean, -mean)) if np.isfinite(mean) else None
 
-    def _lesson(self, batch: Batch) -> WordLesson:
-        masked, is_hidden = hide_words(batch, fraction=self._fraction)
+    def _lesson(self, batch: Batch) -> MaskedLMBatch:
+        masked, is_masked = mask_tokens(batch, fraction=self._fraction)
         candidates, rows = torch.unique(batch.input_ids, return_inverse=True)
-        return WordLesson(batch=masked, is_hidden=is_hidden, candidates=candidates, answers=rows[is_hidden])
+        return MaskedLMBatch(batch=masked, is_masked=is_masked, candidates=candidates, answers=rows[is_masked])
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClassLesson:
+class ClassificationBatch:
     """Texts, and how probable each class is to be for each of them.
 
     R-Drop (Liang et al., "R-Drop: Regularized Dropout for Neural Networks", 2021, https://arxiv.org/abs/2106.14448):
@@ -153,20 +153,20 @@ class ClassLesson:
     be right and the same. So what it learns by heart of one reading has to hold for the other.
 
     Attributes:
-        batch: the texts; with a consistency all of them once, then all of them again.
+        batch: the texts; with a rdrop_weight all of them once, then all of them again.
         targets: (B, C) probabilities.
         class_weights: (C,), how much each class counts.
-        consistency: how much it counts that both readings agree.
+        rdrop_weight: how much it counts that both readings agree.
     """
 
     batch: Batch
     targets: Tensor
     class_weights: Tensor
-    consistency: float
+    rdrop_weight: float
 
     @property
     def weight(self) -> Tensor:
-        """See `Lesson`."""
+        """See `ObjectiveBatch`."""
         return self._weights.sum()
 
     @property
@@ -175,12 +175,12 @@ class ClassLesson:
         return self.targets @ self.class_weights
 
     def loss(self, model: EncoderClassifier) -> Tensor:
-        """See `Lesson`."""
+        """See `ObjectiveBatch`."""
         logits = model(*self.batch)
         loss = functional.cross_entropy(logits, self.targets, weight=self.class_weights, reduction="sum")
-        return loss + self.consistency * self._disagreement(logits) if self.consistency else loss
+        return loss + self.rdrop_weight * self._symmetric_kl(logits) if self.rdrop_weight else loss
 
-    def _disagreement(self, logits: Tensor) -> Tensor:
+    def _symmetric_kl(self, logits: Tensor) -> Tensor:
         """The divergences of each reading from the other, the mean of KL(p || q) and KL(q || p) in nats, summed, ()."""
         first, second = functional.log_softmax(logits, dim=-1).chunk(2)
         divergences = ((first.exp() - second.exp()) * (first - second)).sum(dim=-1) / 2
@@ -188,31 +188,31 @@ class ClassLesson:
         return (weights * divergences).sum()
 
 
-class LabelLessons:
+class ClassificationObjective:
     """The training texts, once or twice, some of their words dropped, with their labels.
 
     Args:
-        preparation: of the run.
+        setup: of the run.
         stage: of which these are the lessons.
         linear: the classifier whose scores are added to the encoder's, if any.
         device: where to.
     """
 
     def __init__(
-        self, preparation: Preparation, stage: Stage, linear: LinearClassifier | None, *, device: torch.device
+        self, setup: TrainingSetup, stage: Stage, linear: LinearClassifier | None, *, device: torch.device
     ) -> None:
-        self._preparation = preparation
-        self._class_weights = preparation.class_weights.to(device)
+        self._preparation = setup
+        self._class_weights = setup.class_weights.to(device)
         self._stage = stage
-        self._beside = [linear.scores(preparation.validation_texts)] if linear else []
+        self._beside = [linear.scores(setup.validation_texts)] if linear else []
         self._device = device
 
-    def at(self, step: int) -> list[Lesson]:
-        """See `Lessons`."""
+    def at(self, step: int) -> list[ObjectiveBatch]:
+        """See `Objective`."""
         return [self._lesson(indices) for indices in self._stage.batches(step)]
 
-    def validate(self, model: EncoderClassifier, after_batch: Callable[[], None]) -> Verdict | None:
-        """See `Lessons`: of the encoder's scores and the linear classifier's, added up as they are best."""
+    def validate(self, model: EncoderClassifier, after_batch: Callable[[], None]) -> ValidationResult | None:
+        """See `Objective`: of the encoder's scores and the linear classifier's, added up as they are best."""
         dataset, config = self._preparation.dataset, self._preparation.config.train
         logits = compute_logits(
             model, self._preparation.validation_texts, batch_tokens=config.batch_tokens, after_batch=after_batch
@@ -223,26 +223,26 @@ class LabelLessons:
         weights = self._preparation.class_weights.numpy()[labels]
         all_scores = [logits, *self._beside]
         scales, parts = fit_scales(all_scores, labels, weights)
-        joint = add_up(all_scores, scales).astype(np.float32)
+        joint = combine_logits(all_scores, scales).astype(np.float32)
         metrics = compute_metrics(joint, labels, dataset.label_names, weights)
         scores = metrics.scalars()
         for given, part in zip(self._beside, parts[1:], strict=True):
             scores |= {"linear_accuracy": float((given.argmax(axis=1) == labels).mean()), "linear_part": part}
         monitored = scores[config.monitor] * (-1 if config.monitor == "loss" else 1)
         # On small splits many validations have equal accuracy: the loss then tells which is better.
-        return Verdict(scores, (monitored, -metrics.loss), metrics, scales)
+        return ValidationResult(scores, (monitored, -metrics.loss), metrics, scales)
 
-    def _lesson(self, indices: Indices) -> ClassLesson:
+    def _lesson(self, indices: Indices) -> ClassificationBatch:
         config, dataset = self._preparation.config.train, self._preparation.dataset
-        if config.consistency:
+        if config.rdrop_weight:
             indices = np.tile(indices, 2)
         batch = pad(self._stage.texts, indices).to(self._device)
-        dropped = drop_words(batch.input_ids, fraction=config.word_dropout)
+        dropped = drop_tokens(batch.input_ids, fraction=config.word_dropout)
         labels = torch.from_numpy(dataset.train.labels[indices]).to(self._device)
         classes, smoothing = len(dataset.label_names), config.label_smoothing
-        return ClassLesson(
+        return ClassificationBatch(
             batch=batch._replace(input_ids=dropped),
             targets=functional.one_hot(labels, classes) * (1 - smoothing) + smoothing / classes,
             class_weights=self._class_weights,
-            consistency=config.consistency,
+            rdrop_weight=config.rdrop_weight,
         )

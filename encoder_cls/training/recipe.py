@@ -27,7 +27,7 @@ MOST_LINEAR_TEXT = 12_000_000  # tokens from which there is none either: memory
 
 
 @dataclass(frozen=True, kw_only=True)
-class Length:
+class Schedule:
     """How long an encoder is trained.
 
     Attributes:
@@ -61,12 +61,12 @@ class Recipe:
         linear: what the linear classifier beside the encoder looks at; none: there is no such classifier.
     """
 
-    pretraining: Length | None
-    length: Length
+    pretraining: Schedule | None
+    length: Schedule
     linear: LinearInput | None
 
 
-class Amount(NamedTuple):
+class CorpusSize(NamedTuple):
     """An amount of text.
 
     Attributes:
@@ -78,8 +78,8 @@ class Amount(NamedTuple):
     steps: int
 
 
-def decide(
-    config: Config, *, texts: Amount, labelled: Amount, tokens_within: Callable[[int], int], num_classes: int
+def resolve_auto(
+    config: Config, *, texts: CorpusSize, labelled: CorpusSize, tokens_within: Callable[[int], int], num_classes: int
 ) -> Recipe:
     """The recipe for so much text.
 
@@ -92,10 +92,10 @@ def decide(
     """
     by_labels = _length(LABEL_FACTOR, labelled, PASSES, FEWEST_STEPS)
     by_words = _seldom_validated(_length(WORD_FACTOR, texts, WORD_PASSES, 1), texts)
-    words = by_words if config.pretrain.epochs == "auto" else Length(epochs=config.pretrain.epochs)
+    words = by_words if config.pretrain.epochs == "auto" else Schedule(epochs=config.pretrain.epochs)
     return Recipe(
         pretraining=words if words.epochs else None,
-        length=by_labels if config.train.epochs == "auto" else Length(epochs=config.train.epochs),
+        length=by_labels if config.train.epochs == "auto" else Schedule(epochs=config.train.epochs),
         linear=_linear_input(config, tokens_within, num_classes) if config.model.linear else None,
     )
 
@@ -110,13 +110,13 @@ def _linear_input(config: Config, tokens_within: Callable[[int], int], num_class
     return None
 
 
-def _length(factor: float, amount: Amount, limits: tuple[int, int], fewest_steps: int) -> Length:
+def _length(factor: float, amount: CorpusSize, limits: tuple[int, int], fewest_steps: int) -> Schedule:
     """As many passes as a factor over the square root of the tokens, within limits; and so many steps at least."""
     limited = min(max(round(factor / math.sqrt(amount.tokens)), limits[0]), limits[1])
     times = math.ceil(fewest_steps / (limited * amount.steps))
-    return Length(epochs=limited * times, epochs_between_validations=times)
+    return Schedule(epochs=limited * times, epochs_between_validations=times)
 
 
-def _seldom_validated(length: Length, amount: Amount) -> Length:
+def _seldom_validated(length: Schedule, amount: CorpusSize) -> Schedule:
     """The same with no more validations than worthwhile."""
     return replace(length, epochs_between_validations=math.ceil(STEPS_BETWEEN_VALIDATIONS / amount.steps))

@@ -1,4 +1,4 @@
-"""Config in, `Preparation` out: all that is known before the first step, and written nowhere yet."""
+"""Config in, `TrainingSetup` out: all that is known before the first step, and written nowhere yet."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from encoder_cls.config import Config, TrainConfig
 from encoder_cls.data.dataset import SHOWN_NAMES, Dataset, load_dataset
 from encoder_cls.errors import ConfigError
 from encoder_cls.inference.collate import Indices
-from encoder_cls.model import EncoderClassifier, without_memory
+from encoder_cls.model import EncoderClassifier, meta_model
 from encoder_cls.system.disk_arrays import Joined
 from encoder_cls.system.display import shown
 from encoder_cls.text.token_arrays import TokenizedTexts
 from encoder_cls.text.tokenizer import tokenize, train_and_tokenize
-from encoder_cls.training.recipe import Amount, Length, Recipe, decide
+from encoder_cls.training.recipe import CorpusSize, Recipe, Schedule, resolve_auto
 from encoder_cls.training.sampler import BatchSchedule
 
 
@@ -42,7 +42,7 @@ class Stage:
 
     name: str
     seed: int
-    length: Length
+    length: Schedule
     learns_from: Literal["words", "labels"]
     starts_from: str | None
     texts: TokenizedTexts
@@ -68,7 +68,7 @@ class Stage:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Preparation:
+class TrainingSetup:
     """The data of a run, tokenized, with its tokenizer and all stages of its training.
 
     Attributes:
@@ -94,7 +94,7 @@ class Preparation:
         if not recipe.pretraining:
             return [self._stage("model", seed, recipe.length, None)]
         # The model's seed is the config's; that of pretraining is far from those that a person would try.
-        pretraining = self._stage("pretraining", mixed_seed(seed, 1000), recipe.pretraining, None)
+        pretraining = self._stage("pretraining", derive_seed(seed, 1000), recipe.pretraining, None)
         return [pretraining, self._stage("model", seed, recipe.length, pretraining.name)]
 
     @cached_property
@@ -141,7 +141,7 @@ class Preparation:
     def num_parameters(self) -> int:
         """Numbers to learn."""
         shape = {"vocab_size": self.vocab_size, "num_classes": len(self.dataset.label_names)}
-        return sum(parameter.numel() for parameter in without_memory(self.config.model, **shape).parameters())
+        return sum(parameter.numel() for parameter in meta_model(self.config.model, **shape).parameters())
 
     @cached_property
     def facts(self) -> dict[str, float]:
@@ -164,7 +164,7 @@ class Preparation:
             "padding_fraction": float(1 - lengths.sum() / padded),
         }
 
-    def _stage(self, name: str, seed: int, length: Length, starts_from: str | None) -> Stage:
+    def _stage(self, name: str, seed: int, length: Schedule, starts_from: str | None) -> Stage:
         learns_from: Literal["words", "labels"] = "words" if name == "pretraining" else "labels"
         texts = self.texts if learns_from == "words" else self.train_texts
         return Stage(
@@ -183,17 +183,17 @@ def _schedule(texts: TokenizedTexts, config: TrainConfig, *, seed: int) -> Batch
     return BatchSchedule(texts.lengths, batch_size=config.batch_size, batch_tokens=config.batch_tokens, seed=seed)
 
 
-def _amount(texts: TokenizedTexts, config: Config) -> Amount:
+def _amount(texts: TokenizedTexts, config: Config) -> CorpusSize:
     batches = _schedule(texts, config.train, seed=config.seed).batches_per_epoch
-    return Amount(int(texts.lengths.sum()), math.ceil(batches / config.train.accumulation_steps))
+    return CorpusSize(int(texts.lengths.sum()), math.ceil(batches / config.train.accumulation_steps))
 
 
-def mixed_seed(*numbers: int) -> int:
+def derive_seed(*numbers: int) -> int:
     """One seed made of several numbers; of 32 bits, since torch's CPU generator looks at no more of its seed."""
     return int(np.random.SeedSequence(numbers).generate_state(1)[0])
 
 
-def prepare(config: Config) -> Preparation:
+def prepare(config: Config) -> TrainingSetup:
     """Read the data, train the tokenizer and decide on the recipe.
 
     Raises:
@@ -213,14 +213,14 @@ def prepare(config: Config) -> Preparation:
     validation_texts = tokenize(tokenizer, dataset.selection.texts, max_seq_len=max_seq_len)
     labelled = texts.first(len(dataset.train))
     amounts = [_amount(some, config) for some in (texts, labelled)]
-    recipe = decide(
+    recipe = resolve_auto(
         config,
         texts=amounts[0],
         labelled=amounts[1],
         tokens_within=lambda reach: int(labelled.lengths_within(reach).sum()),
         num_classes=len(dataset.label_names),
     )
-    return Preparation(
+    return TrainingSetup(
         config=config,
         dataset=dataset,
         tokenizer=tokenizer,

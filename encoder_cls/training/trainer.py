@@ -30,17 +30,17 @@ from encoder_cls.evaluation.report import write_report
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.linear import LinearClassifier, bytes_at_most, fit_linear
 from encoder_cls.inference.serialization import load_classifier, save_classifier
-from encoder_cls.system.device import environment, products_in, release_memory, resolve_precision
-from encoder_cls.system.files import naming, sha256, write_file
-from encoder_cls.tracking.metric_log import Dashboard
-from encoder_cls.tracking.run_dir import RunFolder
+from encoder_cls.system.device import autocast, environment, release_memory, resolve_precision
+from encoder_cls.system.files import reporting_os_errors, sha256, write_file
+from encoder_cls.tracking.metric_log import MetricLog
+from encoder_cls.tracking.run_dir import RunDir
 from encoder_cls.tracking.tensorboard import show
 from encoder_cls.training.checkpoint import TrainingState, load_newest, save_checkpoint
 from encoder_cls.training.events import Event, Finished, Noted, StageStarted, Started, Stepped, Validated
 from encoder_cls.training.model_card import model_card
-from encoder_cls.training.objectives import LabelLessons, Lesson, Lessons, WordLessons
+from encoder_cls.training.objectives import ClassificationObjective, MaskedLMObjective, Objective, ObjectiveBatch
 from encoder_cls.training.optimizer import learning_rate, make_optimizers, warmup_steps
-from encoder_cls.training.setup import Preparation, Stage, mixed_seed
+from encoder_cls.training.setup import Stage, TrainingSetup, derive_seed
 
 TIMED_STEPS = 20  # from which the time of the others is judged
 STEPS_BETWEEN_RELEASES = 50  # of memory, which is then asked for anew: at every ten steps a twentieth of the time
@@ -54,8 +54,8 @@ StopSignal = Callable[[], int | None]
 
 
 def train(
-    preparation: Preparation,
-    run: RunFolder,
+    setup: TrainingSetup,
+    run: RunDir,
     *,
     device: torch.device,
     resume: bool = False,
@@ -64,7 +64,7 @@ def train(
     """Train into a run folder, telling of each step.
 
     Args:
-        preparation: of the config and its data.
+        setup: of the config and its data.
         run: where to; it must be new, unless resumed.
         device: where to train.
         resume: go on from the newest checkpoint; a finished run ends at once, an empty folder starts anew.
@@ -76,11 +76,11 @@ def train(
         StoppedError: a signal asked to stop; a checkpoint has been written.
         EncoderClsError: another process trains in the folder, or the disk refuses.
     """
-    with run.opened(preparation.config, resume=resume):
+    with run.open_for_training(setup.config, resume=resume):
         if run.is_finished():
             return
-        training = _Training(preparation, run, device=device, stop_signal=stop_signal)
-        with training.dashboard:
+        training = _Training(setup, run, device=device, stop_signal=stop_signal)
+        with training.metric_log:
             yield from training.events()
         yield from training.noted()
 
@@ -90,14 +90,14 @@ class _Training:
 
     def __init__(
         self,
-        preparation: Preparation,
-        run: RunFolder,
+        setup: TrainingSetup,
+        run: RunDir,
         *,
         device: torch.device,
         stop_signal: StopSignal,
     ) -> None:
-        config = preparation.config
-        self.preparation = preparation
+        config = setup.config
+        self.setup = setup
         self.config = config.train
         self.run = run
         self.device = device
@@ -105,11 +105,11 @@ class _Training:
         self.started = time.monotonic()
         self.precision = resolve_precision(config.train.precision, device)
         self.facts = environment(device, self.precision) | {
-            "tokenizer": sha256(preparation.tokenizer.to_str().encode()),
-            "training_data": preparation.dataset.train.fingerprint(),
-            "unlabelled_data": preparation.dataset.unlabelled.fingerprint(),
-            "validation_data": preparation.dataset.selection.fingerprint(),
-            "classes": list(preparation.dataset.label_names),
+            "tokenizer": sha256(setup.tokenizer.to_str().encode()),
+            "training_data": setup.dataset.train.fingerprint(),
+            "unlabelled_data": setup.dataset.unlabelled.fingerprint(),
+            "validation_data": setup.dataset.selection.fingerprint(),
+            "classes": list(setup.dataset.label_names),
         }
         checkpoint, self.notes = load_newest(run.checkpoints)
         self.state = checkpoint.state if checkpoint else TrainingState()
@@ -121,32 +121,30 @@ class _Training:
             checkpoint.restore(self.model, self.optimizers)
         # Of the steps since the last logged row, in this process: what a resumed run cannot know is not counted.
         self.timed_tokens, self.seconds = 0, 0.0
-        self.dashboard = Dashboard(
+        self.metric_log = MetricLog(
             metrics_file=run.metrics_file,
             tensorboard=run.tensorboard,
             resume_after={"data": 0, "train": self.state.step, "validation": self.state.validated_step}
             if checkpoint
             else None,
             config_text=config.to_yaml(),
-            label_names=preparation.dataset.label_names,
+            label_names=setup.dataset.label_names,
             warn=self.notes.append,
         )
         if not checkpoint:
-            self.dashboard.log(0, "data", preparation.facts)
+            self.metric_log.log(0, "data", setup.facts)
 
     def _begin_stage(self, *, anew: bool) -> None:
         """Make the stage's model with its optimizers; anew: with its first weights, not those of a checkpoint."""
-        preparation = self.preparation
-        self.stage = preparation.stages[self.state.stage]
-        self.is_last_stage = self.stage is preparation.stages[-1]
+        setup = self.setup
+        self.stage = setup.stages[self.state.stage]
+        self.is_last_stage = self.stage is setup.stages[-1]
         self.folder = self.run.model if self.is_last_stage else self.run.stage(self.stage.name)
-        self.model = preparation.new_model(self.stage).to(self.device)
+        self.model = setup.new_model(self.stage).to(self.device)
         if anew and self.stage.starts_from:
             former = load_classifier(self.run.stage(self.stage.starts_from), device=str(self.device))
             self.model.load_state_dict(former.model.state_dict())
-        self.classifier = Classifier(
-            self.model, preparation.tokenizer, preparation.config.model, preparation.dataset.label_names
-        )
+        self.classifier = Classifier(self.model, setup.tokenizer, setup.config.model, setup.dataset.label_names)
         self.optimizers = make_optimizers(self.model, self.config)
         self.stage_steps_timed, self.stage_seconds = 0, 0.0  # of the stage, in this process
 
@@ -155,15 +153,15 @@ class _Training:
         weights = sum(tensor.nbytes for tensor in self.model.state_dict().values())
         checkpoints = min(self.config.keep_checkpoints, self._most_checkpoints())
         # A checkpoint has the weights and two moments of each; one more of each kind is there while it is replaced.
-        needed = weights * (3 * (checkpoints + 1) + len(self.preparation.stages) + 1)
-        if linear := self.preparation.recipe.linear:
+        needed = weights * (3 * (checkpoints + 1) + len(self.setup.stages) + 1)
+        if linear := self.setup.recipe.linear:
             needed += 2 * bytes_at_most(
-                self.preparation.train_texts,
-                num_classes=len(self.preparation.dataset.label_names),
+                self.setup.train_texts,
+                num_classes=len(self.setup.dataset.label_names),
                 words_only=linear.words_only,
             )
         present = sum(path.stat().st_size for path in self.run.path.rglob("*.safetensors") if path.is_file())
-        with naming(self.run.path):
+        with reporting_os_errors(self.run.path):
             free = shutil.disk_usage(self.run.path).free
         if free < needed - present:
             raise EncoderClsError(
@@ -174,7 +172,7 @@ class _Training:
     def _most_checkpoints(self) -> int:
         """How many checkpoints the run writes if it goes on to its last step."""
         written = 0
-        for stage in self.preparation.stages:
+        for stage in self.setup.stages:
             every = [
                 self._validate_every(stage),
                 *([self.config.checkpoint_every] if self.config.checkpoint_every else []),
@@ -184,7 +182,7 @@ class _Training:
 
     def events(self) -> Iterator[Event]:
         """All stages, each until its last step or until patience runs out; then the final report."""
-        yield Started(step=self.state.step, total_steps=self.preparation.total_steps)
+        yield Started(step=self.state.step, total_steps=self.setup.total_steps)
         while True:
             for event in self._train_stage():
                 yield from self.noted()
@@ -212,7 +210,7 @@ class _Training:
         if self.is_last_stage and (self._is_validation_due() or not self._is_done()):
             linear = self.classifier.linear = self._fit_linear()
         lessons = self._lessons(linear)
-        still_to_come = sum(stage.total_steps for stage in self.preparation.stages[self.state.stage + 1 :])
+        still_to_come = sum(stage.total_steps for stage in self.setup.stages[self.state.stage + 1 :])
         yield StageStarted(
             stage=self.stage,
             step=self.state.step,
@@ -231,21 +229,21 @@ class _Training:
             if self.config.checkpoint_every and self.state.step % self.config.checkpoint_every == 0:
                 self._save_checkpoint()
 
-    def _lessons(self, linear: LinearClassifier | None) -> Lessons:
+    def _lessons(self, linear: LinearClassifier | None) -> Objective:
         if self.stage.learns_from == "words":
-            return WordLessons(self.preparation, self.stage, device=self.device)
-        return LabelLessons(self.preparation, self.stage, linear, device=self.device)
+            return MaskedLMObjective(self.setup, self.stage, device=self.device)
+        return ClassificationObjective(self.setup, self.stage, linear, device=self.device)
 
     def _fit_linear(self) -> LinearClassifier | None:
-        preparation = self.preparation
-        linear = preparation.recipe.linear
+        setup = self.setup
+        linear = setup.recipe.linear
         if not linear:
             return None
-        return self._await(
+        return self._run_interruptibly(
             lambda: fit_linear(
-                preparation.train_texts,
-                preparation.dataset.train.labels,
-                class_weights=preparation.class_weights.numpy(),
+                setup.train_texts,
+                setup.dataset.train.labels,
+                class_weights=setup.class_weights.numpy(),
                 reach=linear.reach,
                 words_only=linear.words_only,
             )
@@ -283,11 +281,11 @@ class _Training:
         out_of_patience = patience is not None and self.state.stale_validations >= patience
         return out_of_patience or self._stage_step == self._stage_steps
 
-    def _step(self, lessons: Lessons) -> Stepped:
+    def _step(self, lessons: Objective) -> Stepped:
         """One optimizer step over `accumulation_steps` batches."""
         began = time.perf_counter()
         step = self._stage_step
-        torch.manual_seed(mixed_seed(self.stage.seed, step))  # whatever was drawn before
+        torch.manual_seed(derive_seed(self.stage.seed, step))  # whatever was drawn before
         rate = learning_rate(step, total_steps=self._stage_steps, config=self.config)
         for optimizer in self.optimizers:
             for group in optimizer.param_groups:
@@ -317,7 +315,7 @@ class _Training:
         values = self._log_training(rate) if self._stage_step % self.config.log_every == 0 else None
         return Stepped(step=self.state.step, epoch=self._epoch(), loss=loss, values=values)
 
-    def _accumulate_gradients(self, lessons: list[Lesson]) -> float:
+    def _accumulate_gradients(self, lessons: list[ObjectiveBatch]) -> float:
         """Gradients of the mean loss over the answers to all batches, each answer by its weight.
 
         The sum over a batch is divided by the weight of all batches together: so many small batches give the
@@ -326,7 +324,7 @@ class _Training:
         total_weight = sum(lesson.weight for lesson in lessons)
         total_loss = 0.0
         for lesson in lessons:
-            with products_in(self.precision, self.device):
+            with autocast(self.precision, self.device):
                 loss: Tensor = lesson.loss(self.model) / total_weight
             loss.backward()  # type: ignore[no-untyped-call]
             total_loss += loss.item()
@@ -337,7 +335,7 @@ class _Training:
 
         The decision is part of the state: a run that goes on keeps to it, so that it equals one undisturbed.
         """
-        budget = self.preparation.config.pretrain.time_budget
+        budget = self.setup.config.pretrain.time_budget
         if self.stage.learns_from == "words" and budget and self._stage_step == TIMED_STEPS:
             affordable = 60 * budget / (self.stage_seconds / self.stage_steps_timed)  # perhaps infinite
             steps = int(min(max(affordable, TIMED_STEPS), self.stage.total_steps))
@@ -354,58 +352,56 @@ class _Training:
             "padding_fraction": 1 - sums["tokens"] / sums["padded_tokens"],
             "epoch": self._epoch(),
         }
-        self.dashboard.log(self.state.step, self._split("train"), values)
+        self.metric_log.log(self.state.step, self._split("train"), values)
         self.state = replace(self.state, sums={})
         self.timed_tokens, self.seconds = 0, 0.0
         return values
 
-    def _validate(self, lessons: Lessons) -> Validated:
+    def _validate(self, lessons: Objective) -> Validated:
         """Judge the model on the validation split, and keep its weights if they are the best so far."""
         step = self.state.step
-        verdict = lessons.validate(self.model, self._stop_if_asked)
-        if verdict is None:
+        result = lessons.validate(self.model, self._stop_if_asked)
+        if result is None:
             raise DivergedError(step, "a validation text gets numbers that are not finite")
         # Little is learnt while the learning rate rises: that is no sign that there is no more to learn.
         is_warming_up = self._stage_step <= warmup_steps(self._stage_steps, self.config)
-        is_best = self.state.best_score is None or verdict.rank > self.state.best_score
+        is_best = self.state.best_score is None or result.rank > self.state.best_score
         if is_best:
-            self.classifier.scales = verdict.scales or self.classifier.scales
+            self.classifier.scales = result.scales or self.classifier.scales
             save_classifier(self.classifier, self.folder)
         self.state = replace(
             self.state,
             validated_step=step,
-            best_score=verdict.rank if is_best else self.state.best_score,
+            best_score=result.rank if is_best else self.state.best_score,
             best_step=step if is_best else self.state.best_step,
             stale_validations=0 if is_best or is_warming_up else self.state.stale_validations + 1,
         )
-        values = {**verdict.scores, "epoch": self._epoch()}
-        if verdict.metrics:
-            values |= {f"f1/{name}": scores.f1 for name, scores in verdict.metrics.per_class.items()}
-            values |= verdict.metrics.drawable() if self._is_drawn() else {}
-        self.dashboard.log(step, self._split("validation"), values)
-        return Validated(stage=self.stage, step=step, epoch=self._epoch(), verdict=verdict, is_best=is_best)
+        values = {**result.scores, "epoch": self._epoch()}
+        if result.metrics:
+            values |= {f"f1/{name}": scores.f1 for name, scores in result.metrics.per_class.items()}
+            values |= result.metrics.drawable() if self._is_drawn() else {}
+        self.metric_log.log(step, self._split("validation"), values)
+        return Validated(stage=self.stage, step=step, epoch=self._epoch(), result=result, is_best=is_best)
 
     def _finish(self) -> Finished:
         """Report on the best weights, and write the model card as the sign that the run is complete."""
-        dataset = self.preparation.dataset
+        dataset = self.setup.dataset
         best = load_classifier(self.run.model, device=str(self.device))
         name, split = dataset.reported
         report, logits = evaluate(
             best,
             split,
             name=name,
-            reference=self._await(lambda: linear_reference(dataset.train, split)),
+            reference=self._run_interruptibly(lambda: linear_reference(dataset.train, split)),
             batch_tokens=self.config.batch_tokens,
             after_batch=self._stop_if_asked,
         )
-        write_report(self.run.eval, report, split, logits, run_name=self.preparation.config.name)
+        write_report(self.run.eval, report, split, logits, run_name=self.setup.config.name)
         group = name if dataset.test else f"best_{name}"  # the curves of validation end with the last weights
-        self.dashboard.log(self.state.best_step, group, {**report.metrics.scalars(), **report.metrics.drawable()})
-        show(
-            self.dashboard, best, self.preparation.config, report, split, logits, group=group, step=self.state.best_step
-        )
+        self.metric_log.log(self.state.best_step, group, {**report.metrics.scalars(), **report.metrics.drawable()})
+        show(self.metric_log, best, self.setup.config, report, split, logits, group=group, step=self.state.best_step)
         shutil.rmtree(self.run.stages, ignore_errors=True)
-        write_file(self.run.model_card, model_card(self.preparation, report, self.state.best_step).encode())
+        write_file(self.run.model_card, model_card(self.setup, report, self.state.best_step).encode())
         return Finished(report=report, best_step=self.state.best_step, seconds=time.monotonic() - self.started)
 
     def _epoch(self) -> float:
@@ -418,7 +414,7 @@ class _Training:
     def _save_checkpoint(self) -> None:
         if self.state == self.saved_state:
             return
-        self.dashboard.flush()
+        self.metric_log.flush()
         save_checkpoint(
             self.run.checkpoints,
             self.model,
@@ -439,7 +435,7 @@ class _Training:
             signal_number=signal_number,
         )
 
-    def _await(self, work: Callable[[], T]) -> T:
+    def _run_interruptibly(self, work: Callable[[], T]) -> T:
         """The result of something long that no signal interrupts: where one asks to stop, it is left behind."""
         future: Future[T] = Future()
 
@@ -475,7 +471,7 @@ class _Training:
 
     def _diverged(self, loss: float, grad_norm: float, rate: float) -> DivergedError:
         texts = np.concatenate(self.stage.batches(self._stage_step))[:3].tolist()
-        examples = ", ".join(self.preparation.where(text) for text in texts)
+        examples = ", ".join(self.setup.where(text) for text in texts)
         return DivergedError(
             self.state.step + 1,
             f"loss {loss}, gradient norm {grad_norm}, learning rate {rate:.3g}, batch of {examples}, …",

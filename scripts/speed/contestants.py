@@ -23,9 +23,9 @@ from encoder_cls.config import load_config
 from encoder_cls.text.char_ngrams import flat_places
 from encoder_cls.text.token_arrays import PAD_ID
 from encoder_cls.text.tokenizer import tokenize
-from encoder_cls.tracking.run_dir import RunFolder
+from encoder_cls.tracking.run_dir import RunDir
 from encoder_cls.training.events import Stepped
-from encoder_cls.training.setup import Preparation, Stage, prepare
+from encoder_cls.training.setup import Stage, TrainingSetup, prepare
 from encoder_cls.training.trainer import train
 from speed.hugging_face import HuggingFace
 from speed.sizes import PLAIN, Size
@@ -34,7 +34,7 @@ from speed.timing import Measured, repetitions
 
 NEVER = 2**31 - 1
 # Each text is read once, as all others do.
-LABELS_ALONE = ("pretrain.epochs=0", "model.linear=false", "train.consistency=0")
+LABELS_ALONE = ("pretrain.epochs=0", "model.linear=false", "train.rdrop_weight=0")
 
 
 Contestant = Callable[[], Measured]
@@ -47,7 +47,7 @@ Contestant = Callable[[], Measured]
 ENDLESS = ("train.epochs=1000000", "train.patience=null", f"train.validate_every={NEVER}")
 
 
-def prepared(corpus: Corpus, overrides: Sequence[str], folder: Path) -> Preparation:
+def prepared(corpus: Corpus, overrides: Sequence[str], folder: Path) -> TrainingSetup:
     """What encoder-cls itself prepares from files of a corpus, but with the corpus's own tokenizer."""
     files = {"train": corpus.dataset.train, "validation": corpus.dataset.validation}
     for name, split in files.items():
@@ -65,19 +65,19 @@ class Ours:
     """`encoder_cls.training.trainer.train` itself, with its logging: from one step to the next.
 
     Args:
-        preparation: without pretraining; a call trains on each of its texts once.
+        setup: without pretraining; a call trains on each of its texts once.
         folder: an empty one.
     """
 
-    def __init__(self, preparation: Preparation, folder: Path) -> None:
-        self.preparation = preparation
-        self._events = train(preparation, RunFolder(folder / "run"), device=torch.device("cpu"))
+    def __init__(self, setup: TrainingSetup, folder: Path) -> None:
+        self.setup = setup
+        self._events = train(setup, RunDir(folder / "run"), device=torch.device("cpu"))
         self._step = 0
 
     @property
     def stage(self) -> Stage:
         """The only one: of the model itself."""
-        (stage,) = self.preparation.stages
+        (stage,) = self.setup.stages
         return stage
 
     def step(self) -> Measured:

@@ -50,7 +50,7 @@ time. Preparation is from the file to the first batch: reading, training the tok
 all texts once, without validation. Memory is the most resident in a process that does only this. Growth is the exponent
 between a row and the one before: the time grows as so high a power (0: not at all, 1: in proportion). Why they bend:
 
-- texts: a step does not know how many there are; preparation reads each once.
+- texts: a step does not know how many there are; setup reads each once.
 - tokens a text: products grow with the tokens, attention with their square: by operations they are equal at 6 d_model
   tokens (PaLM's formula), in time earlier, as softmax moves memory. Up to 128 tokens a batch has 64 texts, above it
   has 8,192 tokens.
@@ -84,13 +84,13 @@ def grown(axis: str, value: int, *, texts: int) -> Dataset:
 
 
 def point(path: Path, axis: str) -> dict[str, float]:
-    """Seconds of preparation, of a step and of a pass, real tokens of a step, and peak bytes."""
+    """Seconds of setup, of a step and of a pass, real tokens of a step, and peak bytes."""
     overrides = [*ENDLESS, *LABELS_ALONE, f"data.train={path}", "data.validation=null", "data.test=null"]
     overrides += ["tokenizer.max_vocab_size=1000000"] if axis == "words" else []
     began = time.perf_counter()
-    preparation = prepare(load_config(None, overrides))
+    setup = prepare(load_config(None, overrides))
     prepared = time.perf_counter() - began
-    ours = Ours(preparation, path.parent)
+    ours = Ours(setup, path.parent)
     try:
         for _ in range(WARM_UP):
             ours.step()
@@ -99,11 +99,11 @@ def point(path: Path, axis: str) -> dict[str, float]:
         ours.close()
     seconds = sum(step.seconds for step in steps) / STEPS
     return {
-        "preparation": prepared,
+        "setup": prepared,
         "step": seconds,
         "tokens": sum(step.amount for step in steps) / STEPS,
-        "pass": seconds * preparation.stages[-1].steps_per_epoch,
-        "vocabulary": preparation.vocab_size,
+        "pass": seconds * setup.stages[-1].steps_per_epoch,
+        "vocabulary": setup.vocab_size,
         "peak": float(peak_bytes()),
     }
 
@@ -116,14 +116,14 @@ def section(_plan: Plan, results: dict[tuple[str, int], dict[str, Any]]) -> list
         growth, size = [NOTHING, NOTHING], reached(axis, value, found)
         if before and before[0] == axis:
             smaller = reached(*before, results[before])
-            growth = [exponent(results[before], found, smaller, size, what) for what in ("step", "preparation")]
+            growth = [exponent(results[before], found, smaller, size, what) for what in ("step", "setup")]
         rows.append([
             axis, f"{size:,}", f"{1000 * found['step']:,.1f}", growth[0], f"{found['tokens'] / found['step']:,.0f}",
-            f"{found['preparation']:,.2f}", growth[1], f"{found['pass']:,.1f}", f"{found['peak'] / 2**20:,.0f}",
+            f"{found['setup']:,.2f}", growth[1], f"{found['pass']:,.1f}", f"{found['peak'] / 2**20:,.0f}",
         ])  # fmt: skip
         before = axis, value
     columns = [
-        "what grows", "to", "step, ms", "growth", "tokens/s", "preparation, s", "growth", "a pass, s", "memory, MiB",
+        "what grows", "to", "step, ms", "growth", "tokens/s", "setup, s", "growth", "a pass, s", "memory, MiB",
     ]  # fmt: skip
     return ["## As the work grows", "", NOTES, "", *table(columns, rows)]
 
@@ -141,7 +141,7 @@ def exponent(former: dict[str, float], found: dict[str, float], smaller: int, la
 
 
 def picture(results: dict[tuple[str, int], dict[str, Any]], path: Path) -> None:
-    """One panel an axis, logarithmic on both: seconds of preparation and of a pass, milliseconds of a step."""
+    """One panel an axis, logarithmic on both: seconds of setup and of a pass, milliseconds of a step."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -155,7 +155,7 @@ def picture(results: dict[tuple[str, int], dict[str, Any]], path: Path) -> None:
 
 def _panel(axes: Any, axis: str, points: Sequence[tuple[int, dict[str, float]]]) -> None:
     values = [value for value, _ in points]
-    for what, name, marker in (("preparation", "preparation", "o"), ("pass", "a pass", "s"), ("step", "a step", "^")):
+    for what, name, marker in (("setup", "setup", "o"), ("pass", "a pass", "s"), ("step", "a step", "^")):
         axes.plot(values, [found[what] for _, found in points], marker=marker, markersize=4, label=name)
     axes.set(xscale="log", yscale="log", xlabel=LABELS[axis], ylabel="seconds")
     axes.grid(visible=True, which="major", alpha=0.3)

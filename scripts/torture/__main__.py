@@ -111,8 +111,8 @@ def run(name: str, row: Row, space: Workspace, options: argparse.Namespace) -> d
             "commit": _commit(),
         }
     seconds = time.monotonic() - began
-    verdict = f"{len(failures)} FAILED" if failures else "ok"
-    print(f"{name:22} {len(tries):5} of {count:5} tries  {seconds:7.1f} s  {verdict:10} {row.promise}", flush=True)
+    result = f"{len(failures)} FAILED" if failures else "ok"
+    print(f"{name:22} {len(tries):5} of {count:5} tries  {seconds:7.1f} s  {result:10} {row.promise}", flush=True)
     return {
         "promise": row.promise,
         "tries": len(tries),

@@ -27,8 +27,8 @@ from encoder_cls.inference.linear import LinearClassifier
 from encoder_cls.inference.serialization import load_classifier, save_classifier
 from encoder_cls.model import EncoderClassifier
 from encoder_cls.text.tokenizer import train_tokenizer
-from encoder_cls.tracking.metric_log import Dashboard, read_metrics
-from encoder_cls.tracking.run_dir import RunFolder
+from encoder_cls.tracking.metric_log import MetricLog, read_metrics
+from encoder_cls.tracking.run_dir import RunDir
 from encoder_cls.training.checkpoint import TrainingState, load_newest, save_checkpoint
 from encoder_cls.training.optimizer import make_optimizers
 
@@ -69,7 +69,7 @@ def write(operation: str, folder: Path, version: int) -> None:
     elif operation == "model":
         save_classifier(classifier(version), folder)
     elif operation == "metrics":
-        dashboard = Dashboard(
+        metric_log = MetricLog(
             metrics_file=folder / "metrics.jsonl",
             tensorboard=folder / "tensorboard",
             resume_after={"train": 1} if version > 1 else None,
@@ -77,18 +77,18 @@ def write(operation: str, folder: Path, version: int) -> None:
             label_names=(),
             warn=lambda message: print(f"warning: {message}", file=sys.stderr),
         )
-        with dashboard:
+        with metric_log:
             for step in range(version, 4):
-                dashboard.log(step, "train", {"version": version})
-            dashboard.flush()
+                metric_log.log(step, "train", {"version": version})
+            metric_log.flush()
     else:
         config = load_config(None, [f"seed={version}"])
         if version == 1:
-            with RunFolder(folder).held():  # the config of a run never changes: it is there or not
+            with RunDir(folder).lock():  # the config of a run never changes: it is there or not
                 (folder / "kept.txt").write_text("the folder stays")
         else:
             (folder / "kept.txt").unlink(missing_ok=True)
-            with RunFolder(folder).opened(config, resume=True):
+            with RunDir(folder).open_for_training(config, resume=True):
                 pass
 
 
@@ -112,7 +112,7 @@ def read(operation: str, folder: Path) -> Any:
         assert rows == old or rows == new[: len(rows)], f"rows {rows}"
         assert rows, "no rows"
         return 1 if rows == old else 2
-    run = RunFolder(folder)
+    run = RunDir(folder)
     if not run.is_run():
         return 1
     assert run.load_config() == load_config(None, ["seed=2"]), "another config"

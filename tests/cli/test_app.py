@@ -25,8 +25,8 @@ import yaml
 from encoder_cls.cli import train as train_command
 from encoder_cls.cli.app import app
 from encoder_cls.config import load_config
-from encoder_cls.tracking.run_dir import RunFolder
-from encoder_cls.training import objectives as lessons_module
+from encoder_cls.tracking.run_dir import RunDir
+from encoder_cls.training import objectives as objectives_module
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 COMMAND = [sys.executable, "-c", "from encoder_cls.cli import main; main()"]
@@ -180,7 +180,7 @@ def test_training_prints_a_summary_to_stdout_and_all_else_to_stderr(cli, trained
         assert part in outcome.err
         assert part not in outcome.out
     assert "\r" not in outcome.out + outcome.err
-    assert RunFolder(Path("runs/tiny")).is_finished()
+    assert RunDir(Path("runs/tiny")).is_finished()
     answer = cli("predict", "snow and rain")
     assert answer.out.startswith("weather ")
     assert "model: runs/tiny" in answer.err
@@ -216,7 +216,7 @@ def test_training_goes_on_where_nobody_reads_how_it_goes(cli, trained_run, monke
         outcome = cli("train", "--config", trained_run.path.parent / "tiny.yaml", "--set", "train.epochs=1")
     assert outcome.code == 0
     assert outcome.out.startswith("test: 15 examples\n")
-    assert RunFolder(Path("runs/tiny")).is_finished()
+    assert RunDir(Path("runs/tiny")).is_finished()
 
 
 def test_training_tells_when_it_stops_early(cli, trained_run):
@@ -231,9 +231,9 @@ def test_training_tells_when_it_stops_early(cli, trained_run):
 def test_training_tells_of_each_stage_and_of_the_best_validations(cli, trained_run, monkeypatch):
     """What is learnt is told before, each stage by its name, and a validation only where it is the best."""
     accuracies = iter([0.25, 0.5, 0.125, 0.75, 0.375])
-    real = lessons_module.compute_metrics
+    real = objectives_module.compute_metrics
     monkeypatch.setattr(
-        lessons_module, "compute_metrics", lambda *args: replace(real(*args), accuracy=next(accuracies))
+        objectives_module, "compute_metrics", lambda *args: replace(real(*args), accuracy=next(accuracies))
     )
     chosen = ["pretrain.epochs=1", "train.epochs=4", "train.monitor=accuracy"]
     options = [word for value in chosen for word in ("--set", value)]
@@ -319,7 +319,7 @@ def test_a_terminated_training_leaves_a_checkpoint_and_resumes(cli, trained_run)
     assert out == ""
     assert "--resume" in err
     assert "Traceback" not in err
-    run = RunFolder(Path("stopped"))
+    run = RunDir(Path("stopped"))
     step = int(re.search(r"stopped at step (\d+)", err)[1])
     assert (run.checkpoints / f"step-{step}").is_dir()
     assert 20 <= step < 360

@@ -12,7 +12,7 @@ from encoder_cls.cli.outputs import RUN_FILES, check_outputs, check_run_folder
 from encoder_cls.config import DataConfig
 from encoder_cls.data.readers import read_rows
 from encoder_cls.errors import ConfigError
-from encoder_cls.tracking.run_dir import RunFolder
+from encoder_cls.tracking.run_dir import RunDir
 
 
 @pytest.fixture
@@ -196,13 +196,13 @@ def test_a_file_is_no_folder_of_outputs():
 def test_a_run_folder_whose_files_would_be_data_is_refused(run, source, key):
     """Else the next training, or the report, would read what this one wrote."""
     with pytest.raises(ConfigError, match="would be read as data the next time"):
-        check_run_folder(RunFolder(Path(run)), DataConfig(**{"train": "one.csv", key: source}))
+        check_run_folder(RunDir(Path(run)), DataConfig(**{"train": "one.csv", key: source}))
 
 
 def test_a_run_folder_has_a_name_in_unicode():
     """TensorBoard's writer takes no other; it would end the training after all has been prepared."""
     with pytest.raises(ConfigError, match=r"'runs/\\udcff': not UTF-8"):
-        check_run_folder(RunFolder(Path("runs/\udcff")), DataConfig(train="one.csv"))
+        check_run_folder(RunDir(Path("runs/\udcff")), DataConfig(train="one.csv"))
 
 
 @pytest.mark.parametrize(
@@ -214,7 +214,7 @@ def test_a_run_folder_that_adds_no_data_is_not(folder, source):
     """A folder of data is read without its subfolders, and so is a class folder; a name with a dot is no class."""
     options = {"role": "test", "text_columns": ["text"], "label_column": None}
     before = list(read_rows(source, **options))
-    run = RunFolder(Path(folder) / "run")
+    run = RunDir(Path(folder) / "run")
     check_run_folder(run, DataConfig(train=source))
     for name in RUN_FILES:
         (run.path / name).parent.mkdir(parents=True, exist_ok=True)

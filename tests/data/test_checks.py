@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from encoder_cls.data.checks import doubts
+from encoder_cls.data.checks import data_warnings
 from encoder_cls.data.dataset import Dataset, Split
 
 ROWS = st.lists(st.tuples(st.sampled_from("abcdefgh"), st.integers(0, 1)), min_size=1, max_size=9)
@@ -31,7 +31,7 @@ def dataset_of(train, validation, test=None, names=("x", "y")) -> Dataset:
 
 def test_a_sound_data_set_has_none():
     """Texts that are each there once, and classes of different names, each of several texts."""
-    assert list(doubts(dataset_of([("a", 0), ("b", 1), ("e", 0), ("f", 1)], [("c", 0)], [("d", 1)]))) == []
+    assert list(data_warnings(dataset_of([("a", 0), ("b", 1), ("e", 0), ("f", 1)], [("c", 0)], [("d", 1)]))) == []
 
 
 @settings(deadline=None, derandomize=True)
@@ -47,7 +47,7 @@ def test_texts_that_are_there_twice_are_counted(train, validation, test):
         known = [number for number, (text, _) in enumerate(rows or ()) if text in labels]
         if known:
             expected.append((f"{len(known)} of {len(rows)} {name} texts", f"{place}:{known[0]}"))
-    found = [line for line in doubts(dataset_of(train, validation, test)) if "one training example" not in line]
+    found = [line for line in data_warnings(dataset_of(train, validation, test)) if "one training example" not in line]
     assert len(found) == len(expected)
     for line, (count, place) in zip(found, expected, strict=True):
         assert line.startswith(count)
@@ -64,7 +64,7 @@ def test_rows_left_out_are_counted():
         train=replace(SOUND.train, left_out=1234, first_left_out=("t:1", "t:2", "t:5")),
         test=replace(SOUND.test, left_out=1, first_left_out=("e:7",)),
     )
-    assert list(doubts(dataset)) == [
+    assert list(data_warnings(dataset)) == [
         "rows of train without a text, which are left out: 1,234 (t:1, t:2, t:5, …)",
         "rows of test without a text, which are left out: 1 (e:7)",
     ]
@@ -75,7 +75,7 @@ def test_classes_that_are_written_alike_are_named():
     names = ("Billing", "a  b", "a b ", "billing", "other")
     dataset = dataset_of([(f"{n}{i}", n) for n in range(5) for i in "ab"], [("v", 0)], [("e", 5)], names=names)
     dataset = replace(dataset, test=replace(dataset.test, unseen_names=("OTHER",)))
-    assert [line for line in doubts(dataset) if "differ" in line] == [
+    assert [line for line in data_warnings(dataset) if "differ" in line] == [
         f"the classes {alike} differ only in case, in spaces or in how Unicode writes the same characters"
         for alike in ("'Billing', 'billing'", "'a  b', 'a b '", "'other', 'OTHER'")
     ]
@@ -94,7 +94,7 @@ def test_classes_that_are_written_alike_are_named():
 )
 def test_classes_that_look_alike_are_named_so_that_they_do_not(one, other, written):
     """Unicode has several ways to write a character, and characters that nobody sees."""
-    assert f"the classes {written} differ" in next(doubts(replace(SOUND, label_names=(one, other))))
+    assert f"the classes {written} differ" in next(data_warnings(replace(SOUND, label_names=(one, other))))
 
 
 def test_labels_that_train_does_not_have_are_named_with_what_follows():
@@ -106,7 +106,7 @@ def test_labels_that_train_does_not_have_are_named_with_what_follows():
         validation=replace(dataset.validation, unseen_names=("p", "q")),
         test=replace(dataset.test, unseen_names=("r",)),
     )
-    assert list(doubts(dataset))[:2] == [
+    assert list(data_warnings(dataset))[:2] == [
         "labels of validation that never occur in train: 'p', 'q'; their 3 of 4 rows, the first at v:1, are left "
         "out of what chooses the weights",
         "labels of test that never occur in train: 'r'; their 1 of 2 rows, the first at e:1, are counted as mistakes",
@@ -117,7 +117,7 @@ def test_classes_of_one_example_are_named():
     """A few of them, and how many there are."""
     rows = [(text, label) for label, text in enumerate("abcdef")]
     dataset = dataset_of([*rows, ("g", 0)], [("v", 1)], names=tuple("ABCDEF"))
-    assert list(doubts(dataset)) == [
+    assert list(data_warnings(dataset)) == [
         "classes with one training example and none to validate with: 4 ('C', 'D', 'E', …); add examples"
     ]
 
@@ -125,7 +125,7 @@ def test_classes_of_one_example_are_named():
 def test_labels_of_two_types_are_named():
     """With the first place of each."""
     places = {str(label): (f"a:{label}", f"b:{label}") for label in range(4)}
-    assert list(doubts(replace(SOUND, of_two_types=places))) == [
+    assert list(data_warnings(replace(SOUND, of_two_types=places))) == [
         "labels that are integers in some rows and texts in others count as one: '0' (a:0, b:0), '1' (a:1, b:1), "
         "'2' (a:2, b:2), …"
     ]

@@ -24,7 +24,7 @@ from encoder_cls.evaluation.metrics import (
     most_confused,
 )
 from encoder_cls.evaluation.report import Report, report_page, report_text
-from encoder_cls.inference.calibration import SMALLEST, softmax
+from encoder_cls.inference.calibration import MIN_PROBABILITY, softmax
 
 NAMES = ("a", "b", "c", "d", "e")
 TOP_LEVEL = {"accuracy", "macro_f1", "ece", "num_examples", "per_class", "confusion_matrix", "linear_reference"}
@@ -97,7 +97,7 @@ def test_rows_of_the_confusion_matrix_are_labels():
 def test_the_loss_of_a_certain_mistake_is_finite():
     """A probability that underflows to 0 costs much, not infinitely much: as in calibration."""
     metrics = compute_metrics(np.array([[2000, 0]], dtype=np.float32), np.array([1]), ("a", "b"))
-    assert metrics.loss == pytest.approx(-np.log(SMALLEST))
+    assert metrics.loss == pytest.approx(-np.log(MIN_PROBABILITY))
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -11,11 +11,11 @@ from hypothesis.extra.numpy import arrays
 from sklearn.metrics import log_loss
 
 from encoder_cls.inference.calibration import (
-    CAUTION,
-    FARTHEST,
-    HOTTEST,
-    LEAST_PART,
-    add_up,
+    MAX_SCALE,
+    MAX_SHIFT,
+    MIN_WEIGHT,
+    RIDGE_PENALTY,
+    combine_logits,
     cross_entropy,
     fit_platt,
     fit_scale,
@@ -85,8 +85,8 @@ def test_one_scale_is_positive_bounded_and_changes_no_prediction(logits, seed):
     """For any logits and labels, however few or foolish."""
     labels = np.random.default_rng(seed).integers(0, logits.shape[1], size=len(logits))
     scale = fit_scale(logits, labels)
-    assert 1 / HOTTEST <= scale <= HOTTEST
-    scaled = add_up([logits], [scale])
+    assert 1 / MAX_SCALE <= scale <= MAX_SCALE
+    scaled = combine_logits([logits], [scale])
     best = np.take_along_axis(scaled, logits.argmax(axis=1)[:, None], axis=1)
     assert (best == scaled.max(axis=1, keepdims=True)).all()
 
@@ -103,7 +103,7 @@ def test_labels_that_are_all_wrong_give_the_least_scale():
     """Nothing to calibrate on: without a limit the probabilities would be 1 / classes."""
     labels = np.arange(60) % 3
     logits = -np.eye(3, dtype=np.float32)[labels]
-    assert fit_scale(logits, labels) == pytest.approx(1 / HOTTEST, rel=1e-3)
+    assert fit_scale(logits, labels) == pytest.approx(1 / MAX_SCALE, rel=1e-3)
 
 
 def draw_by_sigmoids(scale: float, shift: float, *, texts: int = 20_000):
@@ -148,8 +148,8 @@ def test_sigmoids_are_bounded_and_their_logarithms_finite(margins, seed):
     """For any margins and labels, however few or foolish."""
     labels = np.random.default_rng(seed).integers(0, margins.shape[1], size=len(margins))
     scale, shift = fit_platt(margins, labels)
-    assert 1 / HOTTEST <= scale <= HOTTEST * (1 + 1e-9)
-    assert abs(shift) <= FARTHEST
+    assert 1 / MAX_SCALE <= scale <= MAX_SCALE * (1 + 1e-9)
+    assert abs(shift) <= MAX_SHIFT
     assert np.isfinite(log_sigmoid(margins * scale + shift)).all()
 
 
@@ -203,8 +203,8 @@ def test_doubt_is_the_penalty_of_ridge_regression(is_weighted):
     targets = (one_hot(labels, 3) * 40 + 1 / 3) / 41
 
     def cost(first: float, second: float) -> float:
-        probabilities = softmax(add_up(scores, (first * alone, second)))
-        return 40 * cross_entropy(probabilities, targets, weights) + CAUTION * (first**2 + (second - 1) ** 2)
+        probabilities = softmax(combine_logits(scores, (first * alone, second)))
+        return 40 * cross_entropy(probabilities, targets, weights) + RIDGE_PENALTY * (first**2 + (second - 1) ** 2)
 
     (first, second), _ = fit_scales(scores, labels, weights)
     grid = np.linspace(0.001, 2, 60)
@@ -218,14 +218,14 @@ def test_what_misleads_in_company_keeps_a_least_part():
     scales, parts = fit_scales([noisy, scores[0]], labels)
     assert min(scales) > 0
     assert parts[0] < 0.05
-    assert parts[0] >= LEAST_PART / HOTTEST
+    assert parts[0] >= MIN_WEIGHT / MAX_SCALE
 
 
 def test_two_classifiers_together_explain_no_less_than_each():
     """On the labels they are fitted to."""
     scores, labels = drawn_from_a_sum([1.0, 0.7], texts=500)
     targets = one_hot(labels, 3)
-    both = cross_entropy(softmax(add_up(scores, fit_scales(scores, labels)[0])), targets)
+    both = cross_entropy(softmax(combine_logits(scores, fit_scales(scores, labels)[0])), targets)
     for score in scores:
         assert both < cross_entropy(softmax(score * fit_scale(score, labels)), targets)
 
@@ -249,6 +249,6 @@ def test_a_text_of_weight_three_counts_as_three_texts():
 def test_scores_are_added_up_in_double_precision():
     """By hand; a sum in single precision would be a staircase to whoever looks for its lowest place."""
     scores = [np.array([[1.0, -2.0]], dtype=np.float32), np.array([[0.25, 4.0]], dtype=np.float32)]
-    total = add_up(scores, [3.0, 0.5 + 1e-12])
+    total = combine_logits(scores, [3.0, 0.5 + 1e-12])
     assert total.dtype == np.float64
     assert total.tolist() == [[3.125 + 0.25e-12, -4.0 + 4e-12]]

@@ -17,7 +17,7 @@ from tokenizers import Tokenizer
 from encoder_cls.config import TokenizerConfig
 from encoder_cls.inference import linear
 from encoder_cls.inference.calibration import cross_entropy, fit_platt, fit_scale, log_sigmoid, one_hot, softmax
-from encoder_cls.inference.linear import TRUST, LinearClassifier, bytes_at_most, feature_bytes, fit_linear
+from encoder_cls.inference.linear import NB_RATIO_POWER, LinearClassifier, bytes_at_most, feature_bytes, fit_linear
 from encoder_cls.text import ngram_features as features
 from encoder_cls.text.ngram_features import ALL_NAMES, CHAR_NAMES, PATTERN_NAMES
 from encoder_cls.text.token_arrays import TokenizedTexts
@@ -71,7 +71,7 @@ def trained(num_classes: int, words_only: bool) -> tuple[Tokenizer, LinearClassi
 
 
 class Reference:
-    """NB-SVM as in the paper but for `TRUST`, with strings for columns, nothing hashed."""
+    """NB-SVM as in the paper but for `NB_RATIO_POWER`, with strings for columns, nothing hashed."""
 
     def __init__(self, vocabulary, texts, labels, *, num_classes: int, words_only: bool) -> None:
         self.vocabulary = vocabulary
@@ -91,7 +91,7 @@ class Reference:
                 1 + (vectors[labels == number] > 0).sum(axis=0).A1,
                 1 + (vectors[labels != number] > 0).sum(axis=0).A1,
             )
-            ratio = np.abs(np.log((inside / inside.sum()) / (outside / outside.sum()))) ** TRUST
+            ratio = np.abs(np.log((inside / inside.sum()) / (outside / outside.sum()))) ** NB_RATIO_POWER
             svm = LinearSVC(C=1.0, random_state=0).fit(vectors.multiply(ratio).tocsr(), labels == number)
             self.machines.append((ratio, svm))
 

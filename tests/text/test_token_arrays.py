@@ -20,7 +20,7 @@ from encoder_cls.text.token_arrays import (
     SPECIAL_TOKENS,
     UNK_ID,
     TokenizedTexts,
-    find_words,
+    index_tokens,
 )
 
 
@@ -30,7 +30,7 @@ def by_spaces(texts: Sequence[str]) -> pa.Array:
 
 
 def find(*texts: str, max_seq_len: int = 64) -> tuple[TokenizedTexts, list[str]]:
-    return find_words(by_spaces, texts, max_seq_len=max_seq_len)
+    return index_tokens(by_spaces, texts, max_seq_len=max_seq_len)
 
 
 def knowing(found: TokenizedTexts, words: Sequence[str], known: Iterable[str]) -> TokenizedTexts:
@@ -157,7 +157,7 @@ def test_no_more_than_one_chunk_is_read_ahead(monkeypatch):
     read, found = [], []
     texts = (read.append(number) or f"text {number}" for number in range(50))
     monkeypatch.setattr(tokens_module, "spell", lambda words: found.append(len(read)) or spell(words))
-    find_words(by_spaces, texts, max_seq_len=8)
+    index_tokens(by_spaces, texts, max_seq_len=8)
     assert len(found) == 50
     assert max(ahead - done for done, ahead in enumerate(found, start=1)) <= 1
 
@@ -169,4 +169,4 @@ def test_an_error_while_reading_is_raised():
         raise ValueError(texts[0])
 
     with pytest.raises(ValueError, match="first"):
-        find_words(read, ["first", "second"], max_seq_len=8)
+        index_tokens(read, ["first", "second"], max_seq_len=8)

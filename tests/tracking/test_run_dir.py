@@ -8,11 +8,11 @@ import pytest
 
 from encoder_cls.config import load_config
 from encoder_cls.errors import ConfigError, EncoderClsError
-from encoder_cls.tracking.run_dir import RunFolder, newest_finished
+from encoder_cls.tracking.run_dir import RunDir, newest_finished
 
 
 def finish(folder, *, time):
-    card = RunFolder(folder).model_card
+    card = RunDir(folder).model_card
     card.parent.mkdir(parents=True)
     card.write_text("# card\n")
     os.utime(card, (time, time))
@@ -35,23 +35,23 @@ def test_without_a_finished_run_the_way_to_one_is_named(tmp_path):
 
 def test_a_held_folder_is_refused_to_others(tmp_path):
     """The holder is named, may enter again, and lets go at the end."""
-    run = RunFolder(tmp_path / "run")
-    with run.held():
-        with run.held(), pytest.raises(EncoderClsError, match=f"process {os.getpid()} is training here"):
-            RunFolder(tmp_path / "run").held().__enter__()
+    run = RunDir(tmp_path / "run")
+    with run.lock():
+        with run.lock(), pytest.raises(EncoderClsError, match=f"process {os.getpid()} is training here"):
+            RunDir(tmp_path / "run").lock().__enter__()
         with pytest.raises(EncoderClsError, match="is training here"):
-            RunFolder(tmp_path / "run").held().__enter__()
-    with RunFolder(tmp_path / "run").held():
+            RunDir(tmp_path / "run").lock().__enter__()
+    with RunDir(tmp_path / "run").lock():
         pass
 
 
 @pytest.mark.parametrize("was_there", [False, True])
 def test_a_folder_in_which_nothing_was_done_is_left_as_it_was(tmp_path, was_there):
     """Folders made for a run that never began go; one that a person made stays, empty."""
-    run = RunFolder(tmp_path / "runs" / "new")
+    run = RunDir(tmp_path / "runs" / "new")
     if was_there:
         run.path.mkdir(parents=True)
-    with run.held():
+    with run.lock():
         assert run.path.is_dir()
     assert run.path.exists() == was_there
     assert run.path.parent.exists() == was_there
@@ -60,22 +60,22 @@ def test_a_folder_in_which_nothing_was_done_is_left_as_it_was(tmp_path, was_ther
 
 def test_what_a_killed_process_left_half_written_goes(tmp_path):
     """In every folder of the run that is trained on."""
-    run = RunFolder(tmp_path / "run")
+    run = RunDir(tmp_path / "run")
     places = (run.path, run.model, run.checkpoints, run.eval, run.stage("pretraining"))
-    with run.opened(load_config(), resume=False):
+    with run.open_for_training(load_config(), resume=False):
         pass
     for place in places:
         place.mkdir(parents=True, exist_ok=True)
         (place / ".tmp-99-model.safetensors").write_bytes(b"half")
-    with run.opened(load_config(), resume=True):
+    with run.open_for_training(load_config(), resume=True):
         assert not list(run.path.rglob(".tmp-*"))
         assert run.is_run()
 
 
 def test_a_run_killed_before_its_config_was_written_can_begin(tmp_path):
     """What it left is no stranger's file."""
-    run = RunFolder(tmp_path / "run")
+    run = RunDir(tmp_path / "run")
     run.path.mkdir()
     (run.path / ".tmp-99-config.yaml").write_text("half")
-    with run.opened(load_config(), resume=False):
+    with run.open_for_training(load_config(), resume=False):
         assert run.is_run()

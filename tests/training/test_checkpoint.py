@@ -9,7 +9,7 @@ import torch
 
 from encoder_cls.config import ModelConfig, TrainConfig
 from encoder_cls.errors import DivergedError
-from encoder_cls.model import BatchSpelling, EncoderClassifier
+from encoder_cls.model import CharNgramBatch, EncoderClassifier
 from encoder_cls.training.checkpoint import TrainingState, load_newest, save_checkpoint
 from encoder_cls.training.optimizer import make_optimizers
 
@@ -44,7 +44,7 @@ def make_trained(seed=0):
 def update(model, optimizers, token):
     """One step on a batch in which each token is this one."""
     ids = torch.full((2, 3), token)
-    spelling = BatchSpelling(torch.zeros_like(ids), torch.tensor([token, 7]), torch.tensor([0, 2]))
+    spelling = CharNgramBatch(torch.zeros_like(ids), torch.tensor([token, 7]), torch.tensor([0, 2]))
     for optimizer in optimizers:
         optimizer.zero_grad()
     (model(ids, ids > 0, spelling) * torch.tensor([1.0, -2.0])).sum().backward()

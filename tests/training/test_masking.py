@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from encoder_cls.text.token_arrays import CLS_ID, PAD_ID, UNK_ID
-from encoder_cls.training.masking import drop_words
+from encoder_cls.training.masking import drop_tokens
 
 
 def test_word_dropout_replaces_words_only():
@@ -14,8 +14,8 @@ def test_word_dropout_replaces_words_only():
     torch.manual_seed(0)
     input_ids = torch.full((100, 50), 7)
     input_ids[:, 0], input_ids[:, 40:] = CLS_ID, PAD_ID
-    dropped = drop_words(input_ids, fraction=0.3)
+    dropped = drop_tokens(input_ids, fraction=0.3)
     assert (dropped[:, 0] == CLS_ID).all()
     assert (dropped[:, 40:] == PAD_ID).all()
     assert (dropped[:, 1:40] == UNK_ID).float().mean() == pytest.approx(0.3, abs=0.02)
-    assert drop_words(input_ids, fraction=0) is input_ids
+    assert drop_tokens(input_ids, fraction=0) is input_ids

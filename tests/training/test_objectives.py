@@ -1,4 +1,4 @@
-"""Lessons: what is learnt in a step, what it says of each class, and how a validation judges what has been learnt."""
+"""Objective: what is learnt in a step, what it says of each class, and how a validation judges what has been learnt."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ import torch
 
 from encoder_cls.config import Config
 from encoder_cls.evaluation.metrics import compute_metrics
-from encoder_cls.inference.calibration import Logits, add_up, fit_scales, one_hot, softmax
+from encoder_cls.inference.calibration import Logits, combine_logits, fit_scales, one_hot, softmax
 from encoder_cls.inference.collate import pad
 from encoder_cls.text.token_arrays import CLS_ID, MASK_ID, UNK_ID
-from encoder_cls.training import objectives as lessons_module
-from encoder_cls.training.objectives import LabelLessons, WordLessons
-from encoder_cls.training.setup import Preparation, prepare
+from encoder_cls.training import objectives
+from encoder_cls.training.objectives import ClassificationObjective, MaskedLMObjective
+from encoder_cls.training.setup import TrainingSetup, prepare
 
 CPU = torch.device("cpu")
 CLASSES = ["a", "b", "c"]
 
 
-def often_right(preparation: Preparation, *, seed: int) -> Logits:
+def often_right(setup: TrainingSetup, *, seed: int) -> Logits:
     """Scores of the validation texts."""
-    labels = preparation.dataset.validation.labels
+    labels = setup.dataset.validation.labels
     noise = np.random.default_rng(seed).standard_normal((len(labels), 3))
     return (noise + one_hot(labels, 3)).astype(np.float32)
 
@@ -29,8 +29,8 @@ def often_right(preparation: Preparation, *, seed: int) -> Logits:
 class Beside:
     """A linear classifier that is often right, and remembers what it was asked."""
 
-    def __init__(self, preparation: Preparation) -> None:
-        self.given = often_right(preparation, seed=0)
+    def __init__(self, setup: TrainingSetup) -> None:
+        self.given = often_right(setup, seed=0)
         self.asked: list[object] = []
 
     def scores(self, texts) -> Logits:
@@ -38,7 +38,7 @@ class Beside:
         return self.given
 
 
-def prepared(folder, pretrain: dict[str, object] | None = None, **train_values: object) -> Preparation:
+def prepared(folder, pretrain: dict[str, object] | None = None, **train_values: object) -> TrainingSetup:
     """Thirty texts of five different words each."""
     rows = [f"{' '.join(f'w{i}x{place}' for place in range(5))},{CLASSES[i % 3]}" for i in range(30)]
     (folder / "train.csv").write_text("\n".join(["text,label", *rows]) + "\n")
@@ -52,40 +52,40 @@ def prepared(folder, pretrain: dict[str, object] | None = None, **train_values: 
     return prepare(Config.model_validate(values))
 
 
-def label_lessons(preparation: Preparation, linear: Beside | None = None) -> LabelLessons:
-    return LabelLessons(preparation, preparation.stages[-1], linear, device=CPU)
+def label_lessons(setup: TrainingSetup, linear: Beside | None = None) -> ClassificationObjective:
+    return ClassificationObjective(setup, setup.stages[-1], linear, device=CPU)
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.3])
 def test_labels_are_smoothed_over_all_classes(tmp_path, smoothing):
     """The label gets 1 - s + s / C, the others s / C, for the texts of the step's batches."""
-    preparation = prepared(tmp_path, label_smoothing=smoothing, word_dropout=0.0, consistency=0.0)
-    lessons = label_lessons(preparation).at(1)
-    batches = preparation.stages[0].batches(1)
+    setup = prepared(tmp_path, label_smoothing=smoothing, word_dropout=0.0, rdrop_weight=0.0)
+    lessons = label_lessons(setup).at(1)
+    batches = setup.stages[0].batches(1)
     assert len(lessons) == len(batches) == 2
     for lesson, indices in zip(lessons, batches, strict=True):
-        labels = np.eye(3)[preparation.dataset.train.labels[indices]]
+        labels = np.eye(3)[setup.dataset.train.labels[indices]]
         np.testing.assert_allclose(lesson.targets, labels * (1 - smoothing) + smoothing / 3, rtol=1e-6)
-        assert torch.equal(lesson.batch.input_ids, pad(preparation.train_texts, indices).input_ids)
+        assert torch.equal(lesson.batch.input_ids, pad(setup.train_texts, indices).input_ids)
 
 
 def test_the_part_of_the_words_that_is_asked_for_is_dropped_and_their_letters_stay(tmp_path):
     """About 40% become [UNK], never [CLS]; the spelling is that of the whole text."""
-    preparation = prepared(tmp_path, word_dropout=0.4, consistency=0.0)
+    setup = prepared(tmp_path, word_dropout=0.4, rdrop_weight=0.0)
     torch.manual_seed(0)
-    lessons = [lesson for step in range(8) for lesson in label_lessons(preparation).at(step)]
+    lessons = [lesson for step in range(8) for lesson in label_lessons(setup).at(step)]
     ids = torch.cat([lesson.batch.input_ids for lesson in lessons])
     assert (ids[:, 0] == CLS_ID).all()
     assert (ids[:, 1:] == UNK_ID).float().mean() == pytest.approx(0.4, abs=0.08)
-    first = pad(preparation.train_texts, preparation.stages[0].batches(0)[0])
+    first = pad(setup.train_texts, setup.stages[0].batches(0)[0])
     assert torch.equal(lessons[0].batch.spelling.words, first.spelling.words)
 
 
 def test_what_is_dropped_is_a_function_of_the_step_and_new_in_each(tmp_path):
     """Asked for again, a step gives the same, whatever was asked before; the next epoch's is another."""
-    preparation = prepared(tmp_path)
-    stage = preparation.stages[-1]
-    lessons = label_lessons(preparation)
+    setup = prepared(tmp_path)
+    stage = setup.stages[-1]
+    lessons = label_lessons(setup)
 
     def ids(step: int) -> list[list[int]]:
         torch.manual_seed(step)  # as training does
@@ -101,10 +101,10 @@ def test_what_is_dropped_is_a_function_of_the_step_and_new_in_each(tmp_path):
 
 def test_classes_count_by_their_weights(tmp_path):
     """In the loss, and in what it is divided by."""
-    preparation = prepared(tmp_path, class_weights={"a": 3.0, "c": 0.5}, consistency=0.0)
-    model = preparation.new_model(preparation.stages[0]).eval()
-    lesson = label_lessons(preparation).at(0)[0]
-    labels = preparation.dataset.train.labels[preparation.stages[0].batches(0)[0]]
+    setup = prepared(tmp_path, class_weights={"a": 3.0, "c": 0.5}, rdrop_weight=0.0)
+    model = setup.new_model(setup.stages[0]).eval()
+    lesson = label_lessons(setup).at(0)[0]
+    labels = setup.dataset.train.labels[setup.stages[0].batches(0)[0]]
     weights = np.array([3.0, 1.0, 0.5])[labels]
     assert len(set(labels)) > 1
     assert lesson.weight.item() == pytest.approx(weights.sum())
@@ -114,12 +114,12 @@ def test_classes_count_by_their_weights(tmp_path):
 
 def test_texts_are_read_twice_and_both_readings_are_to_agree(tmp_path):
     """Other words are dropped in each; their surprises are added up, and how far they differ, by the class weights."""
-    preparation = prepared(tmp_path, class_weights={"a": 3.0, "c": 0.5}, consistency=2.0, word_dropout=0.5)
-    model = preparation.new_model(preparation.stages[0]).eval()
+    setup = prepared(tmp_path, class_weights={"a": 3.0, "c": 0.5}, rdrop_weight=2.0, word_dropout=0.5)
+    model = setup.new_model(setup.stages[0]).eval()
     torch.nn.init.normal_(model.head.linear.weight)  # or else all readings would be nearly the same
     torch.manual_seed(0)
-    lesson = label_lessons(preparation).at(0)[0]
-    labels = preparation.dataset.train.labels[preparation.stages[0].batches(0)[0]]
+    lesson = label_lessons(setup).at(0)[0]
+    labels = setup.dataset.train.labels[setup.stages[0].batches(0)[0]]
     first, second = lesson.batch.input_ids.chunk(2)
     assert first.shape == second.shape == (len(labels), 6)
     assert not torch.equal(first, second)
@@ -138,48 +138,48 @@ def test_texts_are_read_twice_and_both_readings_are_to_agree(tmp_path):
 @pytest.mark.parametrize("with_linear", [False, True])
 def test_a_validation_judges_the_sum_of_all_scores(tmp_path, monkeypatch, with_linear, monitor):
     """Under the scales that explain the validation labels best; what is monitored ranks it, then the loss does."""
-    preparation = prepared(tmp_path, monitor=monitor)
-    model = preparation.new_model(preparation.stages[0])
-    labels = preparation.dataset.validation.labels
-    logits = often_right(preparation, seed=1)
-    monkeypatch.setattr(lessons_module, "compute_logits", lambda *_arguments, **_options: logits)
-    linear = Beside(preparation) if with_linear else None
+    setup = prepared(tmp_path, monitor=monitor)
+    model = setup.new_model(setup.stages[0])
+    labels = setup.dataset.validation.labels
+    logits = often_right(setup, seed=1)
+    monkeypatch.setattr(objectives, "compute_logits", lambda *_arguments, **_options: logits)
+    linear = Beside(setup) if with_linear else None
     scores = [logits, linear.given] if linear else [logits]
-    verdict = label_lessons(preparation, linear).validate(model, lambda: None)
+    result = label_lessons(setup, linear).validate(model, lambda: None)
     scales, parts = fit_scales(scores, labels)
-    assert verdict.scales == scales
-    metrics = compute_metrics(add_up(scores, verdict.scales).astype(np.float32), labels, CLASSES)
-    assert verdict.metrics == metrics
+    assert result.scales == scales
+    metrics = compute_metrics(combine_logits(scores, result.scales).astype(np.float32), labels, CLASSES)
+    assert result.metrics == metrics
     beside = {}
     if linear:
         beside = {"linear_accuracy": (linear.given.argmax(axis=1) == labels).mean(), "linear_part": parts[1]}
         assert len({metrics.accuracy, beside["linear_accuracy"], (logits.argmax(axis=1) == labels).mean()}) == 3
-    assert verdict.scores == metrics.scalars() | beside
-    assert verdict.rank == (-metrics.loss if monitor == "loss" else metrics.scalars()[monitor], -metrics.loss)
+    assert result.scores == metrics.scalars() | beside
+    assert result.rank == (-metrics.loss if monitor == "loss" else metrics.scalars()[monitor], -metrics.loss)
 
 
 def test_classes_count_by_their_weights_in_a_validation_too(tmp_path, monkeypatch):
     """In the scales, which would else undo what the weights have taught, and in the loss, as in training."""
-    preparation = prepared(tmp_path, class_weights={"a": 30.0}, monitor="loss")
-    labels = preparation.dataset.validation.labels
-    logits = often_right(preparation, seed=1)
-    monkeypatch.setattr(lessons_module, "compute_logits", lambda *_arguments, **_options: logits)
-    linear = Beside(preparation)
+    setup = prepared(tmp_path, class_weights={"a": 30.0}, monitor="loss")
+    labels = setup.dataset.validation.labels
+    logits = often_right(setup, seed=1)
+    monkeypatch.setattr(objectives, "compute_logits", lambda *_arguments, **_options: logits)
+    linear = Beside(setup)
     scores, weights = [logits, linear.given], np.array([30.0, 1.0, 1.0])[labels]
-    verdict = label_lessons(preparation, linear).validate(preparation.new_model(preparation.stages[0]), lambda: None)
-    assert verdict.scales == pytest.approx(fit_scales(scores, labels, weights)[0])
-    assert verdict.scales != pytest.approx(fit_scales(scores, labels)[0], rel=0.01)
-    surprises = -np.log(softmax(add_up(scores, verdict.scales))[np.arange(len(labels)), labels])
-    assert verdict.scores["loss"] == pytest.approx((weights * surprises).sum() / weights.sum())
-    assert verdict.rank == (-verdict.scores["loss"],) * 2
+    result = label_lessons(setup, linear).validate(setup.new_model(setup.stages[0]), lambda: None)
+    assert result.scales == pytest.approx(fit_scales(scores, labels, weights)[0])
+    assert result.scales != pytest.approx(fit_scales(scores, labels)[0], rel=0.01)
+    surprises = -np.log(softmax(combine_logits(scores, result.scales))[np.arange(len(labels)), labels])
+    assert result.scores["loss"] == pytest.approx((weights * surprises).sum() / weights.sum())
+    assert result.rank == (-result.scores["loss"],) * 2
 
 
 def test_a_validation_leaves_the_model_as_it_was(tmp_path):
     """In training mode; whoever waits is asked after each batch, and the linear classifier once for all validations."""
-    preparation = prepared(tmp_path, batch_tokens=24)
-    model = preparation.new_model(preparation.stages[0]).train()
-    linear = Beside(preparation)
-    lessons = label_lessons(preparation, linear)
+    setup = prepared(tmp_path, batch_tokens=24)
+    model = setup.new_model(setup.stages[0]).train()
+    linear = Beside(setup)
+    lessons = label_lessons(setup, linear)
     calls = []
     first = lessons.validate(model, lambda: calls.append(1))
     torch.rand(3)
@@ -187,55 +187,53 @@ def test_a_validation_leaves_the_model_as_it_was(tmp_path):
     assert len(calls) == 8  # thirty texts of six tokens, four in a batch
     assert model.training
     assert len(linear.asked) == 1
-    assert linear.asked[0] is preparation.validation_texts
+    assert linear.asked[0] is setup.validation_texts
 
 
 @pytest.mark.parametrize("with_linear", [False, True])
 def test_numbers_that_are_not_finite_are_no_verdict(tmp_path, with_linear):
     """However good the linear classifier is."""
-    preparation = prepared(tmp_path)
-    model = preparation.new_model(preparation.stages[0])
+    setup = prepared(tmp_path)
+    model = setup.new_model(setup.stages[0])
     with torch.no_grad():
         model.head.linear.bias[1] = torch.inf
-    lessons = label_lessons(preparation, Beside(preparation) if with_linear else None)
+    lessons = label_lessons(setup, Beside(setup) if with_linear else None)
     assert lessons.validate(model, lambda: None) is None
 
 
-def word_lessons(preparation: Preparation) -> WordLessons:
-    return WordLessons(preparation, preparation.stages[0], device=CPU)
+def word_lessons(setup: TrainingSetup) -> MaskedLMObjective:
+    return MaskedLMObjective(setup, setup.stages[0], device=CPU)
 
 
 def test_hidden_words_are_to_be_found_among_those_of_the_batch(tmp_path):
     """A third of the words, never [CLS], is `[MASK]` without letters; the answers are what stood there."""
-    preparation = prepared(tmp_path, {"epochs": 2, "masked_fraction": 0.3})
-    assert [stage.name for stage in preparation.stages] == ["pretraining", "model"]
+    setup = prepared(tmp_path, {"epochs": 2, "mask_probability": 0.3})
+    assert [stage.name for stage in setup.stages] == ["pretraining", "model"]
     torch.manual_seed(0)
     hidden = words = 0
     for step in range(8):
-        for lesson, indices in zip(
-            word_lessons(preparation).at(step), preparation.stages[0].batches(step), strict=True
-        ):
-            whole = pad(preparation.train_texts, indices)
-            assert torch.equal(lesson.batch.input_ids == MASK_ID, lesson.is_hidden)
-            assert torch.equal(lesson.batch.input_ids[~lesson.is_hidden], whole.input_ids[~lesson.is_hidden])
-            assert torch.equal(lesson.candidates[lesson.answers], whole.input_ids[lesson.is_hidden])
+        for lesson, indices in zip(word_lessons(setup).at(step), setup.stages[0].batches(step), strict=True):
+            whole = pad(setup.train_texts, indices)
+            assert torch.equal(lesson.batch.input_ids == MASK_ID, lesson.is_masked)
+            assert torch.equal(lesson.batch.input_ids[~lesson.is_masked], whole.input_ids[~lesson.is_masked])
+            assert torch.equal(lesson.candidates[lesson.answers], whole.input_ids[lesson.is_masked])
             assert set(lesson.candidates.tolist()) == set(whole.input_ids.flatten().tolist())
-            assert not lesson.is_hidden[:, 0].any()
-            assert lesson.weight == lesson.is_hidden.sum()
+            assert not lesson.is_masked[:, 0].any()
+            assert lesson.weight == lesson.is_masked.sum()
             spelling = lesson.batch.spelling
             letters = spelling.offsets.diff()[spelling.words]
-            assert (letters[lesson.is_hidden] == 0).all()
-            assert (letters[:, 1:][~lesson.is_hidden[:, 1:]] > 0).all()
-            hidden, words = hidden + int(lesson.is_hidden.sum()), words + whole.input_ids[:, 1:].numel()
+            assert (letters[lesson.is_masked] == 0).all()
+            assert (letters[:, 1:][~lesson.is_masked[:, 1:]] > 0).all()
+            hidden, words = hidden + int(lesson.is_masked.sum()), words + whole.input_ids[:, 1:].numel()
     assert hidden / words == pytest.approx(0.3, abs=0.08)
 
 
 def test_the_loss_of_hidden_words_is_that_of_a_softmax_with_the_tokens_own_vectors(tmp_path):
     """Over the words of the batch; its gradients stay sparse, so that a step costs what the batch touches."""
-    preparation = prepared(tmp_path, {"epochs": 1, "masked_fraction": 0.5})
-    model = preparation.new_model(preparation.stages[0]).eval()
-    lesson = word_lessons(preparation).at(0)[0]
-    vectors = model.encoder(*lesson.batch)[lesson.is_hidden]
+    setup = prepared(tmp_path, {"epochs": 1, "mask_probability": 0.5})
+    model = setup.new_model(setup.stages[0]).eval()
+    lesson = word_lessons(setup).at(0)[0]
+    vectors = model.encoder(*lesson.batch)[lesson.is_masked]
     scores = vectors @ model.encoder.embedding.tokens.weight[lesson.candidates].T
     expected = -scores.log_softmax(dim=1)[torch.arange(len(scores)), lesson.answers].sum()
     loss = lesson.loss(model)
@@ -246,10 +244,10 @@ def test_the_loss_of_hidden_words_is_that_of_a_softmax_with_the_tokens_own_vecto
 
 def test_a_batch_in_which_nothing_is_hidden_teaches_nothing_and_breaks_nothing(tmp_path):
     """By chance no word is hidden: the loss is 0, not 0 / 0."""
-    preparation = prepared(tmp_path, {"epochs": 1, "masked_fraction": 1e-9})
-    model = preparation.new_model(preparation.stages[0])
-    lesson = word_lessons(preparation).at(0)[0]
-    assert not lesson.is_hidden.any()
+    setup = prepared(tmp_path, {"epochs": 1, "mask_probability": 1e-9})
+    model = setup.new_model(setup.stages[0])
+    lesson = word_lessons(setup).at(0)[0]
+    assert not lesson.is_masked.any()
     loss = lesson.loss(model) / lesson.weight
     loss.backward()
     assert loss.item() == 0
@@ -257,18 +255,18 @@ def test_a_batch_in_which_nothing_is_hidden_teaches_nothing_and_breaks_nothing(t
 
 def test_a_validation_of_pretraining_reads_every_validation_text_once(tmp_path, monkeypatch):
     """In several batches where they are many."""
-    preparation, read = prepared(tmp_path, {"epochs": 1}, batch_tokens=20), []
-    monkeypatch.setattr(lessons_module, "pad", lambda *of: read.append(of[1]) or pad(*of))
-    word_lessons(preparation).validate(preparation.new_model(preparation.stages[0]), lambda: None)
+    setup, read = prepared(tmp_path, {"epochs": 1}, batch_tokens=20), []
+    monkeypatch.setattr(objectives, "pad", lambda *of: read.append(of[1]) or pad(*of))
+    word_lessons(setup).validate(setup.new_model(setup.stages[0]), lambda: None)
     assert len(read) > 1
-    assert sorted(np.concatenate(read)) == list(range(len(preparation.validation_texts)))
+    assert sorted(np.concatenate(read)) == list(range(len(setup.validation_texts)))
 
 
 def test_a_validation_of_pretraining_hides_the_same_words_each_time(tmp_path):
     """So that its losses compare; the model is left as it was, and a lower loss ranks higher."""
-    preparation = prepared(tmp_path, {"epochs": 1, "masked_fraction": 0.5})
-    model = preparation.new_model(preparation.stages[0]).train()
-    lessons = word_lessons(preparation)
+    setup = prepared(tmp_path, {"epochs": 1, "mask_probability": 0.5})
+    model = setup.new_model(setup.stages[0]).train()
+    lessons = word_lessons(setup)
     calls = []
     first = lessons.validate(model, lambda: calls.append(1))
     torch.rand(3)

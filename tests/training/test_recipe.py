@@ -19,11 +19,11 @@ from encoder_cls.training.recipe import (
     PASSES,
     STEPS_BETWEEN_VALIDATIONS,
     WORD_PASSES,
-    Amount,
-    Length,
+    CorpusSize,
     LinearInput,
     Recipe,
-    decide,
+    Schedule,
+    resolve_auto,
 )
 
 SIZES = [1, 100, 20_000, 100_000, 300_000, 1_000_000, 1_000_001, 3_000_000, 3_000_001, 10**7, 10**8, 10**10]
@@ -33,7 +33,7 @@ MANY = 1000  # steps a pass: so many that no pass has to be repeated
 def recipe(
     num_tokens: int,
     *,
-    labelled: Amount | None = None,
+    labelled: CorpusSize | None = None,
     num_classes: int = 2,
     steps_per_epoch: int = MANY,
     tokens_of_text: int = 10,
@@ -41,14 +41,16 @@ def recipe(
 ) -> Recipe:
     """That of so much text, all of it labelled unless another amount is; each text has so many tokens."""
     config = Config.model_validate({"name": "x", "data": {"train": "x"}, **sections})
-    amount = Amount(num_tokens, steps_per_epoch)
+    amount = CorpusSize(num_tokens, steps_per_epoch)
     with_labels = labelled or amount
 
     def tokens_within(reach: int) -> int:
         read = min(tokens_of_text, config.model.max_seq_len)
         return with_labels.tokens * min(tokens_of_text, reach) // read
 
-    return decide(config, texts=amount, labelled=with_labels, tokens_within=tokens_within, num_classes=num_classes)
+    return resolve_auto(
+        config, texts=amount, labelled=with_labels, tokens_within=tokens_within, num_classes=num_classes
+    )
 
 
 def test_more_text_is_never_seen_more_often():
@@ -105,17 +107,17 @@ def test_passes_fall_with_the_square_root_of_the_tokens():
 def test_short_passes_are_repeated_between_validations():
     """Where a pass is a few steps, as of a hundred texts, labels are still learnt for hundreds; words are not."""
     tiny = recipe(1000, steps_per_epoch=2)
-    assert tiny.length == Length(epochs=8 * 19, epochs_between_validations=19)
-    assert tiny.pretraining == Length(epochs=20, epochs_between_validations=150)
+    assert tiny.length == Schedule(epochs=8 * 19, epochs_between_validations=19)
+    assert tiny.pretraining == Schedule(epochs=20, epochs_between_validations=150)
 
 
 def test_what_is_learnt_from_labels_goes_by_the_texts_that_have_them():
     """Pretraining goes by all texts; the length of the rest and the linear classifier by the labelled ones."""
     few, many = 100_000, 10**9
-    decided = recipe(many, labelled=Amount(few, 10))
+    decided = recipe(many, labelled=CorpusSize(few, 10))
     assert decided == replace(recipe(few, steps_per_epoch=10), pretraining=recipe(many).pretraining)
     assert decided.length.epochs_between_validations == 4
-    assert decided.pretraining == Length(epochs=2)
+    assert decided.pretraining == Schedule(epochs=2)
     assert not decided.linear.words_only
 
 
@@ -170,7 +172,7 @@ def test_what_is_set_is_what_is_done(num_tokens, steps_per_epoch, word_epochs, e
     """Numbers in the config win over the data, also outside of the limits of `auto`, and each for itself."""
     size = {"num_tokens": num_tokens, "steps_per_epoch": steps_per_epoch}
     auto, by_words, by_labels = recipe(**size), {"epochs": word_epochs}, {"epochs": epochs}
-    words, labels = Length(epochs=word_epochs), Length(epochs=epochs)
+    words, labels = Schedule(epochs=word_epochs), Schedule(epochs=epochs)
     assert recipe(**size, pretrain=by_words) == replace(auto, pretraining=words)
     assert recipe(**size, train=by_labels) == replace(auto, length=labels)
     assert recipe(**size, pretrain=by_words, train=by_labels) == replace(auto, pretraining=words, length=labels)

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from encoder_cls.config import Config
-from encoder_cls.training import setup as preparation_module
-from encoder_cls.training.setup import Preparation, prepare
+from encoder_cls.training import setup as training_setup
+from encoder_cls.training.setup import TrainingSetup, prepare
 
 MODEL = {"d_model": 8, "num_layers": 1, "num_heads": 1, "d_ff": 8, "char_ngram_buckets": 64, "bigram_buckets": 64}
 
@@ -21,7 +21,7 @@ def prepared(
     seed: int = 0,
     unlabelled: str | None = None,
     **train_values: object,
-) -> Preparation:
+) -> TrainingSetup:
     """Ten training texts of one to ten words, and two for validation with a word that training lacks."""
     rows = [f"{' '.join(['word', 'and'] * 5)[: 9 * n].strip()},{'ab'[n % 2]}" for n in range(1, 11)]
     (folder / "train.csv").write_text("\n".join(["text,label", *rows]) + "\n")
@@ -46,27 +46,27 @@ def prepared(
 
 def test_the_tokenizer_knows_the_training_texts_only(tmp_path):
     """A word of the validation texts alone stays unknown, and its rate is measured."""
-    preparation = prepared(tmp_path)
-    assert preparation.tokenizer.token_to_id("word") is not None
-    assert preparation.tokenizer.token_to_id("unseen") is None
-    assert preparation.facts["unknown_fraction"] == 0.25
+    setup = prepared(tmp_path)
+    assert setup.tokenizer.token_to_id("word") is not None
+    assert setup.tokenizer.token_to_id("unseen") is None
+    assert setup.facts["unknown_fraction"] == 0.25
 
 
 @pytest.mark.parametrize(("many", "expected"), [(1, 5), (2, 3), (5, 1), (9, 1)])
 def test_steps_are_counted_in_updates(tmp_path, many, expected):
     """Accumulated batches make one step; the last step of an epoch may have fewer."""
-    preparation = prepared(tmp_path, accumulation_steps=many)
-    (stage,) = preparation.stages
+    setup = prepared(tmp_path, accumulation_steps=many)
+    (stage,) = setup.stages
     assert stage.schedule.batches_per_epoch == 5
     assert stage.steps_per_epoch == expected
-    assert preparation.total_steps == stage.total_steps == 3 * expected
+    assert setup.total_steps == stage.total_steps == 3 * expected
 
 
 def test_facts_are_measured_on_the_texts(tmp_path):
     """Cut texts and padding are counted, as a slow loop counts them."""
-    preparation = prepared(tmp_path, max_seq_len=4)
-    facts, texts, schedule = preparation.facts, preparation.train_texts, preparation.stages[-1].schedule
-    words = [len(text.split()) + 1 for text in preparation.dataset.train.texts]
+    setup = prepared(tmp_path, max_seq_len=4)
+    facts, texts, schedule = setup.facts, setup.train_texts, setup.stages[-1].schedule
+    words = [len(text.split()) + 1 for text in setup.dataset.train.texts]
     assert facts["truncated_fraction"] == sum(length > 4 for length in words) / 10
     assert facts["tokens"] == sum(min(length, 4) for length in words)
     padded = sum(max(texts.lengths[i] for i in schedule.indices(b)) * len(schedule.indices(b)) for b in range(5))
@@ -75,29 +75,29 @@ def test_facts_are_measured_on_the_texts(tmp_path):
 
 def test_the_first_weights_depend_on_the_seed_alone(tmp_path):
     """Whatever was drawn before, the model starts from the same weights."""
-    preparation = prepared(tmp_path)
-    (stage,) = preparation.stages
-    one = preparation.new_model(stage).state_dict()
+    setup = prepared(tmp_path)
+    (stage,) = setup.stages
+    one = setup.new_model(stage).state_dict()
     torch.randn(7)
-    other = preparation.new_model(stage).state_dict()
+    other = setup.new_model(stage).state_dict()
     assert all(torch.equal(one[name], other[name]) for name in one)
 
 
 def test_pretraining_comes_first_and_the_model_starts_from_it(tmp_path):
     """Pretraining has a seed, weights and epochs of its own; the model has the config's seed."""
-    preparation = prepared(tmp_path, pretraining_epochs=2, seed=5)
-    pretraining, model = preparation.stages
-    assert [stage.name for stage in preparation.stages] == ["pretraining", "model"]
-    assert [stage.learns_from for stage in preparation.stages] == ["words", "labels"]
-    assert [stage.starts_from for stage in preparation.stages] == [None, "pretraining"]
-    assert [stage.total_steps for stage in preparation.stages] == [10, 15]
-    assert preparation.total_steps == 25
+    setup = prepared(tmp_path, pretraining_epochs=2, seed=5)
+    pretraining, model = setup.stages
+    assert [stage.name for stage in setup.stages] == ["pretraining", "model"]
+    assert [stage.learns_from for stage in setup.stages] == ["words", "labels"]
+    assert [stage.starts_from for stage in setup.stages] == [None, "pretraining"]
+    assert [stage.total_steps for stage in setup.stages] == [10, 15]
+    assert setup.total_steps == 25
     assert model.seed == 5
     seeds = {stage.seed for seed in (4, 6) for stage in prepared(tmp_path, pretraining_epochs=2, seed=seed).stages}
     assert len(seeds | {pretraining.seed, model.seed}) == 6
-    first_weights = [preparation.new_model(stage).head.linear.weight for stage in preparation.stages]
+    first_weights = [setup.new_model(stage).head.linear.weight for stage in setup.stages]
     assert not torch.equal(*first_weights)
-    first_batches = [stage.batches(0)[0].tolist() for stage in preparation.stages]
+    first_batches = [stage.batches(0)[0].tolist() for stage in setup.stages]
     assert first_batches[0] != first_batches[1]
 
 
@@ -110,23 +110,23 @@ def test_without_pretraining_the_model_is_all_there_is(tmp_path, linear):
 
 def test_all_texts_are_for_pretraining_and_those_with_labels_for_the_model(tmp_path, monkeypatch):
     """The recipe, too, is told how much there is of either, and how much lies beyond what the encoder reads."""
-    real, amounts, within = preparation_module.decide, [], []
+    real, amounts, within = training_setup.resolve_auto, [], []
 
     def recorded(config, **given):
         amounts.append((given["texts"], given["labelled"]))
         within.extend(given["tokens_within"](reach) for reach in (2, 3, 8))
         return real(config, **given)
 
-    monkeypatch.setattr(preparation_module, "decide", recorded)
+    monkeypatch.setattr(training_setup, "resolve_auto", recorded)
     more = tmp_path / "more.txt"
     more.write_text("word and more\n" * 4)
-    preparation = prepared(tmp_path, pretraining_epochs=2, unlabelled=str(more), accumulation_steps=2)
-    pretraining, model = preparation.stages
-    assert (len(pretraining.texts), len(model.texts), len(preparation.train_texts)) == (14, 10, 10)
+    setup = prepared(tmp_path, pretraining_epochs=2, unlabelled=str(more), accumulation_steps=2)
+    pretraining, model = setup.stages
+    assert (len(pretraining.texts), len(model.texts), len(setup.train_texts)) == (14, 10, 10)
     assert (pretraining.steps_per_epoch, model.steps_per_epoch) == (4, 3)
-    labelled = sum(len(text.split()) + 1 for text in preparation.dataset.train.texts)
+    labelled = sum(len(text.split()) + 1 for text in setup.dataset.train.texts)
     assert amounts == [((labelled + 4 * 4, 4), (labelled, 3))]
-    lengths = [len(text.split()) + 1 for text in preparation.dataset.train.texts]
+    lengths = [len(text.split()) + 1 for text in setup.dataset.train.texts]
     assert within == [sum(min(length, reach) for length in lengths) for reach in (2, 3, 8)]
     within.clear()
     shorter = prepared(tmp_path, unlabelled=str(more), max_seq_len=2)
@@ -145,7 +145,7 @@ def test_each_batch_of_an_epoch_is_in_one_step(tmp_path):
 
 def test_parameters_are_counted_without_changing_the_first_weights(tmp_path):
     """The count is that of the real model."""
-    preparation = prepared(tmp_path)
-    (stage,) = preparation.stages
-    assert preparation.num_parameters == sum(p.numel() for p in preparation.new_model(stage).parameters())
-    assert {p.device.type for p in preparation.new_model(stage).parameters()} == {"cpu"}
+    setup = prepared(tmp_path)
+    (stage,) = setup.stages
+    assert setup.num_parameters == sum(p.numel() for p in setup.new_model(stage).parameters())
+    assert {p.device.type for p in setup.new_model(stage).parameters()} == {"cpu"}

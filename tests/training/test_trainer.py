@@ -27,16 +27,16 @@ from encoder_cls.inference.torch_engine import compute_logits
 from encoder_cls.system import disk_arrays as columns
 from encoder_cls.system.files import sha256
 from encoder_cls.text.ngram_features import CHAR_NAMES
-from encoder_cls.tracking import metric_log as dashboard
+from encoder_cls.tracking import metric_log
 from encoder_cls.tracking import tensorboard as showcase
-from encoder_cls.tracking.run_dir import RunFolder
-from encoder_cls.training import objectives as lessons_module
+from encoder_cls.tracking.run_dir import RunDir
+from encoder_cls.training import objectives
 from encoder_cls.training import recipe as recipe_module
 from encoder_cls.training import trainer as train_module
 from encoder_cls.training.checkpoint import load_newest
 from encoder_cls.training.events import Event, Finished, Noted, StageStarted, Started, Stepped, Validated
-from encoder_cls.training.objectives import Verdict, WordLessons
-from encoder_cls.training.setup import Preparation, prepare
+from encoder_cls.training.objectives import MaskedLMObjective, ValidationResult
+from encoder_cls.training.setup import TrainingSetup, prepare
 from encoder_cls.training.trainer import TIMED_STEPS, train
 
 CPU = torch.device("cpu")
@@ -57,7 +57,7 @@ def _asked_in_steps_alone(monkeypatch):
 def _blank_pictures(monkeypatch):
     """Drawing takes most of the time of a tiny run; how it is done is tested elsewhere."""
     names = {
-        dashboard: ["reliability"],
+        metric_log: ["reliability"],
         report: ["reliability", "precision_recall", "thresholds", "accuracy_by_length"],
         showcase: ["attention", "positions"],
     }
@@ -100,7 +100,7 @@ def make_config(
 
 
 def run_all(config: Config, folder: Path, **options: object) -> list[Event]:
-    return list(train(prepare(config), RunFolder(folder), device=CPU, **options))  # type: ignore[arg-type]
+    return list(train(prepare(config), RunDir(folder), device=CPU, **options))  # type: ignore[arg-type]
 
 
 def stop_after(steps: int):
@@ -137,7 +137,7 @@ def test_it_learns_and_reports(tmp_path):
     assert events[-1].report.metrics.accuracy == 1
     validations = [event for event in events if isinstance(event, Validated)]
     assert [event.epoch for event in validations] == list(range(1, 7))
-    best = max(validations, key=lambda event: (event.verdict.metrics.accuracy, -event.verdict.metrics.loss))
+    best = max(validations, key=lambda event: (event.result.metrics.accuracy, -event.result.metrics.loss))
     assert events[-1].best_step == best.step
     assert load_classifier(tmp_path / "run").predict(["w3 blue w1"])[0].label == "blue"
     folder = tmp_path / "run"
@@ -145,13 +145,13 @@ def test_it_learns_and_reports(tmp_path):
         ".lock", "config.yaml", "model", "checkpoints", "metrics.jsonl", "eval", "tensorboard"
     }  # fmt: skip
     assert not [path for path in folder.rglob("*") if path.suffix in {".pt", ".pth", ".pkl", ".bin"}]
-    assert RunFolder(folder).load_config() == config
+    assert RunDir(folder).load_config() == config
 
 
 def test_pretraining_comes_before_the_labels(tmp_path):
     """It is a stage of its own with validations of its own, and nothing but the model is kept."""
     config = make_config(tmp_path, texts=300, linear=True, pretrain={"epochs": 4}, epochs=6)
-    run = RunFolder(tmp_path / "run")
+    run = RunDir(tmp_path / "run")
     stages, scores = [], []
     for event in train(prepare(config), run, device=CPU):
         if isinstance(event, StageStarted):
@@ -190,9 +190,9 @@ def test_pictures_are_of_validations_all_along_the_way(tmp_path, epochs):
         assert sum(row["calibration"]["texts"]) == np.sum(row["confusion_matrix"])
 
 
-def parts_of(preparation: Preparation, classifier: Classifier) -> list[Logits]:
+def parts_of(setup: TrainingSetup, classifier: Classifier) -> list[Logits]:
     """The scores of the validation texts, of each part of a classifier."""
-    texts = preparation.validation_texts
+    texts = setup.validation_texts
     encoder = compute_logits(classifier.model, texts, batch_tokens=8192)
     return [encoder, classifier.linear.scores(texts)] if classifier.linear else [encoder]
 
@@ -200,11 +200,11 @@ def parts_of(preparation: Preparation, classifier: Classifier) -> list[Logits]:
 @pytest.mark.parametrize("linear", [False, True])
 def test_probabilities_are_calibrated_on_the_validation_texts(tmp_path, linear):
     """The best weights are kept with the scales under which all parts together explain the validation labels best."""
-    preparation = prepare(make_config(tmp_path, linear=linear))
-    list(train(preparation, RunFolder(tmp_path / "run"), device=CPU))
+    setup = prepare(make_config(tmp_path, linear=linear))
+    list(train(setup, RunDir(tmp_path / "run"), device=CPU))
     classifier = load_classifier(tmp_path / "run")
-    labels = preparation.dataset.validation.labels
-    assert classifier.scales == fit_scales(parts_of(preparation, classifier), labels)[0]
+    labels = setup.dataset.validation.labels
+    assert classifier.scales == fit_scales(parts_of(setup, classifier), labels)[0]
     assert len(classifier.scales) == 1 + linear
     assert 1 not in classifier.scales
 
@@ -212,14 +212,14 @@ def test_probabilities_are_calibrated_on_the_validation_texts(tmp_path, linear):
 def test_scales_are_those_of_the_best_weights(tmp_path, monkeypatch):
     """Not those of the last ones, where the best were found earlier."""
     losses = iter([2.0, 1.0, 3.0])
-    real = lessons_module.compute_metrics
-    monkeypatch.setattr(lessons_module, "compute_metrics", lambda *args: replace(real(*args), loss=next(losses)))
-    preparation = prepare(make_config(tmp_path, linear=True, monitor="loss"))
-    events = list(train(preparation, RunFolder(tmp_path / "run"), device=CPU))
+    real = objectives.compute_metrics
+    monkeypatch.setattr(objectives, "compute_metrics", lambda *args: replace(real(*args), loss=next(losses)))
+    setup = prepare(make_config(tmp_path, linear=True, monitor="loss"))
+    events = list(train(setup, RunDir(tmp_path / "run"), device=CPU))
     classifier = load_classifier(tmp_path / "run")
-    labels = preparation.dataset.validation.labels
-    _, best, last = [event.verdict.scales for event in events if isinstance(event, Validated)]
-    assert classifier.scales == best == fit_scales(parts_of(preparation, classifier), labels)[0] != last
+    labels = setup.dataset.validation.labels
+    _, best, last = [event.result.scales for event in events if isinstance(event, Validated)]
+    assert classifier.scales == best == fit_scales(parts_of(setup, classifier), labels)[0] != last
 
 
 @pytest.mark.parametrize("spelling", [True, False], ids=["with spelling", "without spelling"])
@@ -229,21 +229,21 @@ def test_the_linear_classifier_is_that_of_the_labelled_texts(tmp_path, monkeypat
     monkeypatch.setattr(recipe_module, "MOST_LINEAR_DETAIL", 10**6 if spelling else 10)
     config = make_config(tmp_path, linear=True, epochs=1, class_weights={"red": 3.0, "blue": 0.5})
     data = config.data.model_copy(update={"unlabelled": str(tmp_path / "more.txt")})
-    preparation = prepare(config.model_copy(update={"data": data}))
-    list(train(preparation, RunFolder(tmp_path / "run"), device=CPU))
+    setup = prepare(config.model_copy(update={"data": data}))
+    list(train(setup, RunDir(tmp_path / "run"), device=CPU))
     found = load_classifier(tmp_path / "run").linear
-    train_split = preparation.dataset.train
+    train_split = setup.dataset.train
     expected, unweighted = (
         fit_linear(
-            preparation.train_texts,
+            setup.train_texts,
             train_split.labels,
-            class_weights=np.array([weights.get(name, 1) for name in preparation.dataset.label_names], np.float32),
-            reach=preparation.recipe.linear.reach,
+            class_weights=np.array([weights.get(name, 1) for name in setup.dataset.label_names], np.float32),
+            reach=setup.recipe.linear.reach,
             words_only=not spelling,
         )
         for weights in ({"red": 3.0, "blue": 0.5}, {})
     )
-    texts = preparation.validation_texts
+    texts = setup.validation_texts
     assert np.array_equal(found.scores(texts), expected.scores(texts))
     assert np.array_equal(found.names, expected.names)
     assert (found.names >= CHAR_NAMES).any() == spelling
@@ -252,11 +252,11 @@ def test_the_linear_classifier_is_that_of_the_labelled_texts(tmp_path, monkeypat
 
 def test_a_validation_is_of_the_encoder_and_the_linear_classifier_together(tmp_path):
     """Where the encoder has learnt nothing yet, the sum of both still is right, and the row says why."""
-    preparation = prepare(make_config(tmp_path, linear=True, learning_rate=1e-9, epochs=1, monitor="loss"))
-    events = list(train(preparation, RunFolder(tmp_path / "run"), device=CPU))
+    setup = prepare(make_config(tmp_path, linear=True, learning_rate=1e-9, epochs=1, monitor="loss"))
+    events = list(train(setup, RunDir(tmp_path / "run"), device=CPU))
     classifier = load_classifier(tmp_path / "run")
-    dataset, texts = preparation.dataset, preparation.validation_texts
-    labels, scores = dataset.validation.labels, parts_of(preparation, classifier)
+    dataset, texts = setup.dataset, setup.validation_texts
+    labels, scores = dataset.validation.labels, parts_of(setup, classifier)
     encoder, linear = ((score.argmax(axis=1) == labels).mean() for score in scores)
     assert encoder < 0.7 < linear
     metrics = compute_metrics(classifier.logits(texts, batch_tokens=8192), labels, dataset.label_names)
@@ -306,7 +306,7 @@ def test_a_heavier_class_is_preferred_in_doubt(tmp_path, linear):
 
 def result(folder: Path) -> tuple[str, list[dict[str, object]]]:
     """All that a run ends with and that must not depend on where it was interrupted."""
-    assert not RunFolder(folder).stages.exists()
+    assert not RunDir(folder).stages.exists()
     return weights_hash(folder), metric_rows(folder)
 
 
@@ -385,7 +385,7 @@ def test_a_run_that_vanished_resumes_from_its_last_checkpoint(tmp_path, straight
     values = values | {"checkpoint_every": 2}
     config = make_config(tmp_path, **values)
     stage = None
-    for event in train(prepare(config), RunFolder(tmp_path / "broken"), device=CPU):
+    for event in train(prepare(config), RunDir(tmp_path / "broken"), device=CPU):
         stage = event.stage.name if isinstance(event, StageStarted) else stage
         if (stage, type(event), event.step) == last:
             break
@@ -447,12 +447,12 @@ def test_accumulated_gradients_equal_one_large_batch(tmp_path, monkeypatch):
     for name, cuts in (("one", []), ("many", [3, 4])):
         (tmp_path / name).mkdir()
         training = train_module._Training(
-            prepare(config), RunFolder(tmp_path / name), device=CPU, stop_signal=lambda: None
+            prepare(config), RunDir(tmp_path / name), device=CPU, stop_signal=lambda: None
         )
         lessons = training._lessons(None)
         loss = training._accumulate_gradients([lessons._lesson(part) for part in np.split(np.arange(20), cuts)])
         gradients.append([loss, *(p.grad.to_dense() for p in training.model.parameters())])
-        training.dashboard.__exit__(None, None, None)
+        training.metric_log.__exit__(None, None, None)
     assert gradients[0][0] == pytest.approx(gradients[1][0], rel=1e-6)
     for one, many in zip(gradients[0][1:], gradients[1][1:], strict=True):
         torch.testing.assert_close(one, many, atol=1e-6, rtol=1e-4)
@@ -462,15 +462,13 @@ def test_both_optimizers_follow_the_learning_rate(tmp_path):
     """Tables are learnt at the same rate as all else, from the first step of the warm-up on."""
     config = make_config(tmp_path, warmup_fraction=0.5)
     (tmp_path / "run").mkdir()
-    training = train_module._Training(
-        prepare(config), RunFolder(tmp_path / "run"), device=CPU, stop_signal=stop_after(0)
-    )
+    training = train_module._Training(prepare(config), RunDir(tmp_path / "run"), device=CPU, stop_signal=stop_after(0))
     lessons = training._lessons(None)
     for step in (1, 2):
         training._step(lessons)
         rates = {group["lr"] for optimizer in training.optimizers for group in optimizer.param_groups}
         assert rates == {0.01 * step / 9}
-    training.dashboard.__exit__(None, None, None)
+    training.metric_log.__exit__(None, None, None)
 
 
 def test_memory_is_released_every_few_steps(tmp_path, monkeypatch):
@@ -479,7 +477,7 @@ def test_memory_is_released_every_few_steps(tmp_path, monkeypatch):
     monkeypatch.setattr(train_module, "release_memory", lambda: released.append(steps))
     monkeypatch.setattr(train_module, "STEPS_BETWEEN_RELEASES", 10)
     steps = 0
-    for event in train(prepare(make_config(tmp_path, pretrain={"epochs": 2})), RunFolder(tmp_path / "run"), device=CPU):
+    for event in train(prepare(make_config(tmp_path, pretrain={"epochs": 2})), RunDir(tmp_path / "run"), device=CPU):
         steps += isinstance(event, Stepped)
     # A step is told of before what follows it.
     assert released == list(range(10, steps + 1, 10)) and len(released) > 2
@@ -488,8 +486,8 @@ def test_memory_is_released_every_few_steps(tmp_path, monkeypatch):
 def test_patience_ends_the_run(tmp_path, monkeypatch):
     """After `patience` validations without a better score, the run ends and the best weights are its model."""
     metrics = iter([0.5, 0.7, 0.6, 0.6, 0.9])
-    real = lessons_module.compute_metrics
-    monkeypatch.setattr(lessons_module, "compute_metrics", lambda *args: replace(real(*args), accuracy=next(metrics)))
+    real = objectives.compute_metrics
+    monkeypatch.setattr(objectives, "compute_metrics", lambda *args: replace(real(*args), accuracy=next(metrics)))
     events = run_all(make_config(tmp_path, epochs=9, patience=2, monitor="accuracy"), tmp_path / "run")
     validations = [event for event in events if isinstance(event, Validated)]
     assert [event.is_best for event in validations] == [True, True, False, False]
@@ -500,31 +498,31 @@ def test_patience_ends_the_run(tmp_path, monkeypatch):
 def test_patience_waits_for_the_learning_rate_to_rise(tmp_path, monkeypatch, warmup, last):
     """Worse validations on the way up say nothing; those after it count as ever."""
     metrics = iter([0.5, *[0.4] * 8])
-    real = lessons_module.compute_metrics
-    monkeypatch.setattr(lessons_module, "compute_metrics", lambda *args: replace(real(*args), accuracy=next(metrics)))
+    real = objectives.compute_metrics
+    monkeypatch.setattr(objectives, "compute_metrics", lambda *args: replace(real(*args), accuracy=next(metrics)))
     config = make_config(tmp_path, epochs=8, patience=1, monitor="accuracy", warmup_fraction=warmup)
     assert sum(isinstance(event, Validated) for event in run_all(config, tmp_path / "run")) == last
 
 
 def script_pretraining(monkeypatch, losses: list[float]) -> None:
     """Let the validations of pretraining find out these losses."""
-    verdicts = iter([Verdict({"loss": loss}, (-loss, -loss)) for loss in losses])
-    monkeypatch.setattr(WordLessons, "validate", lambda *_: next(verdicts))
+    verdicts = iter([ValidationResult({"loss": loss}, (-loss, -loss)) for loss in losses])
+    monkeypatch.setattr(MaskedLMObjective, "validate", lambda *_: next(verdicts))
 
 
 def test_only_what_learns_from_labels_can_run_out_of_patience(tmp_path, monkeypatch):
     """The model stops after `patience` worse validations; pretraining, whose words are new each time, goes on."""
     losses, accuracies = [0.5, 0.6, 0.7, 0.6, 0.4], [0.5, 0.7, 0.6, 0.6]
     metrics = iter(accuracies)
-    real = lessons_module.compute_metrics
-    monkeypatch.setattr(lessons_module, "compute_metrics", lambda *args: replace(real(*args), accuracy=next(metrics)))
+    real = objectives.compute_metrics
+    monkeypatch.setattr(objectives, "compute_metrics", lambda *args: replace(real(*args), accuracy=next(metrics)))
     script_pretraining(monkeypatch, losses)
     config = make_config(tmp_path, pretrain={"epochs": 5}, epochs=9, patience=2, monitor="accuracy")
     events = run_all(config, tmp_path / "run")
     validations = [event for event in events if isinstance(event, Validated)]
     assert [event.stage.name for event in validations] == ["pretraining"] * 5 + ["model"] * 4
-    assert [event.verdict.scores["loss"] for event in validations[:5]] == losses
-    assert [event.verdict.metrics.accuracy for event in validations[5:]] == accuracies
+    assert [event.result.scores["loss"] for event in validations[:5]] == losses
+    assert [event.result.metrics.accuracy for event in validations[5:]] == accuracies
     assert [event.is_best for event in validations[:5]] == [True, False, False, False, True]
     assert [event.is_best for event in validations[5:]] == [True, True, False, False]
     assert events[-1].best_step == validations[6].step
@@ -536,13 +534,13 @@ def test_only_what_learns_from_labels_can_run_out_of_patience(tmp_path, monkeypa
 def test_the_chosen_metric_decides_what_is_best(tmp_path, monkeypatch, monitor, best):
     """Of three validations, each is best by another metric."""
     scores = iter([(0.9, 0.1, 3.0), (0.1, 0.9, 2.0), (0.2, 0.2, 1.0)])
-    real = lessons_module.compute_metrics
+    real = objectives.compute_metrics
 
     def scripted(*args):
         accuracy, macro_f1, loss = next(scores)
         return replace(real(*args), accuracy=accuracy, macro_f1=macro_f1, loss=loss)
 
-    monkeypatch.setattr(lessons_module, "compute_metrics", scripted)
+    monkeypatch.setattr(objectives, "compute_metrics", scripted)
     events = run_all(make_config(tmp_path, monitor=monitor), tmp_path / "run")
     steps = [event.step for event in events if isinstance(event, Validated)]
     assert events[-1].best_step == steps[best]
@@ -567,7 +565,7 @@ def test_the_linear_classifier_is_there_in_a_last_validation_that_a_signal_cut_s
 def test_the_model_starts_from_what_was_best_in_pretraining(tmp_path, monkeypatch):
     """Which may not be its last weights; in pretraining there is no linear classifier yet."""
     script_pretraining(monkeypatch, [0.5, 0.4, 0.6])
-    run = RunFolder(tmp_path / "run")
+    run = RunDir(tmp_path / "run")
     best = []
     for event in train(prepare(make_config(tmp_path, linear=True, pretrain={"epochs": 3})), run, device=CPU):
         if isinstance(event, Validated) and event.is_best:
@@ -587,11 +585,11 @@ def test_unlabelled_texts_are_learnt_from(tmp_path):
     more.write_text("".join(f"w{i} violet {COLOURS[i % 3]}\n" for i in range(24)))
     config = make_config(tmp_path, linear=True, pretrain={"epochs": 1})
     config = config.model_copy(update={"data": config.data.model_copy(update={"unlabelled": str(more)})})
-    preparation = prepare(config)
-    assert preparation.tokenizer.token_to_id("violet")
-    steps = {stage.name: stage.steps_per_epoch for stage in preparation.stages}
+    setup = prepare(config)
+    assert setup.tokenizer.token_to_id("violet")
+    steps = {stage.name: stage.steps_per_epoch for stage in setup.stages}
     assert steps == {"pretraining": 9, "model": 6}
-    assert (preparation.where(47).rpartition("/")[2], preparation.where(48)) == ("train.csv:60", f"{more}:1")
+    assert (setup.where(47).rpartition("/")[2], setup.where(48)) == ("train.csv:60", f"{more}:1")
     run_all(config, tmp_path / "straight")
     with pytest.raises(StoppedError):
         run_all(config, tmp_path / "stopped", stop_signal=stop_after(5))
@@ -687,14 +685,14 @@ def test_a_signal_is_heard_while_something_long_is_waited_for(tmp_path, monkeypa
 def test_divergence_stops_before_the_update(tmp_path, monkeypatch):
     """A loss that is no number ends the run with its step and examples; the last checkpoint stays good."""
     config = make_config(tmp_path)
-    real = lessons_module.functional.cross_entropy
+    real = objectives.functional.cross_entropy
     calls = []
 
     def poisoned(*args, **kwargs):
         calls.append(1)
         return real(*args, **kwargs) * (math.nan if len(calls) == 9 else 1)
 
-    monkeypatch.setattr(lessons_module.functional, "cross_entropy", poisoned)
+    monkeypatch.setattr(objectives.functional, "cross_entropy", poisoned)
     with pytest.raises(DivergedError, match=r"step 9: loss nan.*train\.csv:\d+") as diverged:
         run_all(config, tmp_path / "run")
     assert diverged.value.exit_code == 4
@@ -715,9 +713,9 @@ def test_class_weights(tmp_path, choice, expected):
     (tmp_path / "train.csv").write_text("\n".join(rows) + "\n")
     config = make_config(tmp_path, class_weights=choice)
     config = config.model_copy(update={"data": config.data.model_copy(update={"validation_fraction": 0.25})})
-    preparation = prepare(config)
-    counts = np.bincount(preparation.dataset.train.labels)
-    weights = preparation.class_weights
+    setup = prepare(config)
+    counts = np.bincount(setup.dataset.train.labels)
+    weights = setup.class_weights
     if choice == "balanced":
         assert (weights.numpy() * counts) == pytest.approx([counts.sum() / 3] * 3)
     else:
@@ -750,7 +748,7 @@ def test_a_folder_is_never_overwritten(tmp_path):
 def test_one_trainer_a_folder(tmp_path):
     """A second trainer is told which process holds the folder."""
     config = make_config(tmp_path)
-    events = train(prepare(config), RunFolder(tmp_path / "run"), device=CPU)
+    events = train(prepare(config), RunDir(tmp_path / "run"), device=CPU)
     next(events)
     with pytest.raises(EncoderClsError, match=r"process \d+ is training here"):
         run_all(config, tmp_path / "run", resume=True)
@@ -835,7 +833,7 @@ def test_both_precisions_train(tmp_path, precision):
 def test_a_gpu_trains(tmp_path):
     """The same loop learns the same task on a GPU; going on there says that equal bits are not promised."""
     config = make_config(tmp_path, epochs=25)
-    run, device = RunFolder(tmp_path / "run"), torch.device("cuda")
+    run, device = RunDir(tmp_path / "run"), torch.device("cuda")
     events = list(train(prepare(config), run, device=device))
     assert events[-1].report.metrics.accuracy == 1
     run.model_card.unlink()
