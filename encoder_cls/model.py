@@ -9,7 +9,7 @@ may be left out), a learned scale of the sinusoids, dropout of whole features, a
 
 Shapes are suffixes of names:
     B batch, T tokens, D d_model, H heads, K width of a head (D / H), C classes,
-    W distinct words of a batch, N their character n-grams, M hidden tokens, V tokens to choose from.
+    W distinct words of a batch, N their character n-grams, M masked tokens, V tokens to choose from.
 `input_ids` and `attention_mask` are (B, T). Masks are True on real tokens, everywhere.
 No sequence is empty: the tokenizer puts `[CLS]` first.
 """

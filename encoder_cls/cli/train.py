@@ -128,7 +128,7 @@ def _described(setup: TrainingSetup) -> Iterator[str]:
     if config.model.linear and not recipe.linear:
         beside = ", no linear model beside it (too much text for so many classes)"
     yield f"model: {shape}, {setup.num_parameters:,} parameters{beside}"
-    lengths = {"guessing hidden words": recipe.pretraining, "learning labels": recipe.length}
+    lengths = {"masked-LM pretraining": recipe.pretraining, "training on labels": recipe.length}
     passes = [f"{it.epochs} epoch{'s' * (it.epochs > 1)} of {what}" for what, it in lengths.items() if it]
     yield f"steps: {setup.total_steps:,} in all; {', '.join(passes)}"
 

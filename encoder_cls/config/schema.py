@@ -157,14 +157,14 @@ class ModelConfig(Section):
 
 
 class PretrainConfig(Section):
-    """Guessing hidden words, before any class is learnt; with the batches, learning rate and precision of `train`."""
+    """Masked-LM pretraining, before any class is learnt; with the batches, learning rate and precision of `train`."""
 
     epochs: Annotated[int, Field(ge=0, lt=2**31)] | Literal["auto"] = "auto"
     """Passes over the texts; `auto`: the fewer the more text there is; 0: no pretraining."""
     time_budget: PositiveFloat | None = None
     """The most minutes it may take, judged by its first steps; null: as many as it takes."""
     mask_probability: Annotated[float, Field(gt=0, lt=1)] = 0.2
-    """The part of the words that are hidden."""
+    """The part of the tokens that are masked."""
 
 
 class TrainConfig(Section):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,7 @@ from encoder_cls.data.dataset import Split
 MOST_CHARACTERS = 40_000_000
 MOST_CHARACTERS_BY_CLASSES = 500_000_000
 MOST_WEIGHTS = 60_000_000
+LONGEST_TEXT = 100_000  # characters that it reads of a text: a text is a list of words for a moment
 MOST_SCORES = 4_000_000  # texts times classes that are scored at once
 
 # Words, runs of punctuation, and single characters of scripts that are written without spaces.
@@ -42,7 +44,7 @@ def linear_reference(train: Split, split: Split) -> dict[str, float] | None:
     sample = _sample(train, most_characters=min(MOST_CHARACTERS, MOST_CHARACTERS_BY_CLASSES // num_classes))
     vectorizer = TfidfVectorizer(ngram_range=(1, 2), token_pattern=WORD_PATTERN, sublinear_tf=True)
     try:
-        features = vectorizer.fit_transform(sample.texts)
+        features = vectorizer.fit_transform(_cut(sample.texts))
         kept = _most_frequent(features.getnnz(axis=0), MOST_WEIGHTS // num_classes)
         model = LinearSVC(random_state=0)
         with warnings.catch_warnings():
@@ -51,7 +53,7 @@ def linear_reference(train: Split, split: Split) -> dict[str, float] | None:
         texts_at_once = max(1, MOST_SCORES // num_classes)
         predictions = np.concatenate(
             [
-                model.predict(vectorizer.transform(split.texts[start : start + texts_at_once])[:, kept])
+                model.predict(vectorizer.transform(_cut(split.texts[start : start + texts_at_once]))[:, kept])
                 for start in range(0, len(split), texts_at_once)
             ]
         )
@@ -67,9 +69,13 @@ def linear_reference(train: Split, split: Split) -> dict[str, float] | None:
     }
 
 
+def _cut(texts: Iterable[str]) -> Iterator[str]:
+    return (text[:LONGEST_TEXT] for text in texts)
+
+
 def _sample(split: Split, *, most_characters: int) -> Split:
     """As many texts, drawn at random, as have so many characters together; all of them, if they have no more."""
-    lengths = np.fromiter(map(len, split.texts), dtype=np.int64, count=len(split))
+    lengths = np.fromiter(map(len, _cut(split.texts)), dtype=np.int64, count=len(split))
     if lengths.sum() <= most_characters:
         return split
     order = np.random.default_rng(0).permutation(len(split))

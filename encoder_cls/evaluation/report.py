@@ -29,6 +29,7 @@ from encoder_cls.system.files import to_json, write_file
 LARGEST_TABLE = 12  # classes; a wider confusion matrix does not fit a terminal
 WANTED_ACCURACY = 0.95  # of the answers above the suggested threshold
 FEWEST_ANSWERS = 20  # above it
+LONGEST_COUNTED = 1_000_000  # characters of a text whose words are counted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,6 +169,7 @@ def suggest_threshold(confidence: NDArray[np.float64], correct: NDArray[np.bool_
 def report_page(title: str, report: Report, split: Split, logits: Logits) -> str:
     """The report as one HTML page; other arguments as in `write_report`."""
     confidence, correct = answers(logits, split.labels)
+    num_words = np.array([len(text[:LONGEST_COUNTED].split()) for text in split.texts])
     return render(
         "report.html",
         title=title,
@@ -178,7 +180,7 @@ def report_page(title: str, report: Report, split: Split, logits: Logits) -> str
         reliability=to_svg(reliability(report.metrics.calibration)),
         curves=to_svg(precision_recall(softmax(logits), split.labels, report.label_names)),
         thresholds=to_svg(thresholds(confidence, correct, report.suggested_threshold)),
-        lengths=to_svg(accuracy_by_length(np.array([len(text.split()) for text in split.texts]), correct)),
+        lengths=to_svg(accuracy_by_length(num_words, correct)),
         errors=[(error, Path(error.where).name, marked(error.text, error.words)) for error in report.worst_errors],
     )
 

@@ -1,7 +1,6 @@
-"""What is learnt in a step, and how a validation judges what has been learnt so far.
+"""Objectives: masked language modelling in pretraining, then classification; each with its loss and its validation.
 
-Pretraining guesses hidden words; then the labels are learnt. Both are pure functions of the step, given that torch's
-random numbers have been seeded for it.
+The batches of a step are a pure function of the step, given that torch's random numbers have been seeded for it.
 """
 
 from __future__ import annotations
@@ -26,18 +25,18 @@ from encoder_cls.training.setup import Stage, TrainingSetup
 
 
 class ObjectiveBatch(Protocol):
-    """A batch and what is asked about it."""
+    """A batch with its targets."""
 
     @property
-    def batch(self) -> Batch:
+    def inputs(self) -> Batch:
         """What the model reads."""
 
     @property
-    def weight(self) -> Tensor:
-        """How much all answers to it count together, ()."""
+    def normalizer(self) -> Tensor:
+        """The sum of the weights of all targets, (): the summed loss divided by it is the mean loss."""
 
     def loss(self, model: EncoderClassifier) -> Tensor:
-        """The sum of the losses of all answers, each by its weight, ()."""
+        """The losses of all targets, summed by their weights, ()."""
 
 
 class ValidationResult(NamedTuple):
@@ -45,25 +44,25 @@ class ValidationResult(NamedTuple):
 
     Attributes:
         scores: by name.
-        rank: the greater the better; of equals the second number decides.
-        metrics: how well classes are told apart, where classes are learnt.
-        scales: the classifier's, under which that is so.
+        selection_key: the greater the better; of equals the second number decides.
+        metrics: of the classes, where the objective is classification.
+        scales: the classifier's, with which the metrics were computed.
     """
 
     scores: dict[str, float]
-    rank: tuple[float, float]
+    selection_key: tuple[float, float]
     metrics: Metrics | None = None
     scales: tuple[float, ...] | None = None
 
 
 class Objective(Protocol):
-    """The lessons of all steps of a stage."""
+    """What a stage learns."""
 
-    def at(self, step: int) -> list[ObjectiveBatch]:
-        """Those of a step of the stage, counted from 0: one for each batch."""
+    def batches_at(self, step: int) -> list[ObjectiveBatch]:
+        """The batches of a step of the stage, counted from 0."""
 
     def validate(self, model: EncoderClassifier, after_batch: Callable[[], None]) -> ValidationResult | None:
-        """Judge a model on the validation texts; none where its answers are no finite numbers.
+        """Validate a model; none where its logits are no finite numbers.
 
         Args:
             model: the model.
@@ -73,75 +72,75 @@ class Objective(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class MaskedLMBatch:
-    """Texts of which some words are hidden; each has to be told from the other words of the batch.
+    """Texts some of whose tokens are masked; the softmax is over the tokens that occur in the batch.
 
-    So the softmax is over the words that occur in the batch, few of all there are, drawn as often as they are used.
+    These are few of all there are, and drawn as often as they are used.
 
     Attributes:
-        batch: the texts.
-        is_masked: (B, T), where a word is hidden.
-        candidates: (V,), the ids to choose from.
-        answers: (hidden words,), which of the candidates stood there.
+        inputs: the texts.
+        is_masked: (B, T), where a token is masked.
+        candidates: (V,), the ids of the softmax.
+        targets: (masked tokens,), which of the candidates stood there.
     """
 
-    batch: Batch
+    inputs: Batch
     is_masked: Tensor
     candidates: Tensor
-    answers: Tensor
+    targets: Tensor
 
     @property
-    def weight(self) -> Tensor:
-        """See `ObjectiveBatch`; a batch without any word asks nothing."""
+    def normalizer(self) -> Tensor:
+        """See `ObjectiveBatch`; 1 where no token is masked."""
         return self.is_masked.sum().clamp(min=1)
 
     def loss(self, model: EncoderClassifier) -> Tensor:
         """See `ObjectiveBatch`."""
-        vectors = model.encoder(*self.batch)[self.is_masked]
+        vectors = model.encoder(*self.inputs)[self.is_masked]
         scores = model.encoder.embedding.token_scores(vectors, self.candidates)
-        return functional.cross_entropy(scores.float(), self.answers, reduction="sum")
+        return functional.cross_entropy(scores.float(), self.targets, reduction="sum")
 
 
 class MaskedLMObjective:
-    """All texts, with and without labels, some of their words hidden.
+    """Masked language modelling of all texts, with and without labels.
 
     Devlin et al., "BERT: Pre-training of Deep Bidirectional Transformers" (2019), https://arxiv.org/abs/1810.04805;
-    hidden words are always `[MASK]`, as Wettig et al. (2023), https://arxiv.org/abs/2202.08005, found to be enough.
+    masked tokens are always `[MASK]`, as Wettig et al. (2023), https://arxiv.org/abs/2202.08005, found to be enough.
     """
 
     def __init__(self, setup: TrainingSetup, stage: Stage, *, device: torch.device) -> None:
-        self._preparation = setup
+        self._setup = setup
         self._stage = stage
         self._fraction = setup.config.pretrain.mask_probability
         self._device = device
 
-    def at(self, step: int) -> list[ObjectiveBatch]:
+    def batches_at(self, step: int) -> list[ObjectiveBatch]:
         """See `Objective`."""
         texts = self._stage.texts
-        return [self._lesson(pad(texts, indices).to(self._device)) for indices in self._stage.batches(step)]
+        return [self._collate(pad(texts, indices).to(self._device)) for indices in self._stage.batches(step)]
 
     def validate(self, model: EncoderClassifier, after_batch: Callable[[], None]) -> ValidationResult | None:
-        """See `Objective`: the mean loss, of the same hidden words each time."""
+        """See `Objective`: the mean loss, with the same tokens masked each time."""
         torch.manual_seed(self._stage.seed)
-        texts = self._preparation.validation_texts
+        texts = self._setup.validation_texts
         was_training = model.training
         model.eval()
         loss = weight = 0.0
         try:
             with torch.inference_mode():
-                for piece in by_length(texts.lengths, batch_tokens=self._preparation.config.train.batch_tokens):
-                    lesson = self._lesson(pad(texts, *piece).to(self._device))
-                    loss += float(lesson.loss(model))
-                    weight += float(lesson.weight)
+                for piece in by_length(texts.lengths, batch_tokens=self._setup.config.train.batch_tokens):
+                    batch = self._collate(pad(texts, *piece).to(self._device))
+                    loss += float(batch.loss(model))
+                    weight += float(batch.normalizer)
                     after_batch()
         finally:
             model.train(was_training)
         mean = loss / weight
         return ValidationResult({"loss": mean}, (-mean, -mean)) if np.isfinite(mean) else None
 
-    def _lesson(self, batch: Batch) -> MaskedLMBatch:
+    def _collate(self, batch: Batch) -> MaskedLMBatch:
         masked, is_masked = mask_tokens(batch, fraction=self._fraction)
         candidates, rows = torch.unique(batch.input_ids, return_inverse=True)
-        return MaskedLMBatch(batch=masked, is_masked=is_masked, candidates=candidates, answers=rows[is_masked])
+        return MaskedLMBatch(inputs=masked, is_masked=is_masked, candidates=candidates, targets=rows[is_masked])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,39 +148,40 @@ class ClassificationBatch:
     """Texts, and how probable each class is to be for each of them.
 
     R-Drop (Liang et al., "R-Drop: Regularized Dropout for Neural Networks", 2021, https://arxiv.org/abs/2106.14448):
-    each text is there twice, with other words dropped, and the model drops other features; what it says of both is to
-    be right and the same. So what it learns by heart of one reading has to hold for the other.
+    each text is there twice and passes through the model with two dropout masks, other words dropped in each; the
+    symmetric Kullback-Leibler divergence of the two predictions is added to the cross entropy. It keeps a model from
+    overfitting to what dropout leaves.
 
     Attributes:
-        batch: the texts; with a rdrop_weight all of them once, then all of them again.
+        inputs: the texts; with an rdrop_weight all of them once, then all of them again.
         targets: (B, C) probabilities.
         class_weights: (C,), how much each class counts.
-        rdrop_weight: how much it counts that both readings agree.
+        rdrop_weight: of the divergence in the loss.
     """
 
-    batch: Batch
+    inputs: Batch
     targets: Tensor
     class_weights: Tensor
     rdrop_weight: float
 
     @property
-    def weight(self) -> Tensor:
+    def normalizer(self) -> Tensor:
         """See `ObjectiveBatch`."""
         return self._weights.sum()
 
     @property
     def _weights(self) -> Tensor:
-        """How much each reading counts, (B,)."""
+        """How much each row counts, (B,)."""
         return self.targets @ self.class_weights
 
     def loss(self, model: EncoderClassifier) -> Tensor:
         """See `ObjectiveBatch`."""
-        logits = model(*self.batch)
+        logits = model(*self.inputs)
         loss = functional.cross_entropy(logits, self.targets, weight=self.class_weights, reduction="sum")
         return loss + self.rdrop_weight * self._symmetric_kl(logits) if self.rdrop_weight else loss
 
     def _symmetric_kl(self, logits: Tensor) -> Tensor:
-        """The divergences of each reading from the other, the mean of KL(p || q) and KL(q || p) in nats, summed, ()."""
+        """The mean of KL(p || q) and KL(q || p) of the two dropout passes, in nats, summed by the weights, ()."""
         first, second = functional.log_softmax(logits, dim=-1).chunk(2)
         divergences = ((first.exp() - second.exp()) * (first - second)).sum(dim=-1) / 2
         weights, _ = self._weights.chunk(2)
@@ -193,47 +193,47 @@ class ClassificationObjective:
 
     Args:
         setup: of the run.
-        stage: of which these are the lessons.
-        linear: the classifier whose scores are added to the encoder's, if any.
+        stage: that has this objective.
+        linear: the classifier whose logits are combined with the encoder's, if any.
         device: where to.
     """
 
     def __init__(
         self, setup: TrainingSetup, stage: Stage, linear: LinearClassifier | None, *, device: torch.device
     ) -> None:
-        self._preparation = setup
+        self._setup = setup
         self._class_weights = setup.class_weights.to(device)
         self._stage = stage
-        self._beside = [linear.scores(setup.validation_texts)] if linear else []
+        self._linear_logits = [linear.scores(setup.validation_texts)] if linear else []
         self._device = device
 
-    def at(self, step: int) -> list[ObjectiveBatch]:
+    def batches_at(self, step: int) -> list[ObjectiveBatch]:
         """See `Objective`."""
-        return [self._lesson(indices) for indices in self._stage.batches(step)]
+        return [self._collate(indices) for indices in self._stage.batches(step)]
 
     def validate(self, model: EncoderClassifier, after_batch: Callable[[], None]) -> ValidationResult | None:
-        """See `Objective`: of the encoder's scores and the linear classifier's, added up as they are best."""
-        dataset, config = self._preparation.dataset, self._preparation.config.train
+        """See `Objective`: of the weighted sum of the encoder's logits and the linear classifier's."""
+        dataset, config = self._setup.dataset, self._setup.config.train
         logits = compute_logits(
-            model, self._preparation.validation_texts, batch_tokens=config.batch_tokens, after_batch=after_batch
+            model, self._setup.validation_texts, batch_tokens=config.batch_tokens, after_batch=after_batch
         )
         if not np.isfinite(logits).all():
             return None
         labels = dataset.selection.labels
-        weights = self._preparation.class_weights.numpy()[labels]
-        all_scores = [logits, *self._beside]
-        scales, parts = fit_scales(all_scores, labels, weights)
-        joint = combine_logits(all_scores, scales).astype(np.float32)
+        weights = self._setup.class_weights.numpy()[labels]
+        all_logits = [logits, *self._linear_logits]
+        scales, parts = fit_scales(all_logits, labels, weights)
+        joint = combine_logits(all_logits, scales).astype(np.float32)
         metrics = compute_metrics(joint, labels, dataset.label_names, weights)
         scores = metrics.scalars()
-        for given, part in zip(self._beside, parts[1:], strict=True):
+        for given, part in zip(self._linear_logits, parts[1:], strict=True):
             scores |= {"linear_accuracy": float((given.argmax(axis=1) == labels).mean()), "linear_part": part}
         monitored = scores[config.monitor] * (-1 if config.monitor == "loss" else 1)
         # On small splits many validations have equal accuracy: the loss then tells which is better.
         return ValidationResult(scores, (monitored, -metrics.loss), metrics, scales)
 
-    def _lesson(self, indices: Indices) -> ClassificationBatch:
-        config, dataset = self._preparation.config.train, self._preparation.dataset
+    def _collate(self, indices: Indices) -> ClassificationBatch:
+        config, dataset = self._setup.config.train, self._setup.dataset
         if config.rdrop_weight:
             indices = np.tile(indices, 2)
         batch = pad(self._stage.texts, indices).to(self._device)
@@ -241,7 +241,7 @@ class ClassificationObjective:
         labels = torch.from_numpy(dataset.train.labels[indices]).to(self._device)
         classes, smoothing = len(dataset.label_names), config.label_smoothing
         return ClassificationBatch(
-            batch=batch._replace(input_ids=dropped),
+            inputs=batch._replace(input_ids=dropped),
             targets=functional.one_hot(labels, classes) * (1 - smoothing) + smoothing / classes,
             class_weights=self._class_weights,
             rdrop_weight=config.rdrop_weight,

@@ -56,7 +56,7 @@ class Recipe:
     """The config's `auto` values, decided.
 
     Attributes:
-        pretraining: how long hidden words are guessed; none: not at all.
+        pretraining: how long masked-LM pretraining is; none: there is none.
         length: how long labels are learnt.
         linear: what the linear classifier beside the encoder looks at; none: there is no such classifier.
     """

@@ -33,7 +33,7 @@ class Stage:
         name: `pretraining`, then `model`.
         seed: of its batches and its dropout, and of its first weights where it starts from none.
         length: how long it is.
-        learns_from: hidden `words`, or `labels`.
+        learns_from: `words`, of which some are masked, or `labels`.
         starts_from: the stage whose weights are its first; none: random ones.
         texts: from which it learns.
         schedule: the batches of all epochs.

@@ -1,7 +1,7 @@
 """Config in, finished run out: the training loop, as a generator of reports.
 
-A run has two stages, each from first weights to the best. Pretraining guesses hidden words; the run's model begins with
-what that has found and learns from the labels, and the scores of a linear classifier are added to its own.
+A run has two stages, each from first weights to the best. Pretraining is masked language modelling; the run's model
+begins with its weights and learns from the labels, and its logits are combined with those of a linear classifier.
 
 Everything that varies from step to step is a pure function of (config, step): the batch, the learning
 rate, the random numbers of dropout. So the state of a run is its weights, the optimizer's moments and a
@@ -209,7 +209,7 @@ class _Training:
         # Where a run goes on that had only its final report before it, nothing more is to be learnt.
         if self.is_last_stage and (self._is_validation_due() or not self._is_done()):
             linear = self.classifier.linear = self._fit_linear()
-        lessons = self._lessons(linear)
+        objective = self._new_objective(linear)
         still_to_come = sum(stage.total_steps for stage in self.setup.stages[self.state.stage + 1 :])
         yield StageStarted(
             stage=self.stage,
@@ -218,18 +218,18 @@ class _Training:
         )
         while True:
             if self._is_validation_due():
-                yield self._validate(lessons)
+                yield self._validate(objective)
                 self._save_checkpoint()
             if self._is_done():
                 break
             self._stop_if_asked()
-            yield self._step(lessons)
+            yield self._step(objective)
             if self.state.step % STEPS_BETWEEN_RELEASES == 0:
                 release_memory()
             if self.config.checkpoint_every and self.state.step % self.config.checkpoint_every == 0:
                 self._save_checkpoint()
 
-    def _lessons(self, linear: LinearClassifier | None) -> Objective:
+    def _new_objective(self, linear: LinearClassifier | None) -> Objective:
         if self.stage.learns_from == "words":
             return MaskedLMObjective(self.setup, self.stage, device=self.device)
         return ClassificationObjective(self.setup, self.stage, linear, device=self.device)
@@ -276,12 +276,12 @@ class _Training:
         return step * DRAWN_VALIDATIONS // total > former * DRAWN_VALIDATIONS // total
 
     def _is_done(self) -> bool:
-        # Hidden words are others each time, and cannot be learnt by heart: that goes on to its last step.
+        # Other tokens are masked each time, so there is no overfitting: pretraining goes on to its last step.
         patience = self.config.patience if self.stage.learns_from == "labels" else None
         out_of_patience = patience is not None and self.state.stale_validations >= patience
         return out_of_patience or self._stage_step == self._stage_steps
 
-    def _step(self, lessons: Objective) -> Stepped:
+    def _step(self, objective: Objective) -> Stepped:
         """One optimizer step over `accumulation_steps` batches."""
         began = time.perf_counter()
         step = self._stage_step
@@ -291,8 +291,8 @@ class _Training:
             for group in optimizer.param_groups:
                 group["lr"] = rate
         self.model.train()
-        asked = lessons.at(step)
-        loss = self._accumulate_gradients(asked)
+        batches = objective.batches_at(step)
+        loss = self._accumulate_gradients(batches)
         # Of the embeddings' sparse gradients there is no norm; they come through the same layers as the others.
         dense = [p for p in self.model.parameters() if p.grad is not None and not p.grad.is_sparse]
         grad_norm = float(torch.nn.utils.clip_grad_norm_(dense, self.config.max_grad_norm))
@@ -302,7 +302,7 @@ class _Training:
             optimizer.step()
             optimizer.zero_grad()
 
-        masks = [lesson.batch.attention_mask for lesson in asked]
+        masks = [batch.inputs.attention_mask for batch in batches]
         tokens, padded_tokens = sum(int(mask.sum()) for mask in masks), sum(mask.numel() for mask in masks)
         new = {"steps": 1, "loss": loss, "grad_norm": grad_norm, "tokens": tokens, "padded_tokens": padded_tokens}
         sums = {key: self.state.sums.get(key, 0.0) + value for key, value in new.items()}
@@ -315,17 +315,17 @@ class _Training:
         values = self._log_training(rate) if self._stage_step % self.config.log_every == 0 else None
         return Stepped(step=self.state.step, epoch=self._epoch(), loss=loss, values=values)
 
-    def _accumulate_gradients(self, lessons: list[ObjectiveBatch]) -> float:
-        """Gradients of the mean loss over the answers to all batches, each answer by its weight.
+    def _accumulate_gradients(self, batches: list[ObjectiveBatch]) -> float:
+        """Gradients of the mean loss over the targets of all batches, each target by its weight.
 
-        The sum over a batch is divided by the weight of all batches together: so many small batches give the
+        The sum over a batch is divided by the normalizer of all batches together: so many small batches give the
         same gradient as one large.
         """
-        total_weight = sum(lesson.weight for lesson in lessons)
+        total_weight = sum(batch.normalizer for batch in batches)
         total_loss = 0.0
-        for lesson in lessons:
+        for batch in batches:
             with autocast(self.precision, self.device):
-                loss: Tensor = lesson.loss(self.model) / total_weight
+                loss: Tensor = batch.loss(self.model) / total_weight
             loss.backward()  # type: ignore[no-untyped-call]
             total_loss += loss.item()
         return total_loss
@@ -357,22 +357,22 @@ class _Training:
         self.timed_tokens, self.seconds = 0, 0.0
         return values
 
-    def _validate(self, lessons: Objective) -> Validated:
+    def _validate(self, objective: Objective) -> Validated:
         """Judge the model on the validation split, and keep its weights if they are the best so far."""
         step = self.state.step
-        result = lessons.validate(self.model, self._stop_if_asked)
+        result = objective.validate(self.model, self._stop_if_asked)
         if result is None:
             raise DivergedError(step, "a validation text gets numbers that are not finite")
         # Little is learnt while the learning rate rises: that is no sign that there is no more to learn.
         is_warming_up = self._stage_step <= warmup_steps(self._stage_steps, self.config)
-        is_best = self.state.best_score is None or result.rank > self.state.best_score
+        is_best = self.state.best_score is None or result.selection_key > self.state.best_score
         if is_best:
             self.classifier.scales = result.scales or self.classifier.scales
             save_classifier(self.classifier, self.folder)
         self.state = replace(
             self.state,
             validated_step=step,
-            best_score=result.rank if is_best else self.state.best_score,
+            best_score=result.selection_key if is_best else self.state.best_score,
             best_step=step if is_best else self.state.best_step,
             stale_validations=0 if is_best or is_warming_up else self.state.stale_validations + 1,
         )

@@ -240,7 +240,7 @@ def test_training_tells_of_each_stage_and_of_the_best_validations(cli, trained_r
     outcome = cli("train", "--config", trained_run.path.parent / "tiny.yaml", *options)
     assert outcome.code == 0
     assert "parameters, beside it a linear model\n" in outcome.err
-    assert "steps: 30 in all; 1 epoch of guessing hidden words, 4 epochs of learning labels\n" in outcome.err
+    assert "steps: 30 in all; 1 epoch of masked-LM pretraining, 4 epochs of training on labels\n" in outcome.err
     told = re.findall(r"^model .*accuracy (\d\.\d{4}).*linear model's part [01]\.\d{4}$", outcome.err, re.MULTILINE)
     assert told == ["0.2500", "0.5000", "0.7500"]
     assert re.search(r"^pretraining  epoch   1\.0  step      6: validation loss \d\.\d{4}$", outcome.err, re.MULTILINE)
@@ -279,7 +279,7 @@ def test_a_dry_run_prints_the_config_and_writes_nothing(cli, trained_run, tmp_pa
     assert outcome.code == 0
     assert not list(tmp_path.iterdir())
     assert "parameters" in outcome.err
-    assert "steps: 18 in all; 3 epochs of learning labels\n" in outcome.err
+    assert "steps: 18 in all; 3 epochs of training on labels\n" in outcome.err
     Path("again.yaml").write_text(outcome.out, encoding="utf-8")
     assert load_config(Path("again.yaml")) == load_config(config_file, ["train.epochs=3"])
     assert yaml.safe_load(outcome.out)["train"]["epochs"] == 3

@@ -80,6 +80,14 @@ def test_a_reference_that_memory_does_not_suffice_for_costs_no_run(monkeypatch):
     assert linear_reference(train, train) is None
 
 
+def test_of_a_very_long_text_the_linear_reference_reads_the_beginning(monkeypatch):
+    """A text is a list of words for a moment: one of a gigabyte would take dozens."""
+    monkeypatch.setattr(baseline, "LONGEST_TEXT", 9)
+    train = split_of(["good fine bad poor", "bad poor good fine"] * 4, [0, 1] * 4)
+    found = linear_reference(train, split_of(["good fine", "bad poor"], [0, 1]))
+    assert (found["accuracy"], found["texts"], found["of_features"]) == (1.0, 8, 6)
+
+
 def test_texts_without_words_have_no_reference():
     """There is nothing to learn from."""
     split = split_of([" ", "  "] * 4, [0, 1] * 4)
@@ -90,7 +98,8 @@ def spied(function, seen):
     """The same function, which notes what it is given first."""
 
     def note(self, given, *args):
-        seen.append(given if hasattr(given, "shape") else list(given))
+        given = given if hasattr(given, "shape") else list(given)
+        seen.append(given)
         return function(self, given, *args)
 
     return note

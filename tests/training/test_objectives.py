@@ -52,7 +52,7 @@ def prepared(folder, pretrain: dict[str, object] | None = None, **train_values: 
     return prepare(Config.model_validate(values))
 
 
-def label_lessons(setup: TrainingSetup, linear: Beside | None = None) -> ClassificationObjective:
+def classification_objective(setup: TrainingSetup, linear: Beside | None = None) -> ClassificationObjective:
     return ClassificationObjective(setup, setup.stages[-1], linear, device=CPU)
 
 
@@ -60,36 +60,36 @@ def label_lessons(setup: TrainingSetup, linear: Beside | None = None) -> Classif
 def test_labels_are_smoothed_over_all_classes(tmp_path, smoothing):
     """The label gets 1 - s + s / C, the others s / C, for the texts of the step's batches."""
     setup = prepared(tmp_path, label_smoothing=smoothing, word_dropout=0.0, rdrop_weight=0.0)
-    lessons = label_lessons(setup).at(1)
+    objective = classification_objective(setup).batches_at(1)
     batches = setup.stages[0].batches(1)
-    assert len(lessons) == len(batches) == 2
-    for lesson, indices in zip(lessons, batches, strict=True):
+    assert len(objective) == len(batches) == 2
+    for batch, indices in zip(objective, batches, strict=True):
         labels = np.eye(3)[setup.dataset.train.labels[indices]]
-        np.testing.assert_allclose(lesson.targets, labels * (1 - smoothing) + smoothing / 3, rtol=1e-6)
-        assert torch.equal(lesson.batch.input_ids, pad(setup.train_texts, indices).input_ids)
+        np.testing.assert_allclose(batch.targets, labels * (1 - smoothing) + smoothing / 3, rtol=1e-6)
+        assert torch.equal(batch.inputs.input_ids, pad(setup.train_texts, indices).input_ids)
 
 
 def test_the_part_of_the_words_that_is_asked_for_is_dropped_and_their_letters_stay(tmp_path):
     """About 40% become [UNK], never [CLS]; the spelling is that of the whole text."""
     setup = prepared(tmp_path, word_dropout=0.4, rdrop_weight=0.0)
     torch.manual_seed(0)
-    lessons = [lesson for step in range(8) for lesson in label_lessons(setup).at(step)]
-    ids = torch.cat([lesson.batch.input_ids for lesson in lessons])
+    batches = [batch for step in range(8) for batch in classification_objective(setup).batches_at(step)]
+    ids = torch.cat([batch.inputs.input_ids for batch in batches])
     assert (ids[:, 0] == CLS_ID).all()
     assert (ids[:, 1:] == UNK_ID).float().mean() == pytest.approx(0.4, abs=0.08)
     first = pad(setup.train_texts, setup.stages[0].batches(0)[0])
-    assert torch.equal(lessons[0].batch.spelling.words, first.spelling.words)
+    assert torch.equal(batches[0].inputs.spelling.words, first.spelling.words)
 
 
 def test_what_is_dropped_is_a_function_of_the_step_and_new_in_each(tmp_path):
     """Asked for again, a step gives the same, whatever was asked before; the next epoch's is another."""
     setup = prepared(tmp_path)
     stage = setup.stages[-1]
-    lessons = label_lessons(setup)
+    objective = classification_objective(setup)
 
     def ids(step: int) -> list[list[int]]:
         torch.manual_seed(step)  # as training does
-        return [row.tolist() for lesson in lessons.at(step) for row in lesson.batch.input_ids]
+        return [row.tolist() for batch in objective.batches_at(step) for row in batch.inputs.input_ids]
 
     third = ids(3)
     assert len({str(ids(step)) for step in range(stage.total_steps)}) == stage.total_steps
@@ -103,13 +103,13 @@ def test_classes_count_by_their_weights(tmp_path):
     """In the loss, and in what it is divided by."""
     setup = prepared(tmp_path, class_weights={"a": 3.0, "c": 0.5}, rdrop_weight=0.0)
     model = setup.new_model(setup.stages[0]).eval()
-    lesson = label_lessons(setup).at(0)[0]
+    batch = classification_objective(setup).batches_at(0)[0]
     labels = setup.dataset.train.labels[setup.stages[0].batches(0)[0]]
     weights = np.array([3.0, 1.0, 0.5])[labels]
     assert len(set(labels)) > 1
-    assert lesson.weight.item() == pytest.approx(weights.sum())
-    surprises = -model(*lesson.batch).log_softmax(dim=1).detach().numpy()[np.arange(len(labels)), labels]
-    assert lesson.loss(model).item() == pytest.approx((weights * surprises).sum(), rel=1e-5)
+    assert batch.normalizer.item() == pytest.approx(weights.sum())
+    surprises = -model(*batch.inputs).log_softmax(dim=1).detach().numpy()[np.arange(len(labels)), labels]
+    assert batch.loss(model).item() == pytest.approx((weights * surprises).sum(), rel=1e-5)
 
 
 def test_texts_are_read_twice_and_both_readings_are_to_agree(tmp_path):
@@ -118,20 +118,20 @@ def test_texts_are_read_twice_and_both_readings_are_to_agree(tmp_path):
     model = setup.new_model(setup.stages[0]).eval()
     torch.nn.init.normal_(model.head.linear.weight)  # or else all readings would be nearly the same
     torch.manual_seed(0)
-    lesson = label_lessons(setup).at(0)[0]
+    batch = classification_objective(setup).batches_at(0)[0]
     labels = setup.dataset.train.labels[setup.stages[0].batches(0)[0]]
-    first, second = lesson.batch.input_ids.chunk(2)
+    first, second = batch.inputs.input_ids.chunk(2)
     assert first.shape == second.shape == (len(labels), 6)
     assert not torch.equal(first, second)
-    assert torch.equal(*lesson.batch.spelling.words.chunk(2))
+    assert torch.equal(*batch.inputs.spelling.words.chunk(2))
     weights = torch.from_numpy(np.array([3.0, 1.0, 0.5])[labels])
-    assert lesson.weight.item() == pytest.approx(2 * float(weights.sum()))
-    p, q = (log.double() for log in model(*lesson.batch).log_softmax(dim=1).detach().chunk(2))
+    assert batch.normalizer.item() == pytest.approx(2 * float(weights.sum()))
+    p, q = (log.double() for log in model(*batch.inputs).log_softmax(dim=1).detach().chunk(2))
     surprises = -(p + q)[torch.arange(len(labels)), torch.from_numpy(labels)]
     divergences = (p.exp() * (p - q)).sum(dim=1) + (q.exp() * (q - p)).sum(dim=1)
     assert divergences.min() > 0.001
     expected = (weights * (surprises + 2.0 * divergences / 2)).sum()
-    assert lesson.loss(model).item() == pytest.approx(float(expected), rel=1e-5)
+    assert batch.loss(model).item() == pytest.approx(float(expected), rel=1e-5)
 
 
 @pytest.mark.parametrize("monitor", ["accuracy", "macro_f1", "loss"])
@@ -145,7 +145,7 @@ def test_a_validation_judges_the_sum_of_all_scores(tmp_path, monkeypatch, with_l
     monkeypatch.setattr(objectives, "compute_logits", lambda *_arguments, **_options: logits)
     linear = Beside(setup) if with_linear else None
     scores = [logits, linear.given] if linear else [logits]
-    result = label_lessons(setup, linear).validate(model, lambda: None)
+    result = classification_objective(setup, linear).validate(model, lambda: None)
     scales, parts = fit_scales(scores, labels)
     assert result.scales == scales
     metrics = compute_metrics(combine_logits(scores, result.scales).astype(np.float32), labels, CLASSES)
@@ -155,7 +155,7 @@ def test_a_validation_judges_the_sum_of_all_scores(tmp_path, monkeypatch, with_l
         beside = {"linear_accuracy": (linear.given.argmax(axis=1) == labels).mean(), "linear_part": parts[1]}
         assert len({metrics.accuracy, beside["linear_accuracy"], (logits.argmax(axis=1) == labels).mean()}) == 3
     assert result.scores == metrics.scalars() | beside
-    assert result.rank == (-metrics.loss if monitor == "loss" else metrics.scalars()[monitor], -metrics.loss)
+    assert result.selection_key == (-metrics.loss if monitor == "loss" else metrics.scalars()[monitor], -metrics.loss)
 
 
 def test_classes_count_by_their_weights_in_a_validation_too(tmp_path, monkeypatch):
@@ -166,12 +166,12 @@ def test_classes_count_by_their_weights_in_a_validation_too(tmp_path, monkeypatc
     monkeypatch.setattr(objectives, "compute_logits", lambda *_arguments, **_options: logits)
     linear = Beside(setup)
     scores, weights = [logits, linear.given], np.array([30.0, 1.0, 1.0])[labels]
-    result = label_lessons(setup, linear).validate(setup.new_model(setup.stages[0]), lambda: None)
+    result = classification_objective(setup, linear).validate(setup.new_model(setup.stages[0]), lambda: None)
     assert result.scales == pytest.approx(fit_scales(scores, labels, weights)[0])
     assert result.scales != pytest.approx(fit_scales(scores, labels)[0], rel=0.01)
     surprises = -np.log(softmax(combine_logits(scores, result.scales))[np.arange(len(labels)), labels])
     assert result.scores["loss"] == pytest.approx((weights * surprises).sum() / weights.sum())
-    assert result.rank == (-result.scores["loss"],) * 2
+    assert result.selection_key == (-result.scores["loss"],) * 2
 
 
 def test_a_validation_leaves_the_model_as_it_was(tmp_path):
@@ -179,11 +179,11 @@ def test_a_validation_leaves_the_model_as_it_was(tmp_path):
     setup = prepared(tmp_path, batch_tokens=24)
     model = setup.new_model(setup.stages[0]).train()
     linear = Beside(setup)
-    lessons = label_lessons(setup, linear)
+    objective = classification_objective(setup, linear)
     calls = []
-    first = lessons.validate(model, lambda: calls.append(1))
+    first = objective.validate(model, lambda: calls.append(1))
     torch.rand(3)
-    assert lessons.validate(model, lambda: None) == first
+    assert objective.validate(model, lambda: None) == first
     assert len(calls) == 8  # thirty texts of six tokens, four in a batch
     assert model.training
     assert len(linear.asked) == 1
@@ -197,11 +197,11 @@ def test_numbers_that_are_not_finite_are_no_verdict(tmp_path, with_linear):
     model = setup.new_model(setup.stages[0])
     with torch.no_grad():
         model.head.linear.bias[1] = torch.inf
-    lessons = label_lessons(setup, Beside(setup) if with_linear else None)
-    assert lessons.validate(model, lambda: None) is None
+    objective = classification_objective(setup, Beside(setup) if with_linear else None)
+    assert objective.validate(model, lambda: None) is None
 
 
-def word_lessons(setup: TrainingSetup) -> MaskedLMObjective:
+def masked_lm_objective(setup: TrainingSetup) -> MaskedLMObjective:
     return MaskedLMObjective(setup, setup.stages[0], device=CPU)
 
 
@@ -210,45 +210,47 @@ def test_hidden_words_are_to_be_found_among_those_of_the_batch(tmp_path):
     setup = prepared(tmp_path, {"epochs": 2, "mask_probability": 0.3})
     assert [stage.name for stage in setup.stages] == ["pretraining", "model"]
     torch.manual_seed(0)
-    hidden = words = 0
+    masked = words = 0
     for step in range(8):
-        for lesson, indices in zip(word_lessons(setup).at(step), setup.stages[0].batches(step), strict=True):
+        for batch, indices in zip(
+            masked_lm_objective(setup).batches_at(step), setup.stages[0].batches(step), strict=True
+        ):
             whole = pad(setup.train_texts, indices)
-            assert torch.equal(lesson.batch.input_ids == MASK_ID, lesson.is_masked)
-            assert torch.equal(lesson.batch.input_ids[~lesson.is_masked], whole.input_ids[~lesson.is_masked])
-            assert torch.equal(lesson.candidates[lesson.answers], whole.input_ids[lesson.is_masked])
-            assert set(lesson.candidates.tolist()) == set(whole.input_ids.flatten().tolist())
-            assert not lesson.is_masked[:, 0].any()
-            assert lesson.weight == lesson.is_masked.sum()
-            spelling = lesson.batch.spelling
+            assert torch.equal(batch.inputs.input_ids == MASK_ID, batch.is_masked)
+            assert torch.equal(batch.inputs.input_ids[~batch.is_masked], whole.input_ids[~batch.is_masked])
+            assert torch.equal(batch.candidates[batch.targets], whole.input_ids[batch.is_masked])
+            assert set(batch.candidates.tolist()) == set(whole.input_ids.flatten().tolist())
+            assert not batch.is_masked[:, 0].any()
+            assert batch.normalizer == batch.is_masked.sum()
+            spelling = batch.inputs.spelling
             letters = spelling.offsets.diff()[spelling.words]
-            assert (letters[lesson.is_masked] == 0).all()
-            assert (letters[:, 1:][~lesson.is_masked[:, 1:]] > 0).all()
-            hidden, words = hidden + int(lesson.is_masked.sum()), words + whole.input_ids[:, 1:].numel()
-    assert hidden / words == pytest.approx(0.3, abs=0.08)
+            assert (letters[batch.is_masked] == 0).all()
+            assert (letters[:, 1:][~batch.is_masked[:, 1:]] > 0).all()
+            masked, words = masked + int(batch.is_masked.sum()), words + whole.input_ids[:, 1:].numel()
+    assert masked / words == pytest.approx(0.3, abs=0.08)
 
 
 def test_the_loss_of_hidden_words_is_that_of_a_softmax_with_the_tokens_own_vectors(tmp_path):
     """Over the words of the batch; its gradients stay sparse, so that a step costs what the batch touches."""
     setup = prepared(tmp_path, {"epochs": 1, "mask_probability": 0.5})
     model = setup.new_model(setup.stages[0]).eval()
-    lesson = word_lessons(setup).at(0)[0]
-    vectors = model.encoder(*lesson.batch)[lesson.is_masked]
-    scores = vectors @ model.encoder.embedding.tokens.weight[lesson.candidates].T
-    expected = -scores.log_softmax(dim=1)[torch.arange(len(scores)), lesson.answers].sum()
-    loss = lesson.loss(model)
+    batch = masked_lm_objective(setup).batches_at(0)[0]
+    vectors = model.encoder(*batch.inputs)[batch.is_masked]
+    scores = vectors @ model.encoder.embedding.tokens.weight[batch.candidates].T
+    expected = -scores.log_softmax(dim=1)[torch.arange(len(scores)), batch.targets].sum()
+    loss = batch.loss(model)
     torch.testing.assert_close(loss, expected)
     loss.backward()
     assert model.encoder.embedding.tokens.weight.grad.is_sparse
 
 
 def test_a_batch_in_which_nothing_is_hidden_teaches_nothing_and_breaks_nothing(tmp_path):
-    """By chance no word is hidden: the loss is 0, not 0 / 0."""
+    """By chance no token is masked: the loss is 0, not 0 / 0."""
     setup = prepared(tmp_path, {"epochs": 1, "mask_probability": 1e-9})
     model = setup.new_model(setup.stages[0])
-    lesson = word_lessons(setup).at(0)[0]
-    assert not lesson.is_masked.any()
-    loss = lesson.loss(model) / lesson.weight
+    batch = masked_lm_objective(setup).batches_at(0)[0]
+    assert not batch.is_masked.any()
+    loss = batch.loss(model) / batch.normalizer
     loss.backward()
     assert loss.item() == 0
 
@@ -257,7 +259,7 @@ def test_a_validation_of_pretraining_reads_every_validation_text_once(tmp_path, 
     """In several batches where they are many."""
     setup, read = prepared(tmp_path, {"epochs": 1}, batch_tokens=20), []
     monkeypatch.setattr(objectives, "pad", lambda *of: read.append(of[1]) or pad(*of))
-    word_lessons(setup).validate(setup.new_model(setup.stages[0]), lambda: None)
+    masked_lm_objective(setup).validate(setup.new_model(setup.stages[0]), lambda: None)
     assert len(read) > 1
     assert sorted(np.concatenate(read)) == list(range(len(setup.validation_texts)))
 
@@ -266,14 +268,14 @@ def test_a_validation_of_pretraining_hides_the_same_words_each_time(tmp_path):
     """So that its losses compare; the model is left as it was, and a lower loss ranks higher."""
     setup = prepared(tmp_path, {"epochs": 1, "mask_probability": 0.5})
     model = setup.new_model(setup.stages[0]).train()
-    lessons = word_lessons(setup)
+    objective = masked_lm_objective(setup)
     calls = []
-    first = lessons.validate(model, lambda: calls.append(1))
+    first = objective.validate(model, lambda: calls.append(1))
     torch.rand(3)
-    assert lessons.validate(model, lambda: None) == first
+    assert objective.validate(model, lambda: None) == first
     assert calls
     assert model.training
-    assert first.rank == (-first.scores["loss"],) * 2
+    assert first.selection_key == (-first.scores["loss"],) * 2
     with torch.no_grad():
         model.encoder.embedding.tokens.weight.fill_(torch.nan)
-    assert lessons.validate(model, lambda: None) is None
+    assert objective.validate(model, lambda: None) is None

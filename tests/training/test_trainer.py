@@ -449,8 +449,8 @@ def test_accumulated_gradients_equal_one_large_batch(tmp_path, monkeypatch):
         training = train_module._Training(
             prepare(config), RunDir(tmp_path / name), device=CPU, stop_signal=lambda: None
         )
-        lessons = training._lessons(None)
-        loss = training._accumulate_gradients([lessons._lesson(part) for part in np.split(np.arange(20), cuts)])
+        objective = training._new_objective(None)
+        loss = training._accumulate_gradients([objective._collate(part) for part in np.split(np.arange(20), cuts)])
         gradients.append([loss, *(p.grad.to_dense() for p in training.model.parameters())])
         training.metric_log.__exit__(None, None, None)
     assert gradients[0][0] == pytest.approx(gradients[1][0], rel=1e-6)
@@ -463,9 +463,9 @@ def test_both_optimizers_follow_the_learning_rate(tmp_path):
     config = make_config(tmp_path, warmup_fraction=0.5)
     (tmp_path / "run").mkdir()
     training = train_module._Training(prepare(config), RunDir(tmp_path / "run"), device=CPU, stop_signal=stop_after(0))
-    lessons = training._lessons(None)
+    objective = training._new_objective(None)
     for step in (1, 2):
-        training._step(lessons)
+        training._step(objective)
         rates = {group["lr"] for optimizer in training.optimizers for group in optimizer.param_groups}
         assert rates == {0.01 * step / 9}
     training.metric_log.__exit__(None, None, None)
