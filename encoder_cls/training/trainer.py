@@ -10,7 +10,6 @@ few numbers, and a resumed run equals an uninterrupted one bit for bit.
 
 from __future__ import annotations
 
-import math
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -21,7 +20,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from encoder_cls.errors import ConfigError, DivergedError, EncoderClsError, StoppedError
 from encoder_cls.evaluation.baseline import linear_reference
@@ -30,7 +28,7 @@ from encoder_cls.evaluation.report import write_report
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.linear import LinearClassifier, bytes_at_most, fit_linear
 from encoder_cls.inference.serialization import load_classifier, save_classifier
-from encoder_cls.system.device import autocast, environment, release_memory, resolve_precision
+from encoder_cls.system.device import environment, release_memory, resolve_precision
 from encoder_cls.system.files import reporting_os_errors, sha256, write_file
 from encoder_cls.tracking.metric_log import MetricLog
 from encoder_cls.tracking.run_dir import RunDir
@@ -38,9 +36,10 @@ from encoder_cls.tracking.tensorboard import show
 from encoder_cls.training.checkpoint import TrainingState, load_newest, save_checkpoint
 from encoder_cls.training.events import Event, Finished, Noted, StageStarted, Started, Stepped, Validated
 from encoder_cls.training.model_card import model_card
-from encoder_cls.training.objectives import ClassificationObjective, MaskedLMObjective, Objective, ObjectiveBatch
+from encoder_cls.training.objectives import ClassificationObjective, MaskedLMObjective, Objective
 from encoder_cls.training.optimizer import learning_rate, make_optimizers, warmup_steps
 from encoder_cls.training.setup import Stage, TrainingSetup, derive_seed
+from encoder_cls.training.train_step import NonFiniteError, train_step
 
 TIMED_STEPS = 20  # from which the time of the others is judged
 STEPS_BETWEEN_RELEASES = 50  # of memory, which is then asked for anew: at every ten steps a twentieth of the time
@@ -285,50 +284,30 @@ class _Training:
         """One optimizer step over `accumulation_steps` batches."""
         began = time.perf_counter()
         step = self._stage_step
-        torch.manual_seed(derive_seed(self.stage.seed, step))  # whatever was drawn before
         rate = learning_rate(step, total_steps=self._stage_steps, config=self.config)
-        for optimizer in self.optimizers:
-            for group in optimizer.param_groups:
-                group["lr"] = rate
-        self.model.train()
-        batches = objective.batches_at(step)
-        loss = self._accumulate_gradients(batches)
-        # Of the embeddings' sparse gradients there is no norm; they come through the same layers as the others.
-        dense = [p for p in self.model.parameters() if p.grad is not None and not p.grad.is_sparse]
-        grad_norm = float(torch.nn.utils.clip_grad_norm_(dense, self.config.max_grad_norm))
-        if not (math.isfinite(loss) and math.isfinite(grad_norm)):
-            raise self._diverged(loss, grad_norm, rate)
-        for optimizer in self.optimizers:
-            optimizer.step()
-            optimizer.zero_grad()
-
-        masks = [batch.inputs.attention_mask for batch in batches]
-        tokens, padded_tokens = sum(int(mask.sum()) for mask in masks), sum(mask.numel() for mask in masks)
-        new = {"steps": 1, "loss": loss, "grad_norm": grad_norm, "tokens": tokens, "padded_tokens": padded_tokens}
+        try:
+            metrics = train_step(
+                self.model,
+                self.optimizers,
+                objective,
+                step,
+                seed=derive_seed(self.stage.seed, step),
+                learning_rate=rate,
+                max_grad_norm=self.config.max_grad_norm,
+                precision=self.precision,
+            )
+        except NonFiniteError as error:
+            raise self._diverged(error, rate) from None
+        new = {"steps": 1, **metrics._asdict()}
         sums = {key: self.state.sums.get(key, 0.0) + value for key, value in new.items()}
         self.state = replace(self.state, step=self.state.step + 1, sums=sums)
-        self.timed_tokens += tokens
+        self.timed_tokens += metrics.tokens
         taken = time.perf_counter() - began
         self.seconds += taken
         self.stage_steps_timed, self.stage_seconds = self.stage_steps_timed + 1, self.stage_seconds + taken
         self._limit_time()
         values = self._log_training(rate) if self._stage_step % self.config.log_every == 0 else None
-        return Stepped(step=self.state.step, epoch=self._epoch(), loss=loss, values=values)
-
-    def _accumulate_gradients(self, batches: list[ObjectiveBatch]) -> float:
-        """Gradients of the mean loss over the targets of all batches, each target by its weight.
-
-        The sum over a batch is divided by the normalizer of all batches together: so many small batches give the
-        same gradient as one large.
-        """
-        total_weight = sum(batch.normalizer for batch in batches)
-        total_loss = 0.0
-        for batch in batches:
-            with autocast(self.precision, self.device):
-                loss: Tensor = batch.loss(self.model) / total_weight
-            loss.backward()  # type: ignore[no-untyped-call]
-            total_loss += loss.item()
-        return total_loss
+        return Stepped(step=self.state.step, epoch=self._epoch(), loss=metrics.loss, values=values)
 
     def _limit_time(self) -> None:
         """Where pretraining has a limit of time, decide by its first steps how many there will be.
@@ -469,10 +448,10 @@ class _Training:
         if self.device.type == "cuda":  # some kernels add up in the order in which their threads end
             self.notes.append("on a GPU a run that goes on may differ in the last digits from an uninterrupted one")
 
-    def _diverged(self, loss: float, grad_norm: float, rate: float) -> DivergedError:
+    def _diverged(self, error: NonFiniteError, rate: float) -> DivergedError:
         texts = np.concatenate(self.stage.batches(self._stage_step))[:3].tolist()
         examples = ", ".join(self.setup.where(text) for text in texts)
         return DivergedError(
             self.state.step + 1,
-            f"loss {loss}, gradient norm {grad_norm}, learning rate {rate:.3g}, batch of {examples}, …",
+            f"{error}, learning rate {rate:.3g}, batch of {examples}, …",
         )

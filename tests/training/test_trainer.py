@@ -37,6 +37,7 @@ from encoder_cls.training.checkpoint import load_newest
 from encoder_cls.training.events import Event, Finished, Noted, StageStarted, Started, Stepped, Validated
 from encoder_cls.training.objectives import MaskedLMObjective, ValidationResult
 from encoder_cls.training.setup import TrainingSetup, prepare
+from encoder_cls.training.train_step import accumulate_gradients
 from encoder_cls.training.trainer import TIMED_STEPS, train
 
 CPU = torch.device("cpu")
@@ -450,7 +451,8 @@ def test_accumulated_gradients_equal_one_large_batch(tmp_path, monkeypatch):
             prepare(config), RunDir(tmp_path / name), device=CPU, stop_signal=lambda: None
         )
         objective = training._new_objective(None)
-        loss = training._accumulate_gradients([objective._collate(part) for part in np.split(np.arange(20), cuts)])
+        batches = [objective._collate(part) for part in np.split(np.arange(20), cuts)]
+        loss = accumulate_gradients(training.model, batches, precision=torch.float32)
         gradients.append([loss, *(p.grad.to_dense() for p in training.model.parameters())])
         training.metric_log.__exit__(None, None, None)
     assert gradients[0][0] == pytest.approx(gradients[1][0], rel=1e-6)

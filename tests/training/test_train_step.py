@@ -1,0 +1,74 @@
+"""One optimizer step by itself: it updates the model, depends on its arguments alone, and never on what is no number."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from encoder_cls.config import Config
+from encoder_cls.training.objectives import ClassificationObjective
+from encoder_cls.training.optimizer import make_optimizers
+from encoder_cls.training.setup import TrainingSetup, prepare
+from encoder_cls.training.train_step import NonFiniteError, train_step
+
+
+@pytest.fixture
+def setup(tmp_path: Path) -> TrainingSetup:
+    """Two classes told apart by a word."""
+    rows = [f"word{i % 5} {'yes' if i % 2 else 'no'},{'a' if i % 2 else 'b'}" for i in range(40)]
+    (tmp_path / "train.csv").write_text("\n".join(["text,label", *rows]) + "\n")
+    shape = {"d_model": 8, "num_layers": 1, "num_heads": 2, "d_ff": 16, "max_seq_len": 8, "linear": False}
+    tables = {"char_ngram_buckets": 16, "bigram_buckets": 16}
+    data = {"train": str(tmp_path / "train.csv")}
+    sections = {"data": data, "model": shape | tables, "pretrain": {"epochs": 0}, "train": {"batch_size": 40}}
+    return prepare(Config.model_validate({"name": "step"} | sections))
+
+
+def stepped(setup: TrainingSetup, *, seed: int = 3, scale: float = 1.0, drawn_before: int = 0):
+    """The weights before a step and after it, and the step's numbers; none of these where it failed."""
+    (stage,) = setup.stages
+    model = setup.new_model(stage)
+    with torch.no_grad():
+        model.head.linear.weight.mul_(scale)
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    objective = ClassificationObjective(setup, stage, None, device=torch.device("cpu"))
+    optimizers = make_optimizers(model, setup.config.train)
+    torch.rand(drawn_before)
+    numbers = {"seed": seed, "learning_rate": 0.01, "max_grad_norm": 1.0, "precision": torch.float32}
+    try:
+        metrics = train_step(model, optimizers, objective, 0, **numbers)
+    except NonFiniteError:
+        metrics = None
+    return before, model.state_dict(), metrics
+
+
+def test_a_step_updates_every_parameter(setup):
+    """Each tensor moves, but for rows of tables that no token of the batch has."""
+    before, after, metrics = stepped(setup)
+    assert all((before[name] != after[name]).any() for name in before)
+    assert 0 < metrics.loss < 5
+    assert 0 < metrics.tokens <= metrics.padded_tokens
+
+
+def test_a_step_depends_on_its_arguments_alone(setup):
+    """Not on random numbers that were drawn before; another seed drops other features and words."""
+    first, again, other = (stepped(setup, **how)[1:] for how in ({}, {"drawn_before": 99}, {"seed": 4}))
+    assert all(torch.equal(first[0][name], again[0][name]) for name in first[0])
+    assert first[1] == again[1]
+    assert other[1] != first[1]
+
+
+def test_a_step_without_finite_numbers_updates_nothing(setup):
+    """The weights are those from before, so that they can be kept."""
+    before, after, metrics = stepped(setup, scale=float("inf"))
+    assert metrics is None
+    assert all(
+        torch.equal(
+            before[name],
+            after[name],
+        )
+        or before[name].isnan().any()
+        for name in before
+    )
