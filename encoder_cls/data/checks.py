@@ -1,4 +1,4 @@
-"""A data set in, what makes its labels or its scores doubtful out: what a person should look at before a training."""
+"""A data set in, warnings out: what a person should look at before training on it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FEW = 3  # names in a warning
 
 
 def data_warnings(dataset: Dataset) -> Iterator[str]:
-    """What is doubtful, a sentence each: of its labels, of rows without a text, of texts that are there twice."""
+    """Warnings, a sentence each: of labels, of rows without a text, of texts that are there twice."""
     yield from _of_labels(dataset)
     yield from split_warnings("train", dataset.train, dataset.label_names)
     yield from split_warnings("validation", dataset.validation, dataset.label_names)
@@ -27,7 +27,7 @@ def data_warnings(dataset: Dataset) -> Iterator[str]:
 
 
 def split_warnings(name: str, split: Split, label_names: Sequence[str]) -> Iterator[str]:
-    """What is doubtful in one split: rows that were left out, and labels that never occur in train.
+    """Warnings of one split: rows that were left out, and labels that never occur in train.
 
     Args:
         name: what to call it: `train`, `validation`, `test` or a file.

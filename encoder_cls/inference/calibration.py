@@ -31,9 +31,9 @@ def softmax(logits: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
 def cross_entropy(
     probabilities: NDArray[np.float64], targets: NDArray[np.float64], weights: NDArray[np.floating[Any]] | None = None
 ) -> float:
-    """The mean surprise at targets under probabilities, both (texts, classes), in nats, by the texts' weights."""
-    surprises = -(targets * np.log(np.maximum(probabilities, MIN_PROBABILITY))).sum(axis=-1)
-    return float(np.average(surprises, weights=weights))
+    """The mean negative log-likelihood of targets under probabilities, both (texts, classes), in nats, by the texts' weights."""
+    losses = -(targets * np.log(np.maximum(probabilities, MIN_PROBABILITY))).sum(axis=-1)
+    return float(np.average(losses, weights=weights))
 
 
 def one_hot(labels: NDArray[np.int64], num_classes: int) -> NDArray[np.float64]:
@@ -62,11 +62,11 @@ def fit_scale(scores: Logits, labels: NDArray[np.int64], weights: NDArray[np.flo
 
     targets = _targets(labels, scores.shape[1])
 
-    def surprise(log_scale: float) -> float:
+    def objective(log_scale: float) -> float:
         return cross_entropy(softmax(scores * np.exp(log_scale)), targets, weights)
 
     limit = float(np.log(MAX_SCALE))
-    return float(np.exp(minimize_scalar(surprise, bounds=(-limit, limit), method="bounded").x))
+    return float(np.exp(minimize_scalar(objective, bounds=(-limit, limit), method="bounded").x))
 
 
 def log_sigmoid(margins: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
@@ -88,13 +88,13 @@ def fit_platt(
 
     targets = _targets(labels, margins.shape[1])
 
-    def surprise(numbers: NDArray[np.float64]) -> float:
+    def objective(numbers: NDArray[np.float64]) -> float:
         log_scale, shift = numbers
         return cross_entropy(softmax(log_sigmoid(margins * np.exp(log_scale) + shift)), targets, weights)
 
     limit = float(np.log(MAX_SCALE))
     bounds = [(-limit, limit), (-MAX_SHIFT, MAX_SHIFT)]
-    log_scale, shift = minimize(surprise, (0.0, 0.0), method="L-BFGS-B", bounds=bounds).x
+    log_scale, shift = minimize(objective, (0.0, 0.0), method="L-BFGS-B", bounds=bounds).x
     return float(np.exp(log_scale)), float(shift)
 
 
@@ -116,12 +116,12 @@ def fit_scales(
     alone = np.array([*(fit_scale(score, labels, weights) for score in scores[:-1]), 1.0])
     expected = np.eye(len(scores))[-1]
 
-    def surprise(parts: NDArray[np.float64]) -> float:
-        doubt = RIDGE_PENALTY * ((parts - expected) ** 2).sum() / len(labels)
-        return cross_entropy(softmax(combine_logits(scores, parts * alone)), targets, weights) + float(doubt)
+    def objective(parts: NDArray[np.float64]) -> float:
+        penalty = RIDGE_PENALTY * ((parts - expected) ** 2).sum() / len(labels)
+        return cross_entropy(softmax(combine_logits(scores, parts * alone)), targets, weights) + float(penalty)
 
     equal = np.full(len(scores), 1 / len(scores))
-    found = minimize(surprise, equal, method="L-BFGS-B", bounds=[(MIN_WEIGHT, MAX_SCALE)] * len(scores)).x
+    found = minimize(objective, equal, method="L-BFGS-B", bounds=[(MIN_WEIGHT, MAX_SCALE)] * len(scores)).x
     return tuple((found * alone).tolist()), tuple((found / found.sum()).tolist())
 
 

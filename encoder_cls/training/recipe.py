@@ -16,7 +16,7 @@ from encoder_cls.text.token_arrays import KEPT_PER_TOKEN
 
 # Passes are one of these numbers over the square root of the tokens, within limits.
 LABEL_FACTOR, WORD_FACTOR = 2_750, 7_500
-PASSES = (2, 8)  # over the labels: the same texts over and over, which are learnt by heart in the end
+PASSES = (2, 8)  # over the labels: more of them overfit
 WORD_PASSES = (2, 20)  # of pretraining
 FEWEST_STEPS = 300  # where a pass is a few steps, more passes make up for it
 STEPS_BETWEEN_VALIDATIONS = 300  # of pretraining, at least: one takes as long as many steps

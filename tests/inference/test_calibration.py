@@ -57,7 +57,7 @@ def test_cross_entropy_is_scikit_learn_s():
     assert cross_entropy(np.array([[0.25, 0.75]]), np.array([[0.0, 1.0]])) == pytest.approx(-np.log(0.75))
 
 
-def test_the_surprise_at_the_impossible_is_large_but_finite():
+def test_the_loss_of_the_impossible_is_large_but_finite():
     """One text with probability 0 cannot make all others count for nothing."""
     assert 20 < cross_entropy(np.array([[1.0, 0.0]]), np.array([[0.0, 1.0]])) < 100
 
@@ -195,8 +195,8 @@ def test_few_labels_hardly_speak_against_the_last_classifier():
 
 
 @pytest.mark.parametrize("is_weighted", [False, True])
-def test_doubt_is_the_penalty_of_ridge_regression(is_weighted):
-    """The scales have the least sum of surprise and penalty of a grid."""
+def test_there_is_the_penalty_of_ridge_regression(is_weighted):
+    """The scales have the least sum of loss and penalty of a grid."""
     scores, labels = drawn_from_a_sum([1.0, 0.5], texts=40)
     weights = 1.0 + 8 * (labels == 1) if is_weighted else None
     alone = fit_scale(scores[0], labels, weights)

@@ -108,12 +108,12 @@ def test_classes_count_by_their_weights(tmp_path):
     weights = np.array([3.0, 1.0, 0.5])[labels]
     assert len(set(labels)) > 1
     assert batch.normalizer.item() == pytest.approx(weights.sum())
-    surprises = -model(*batch.inputs).log_softmax(dim=1).detach().numpy()[np.arange(len(labels)), labels]
-    assert batch.loss(model).item() == pytest.approx((weights * surprises).sum(), rel=1e-5)
+    losses = -model(*batch.inputs).log_softmax(dim=1).detach().numpy()[np.arange(len(labels)), labels]
+    assert batch.loss(model).item() == pytest.approx((weights * losses).sum(), rel=1e-5)
 
 
 def test_texts_are_read_twice_and_both_readings_are_to_agree(tmp_path):
-    """Other words are dropped in each; their surprises are added up, and how far they differ, by the class weights."""
+    """Other words are dropped in each; their losses are added up, and how far they differ, by the class weights."""
     setup = prepared(tmp_path, class_weights={"a": 3.0, "c": 0.5}, rdrop_weight=2.0, word_dropout=0.5)
     model = setup.new_model(setup.stages[0]).eval()
     torch.nn.init.normal_(model.head.linear.weight)  # or else all readings would be nearly the same
@@ -127,10 +127,10 @@ def test_texts_are_read_twice_and_both_readings_are_to_agree(tmp_path):
     weights = torch.from_numpy(np.array([3.0, 1.0, 0.5])[labels])
     assert batch.normalizer.item() == pytest.approx(2 * float(weights.sum()))
     p, q = (log.double() for log in model(*batch.inputs).log_softmax(dim=1).detach().chunk(2))
-    surprises = -(p + q)[torch.arange(len(labels)), torch.from_numpy(labels)]
+    losses = -(p + q)[torch.arange(len(labels)), torch.from_numpy(labels)]
     divergences = (p.exp() * (p - q)).sum(dim=1) + (q.exp() * (q - p)).sum(dim=1)
     assert divergences.min() > 0.001
-    expected = (weights * (surprises + 2.0 * divergences / 2)).sum()
+    expected = (weights * (losses + 2.0 * divergences / 2)).sum()
     assert batch.loss(model).item() == pytest.approx(float(expected), rel=1e-5)
 
 
@@ -169,8 +169,8 @@ def test_classes_count_by_their_weights_in_a_validation_too(tmp_path, monkeypatc
     result = classification_objective(setup, linear).validate(setup.new_model(setup.stages[0]), lambda: None)
     assert result.scales == pytest.approx(fit_scales(scores, labels, weights)[0])
     assert result.scales != pytest.approx(fit_scales(scores, labels)[0], rel=0.01)
-    surprises = -np.log(softmax(combine_logits(scores, result.scales))[np.arange(len(labels)), labels])
-    assert result.scores["loss"] == pytest.approx((weights * surprises).sum() / weights.sum())
+    losses = -np.log(softmax(combine_logits(scores, result.scales))[np.arange(len(labels)), labels])
+    assert result.scores["loss"] == pytest.approx((weights * losses).sum() / weights.sum())
     assert result.selection_key == (-result.scores["loss"],) * 2
 
 
