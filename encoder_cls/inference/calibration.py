@@ -31,7 +31,7 @@ def softmax(logits: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
 def cross_entropy(
     probabilities: NDArray[np.float64], targets: NDArray[np.float64], weights: NDArray[np.floating[Any]] | None = None
 ) -> float:
-    """The mean negative log-likelihood of targets under probabilities, both (texts, classes), in nats, by the texts' weights."""
+    """The mean negative log-likelihood of targets, both (texts, classes), in nats, by the texts' weights."""
     losses = -(targets * np.log(np.maximum(probabilities, MIN_PROBABILITY))).sum(axis=-1)
     return float(np.average(losses, weights=weights))
 
