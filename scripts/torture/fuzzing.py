@@ -53,6 +53,7 @@ YAML_TRAPS: dict[str, Callable[[Config], bool] | None] = {
     "train: {epochs: 010}": lambda config: config.train.epochs == 10,
     "train: {epochs: 1_000}": lambda config: config.train.epochs == 1000,
     "train: {epochs: 0x10}": None,
+    "train: {epochs: yes}": None,
     "seed: 3.0": lambda config: config.seed == 3,
     "seed: 3.5": None,
     "train:\n\tepochs: 3": None,
