@@ -1,0 +1,59 @@
+"""Two short runs on the bundled example: their numbers are recorded, so that what is switched off changes nothing.
+
+Last digits differ between kinds of CPU, so numbers are compared, not bits; other random draws, another order of batches
+or another default differ in the first digits. After a wanted change: `python tests/test_recorded_runs.py` records anew.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import safetensors.torch
+import torch
+
+from encoder_cls.config import load_config
+from encoder_cls.tracking.metric_log import read_metrics
+from encoder_cls.tracking.run_dir import RunDir
+from encoder_cls.training.setup import prepare
+from encoder_cls.training.trainer import train
+
+RECORD = Path(__file__).parent / "recorded_runs.json"
+SHORT = ["model.d_model=16", "model.d_ff=32", "model.num_layers=1", "model.char_ngram_buckets=512"]
+SHORT += ["model.bigram_buckets=512", "train.batch_size=400", "train.batch_tokens=100000", "train.log_every=1"]
+SHORT += ["train.precision=float32", "train.epochs=1"]
+RUNS = {
+    "default": ["pretrain.epochs=1", "model.linear=true"],
+    "encoder": ["pretrain.epochs=0", "model.linear=false", "train.rdrop_weight=0", "train.class_weights=balanced"],
+}
+
+
+def numbers(name: str, folder: Path) -> dict[str, Any]:
+    """What a run was like: its losses step by step, and of each tensor of the model how large it is."""
+    torch.set_num_threads(1)
+    run = RunDir(folder / name)
+    for _ in train(prepare(load_config(None, [*SHORT, *RUNS[name]])), run, device=torch.device("cpu")):
+        pass
+    losses = [[row["split"], row["step"], row["loss"]] for row in read_metrics(run.metrics_file) if "loss" in row]
+    tensors = safetensors.torch.load_file(run.model / "model.safetensors")
+    return {"losses": losses, "norms": {key: float(value.double().norm()) for key, value in sorted(tensors.items())}}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_short_run_has_the_numbers_that_were_recorded(name, tmp_path):
+    """The same batches, the same random draws, the same defaults as when they were recorded."""
+    found, expected = numbers(name, tmp_path), json.loads(RECORD.read_text())[name]
+    assert [row[:2] for row in found["losses"]] == [row[:2] for row in expected["losses"]]
+    for (split, step, loss), (_, _, recorded) in zip(found["losses"], expected["losses"], strict=True):
+        # A validation is in bfloat16 where the machine is fast at it.
+        tolerance = 1e-3 if split.endswith("train") else 1e-2
+        assert loss == pytest.approx(recorded, rel=tolerance), f"{split}, step {step}"
+    assert found["norms"] == pytest.approx(expected["norms"], rel=1e-3)
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as folder:
+        RECORD.write_text(json.dumps({name: numbers(name, Path(folder)) for name in RUNS}, indent=1) + "\n")
