@@ -130,6 +130,10 @@ class TrainingSetup:
         """Number of tokens."""
         return self.tokenizer.get_vocab_size()
 
+    def validate_every(self, stage: Stage) -> int:
+        """Steps of a stage between validations."""
+        return self.config.train.validate_every or stage.length.epochs_between_validations * stage.steps_per_epoch
+
     def new_model(self, stage: Stage) -> EncoderClassifier:
         """The model of a stage with its first weights, a function of the seed."""
         torch.manual_seed(stage.seed)

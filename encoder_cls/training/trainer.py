@@ -13,40 +13,37 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, wait
 from dataclasses import replace
-from threading import Thread
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
 
-from encoder_cls.errors import ConfigError, DivergedError, EncoderClsError, StoppedError
+from encoder_cls.errors import ConfigError, DivergedError, StoppedError
 from encoder_cls.evaluation.baseline import linear_reference
 from encoder_cls.evaluation.evaluate import evaluate
 from encoder_cls.evaluation.report import write_report
 from encoder_cls.inference.classifier import Classifier
-from encoder_cls.inference.linear import LinearClassifier, bytes_at_most, fit_linear
+from encoder_cls.inference.linear import LinearClassifier, fit_linear
 from encoder_cls.inference.serialization import load_classifier, save_classifier
 from encoder_cls.system.device import environment, release_memory, resolve_precision
-from encoder_cls.system.files import reporting_os_errors, sha256, write_file
+from encoder_cls.system.files import sha256, write_file
 from encoder_cls.tracking.metric_log import MetricLog
 from encoder_cls.tracking.run_dir import RunDir
 from encoder_cls.tracking.tensorboard import show
 from encoder_cls.training.checkpoint import TrainingState, load_newest, save_checkpoint
+from encoder_cls.training.disk_space import check_free_space
 from encoder_cls.training.events import Event, Finished, Noted, StageStarted, Started, Stepped, Validated
+from encoder_cls.training.interruptible import run_interruptibly
 from encoder_cls.training.model_card import model_card
 from encoder_cls.training.objectives import ClassificationObjective, MaskedLMObjective, Objective
 from encoder_cls.training.optimizer import learning_rate, make_optimizers, warmup_steps
-from encoder_cls.training.setup import Stage, TrainingSetup, derive_seed
+from encoder_cls.training.setup import TrainingSetup, derive_seed
 from encoder_cls.training.train_step import NonFiniteError, train_step
 
 TIMED_STEPS = 20  # from which the time of the others is judged
 STEPS_BETWEEN_RELEASES = 50  # of memory, which is then asked for anew: at every ten steps a twentieth of the time
-SECONDS_BETWEEN_LOOKS = 0.05  # for a signal, while waiting
 DRAWN_VALIDATIONS = 10  # TensorBoard shows no more pictures of a kind
-
-T = TypeVar("T")
 
 StopSignal = Callable[[], int | None]
 """Says which signal has asked to stop, if any."""
@@ -114,7 +111,7 @@ class _Training:
         self.state = checkpoint.state if checkpoint else TrainingState()
         self.saved_state = checkpoint.state if checkpoint else None
         self._begin_stage(anew=checkpoint is None)
-        self._check_free_space()
+        check_free_space(setup, run, self.model)
         if checkpoint:
             self._check_facts(checkpoint.facts)
             checkpoint.restore(self.model, self.optimizers)
@@ -146,38 +143,6 @@ class _Training:
         self.classifier = Classifier(self.model, setup.tokenizer, setup.config.model, setup.dataset.label_names)
         self.optimizers = make_optimizers(self.model, self.config)
         self.stage_steps_timed, self.stage_seconds = 0, 0.0  # of the stage, in this process
-
-    def _check_free_space(self) -> None:
-        """Refuse to begin what the disk cannot hold to its end."""
-        weights = sum(tensor.nbytes for tensor in self.model.state_dict().values())
-        checkpoints = min(self.config.keep_checkpoints, self._most_checkpoints())
-        # A checkpoint has the weights and two moments of each; one more of each kind is there while it is replaced.
-        needed = weights * (3 * (checkpoints + 1) + len(self.setup.stages) + 1)
-        if linear := self.setup.recipe.linear:
-            needed += 2 * bytes_at_most(
-                self.setup.train_texts,
-                num_classes=len(self.setup.dataset.label_names),
-                words_only=linear.words_only,
-            )
-        present = sum(path.stat().st_size for path in self.run.path.rglob("*.safetensors") if path.is_file())
-        with reporting_os_errors(self.run.path):
-            free = shutil.disk_usage(self.run.path).free
-        if free < needed - present:
-            raise EncoderClsError(
-                f"{self.run.path}: {free / 1e6:,.1f} MB are free, the run needs up to "
-                f"{(needed - present) / 1e6:,.1f} MB: make room, or choose another --run-dir"
-            )
-
-    def _most_checkpoints(self) -> int:
-        """How many checkpoints the run writes if it goes on to its last step."""
-        written = 0
-        for stage in self.setup.stages:
-            every = [
-                self._validate_every(stage),
-                *([self.config.checkpoint_every] if self.config.checkpoint_every else []),
-            ]
-            written += 2 + sum(stage.total_steps // steps for steps in every)  # with the stage's first and last
-        return written
 
     def events(self) -> Iterator[Event]:
         """All stages, each until its last step or until patience runs out; then the final report."""
@@ -238,14 +203,15 @@ class _Training:
         linear = setup.recipe.linear
         if not linear:
             return None
-        return self._run_interruptibly(
+        return run_interruptibly(
             lambda: fit_linear(
                 setup.train_texts,
                 setup.dataset.train.labels,
                 class_weights=setup.class_weights.numpy(),
                 reach=linear.reach,
                 words_only=linear.words_only,
-            )
+            ),
+            self._stop_if_asked,
         )
 
     @property
@@ -258,19 +224,15 @@ class _Training:
         """Those it has in all, at most."""
         return self.state.stage_steps or self.stage.total_steps
 
-    def _validate_every(self, stage: Stage) -> int:
-        """Steps between validations."""
-        return self.config.validate_every or stage.length.epochs_between_validations * stage.steps_per_epoch
-
     def _is_validation_due(self) -> bool:
         step = self._stage_step
-        is_due = step % self._validate_every(self.stage) == 0 or step == self._stage_steps
+        is_due = step % self.setup.validate_every(self.stage) == 0 or step == self._stage_steps
         return is_due and self.state.step > self.state.validated_step
 
     def _is_drawn(self) -> bool:
         """Whether pictures are drawn of this validation: of the model itself, the first in each tenth of its steps."""
         step, total = self._stage_step, self._stage_steps
-        every = self._validate_every(self.stage)
+        every = self.setup.validate_every(self.stage)
         former = (step - 1) // every * every
         return step * DRAWN_VALIDATIONS // total > former * DRAWN_VALIDATIONS // total
 
@@ -371,7 +333,7 @@ class _Training:
             best,
             split,
             name=name,
-            reference=self._run_interruptibly(lambda: linear_reference(dataset.train, split)),
+            reference=run_interruptibly(lambda: linear_reference(dataset.train, split), self._stop_if_asked),
             batch_tokens=self.config.batch_tokens,
             after_batch=self._stop_if_asked,
         )
@@ -413,21 +375,6 @@ class _Training:
             f"stopped at step {self.state.step}; a checkpoint is written, --resume goes on from it",
             signal_number=signal_number,
         )
-
-    def _run_interruptibly(self, work: Callable[[], T]) -> T:
-        """The result of something long that no signal interrupts: where one asks to stop, it is left behind."""
-        future: Future[T] = Future()
-
-        def run() -> None:
-            try:
-                future.set_result(work())
-            except BaseException as error:  # to be raised where it is waited for
-                future.set_exception(error)
-
-        Thread(target=run, daemon=True).start()
-        while not wait([future], SECONDS_BETWEEN_LOOKS).done:
-            self._stop_if_asked()
-        return future.result()
 
     def _check_facts(self, facts: dict[str, Any]) -> None:
         changed = [name for name in facts if facts[name] != self.facts.get(name)]

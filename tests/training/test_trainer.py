@@ -30,7 +30,7 @@ from encoder_cls.text.ngram_features import CHAR_NAMES
 from encoder_cls.tracking import metric_log
 from encoder_cls.tracking import tensorboard as showcase
 from encoder_cls.tracking.run_dir import RunDir
-from encoder_cls.training import objectives
+from encoder_cls.training import disk_space, interruptible, objectives
 from encoder_cls.training import recipe as recipe_module
 from encoder_cls.training import trainer as train_module
 from encoder_cls.training.checkpoint import load_newest
@@ -51,7 +51,7 @@ SHAPE = {
 @pytest.fixture(autouse=True)
 def _asked_in_steps_alone(monkeypatch):
     """Not every few milliseconds of a wait: tests count how often the stop signal is asked."""
-    monkeypatch.setattr(train_module, "SECONDS_BETWEEN_LOOKS", 600)
+    monkeypatch.setattr(interruptible, "SECONDS_BETWEEN_LOOKS", 600)
 
 
 @pytest.fixture(autouse=True)
@@ -626,23 +626,23 @@ def test_what_the_disk_cannot_hold_is_not_begun(tmp_path, monkeypatch):
     """Before the first step, with what is free and what is needed; what a resumed run has already counts."""
     config = make_config(tmp_path)
     run_all(config, tmp_path / "other")
-    usage = train_module.shutil.disk_usage(tmp_path)
-    monkeypatch.setattr(train_module.shutil, "disk_usage", lambda _: usage._replace(free=1000))
+    usage = disk_space.shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(disk_space.shutil, "disk_usage", lambda _: usage._replace(free=1000))
     with pytest.raises(EncoderClsError, match=r"run: 0\.0 MB are free, the run needs up to 0\.\d MB"):
         run_all(config, tmp_path / "run")
     assert not (tmp_path / "run" / "checkpoints").exists()
     (tmp_path / "other" / "model" / "README.md").unlink()
     present = sum(path.stat().st_size for path in (tmp_path / "other").rglob("*.safetensors"))
-    monkeypatch.setattr(train_module.shutil, "disk_usage", lambda _: usage._replace(free=present))
+    monkeypatch.setattr(disk_space.shutil, "disk_usage", lambda _: usage._replace(free=present))
     run_all(config, tmp_path / "other", resume=True)
 
 
 @pytest.mark.parametrize(("linear", "needed"), [(False, "0.2"), (True, "2,000.2")])
 def test_the_disk_has_to_hold_the_linear_classifier_twice(tmp_path, monkeypatch, linear, needed):
     """The file in which it is, and the one that replaces it."""
-    usage = train_module.shutil.disk_usage(tmp_path)
-    monkeypatch.setattr(train_module.shutil, "disk_usage", lambda _: usage._replace(free=0))
-    monkeypatch.setattr(train_module, "bytes_at_most", lambda *_arguments, **_options: 10**9)
+    usage = disk_space.shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(disk_space.shutil, "disk_usage", lambda _: usage._replace(free=0))
+    monkeypatch.setattr(disk_space, "bytes_at_most", lambda *_arguments, **_options: 10**9)
     with pytest.raises(EncoderClsError, match=f"the run needs up to {needed} MB"):
         run_all(make_config(tmp_path, linear=linear), tmp_path / "run")
 
@@ -666,7 +666,7 @@ def test_a_signal_is_heard_while_something_long_is_waited_for(tmp_path, monkeypa
     release = threading.Event()
     asked = [None]
     with monkeypatch.context() as patch:
-        patch.setattr(train_module, "SECONDS_BETWEEN_LOOKS", 0.01)
+        patch.setattr(interruptible, "SECONDS_BETWEEN_LOOKS", 0.01)
 
         def never(*_arguments, **_options):
             asked[0] = signal.SIGTERM
