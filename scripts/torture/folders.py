@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import json
 import random
-import sys
 from pathlib import Path
 from typing import NamedTuple
 
+from fuzzing import read_and_tell
 from processes import Arguments, Ended, fork, fork_call
 from rows import Row
 from samples import Workspace
-
-from encoder_cls.data.readers import read_rows
-from encoder_cls.errors import DataError
 
 TEXTS = ["rain and snow", "a ball", "soup, bread", "", "  ", "NA", "two\nlines", "caf\u00e9 \u2028 end"]
 ENDINGS = [".txt", ".TXT", ".Txt", ".txt.bak", ".md", ""]
@@ -37,7 +34,7 @@ def read_folder(space: Workspace, draw: random.Random, number: int) -> None:
         return
     _fill(folder, draw)
     expected = _look(folder)
-    ended = fork_call(lambda: _read_and_tell(folder)).end()
+    ended = fork_call(lambda: read_and_tell(folder)).end()
     what = sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
     assert ended.code in {0, 3}, f"exit {ended.code}: {ended.err[-500:]}"
     if ended.code == 3:
@@ -90,18 +87,6 @@ def _look(folder: Path) -> Found:
                 is_refused = True
         is_refused |= not texts  # a class without a text
     return Found(rows, is_refused)
-
-
-def _read_and_tell(folder: Path) -> None:
-    try:
-        rows = [
-            (row.text, row.label)
-            for row in read_rows(str(folder), role="train", text_columns=["text"], label_column="label")
-        ]
-    except DataError as error:
-        print(error, file=sys.stderr)
-        sys.exit(error.exit_code)
-    print(json.dumps(rows))
 
 
 def _check_lines(space: Workspace, folder: Path, draw: random.Random) -> None:

@@ -288,7 +288,7 @@ def _fuzz_file(
 def _check_file(space: Workspace, suffix: str, content: bytes, parse: Callable[[bytes], Table | None]) -> None:
     path = space.folder / f"fuzz{suffix}"
     path.write_bytes(content)
-    ended = fork_call(functools.partial(_read_and_tell, path)).end()
+    ended = fork_call(functools.partial(read_and_tell, path)).end()
     assert ended.code in {0, 3}, f"exit {ended.code} on {content[:300]!r}: {ended.err[-500:]}"
     # The independent parsers are slow: they get one mark in place of the long piece, and the rows get it back.
     expected = parse(content.replace(LONG, MARK))
@@ -325,7 +325,8 @@ def _is_refused_for_a_reason(expected: Table, message: str) -> bool:
     )
 
 
-def _read_and_tell(path: Path) -> None:
+def read_and_tell(path: Path) -> None:
+    """Print the rows of a source as JSON, or what is wrong with it on standard error, and end with its code."""
     import sys
 
     try:
