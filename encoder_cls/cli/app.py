@@ -12,7 +12,7 @@ import re
 import sys
 import traceback
 import warnings
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -21,9 +21,6 @@ from encoder_cls.cli.predict import predict_command
 from encoder_cls.cli.streams import mend_streams, note, print_out
 from encoder_cls.cli.train import train_command
 from encoder_cls.errors import EncoderClsError, StoppedError
-
-if TYPE_CHECKING:
-    pass
 
 PROGRAM = "encoder-cls"  # its name, however it is started, and that of the package
 OUT_OF_MEMORY = re.compile("OutOfMemoryError|can't allocate memory|could not create a primitive")  # torch, oneDNN

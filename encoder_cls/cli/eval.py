@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from encoder_cls.cli.streams import note, print_out, warn_if_output_closed
 from encoder_cls.errors import ConfigError
-
-if TYPE_CHECKING:
-    pass
 
 
 def eval_command(

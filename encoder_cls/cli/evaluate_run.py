@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from encoder_cls.config import DataConfig
+from encoder_cls.config import Config, DataConfig
 from encoder_cls.data.checks import split_warnings
 from encoder_cls.data.dataset import Dataset, Split, load_dataset, load_split
 from encoder_cls.errors import ConfigError, DataError, EncoderClsError
@@ -34,12 +34,15 @@ def evaluate_run(path: Path, *, data: str | None, warn: Callable[[str], None]) -
     if run is None:
         if data is None:
             raise ConfigError(f"{path}: a model folder without its run has no data of its own; name some with --data")
-        config, dataset = DataConfig(train=data), None
+        data_config, dataset = DataConfig(train=data), None
     else:
-        config = run.load_config().data
-        dataset = _dataset_of_run(run, classifier.label_names, needed=data is None, warn=warn)
+        config = run.load_config()
+        data_config = config.data
+        dataset = _dataset_of_run(run, config, classifier.label_names, needed=data is None, warn=warn)
     if data is not None:
-        split = load_split(data, config, classifier.label_names, labels_are=dataset.labels_are if dataset else None)
+        split = load_split(
+            data, data_config, classifier.label_names, labels_are=dataset.labels_are if dataset else None
+        )
         _warn_of(data, split, classifier.label_names, warn)
         reference = linear_reference(dataset.train, split) if dataset else None
         return evaluate(classifier, split, name=data, reference=reference)[0]
@@ -48,7 +51,7 @@ def evaluate_run(path: Path, *, data: str | None, warn: Callable[[str], None]) -
     _warn_of(name, split, classifier.label_names, warn)
     report, logits = evaluate(classifier, split, name=name, reference=linear_reference(dataset.train, split))
     try:
-        write_report(run.eval, report, split, logits, run_name=run.load_config().name)
+        write_report(run.eval, report, split, logits, run_name=config.name)
     except EncoderClsError as error:
         warn(f"warning: {error}")
     return report
@@ -60,10 +63,9 @@ def _warn_of(name: str, split: Split, label_names: Sequence[str], warn: Callable
 
 
 def _dataset_of_run(
-    run: RunDir, label_names: Sequence[str], *, needed: bool, warn: Callable[[str], None]
+    run: RunDir, config: Config, label_names: Sequence[str], *, needed: bool, warn: Callable[[str], None]
 ) -> Dataset | None:
     """The data that a run was trained on, if its files are still there and the same."""
-    config = run.load_config()
     try:
         dataset = load_dataset(config.data, seed=config.seed)
         _check_unchanged(run, dataset, config.data, label_names)

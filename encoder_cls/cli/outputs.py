@@ -53,13 +53,14 @@ def check_outputs(
     if is_printing:
         targets.append(_Target("standard output", None, _status_of(1)))
     run = run_of(model) if model else None
+    data = _data_of(run)
     for target in targets:
         if model:
             _check_model(target, model, run)
         for source in sources:
             _check_not_read(target, source)
             _check_not_in_input(target, source)
-        for source in _data_of(run):
+        for source in data:
             with suppress(DataError):  # it need not be read
                 _check_not_read(target, source)
             if target.path and _would_be_data(target.path, source):

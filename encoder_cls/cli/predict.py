@@ -106,8 +106,8 @@ def predict_command(
     else:
         columns = text_columns or columns_of(folder)
         if output:  # which is written in the end, or not at all
-            check_inputs(source, text_columns=columns)
-        if chosen_format in {"tsv", "csv"}:
+            with_id = check_inputs(source, text_columns=columns)
+        elif chosen_format in {"tsv", "csv"}:
             with_id = has_ids(source, text_columns=columns)
         chunks = read_inputs(source, text_columns=columns)
     if attention:

@@ -54,18 +54,21 @@ def read_inputs(source: str, *, text_columns: Sequence[str]) -> Iterator[list[In
         yield from in_chunks((Input(row.text, row.id) for row in rows), CHUNK)
 
 
-def check_inputs(source: str, *, text_columns: Sequence[str]) -> None:
+def check_inputs(source: str, *, text_columns: Sequence[str]) -> bool | None:
     """Read all texts of files once, so that a malformed row is told of before the work and not at the end of it.
 
-    What can be read but once, such as a pipe, is left alone.
+    Returns:
+        Whether a row has an id; none where the source can be read but once, such as a pipe, and is left alone.
 
     Raises:
         DataError: as `read_inputs`.
     """
-    files = files_named(source)
-    if files and all(file.is_file() or file.is_dir() for file in files):
-        for _ in read_inputs(source, text_columns=text_columns):
-            pass
+    if not _files_to_read_again(source):
+        return None
+    found = False
+    for chunk in read_inputs(source, text_columns=text_columns):
+        found = found or _has_id(chunk)
+    return found
 
 
 def has_ids(source: str, *, text_columns: Sequence[str]) -> bool | None:
@@ -73,16 +76,26 @@ def has_ids(source: str, *, text_columns: Sequence[str]) -> bool | None:
 
     A table is read as far as its first rows, whose header tells; of other files an id may come late.
     """
-    files = files_named(source)
-    if source == "-" or not files or any(not file.is_file() and not file.is_dir() for file in files):
+    files = _files_to_read_again(source)
+    if not files:
         return None
     is_table = len(files) == 1 and files[0].suffix.lower() in HEADED
     with suppress(DataError):  # which is told of where the rows are classified; what comes after it is not
         for chunk in read_inputs(source, text_columns=text_columns):
-            found = any(item.id is not None for item in chunk)
+            found = _has_id(chunk)
             if found or is_table:
                 return found
     return False
+
+
+def _files_to_read_again(source: str) -> list[Path]:
+    """The files that a source names, if all of them can be read more than once; else none."""
+    files = [] if source == "-" else files_named(source)
+    return files if all(file.is_file() or file.is_dir() for file in files) else []
+
+
+def _has_id(chunk: Sequence[Input]) -> bool:
+    return any(item.id is not None for item in chunk)
 
 
 def _as_they_come(descriptor: int) -> Iterator[list[Input]]:

@@ -8,9 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from pydantic import (
-    ValidationError,
-)
+from pydantic import ValidationError
 
 from encoder_cls.config.schema import Config
 from encoder_cls.config.yaml_dialect import parse_yaml

@@ -106,8 +106,9 @@ def compute_metrics(
 
     num_classes = logits.shape[1]
     is_known = labels < num_classes
+    known_logits, known_labels = logits[is_known], labels[is_known]
     predictions = logits.argmax(axis=1)
-    bins = calibration_bins(*answers(logits[is_known], labels[is_known]))
+    bins = calibration_bins(*answers(known_logits, known_labels))
     numbers = range(len(label_names))
     precision, recall, f1, support = precision_recall_fscore_support(
         labels, predictions, labels=numbers, zero_division=0
@@ -118,8 +119,8 @@ def compute_metrics(
         accuracy=float((predictions == labels).mean()),
         macro_f1=float(f1[occurs].mean()),
         loss=cross_entropy(
-            softmax(logits[is_known]),
-            one_hot(labels[is_known], num_classes),
+            softmax(known_logits),
+            one_hot(known_labels, num_classes),
             None if weights is None else weights[is_known],
         ),
         ece=expected_calibration_error(bins),

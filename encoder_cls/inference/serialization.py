@@ -3,7 +3,7 @@
     config.json         architecture, class names, hash of the tokenizer
     tokenizer.json      Hugging Face tokenizers format
     model.safetensors   weights of the encoder and of the linear classifier; in the header the scales with which their
-                        scores are added up, and the hashes of the config and of the file itself
+                        logits are combined, and the hashes of the config and of the file itself
     README.md           model card, written when training has finished
 
 A running training replaces only `model.safetensors`, in one atomic rename. So whoever loads the folder at

@@ -13,12 +13,11 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from encoder_cls.config import Config, TrainConfig
-from encoder_cls.data.dataset import SHOWN_NAMES, Dataset, load_dataset
+from encoder_cls.data.dataset import Dataset, listed, load_dataset
 from encoder_cls.errors import ConfigError
 from encoder_cls.inference.collate import Indices
 from encoder_cls.model import EncoderClassifier, meta_model
 from encoder_cls.system.disk_arrays import Joined
-from encoder_cls.system.display import shown
 from encoder_cls.text.token_arrays import TokenizedTexts
 from encoder_cls.text.tokenizer import tokenize, train_and_tokenize
 from encoder_cls.training.recipe import CorpusSize, Recipe, Schedule, resolve_auto
@@ -208,9 +207,9 @@ def prepare(config: Config) -> TrainingSetup:
     weights = config.train.class_weights
     unknown = sorted(weights.keys() - set(dataset.label_names)) if isinstance(weights, dict) else []
     if unknown:
-        classes = ", ".join(map(shown, dataset.label_names[:SHOWN_NAMES]))
-        more = ", …" if len(dataset.label_names) > SHOWN_NAMES else ""
-        raise ConfigError(f"train.class_weights: no class is called {unknown[0]!r}; there are {classes}{more}")
+        raise ConfigError(
+            f"train.class_weights: no class is called {unknown[0]!r}; there are {listed(dataset.label_names)}"
+        )
     given = Joined(dataset.train.texts, dataset.unlabelled.texts)
     max_seq_len = config.model.max_seq_len
     tokenizer, texts = train_and_tokenize(given, config.tokenizer, max_seq_len=max_seq_len)
