@@ -15,8 +15,8 @@ from torch import nn
 from torch.nn.modules import module as torch_module
 
 from encoder_cls.inference.serialization import load_classifier, save_classifier
-from encoder_cls.text.char_ngrams import flat_places
-from encoder_cls.text.ngram_features import CHAR_NAMES
+from encoder_cls.text.char_ngrams import flat_indices
+from encoder_cls.text.ngram_features import CHAR_NGRAM_IDS
 from encoder_cls.text.token_arrays import PAD_ID
 from encoder_cls.text.tokenizer import tokenize
 from encoder_cls.training.sampler import BatchSchedule
@@ -215,7 +215,7 @@ def test_hugging_face_reads_the_same_ids(corpus):
     text = " ".join([*corpus.dataset.train.texts[:12], "Unknown-word"])
     ours = tokenize(corpus.tokenizer, [text, "Ünknown a"], max_seq_len=corpus.kind.max_seq_len)
     theirs = wrapped_tokenizer(corpus)([text, "Ünknown a"], truncation=True)["input_ids"]
-    read = flat_places(ours.offsets[:-1], ours.lengths)
+    read = flat_indices(ours.offsets[:-1], ours.lengths)
     assert [ids for row in theirs for ids in row] == ours.input_ids(read).tolist()
 
 
@@ -283,7 +283,7 @@ def test_the_whole_classifier_has_what_a_default_training_leaves(corpus, tmp_pat
     save_classifier(prediction.new_classifier(corpus, SIZE, tables=True, linear=True), tmp_path)
     found = load_classifier(tmp_path, device="cpu")
     assert found.config.bigram_buckets > 0
-    assert found.linear.names[-1] >= CHAR_NAMES
+    assert found.linear.names[-1] >= CHAR_NGRAM_IDS
     assert len(found.predict(corpus.dataset.train.texts[:3])) == 3
 
 

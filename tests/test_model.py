@@ -19,7 +19,7 @@ from encoder_cls.model import (
     SequenceDropout,
     sinusoids,
 )
-from encoder_cls.text.char_ngrams import spell
+from encoder_cls.text.char_ngrams import hash_char_ngrams
 from encoder_cls.training.optimizer import make_optimizers
 
 TABLES = {"char_ngram_buckets": 50, "bigram_buckets": 40}
@@ -49,7 +49,7 @@ def ragged_batch(lengths: tuple[int, ...] = (3, 8, 1)) -> tuple[torch.Tensor, to
 
 
 def spelling_of(words: list[str], rows: list[list[int]]) -> CharNgramBatch:
-    spellings = spell(words)
+    spellings = hash_char_ngrams(words)
     return CharNgramBatch(
         torch.tensor(rows), torch.from_numpy(spellings.ngrams.astype(np.int64)), torch.from_numpy(spellings.offsets)
     )
@@ -107,7 +107,7 @@ def test_a_word_s_letters_are_the_mean_of_its_n_grams():
     words = ["refund", "", "aaaa", "a"]
     found = embedding(spelling_of(words, [[0, 1, 2], [3, 0, 0]]))
     for row, column, word in [(0, 0, "refund"), (0, 2, "aaaa"), (1, 0, "a"), (1, 2, "refund")]:
-        rows = [int(ngram) % 50 for ngram in spell([word]).ngrams]
+        rows = [int(ngram) % 50 for ngram in hash_char_ngrams([word]).ngrams]
         expected = torch.stack([embedding.table.weight[bucket] for bucket in rows]).mean(dim=0)
         torch.testing.assert_close(found[row, column], expected)
     assert found[0, 1].tolist() == [0] * 8
@@ -230,7 +230,7 @@ def test_a_step_changes_only_the_rows_of_a_table_that_the_batch_touched():
     }
     assert changed["tokens"] == {2, 7, 9}
     # "unused" is in the batch's spelling, but no token is it.
-    assert changed["ngrams"] == {int(n) % 997 for n in spell(["seven", "nine"]).ngrams}
+    assert changed["ngrams"] == {int(n) % 997 for n in hash_char_ngrams(["seven", "nine"]).ngrams}
     assert changed["pairs"] == {(one * 1_000_003 + other) % 991 for one, other in [(0, 2), (2, 7), (7, 9)]}
 
 

@@ -16,6 +16,7 @@ from encoder_cls.evaluation.html import STRONG, attention_page, explanations_pag
 from encoder_cls.inference.classifier import Classifier, Prediction
 from encoder_cls.inference.explain import Explanation, WordWeight, attention_maps, explain
 from encoder_cls.system.display import json_text, printable, shown
+from encoder_cls.text.token_arrays import TokenizedTexts
 
 Format = Literal["text", "jsonl", "tsv", "csv", "html"]
 FAINT = 0.05  # of the full colour: less is none
@@ -67,10 +68,13 @@ def predict_lines(  # noqa: PLR0913 - what `predict` can be asked for
         yield [table.header(len(classifier.label_names))]
     warn_once = _warning_once(warn)
     for chunk in chunks:
-        predictions = classifier.predict([item.text for item in chunk], batch_tokens=batch_tokens)
+        tokenized = classifier.tokenize([item.text for item in chunk])
+        predictions = classifier.predict_tokenized(tokenized, batch_tokens=batch_tokens)
         reasons: Sequence[Explanation | None] = [None] * len(chunk)
         if explained:
-            reasons = _explanations(classifier, chunk, predictions, batch_tokens=batch_tokens, warn=warn_once)
+            reasons = _explanations(
+                classifier, chunk, tokenized, predictions, batch_tokens=batch_tokens, warn=warn_once
+            )
         lines = []
         for item, prediction, words in zip(chunk, predictions, reasons, strict=True):
             label = prediction.label if prediction.probability >= threshold else None
@@ -98,8 +102,11 @@ def _page(
     if next(texts, None) is not None:
         note = f"the first {MOST_PAGE_TEXTS:,} texts"
         warn(f"warning: the page holds {note} only; other formats hold all")
-    predictions = classifier.predict([item.text for item in shown_texts], batch_tokens=batch_tokens)
-    reasons = _explanations(classifier, shown_texts, predictions, batch_tokens=batch_tokens, warn=_warning_once(warn))
+    tokenized = classifier.tokenize([item.text for item in shown_texts])
+    predictions = classifier.predict_tokenized(tokenized, batch_tokens=batch_tokens)
+    reasons = _explanations(
+        classifier, shown_texts, tokenized, predictions, batch_tokens=batch_tokens, warn=_warning_once(warn)
+    )
     rows = [
         {
             "text": item.text,
@@ -116,6 +123,7 @@ def _page(
 def _explanations(
     classifier: Classifier,
     inputs: Sequence[Input],
+    tokenized: TokenizedTexts,
     predictions: Sequence[Prediction],
     *,
     batch_tokens: int | None,
@@ -124,7 +132,7 @@ def _explanations(
     """What the words of each text did for the class that was predicted."""
     numbers = {name: number for number, name in enumerate(classifier.label_names)}
     best = [numbers[prediction.label] for prediction in predictions]
-    found = explain(classifier, [item.text for item in inputs], best, batch_tokens=batch_tokens)
+    found = explain(classifier, [item.text for item in inputs], tokenized, best, batch_tokens=batch_tokens)
     if any(words.left_out for words in found):
         warn("warning: of very long texts only the first words are explained; each result says how many are left out")
     return found

@@ -94,7 +94,7 @@ def predict_command(
         warn_if_output_closed()
 
     from encoder_cls.cli.output_formats import attention_html, predict_lines
-    from encoder_cls.cli.text_inputs import Input, check_inputs, columns_of, has_ids, read_inputs
+    from encoder_cls.cli.text_inputs import Input, check_inputs, has_ids, read_inputs
     from encoder_cls.inference.serialization import load_classifier
     from encoder_cls.system.files import write_output
 
@@ -104,7 +104,7 @@ def predict_command(
     if source is None:
         chunks = iter([[Input(_as_utf8(text)) for text in texts or ()]])
     else:
-        columns = text_columns or columns_of(folder)
+        columns = text_columns or classifier.text_columns
         if output:  # which is written in the end, or not at all
             with_id = check_inputs(source, text_columns=columns)
         elif chosen_format in {"tsv", "csv"}:

@@ -13,9 +13,8 @@ from typing import NamedTuple
 
 from encoder_cls.data.named_files import files_named
 from encoder_cls.data.readers import read_rows
-from encoder_cls.errors import ConfigError, DataError
+from encoder_cls.errors import DataError
 from encoder_cls.system.disk_arrays import in_chunks
-from encoder_cls.tracking.run_dir import run_of
 
 CHUNK = 2048  # texts classified at once; sorted by length within a chunk
 READ_BYTES = 1 << 20
@@ -27,15 +26,6 @@ class Input(NamedTuple):
 
     text: str
     id: str | int | None = None
-
-
-def columns_of(folder: Path) -> Sequence[str]:
-    """The columns in which the texts of a run or model folder were; `text` where nothing tells."""
-    run = run_of(folder)
-    if run:
-        with suppress(ConfigError):  # the classifier is whole without it
-            return run.load_config().data.text_column
-    return ["text"]
 
 
 def read_inputs(source: str, *, text_columns: Sequence[str]) -> Iterator[list[Input]]:

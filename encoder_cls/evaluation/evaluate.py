@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 from encoder_cls.data.dataset import Split
 from encoder_cls.evaluation.metrics import answers, compute_metrics
 from encoder_cls.evaluation.report import Report, WrongExample, suggest_threshold
-from encoder_cls.inference.calibration import Logits, softmax
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.explain import explain
+from encoder_cls.inference.logits import Logits, softmax
+from encoder_cls.text.token_arrays import TokenizedTexts
 
 WORST_ERRORS = 20  # kept in a report
 MOST_EXPLAINED_TOKENS = 400_000  # read to explain them: some seconds
@@ -57,7 +58,7 @@ def evaluate(
         linear_reference=reference,
         suggested_threshold=threshold,
         answered_fraction=float((confidence >= (threshold or 0)).mean()),
-        worst_errors=_worst_errors(classifier, split, label_names, logits, tokenized.lengths),
+        worst_errors=_worst_errors(classifier, split, label_names, logits, tokenized),
         truncated_fraction=tokenized.truncated_fraction,
         unknown_fraction=tokenized.unknown_fraction,
     )
@@ -65,7 +66,7 @@ def evaluate(
 
 
 def _worst_errors(
-    classifier: Classifier, split: Split, names: Sequence[str], logits: Logits, lengths: NDArray[np.int64]
+    classifier: Classifier, split: Split, names: Sequence[str], logits: Logits, tokenized: TokenizedTexts
 ) -> list[WrongExample]:
     """The most confident mistakes, with what their words did as long as there is time for it."""
     probabilities = softmax(logits)
@@ -73,7 +74,7 @@ def _worst_errors(
     wrong = np.flatnonzero(predictions != split.labels)
     worst = wrong[np.argsort(-probabilities[wrong, predictions[wrong]], kind="stable")][:WORST_ERRORS]
     # A text is read once for each of its words.
-    is_explained = np.cumsum(lengths[worst] ** 2) < MOST_EXPLAINED_TOKENS
+    is_explained = np.cumsum(tokenized.lengths[worst] ** 2) < MOST_EXPLAINED_TOKENS
     mislabelled = _likely_mislabelled(probabilities, split.labels)
     return [
         WrongExample(
@@ -83,9 +84,11 @@ def _worst_errors(
             prediction=names[predictions[i]],
             probability=float(probabilities[i, predictions[i]]),
             likely_mislabelled=None if mislabelled is None else bool(mislabelled[i]),
-            words=explain(classifier, [split.texts[i]], [predictions[i]])[0] if affordable else (),
+            words=explain(classifier, [split.texts[i]], tokenized.take_one(i), [predictions[i]])[0]
+            if explained
+            else (),
         )
-        for i, affordable in zip(worst, is_explained, strict=True)
+        for i, explained in zip(worst, is_explained, strict=True)
     ]
 
 

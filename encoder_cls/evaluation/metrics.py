@@ -9,11 +9,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from encoder_cls.inference.calibration import Logits, cross_entropy, one_hot, softmax
+from encoder_cls.inference.logits import Logits, softmax
 
 CALIBRATION_BINS = 15  # as in Guo et al. (2017)
 LARGEST_MATRIX = 100  # classes; a wider confusion matrix would outweigh all else, and nobody could read it
 MOST_CONFUSED = 100  # pairs of classes that are named
+MIN_PROBABILITY = 1e-12  # probabilities below count as this: one impossible label must not outweigh all others
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,6 +87,19 @@ class Metrics:
         if self.unseen_labels:
             drawn["label_names"] = list(self.per_class)
         return drawn
+
+
+def cross_entropy(
+    probabilities: NDArray[np.float64], targets: NDArray[np.float64], weights: NDArray[np.floating[Any]] | None = None
+) -> float:
+    """The mean negative log-likelihood of targets, both (texts, classes), in nats, by the texts' weights."""
+    losses = -(targets * np.log(np.maximum(probabilities, MIN_PROBABILITY))).sum(axis=-1)
+    return float(np.average(losses, weights=weights))
+
+
+def one_hot(labels: NDArray[np.int64], num_classes: int) -> NDArray[np.float64]:
+    """Labels (texts,) as targets, (texts, classes)."""
+    return np.eye(num_classes)[labels]
 
 
 def compute_metrics(

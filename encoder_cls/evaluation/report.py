@@ -21,8 +21,8 @@ from encoder_cls.evaluation.plots import (
     thresholds,
     to_svg,
 )
-from encoder_cls.inference.calibration import Logits, softmax
 from encoder_cls.inference.explain import WordWeight
+from encoder_cls.inference.logits import Logits, softmax
 from encoder_cls.system.display import json_text, shown
 from encoder_cls.system.files import to_json, write_file
 

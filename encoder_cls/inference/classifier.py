@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from encoder_cls.config import ModelConfig
-from encoder_cls.inference.calibration import Logits, combine_logits, softmax
+from encoder_cls.inference.architecture import EncoderArchitecture
 from encoder_cls.inference.linear import LinearClassifier
-from encoder_cls.inference.torch_engine import compute_logits
-from encoder_cls.model import EncoderClassifier
+from encoder_cls.inference.logits import Logits, combine_logits, softmax
 from encoder_cls.text.token_arrays import TokenizedTexts
 from encoder_cls.text.tokenizer import parse_tokenizer, tokenize
 
@@ -41,34 +40,73 @@ class Prediction:
         return sorted(self.probabilities.items(), key=lambda item: -item[1])[:k]
 
 
+class Encoder(Protocol):
+    """An encoder with its head, whatever library computes it."""
+
+    architecture: EncoderArchitecture
+
+    def weights(self) -> dict[str, NDArray[np.float32]]:
+        """Its weights by name."""
+
+    def logits(
+        self,
+        texts: TokenizedTexts,
+        *,
+        batch_tokens: int | None = None,
+        after_batch: Callable[[], None] | None = None,
+    ) -> Logits:
+        """Logits of all texts, (texts, classes).
+
+        Args:
+            texts: the token ids.
+            batch_tokens: the most tokens in a batch; none: what the device is fast with.
+            after_batch: called after each batch; what it raises ends the work.
+        """
+
+    def attention_maps(self, texts: TokenizedTexts) -> NDArray[np.float32]:
+        """The attention weights in one text, (layers, heads, T, T): [layer, head, looking, looked at]."""
+
+
 class Classifier:
-    """A trained encoder, and perhaps a linear classifier beside it, with their tokenizer and class names.
+    """A trained encoder, or a linear classifier, or both, with their tokenizer and class names.
 
     Wide and deep learning (Cheng et al., 2016, https://arxiv.org/abs/1606.07792): what a few words say by themselves is
-    learnt best from their counts, what they say together by an encoder; the scores of both are added up.
+    learnt best from their counts, what they say together by an encoder; a weighted sum of both logits is the answer.
 
     Attributes:
+        encoder: the encoder with its head, if there is one.
         linear: the linear classifier, if there is one.
-        scales: by which scores are multiplied, the encoder's and the linear classifier's, so that probabilities are as
-            often right as they say.
+        mixture_weights: by which the logits of the parts are multiplied before they are summed, the encoder's first;
+            so probabilities are as often right as they say.
+        tokenizer: of both.
+        label_names: the classes, in the order of the logits.
+        max_seq_len: tokens of a text that the encoder reads; the linear classifier may read more.
+        text_columns: the columns in which the texts of training were.
     """
 
     def __init__(
         self,
-        model: EncoderClassifier,
+        encoder: Encoder | None,
         tokenizer: Tokenizer,
-        config: ModelConfig,
         label_names: Sequence[str],
         *,
+        max_seq_len: int,
         linear: LinearClassifier | None = None,
-        scales: tuple[float, ...] | None = None,
+        mixture_weights: Sequence[float] | None = None,
+        text_columns: Sequence[str] = ("text",),
     ) -> None:
-        self.model = model
+        self.encoder = encoder
         self.linear = linear
-        self.scales = scales or (1.0,) * (2 if linear else 1)
+        self.mixture_weights = tuple(mixture_weights or (1.0,) * len(self.parts))
         self.tokenizer = tokenizer
-        self.config = config
         self.label_names = tuple(label_names)
+        self.max_seq_len = max_seq_len
+        self.text_columns = tuple(text_columns)
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """Those that there are of `encoder` and `linear`."""
+        return tuple(name for name in ("encoder", "linear") if getattr(self, name) is not None)
 
     def __getstate__(self) -> dict[str, Any]:
         """What a copy is made of, also one for another process."""
@@ -90,8 +128,11 @@ class Classifier:
         """
         if isinstance(texts, str):
             raise TypeError("predict takes several texts; put a single one in a list: predict([text])[0]")
-        tokenized = self.tokenize(texts)
-        logits = self.logits(tokenized, batch_tokens=batch_tokens)
+        return self.predict_tokenized(self.tokenize(texts), batch_tokens=batch_tokens)
+
+    def predict_tokenized(self, texts: TokenizedTexts, *, batch_tokens: int | None = None) -> list[Prediction]:
+        """Classify texts that `tokenize` has read; arguments as in `predict`."""
+        probabilities = softmax(self.logits(texts, batch_tokens=batch_tokens))
         return [
             Prediction(
                 label=self.label_names[row.argmax()],
@@ -100,18 +141,24 @@ class Classifier:
                 truncated=bool(truncated),
                 unknown_words=int(unknown),
             )
-            for row, truncated, unknown in zip(softmax(logits), tokenized.truncated, tokenized.unknown, strict=True)
+            for row, truncated, unknown in zip(probabilities, texts.truncated, texts.unknown, strict=True)
         ]
 
-    def tokenize(self, texts: Sequence[str]) -> TokenizedTexts:
+    def tokenize(self, texts: Iterable[str]) -> TokenizedTexts:
         """Token ids of texts, cut where the classifier reads no further."""
-        return tokenize(self.tokenizer, texts, max_seq_len=self.config.max_seq_len)
+        return tokenize(self.tokenizer, texts, max_seq_len=self.max_seq_len)
 
     def logits(
-        self, texts: TokenizedTexts, *, batch_tokens: int | None, after_batch: Callable[[], None] | None = None
+        self,
+        texts: TokenizedTexts,
+        *,
+        batch_tokens: int | None = None,
+        after_batch: Callable[[], None] | None = None,
     ) -> Logits:
-        """Calibrated logits of all texts, (texts, classes); arguments as in `in_batches`."""
-        scores = [compute_logits(self.model, texts, batch_tokens=batch_tokens, after_batch=after_batch)]
+        """Calibrated logits of all texts, (texts, classes); arguments as in `Encoder.logits`."""
+        logits = []
+        if self.encoder:
+            logits.append(self.encoder.logits(texts, batch_tokens=batch_tokens, after_batch=after_batch))
         if self.linear:
-            scores.append(self.linear.scores(texts))
-        return combine_logits(scores, self.scales).astype(np.float32)
+            logits.append(self.linear.logits(texts))
+        return combine_logits(logits, self.mixture_weights).astype(np.float32)

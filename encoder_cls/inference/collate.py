@@ -5,12 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from encoder_cls.model import CharNgramBatch
-from encoder_cls.text.char_ngrams import flat_places
+from encoder_cls.text.char_ngrams import CharNgrams, flat_indices
 from encoder_cls.text.token_arrays import PAD_ID, TokenizedTexts
 
 Indices = NDArray[np.int64]
@@ -51,34 +48,32 @@ def by_length(lengths: NDArray[np.int64], *, batch_tokens: int) -> list[Piece]:
 
 
 class Batch(NamedTuple):
-    """What the model is given; `model(*batch)`."""
+    """Some texts, padded to one length.
 
-    input_ids: Tensor
-    attention_mask: Tensor
-    spelling: CharNgramBatch
+    Attributes:
+        input_ids: (B, T).
+        attention_mask: (B, T), True on real tokens.
+        words: (B, T), which of the distinct words each token is; what stands on padding does not matter.
+        char_ngrams: those of the distinct words.
+    """
 
-    def to(self, device: torch.device) -> Batch:
-        """The same on a device."""
-        return Batch(
-            self.input_ids.to(device),
-            self.attention_mask.to(device),
-            CharNgramBatch(*(tensor.to(device) for tensor in self.spelling)),
-        )
+    input_ids: NDArray[np.int64]
+    attention_mask: NDArray[np.bool_]
+    words: NDArray[np.int64]
+    char_ngrams: CharNgrams
 
 
 def pad(texts: TokenizedTexts, indices: Indices, length: int | None = None) -> Batch:
     """Some texts as one batch, (B, T) with T the longest of them, or the length that is asked for."""
     lengths = texts.lengths[indices]
-    places = flat_places(texts.offsets[indices], lengths)
+    tokens = flat_indices(texts.offsets[indices], lengths)
     mask = np.arange(length or lengths.max()) < lengths[:, None]
     input_ids = np.full(mask.shape, PAD_ID, dtype=np.int64)
-    distinct, rows = np.unique(texts.words[places], return_inverse=True)
+    distinct, rows = np.unique(texts.words[tokens], return_inverse=True)
     input_ids[mask] = texts.word_ids[distinct][rows]
     words = np.zeros(mask.shape, dtype=np.int64)
     words[mask] = rows
-    spellings = texts.spellings.take(distinct)
-    spelling = CharNgramBatch(*map(torch.from_numpy, (words, spellings.ngrams.astype(np.int64), spellings.offsets)))
-    return Batch(torch.from_numpy(input_ids), torch.from_numpy(mask), spelling)
+    return Batch(input_ids, mask, words, texts.char_ngrams.take(distinct))
 
 
 def round_up_lengths(lengths: NDArray[np.int64]) -> NDArray[np.int64]:

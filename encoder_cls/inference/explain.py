@@ -12,11 +12,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
+from encoder_cls.errors import ConfigError
 from encoder_cls.inference.classifier import Classifier
-from encoder_cls.inference.collate import pad
 from encoder_cls.text.token_arrays import TokenizedTexts
 from encoder_cls.text.tokenizer import Span, token_spans
 
@@ -69,7 +68,12 @@ class AttentionMaps:
 
 
 def explain(
-    classifier: Classifier, texts: Sequence[str], labels: Sequence[int], *, batch_tokens: int | None = None
+    classifier: Classifier,
+    texts: Sequence[str],
+    tokenized: TokenizedTexts,
+    labels: Sequence[int],
+    *,
+    batch_tokens: int | None = None,
 ) -> list[Explanation]:
     """The weights of the words of each text for a class, in the order of the words.
 
@@ -78,28 +82,33 @@ def explain(
     Args:
         classifier: the classifier.
         texts: the texts; what lies beyond the classifier's limit has no words.
+        tokenized: their tokens, by the classifier.
         labels: for each text the number of the class that is explained.
         batch_tokens: the most tokens in a batch; none: what the device is fast with.
     """
     return [
-        _explain(classifier, text, label, batch_tokens=batch_tokens) for text, label in zip(texts, labels, strict=True)
+        _explain(classifier, text, tokenized.take_one(row), label, batch_tokens=batch_tokens)
+        for row, (text, label) in enumerate(zip(texts, labels, strict=True))
     ]
 
 
 def attention_maps(classifier: Classifier, text: str) -> AttentionMaps:
-    """The attention weights of all layers and heads for a text."""
-    tokenized = classifier.tokenize([text])
-    spans = token_spans(classifier.tokenizer, text, max_seq_len=classifier.config.max_seq_len)
-    device = next(classifier.model.parameters()).device
-    with torch.inference_mode():
-        maps = classifier.model.encoder.attention_maps(*pad(tokenized, np.array([0])).to(device))
+    """The attention weights of all layers and heads for a text.
+
+    Raises:
+        ConfigError: the classifier has no encoder.
+    """
+    if not classifier.encoder:
+        raise ConfigError("the model has no encoder, so there is no attention to be seen")
+    spans = token_spans(classifier.tokenizer, text, max_seq_len=classifier.max_seq_len)
     tokens = ["[CLS]", *(text[span.start : span.end] for span in spans)]
-    return AttentionMaps(tokens=tokens, weights=maps[:, 0].float().cpu().numpy())
+    return AttentionMaps(tokens=tokens, weights=classifier.encoder.attention_maps(classifier.tokenize([text])))
 
 
-def _explain(classifier: Classifier, text: str, label: int, *, batch_tokens: int | None) -> Explanation:
-    tokenized = classifier.tokenize([text])
-    words = _words(token_spans(classifier.tokenizer, text, max_seq_len=classifier.config.max_seq_len))
+def _explain(
+    classifier: Classifier, text: str, tokenized: TokenizedTexts, label: int, *, batch_tokens: int | None
+) -> Explanation:
+    words = _words(token_spans(classifier.tokenizer, text, max_seq_len=classifier.max_seq_len))
     explained = words[: max(1, MOST_TOKENS // int(tokenized.lengths[0]) - 1)]
     logits = np.concatenate(
         [classifier.logits(some, batch_tokens=batch_tokens) for some in _variants(tokenized, explained)]
@@ -122,10 +131,10 @@ def _variants(tokenized: TokenizedTexts, words: Sequence[_Word]) -> Iterator[Tok
         kept = np.ones((len(some), num_tokens), dtype=bool)
         for row, (start, end) in enumerate(some):
             kept[row, start:end] = False
-        rows, places = np.nonzero(kept)
+        rows, tokens = np.nonzero(kept)
         yield replace(
             tokenized,
-            words=tokenized.words[places],
+            words=tokenized.words[tokens],
             offsets=np.searchsorted(rows, np.arange(len(kept) + 1)),
             truncated=tokenized.truncated.repeat(len(kept)),
         )

@@ -1,9 +1,9 @@
-"""The folder of a portable classifier: it holds the architecture, the class names, the tokenizer and the weights.
+"""The folder of a portable classifier; docs/format.md describes it.
 
-    config.json         architecture, class names, hash of the tokenizer
+    config.json         task, columns, class names, the architecture of the parts, hash of the tokenizer
     tokenizer.json      Hugging Face tokenizers format
-    model.safetensors   weights of the encoder and of the linear classifier; in the header the scales with which their
-                        logits are combined, and the hashes of the config and of the file itself
+    model.safetensors   weights of the parts; in the header which parts are there, their mixture weights, and the
+                        hashes of the config and of the file itself
     README.md           model card, written when training has finished
 
 A running training replaces only `model.safetensors`, in one atomic rename. So whoever loads the folder at
@@ -13,36 +13,40 @@ any moment gets one complete classifier, and parts of two classifiers are refuse
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import safetensors
-import safetensors.torch
-import torch
-from pydantic import ValidationError
+import safetensors.numpy
+from numpy.typing import NDArray
 from tokenizers import Tokenizer
-from torch import Tensor
 
-from encoder_cls.config import ModelConfig
 from encoder_cls.errors import ConfigError, EncoderClsError
+from encoder_cls.inference.architecture import EncoderArchitecture
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.linear import LinearClassifier, num_one_vs_rest
-from encoder_cls.model import EncoderClassifier, meta_model
-from encoder_cls.system.device import resolve_device
 from encoder_cls.system.files import read_file, reporting_os_errors, sha256, to_json, write_file
-from encoder_cls.text.ngram_features import ALL_NAMES, FREQUENT
+from encoder_cls.text.ngram_features import MOST_FREQUENT, NUM_FEATURE_IDS
 from encoder_cls.text.token_arrays import KEPT_PER_TOKEN
 from encoder_cls.text.tokenizer import parse_tokenizer
 
 CONFIG_FILE, TOKENIZER_FILE, WEIGHTS_FILE = "config.json", "tokenizer.json", "model.safetensors"
-FORMAT, FORMAT_VERSION = "encoder-cls", 7
+FORMAT, FORMAT_VERSION = "encoder-cls", 8
+TASK = "single-label"
+PARTS = ("encoder", "linear")
+DTYPE = "float32"
 LARGEST_HEADER = 1 << 20  # bytes; the header of a real model of 1,000 layers is a tenth of that
 LARGEST_CONFIG, LARGEST_TOKENIZER = 1 << 24, 1 << 28  # bytes; 100,000 classes, some million tokens
-LARGEST_SCALE = 1e6  # far beyond what is ever fitted
+LARGEST_WEIGHT = 1e6  # of a part in the mixture: far beyond what is ever fitted
 LINEAR = "linear."  # before the names of the linear classifier's weights
-LINEAR_WEIGHTS = ("frequent", "names", "idf", "weights", "biases")
+LINEAR_WEIGHTS = ("frequent_token_ids", "feature_ids", "idf", "weights", "biases")
 UNSEALED = b"0" * 64  # what stands in a weights file in place of its own hash while that is taken
+
+Shapes = dict[str, tuple[tuple[int, ...], np.dtype[Any]]]
+"""Shape and type of each weight, by its name."""
 
 
 def save_classifier(classifier: Classifier, folder: Path) -> None:
@@ -52,34 +56,27 @@ def save_classifier(classifier: Classifier, folder: Path) -> None:
         EncoderClsError: the disk refused; a classifier that was there is still whole.
     """
     tokenizer = classifier.tokenizer.to_str(pretty=True).encode()
-    linear = classifier.linear and {
-        "reach": classifier.linear.reach,
-        "frequent": len(classifier.linear.frequent),
-        "features": len(classifier.linear.names),
-    }
-    config = to_json(
-        {
-            "format": FORMAT,
-            "format_version": FORMAT_VERSION,
-            "architecture": classifier.config.model_dump(),
-            "vocab_size": classifier.tokenizer.get_vocab_size(),
-            "linear": linear,
-            "id2label": dict(enumerate(classifier.label_names)),
-            "tokenizer_sha256": sha256(tokenizer),
-        }
-    )
+    config = to_json(_config(classifier, tokenizer_sha256=sha256(tokenizer)))
     for name, content in ((TOKENIZER_FILE, tokenizer), (CONFIG_FILE, config)):
         path = folder / name
         with reporting_os_errors(path):
             unchanged = path.is_file() and path.read_bytes() == content
         if not unchanged:
             write_file(path, content)
-    weights = {name: tensor.detach().cpu().contiguous() for name, tensor in classifier.model.state_dict().items()}
+    weights: dict[str, NDArray[Any]] = classifier.encoder.weights() if classifier.encoder else {}
     if classifier.linear:
-        weights |= {f"{LINEAR}{name}": torch.from_numpy(getattr(classifier.linear, name)) for name in LINEAR_WEIGHTS}
-    header = {"sha256": UNSEALED.decode(), "config_sha256": sha256(config), "scales": classifier.scales}
+        weights |= {f"{LINEAR}{name}": getattr(classifier.linear, name) for name in LINEAR_WEIGHTS}
+    header = {
+        "sha256": UNSEALED.decode(),
+        "config_sha256": sha256(config),
+        "parts": list(classifier.parts),
+        "mixture_weights": dict(zip(classifier.parts, classifier.mixture_weights, strict=True)),
+        "dtype": DTYPE,
+        "thresholds": None,
+        "promises": None,
+    }
     # One entry: safetensors writes several in another order each time, and equal runs should give equal files.
-    content = safetensors.torch.save(weights, {FORMAT: json.dumps(header)})
+    content = safetensors.numpy.save(weights, {FORMAT: json.dumps(header)})
     write_file(folder / WEIGHTS_FILE, content.replace(UNSEALED, sha256(content).encode(), 1))
 
 
@@ -87,31 +84,39 @@ def load_classifier(path: str | Path, *, device: str = "auto") -> Classifier:
     """Load a classifier from a run folder or a model folder, checking all its hashes.
 
     Raises:
-        ConfigError: there is no classifier at this path.
+        ConfigError: there is no classifier at this path, or no such device.
         EncoderClsError: the folder is damaged, or of another program.
     """
-    folder = model_folder(Path(path))
-    torch_device = resolve_device(device)
-    try:
-        found = _read(folder)
-    except (ValueError, KeyError, TypeError, AttributeError, RuntimeError, safetensors.SafetensorError) as error:
-        if isinstance(error, ValidationError):
-            error = ValueError(f"{CONFIG_FILE}: {error.errors()[0]['msg']}")
-        reason, _, _ = str(error).partition("\n")
-        raise EncoderClsError(f"{folder}: damaged, or not a model folder of encoder-cls: {reason}") from None
-    # Outside: where memory is short, the folder is not to blame.
-    model = EncoderClassifier(
-        found.architecture, vocab_size=found.tokenizer.get_vocab_size(), num_classes=len(found.label_names)
-    )
-    model.load_state_dict(found.weights)
+    found = _checked(model_folder(Path(path)))
+    encoder = None
+    if found.encoder:  # outside: where memory is short, the folder is not to blame
+        from encoder_cls.inference.torch_engine import TorchEncoder
+
+        encoder = TorchEncoder.from_weights(
+            found.encoder,
+            found.encoder_weights,
+            vocab_size=found.tokenizer.get_vocab_size(),
+            num_classes=len(found.label_names),
+            device=device,
+        )
     return Classifier(
-        model.to(torch_device).eval(),
+        encoder,
         found.tokenizer,
-        found.architecture,
         found.label_names,
+        max_seq_len=found.max_seq_len,
         linear=found.linear,
-        scales=found.scales,
+        mixture_weights=found.mixture_weights,
+        text_columns=found.text_columns,
     )
+
+
+def read_encoder_weights(folder: Path) -> dict[str, NDArray[np.float32]]:
+    """The weights of the encoder and its head in a model folder, by name.
+
+    Raises:
+        EncoderClsError: as `load_classifier`.
+    """
+    return _checked(folder).encoder_weights
 
 
 def model_folder(path: Path) -> Path:
@@ -128,15 +133,61 @@ def model_folder(path: Path) -> Path:
     raise ConfigError(f"{path}: holds no model yet (a run has one after its first validation)")
 
 
-class _Read(NamedTuple):
-    """What a model folder holds; `weights` are the encoder's and its head's."""
+def _config(classifier: Classifier, *, tokenizer_sha256: str) -> dict[str, Any]:
+    encoder, linear = classifier.encoder, classifier.linear
+    return {
+        "format": FORMAT,
+        "format_version": FORMAT_VERSION,
+        "task": TASK,
+        "text_columns": classifier.text_columns,
+        "id2label": dict(enumerate(classifier.label_names)),
+        "max_seq_len": classifier.max_seq_len,
+        "tokenizer_sha256": tokenizer_sha256,
+        "encoder": encoder and asdict(encoder.architecture),
+        "linear": linear
+        and {
+            "max_tokens": linear.max_tokens,
+            "frequent_tokens": len(linear.frequent_token_ids),
+            "features": len(linear.feature_ids),
+        },
+    }
 
-    architecture: ModelConfig
+
+class _Described(NamedTuple):
+    """What `config.json` says."""
+
+    text_columns: tuple[str, ...]
+    label_names: tuple[str, ...]
+    max_seq_len: int
+    tokenizer_sha256: str
+    encoder: EncoderArchitecture | None
+    linear: dict[str, Any] | None
+
+
+class _Read(NamedTuple):
+    """What a model folder holds; `encoder_weights` are those of the encoder and its head."""
+
+    text_columns: tuple[str, ...]
+    label_names: tuple[str, ...]
+    max_seq_len: int
     tokenizer: Tokenizer
-    label_names: list[str]
-    weights: dict[str, Tensor]
+    encoder: EncoderArchitecture | None
+    encoder_weights: dict[str, NDArray[np.float32]]
     linear: LinearClassifier | None
-    scales: tuple[float, ...]
+    mixture_weights: tuple[float, ...]
+
+
+def _checked(folder: Path) -> _Read:
+    """What the folder holds.
+
+    Raises:
+        EncoderClsError: it is damaged, or of another program.
+    """
+    try:
+        return _read(folder)
+    except (ValueError, KeyError, TypeError, AttributeError, RuntimeError, safetensors.SafetensorError) as error:
+        reason, _, _ = str(error).partition("\n")
+        raise EncoderClsError(f"{folder}: damaged, or not a model folder of encoder-cls: {reason}") from None
 
 
 def _read(folder: Path) -> _Read:
@@ -146,77 +197,110 @@ def _read(folder: Path) -> _Read:
     vocabulary bound the weights.
     """
     config_bytes = read_file(folder / CONFIG_FILE, most_bytes=LARGEST_CONFIG)
-    config = json.loads(config_bytes)
-    if not isinstance(config, dict) or config.get("format") != FORMAT:
-        raise ValueError(f"{CONFIG_FILE} is of another program")
-    if config["format_version"] != FORMAT_VERSION:
-        raise ValueError(f"format version {config['format_version']}; this program reads {FORMAT_VERSION}")
-    architecture = ModelConfig.model_validate(config["architecture"])
-    label_names = [config["id2label"][str(number)] for number in range(len(config["id2label"]))]
-    if len(set(label_names)) < max(2, len(label_names)) or not all(isinstance(name, str) for name in label_names):
-        raise ValueError(f"{CONFIG_FILE}: id2label needs two or more different names")
-
+    config = _described(json.loads(config_bytes))
     tokenizer_bytes = read_file(folder / TOKENIZER_FILE, most_bytes=LARGEST_TOKENIZER)
-    if sha256(tokenizer_bytes) != config["tokenizer_sha256"]:
+    if sha256(tokenizer_bytes) != config.tokenizer_sha256:
         raise ValueError(f"{TOKENIZER_FILE} is not the one the model was trained with")
     tokenizer = parse_tokenizer(tokenizer_bytes.decode())
-    shape: dict[str, Any] = {"vocab_size": tokenizer.get_vocab_size(), "num_classes": len(label_names)}
-    expected = {name: (it.shape, it.dtype) for name, it in meta_model(architecture, **shape).state_dict().items()}
-    beside = config["linear"]
-    if beside is not None:
-        most_tokens = KEPT_PER_TOKEN * architecture.max_seq_len
-        expected |= _linear_shapes(
-            beside["reach"],
-            beside["frequent"],
-            beside["features"],
-            most_tokens=most_tokens,
-            num_classes=len(label_names),
-        )
+    shapes = _shapes(config, vocab_size=tokenizer.get_vocab_size())
 
-    most_bytes = 8 + LARGEST_HEADER + sum(size.numel() * dtype.itemsize for size, dtype in expected.values())
+    most_bytes = 8 + LARGEST_HEADER
+    for of_part in shapes.values():
+        most_bytes += sum(int(np.prod(shape, dtype=object)) * dtype.itemsize for shape, dtype in of_part.values())
     weights_bytes = read_file(folder / WEIGHTS_FILE, most_bytes=most_bytes)
     header = _sealed_header(weights_bytes)
     if header["config_sha256"] != sha256(config_bytes):
         raise ValueError(f"{WEIGHTS_FILE} and {CONFIG_FILE} do not belong together")
-    weights = safetensors.torch.load(weights_bytes)
-    if {name: (tensor.shape, tensor.dtype) for name, tensor in weights.items()} != expected:
+    parts = tuple(part for part in PARTS if part in header["parts"])
+    if not parts or sorted(header["parts"]) != sorted(parts) or not set(parts) <= shapes.keys():
+        raise ValueError(f"{WEIGHTS_FILE} says that it has the parts {header['parts']!r}")
+    if (header["dtype"], header["thresholds"], header["promises"]) != (DTYPE, None, None):
+        raise ValueError(f"{WEIGHTS_FILE} holds what only a newer version of encoder-cls can read")
+    weights = safetensors.numpy.load(weights_bytes)
+    expected = {name: shape for part in parts for name, shape in shapes[part].items()}
+    if {name: (weight.shape, weight.dtype) for name, weight in weights.items()} != expected:
         raise ValueError(f"{WEIGHTS_FILE} has other weights than {CONFIG_FILE} describes")
-    if not all(tensor.isfinite().all() for tensor in weights.values()):
+    if not all(np.isfinite(weight).all() for weight in weights.values()):
         raise ValueError(f"{WEIGHTS_FILE} holds numbers that are not finite")
-    linear = beside and _linear(beside["reach"], {name: weights.pop(f"{LINEAR}{name}") for name in LINEAR_WEIGHTS})
-    scales = tuple(float(scale) for scale in header["scales"])
-    if len(scales) != (2 if linear else 1) or not all(1 / LARGEST_SCALE < it < LARGEST_SCALE for it in scales):
-        raise ValueError(f"{WEIGHTS_FILE} has scales that are none")
-    return _Read(architecture, tokenizer, label_names, weights, linear, scales)
+    return _Read(
+        text_columns=config.text_columns,
+        label_names=config.label_names,
+        max_seq_len=config.max_seq_len,
+        tokenizer=tokenizer,
+        encoder=config.encoder if "encoder" in parts else None,
+        encoder_weights={name: weight for name, weight in weights.items() if not name.startswith(LINEAR)},
+        linear=_linear(config.linear["max_tokens"], weights)
+        if config.linear is not None and "linear" in parts
+        else None,
+        mixture_weights=_mixture_weights(header["mixture_weights"], parts),
+    )
 
 
-def _linear_shapes(
-    reach: int, frequent: int, features: int, *, most_tokens: int, num_classes: int
-) -> dict[str, tuple[torch.Size, torch.dtype]]:
-    """The shapes and types of a linear classifier's weights, once what the config says of it is possible."""
-    if type(reach) is not int or not 0 < reach <= most_tokens:
-        raise ValueError(f"{CONFIG_FILE}: a linear classifier that reads {reach!r} tokens")
-    if type(frequent) is not int or not 0 <= frequent <= FREQUENT:
-        raise ValueError(f"{CONFIG_FILE}: {frequent!r} frequent words")
-    if type(features) is not int or not 0 <= features < ALL_NAMES:
-        raise ValueError(f"{CONFIG_FILE}: {features!r} linear features")
-    machines = num_one_vs_rest(num_classes)
-    weights = {
-        "frequent": ((frequent,), torch.int32),
-        "names": ((features,), torch.int32),
-        "idf": ((features,), torch.float32),
-        "weights": ((features, machines), torch.float32),
-        "biases": ((machines,), torch.float32),
-    }
-    return {f"{LINEAR}{name}": (torch.Size(shape), dtype) for name, (shape, dtype) in weights.items()}
+def _described(config: Any) -> _Described:
+    if not isinstance(config, dict) or config.get("format") != FORMAT:
+        raise ValueError(f"{CONFIG_FILE} is of another program")
+    if config["format_version"] != FORMAT_VERSION:
+        raise ValueError(f"format version {config['format_version']}; this program reads {FORMAT_VERSION}")
+    if config["task"] != TASK:
+        raise ValueError(f"task {config['task']!r}, which only a newer version of encoder-cls knows")
+    label_names = tuple(config["id2label"][str(number)] for number in range(len(config["id2label"])))
+    if len(set(label_names)) < max(2, len(label_names)) or not all(isinstance(name, str) for name in label_names):
+        raise ValueError(f"{CONFIG_FILE}: id2label needs two or more different names")
+    columns = tuple(config["text_columns"])
+    if not columns or not all(isinstance(name, str) for name in columns):
+        raise ValueError(f"{CONFIG_FILE}: text_columns needs names of columns")
+    encoder = None if config["encoder"] is None else EncoderArchitecture(**config["encoder"])
+    max_seq_len = config["max_seq_len"]
+    if type(max_seq_len) is not int or max_seq_len < 1 or (encoder and encoder.max_seq_len != max_seq_len):
+        raise ValueError(f"{CONFIG_FILE}: max_seq_len is {max_seq_len!r}")
+    return _Described(columns, label_names, max_seq_len, config["tokenizer_sha256"], encoder, config["linear"])
 
 
-def _linear(reach: int, weights: dict[str, Tensor]) -> LinearClassifier:
-    linear = LinearClassifier(reach=reach, **{name: tensor.numpy() for name, tensor in weights.items()})
-    names = linear.names
-    if len(names) and not (names[0] >= 0 and names[-1] < ALL_NAMES and (np.diff(names) > 0).all()):
-        raise ValueError(f"{WEIGHTS_FILE}: the names of linear features are not in order")
+def _shapes(config: _Described, *, vocab_size: int) -> dict[str, Shapes]:
+    """The weights of each part that a config describes, once what it says of them is possible."""
+    num_classes = len(config.label_names)
+    shapes: dict[str, Shapes] = {}
+    if config.encoder:
+        of_encoder = config.encoder.weight_shapes(vocab_size=vocab_size, num_classes=num_classes)
+        shapes["encoder"] = {name: (shape, np.dtype(np.float32)) for name, shape in of_encoder.items()}
+    if config.linear is not None:
+        most = {
+            "max_tokens": KEPT_PER_TOKEN * config.max_seq_len,
+            "frequent_tokens": MOST_FREQUENT,
+            "features": NUM_FEATURE_IDS,
+        }
+        if config.linear.keys() != most.keys():
+            raise ValueError(f"{CONFIG_FILE}: a linear classifier is described by {', '.join(most)}")
+        for name, limit in most.items():
+            value = config.linear[name]
+            if type(value) is not int or not (name == "max_tokens") <= value <= limit:
+                raise ValueError(f"{CONFIG_FILE}: {name} of the linear classifier is {value!r}")
+        frequent, features = config.linear["frequent_tokens"], config.linear["features"]
+        margins = num_one_vs_rest(num_classes)
+        of_linear: dict[str, tuple[tuple[int, ...], type]] = {
+            "frequent_token_ids": ((frequent,), np.int32),
+            "feature_ids": ((features,), np.int32),
+            "idf": ((features,), np.float32),
+            "weights": ((features, margins), np.float32),
+            "biases": ((margins,), np.float32),
+        }
+        shapes["linear"] = {f"{LINEAR}{name}": (shape, np.dtype(kind)) for name, (shape, kind) in of_linear.items()}
+    return shapes
+
+
+def _linear(max_tokens: int, weights: Mapping[str, NDArray[Any]]) -> LinearClassifier:
+    linear = LinearClassifier(max_tokens=max_tokens, **{name: weights[f"{LINEAR}{name}"] for name in LINEAR_WEIGHTS})
+    ids = linear.feature_ids
+    if len(ids) and not (ids[0] >= 0 and ids[-1] < NUM_FEATURE_IDS and (np.diff(ids) > 0).all()):
+        raise ValueError(f"{WEIGHTS_FILE}: the feature ids of the linear classifier are not in order")
     return linear
+
+
+def _mixture_weights(found: Any, parts: tuple[str, ...]) -> tuple[float, ...]:
+    weights = tuple(float(found[part]) for part in parts)
+    if len(found) != len(parts) or not all(1 / LARGEST_WEIGHT < weight < LARGEST_WEIGHT for weight in weights):
+        raise ValueError(f"{WEIGHTS_FILE} has mixture weights that are none")
+    return weights
 
 
 def _sealed_header(content: bytes) -> dict[str, Any]:

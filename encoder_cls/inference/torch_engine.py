@@ -1,23 +1,123 @@
-"""A model and many tokenized texts in, what the model makes of them out: batched forward passes, without dropout."""
+"""The encoder by PyTorch: batched forward passes of a model, without dropout, on a CPU or a GPU."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from encoder_cls.inference.calibration import Logits
-from encoder_cls.inference.collate import Batch, by_length, pad
-from encoder_cls.model import EncoderClassifier
-from encoder_cls.system.device import autocast, resolve_precision
+from encoder_cls.config import ModelConfig
+from encoder_cls.inference import collate
+from encoder_cls.inference.architecture import EncoderArchitecture
+from encoder_cls.inference.classifier import Classifier
+from encoder_cls.inference.collate import Indices, by_length
+from encoder_cls.inference.logits import Logits
+from encoder_cls.model import CharNgramBatch, EncoderClassifier
+from encoder_cls.system.device import autocast, resolve_device, resolve_precision
 from encoder_cls.text.token_arrays import TokenizedTexts
 
 # The most tokens in a batch where nobody has chosen: what keeps a GPU busy, or what fits a processor's caches, that is
 # twice as many where numbers have half the bytes.
 GPU_BATCH_TOKENS, CPU_BATCH_BYTES = 65_536, 8192
+
+
+class Batch(NamedTuple):
+    """What the model is given; `model(*batch)`."""
+
+    input_ids: Tensor
+    attention_mask: Tensor
+    char_ngrams: CharNgramBatch
+
+    def to(self, device: torch.device) -> Batch:
+        """The same on a device."""
+        return Batch(
+            self.input_ids.to(device),
+            self.attention_mask.to(device),
+            CharNgramBatch(*(tensor.to(device) for tensor in self.char_ngrams)),
+        )
+
+
+def pad(texts: TokenizedTexts, indices: Indices, length: int | None = None) -> Batch:
+    """As `collate.pad`, in tensors."""
+    batch = collate.pad(texts, indices, length)
+    arrays = (batch.words, batch.char_ngrams.ngrams.astype(np.int64), batch.char_ngrams.offsets)
+    return Batch(
+        torch.from_numpy(batch.input_ids),
+        torch.from_numpy(batch.attention_mask),
+        CharNgramBatch(*map(torch.from_numpy, arrays)),
+    )
+
+
+class TorchEncoder:
+    """An encoder with its head, as a part of a `Classifier`.
+
+    Args:
+        model: the encoder with its head, on any device, in any mode.
+        config: its shape.
+    """
+
+    def __init__(self, model: EncoderClassifier, config: ModelConfig) -> None:
+        self.model = model
+        self.architecture = EncoderArchitecture.of(config)
+
+    @classmethod
+    def from_weights(
+        cls,
+        architecture: EncoderArchitecture,
+        weights: Mapping[str, NDArray[np.float32]],
+        *,
+        vocab_size: int,
+        num_classes: int,
+        device: str,
+    ) -> TorchEncoder:
+        """That of weights by name.
+
+        Raises:
+            ConfigError: there is no such device.
+        """
+        torch_device = resolve_device(device)
+        config = ModelConfig(**asdict(architecture))
+        model = EncoderClassifier(config, vocab_size=vocab_size, num_classes=num_classes)
+        model.load_state_dict({name: torch.from_numpy(weight) for name, weight in weights.items()})
+        return cls(model.to(torch_device).eval(), config)
+
+    def weights(self) -> dict[str, NDArray[np.float32]]:
+        """Its weights by name."""
+        tensors = self.model.state_dict().items()
+        return {name: tensor.detach().cpu().contiguous().numpy() for name, tensor in tensors}
+
+    def logits(
+        self,
+        texts: TokenizedTexts,
+        *,
+        batch_tokens: int | None = None,
+        after_batch: Callable[[], None] | None = None,
+    ) -> Logits:
+        """Logits of all texts, (texts, classes); arguments as in `in_batches`."""
+        return compute_logits(self.model, texts, batch_tokens=batch_tokens, after_batch=after_batch)
+
+    def attention_maps(self, texts: TokenizedTexts) -> NDArray[np.float32]:
+        """The attention weights in one text, (layers, heads, T, T): [layer, head, looking, looked at]."""
+        device = next(self.model.parameters()).device
+        with torch.inference_mode():
+            maps = self.model.encoder.attention_maps(*pad(texts, np.array([0])).to(device))
+        return maps[:, 0].float().cpu().numpy()
+
+
+def torch_encoder(classifier: Classifier) -> TorchEncoder:
+    """The encoder of a classifier, which is computed by PyTorch.
+
+    Raises:
+        TypeError: it has none, or by another library.
+    """
+    if not isinstance(classifier.encoder, TorchEncoder):
+        raise TypeError("not a classifier whose encoder is computed by PyTorch")
+    return classifier.encoder
 
 
 def compute_logits(

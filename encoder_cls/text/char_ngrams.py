@@ -1,7 +1,7 @@
-"""Words in, hashed character n-grams out: how a word is spelt says something of words never seen.
+"""Words in, hashed character n-grams out: how a word is written says something of words never seen.
 
 A word's n-grams are those of "<word>", as in fastText (Bojanowski et al., "Enriching Word Vectors with
-Subword Information", 2017, https://arxiv.org/abs/1607.04606): "<at", "at>" and so on. They are named by a hash,
+Subword Information", 2017, https://arxiv.org/abs/1607.04606): "<at", "at>" and so on. They are known by a hash,
 so that no list of them has to be kept; whoever uses them takes the hash modulo a number of buckets.
 """
 
@@ -16,18 +16,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 SHORTEST, LONGEST = 2, 5  # characters of an n-gram
-PAIR_MULTIPLIER = 1_000_003  # a pair of words is named by the first's number times this prime plus the second's
+PAIR_MULTIPLIER = 1_000_003  # the hash of a pair of words is the first's number times this prime plus the second's
 LONGEST_WORD = 40  # characters read of a word: a link or a hash has no telling parts
 CRC32_OF_BYTE = np.array([zlib.crc32(bytes([byte])) for byte in range(256)], dtype=np.uint32)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Spellings:
+class CharNgrams:
     """The n-grams of many words, one after the other.
 
     Attributes:
         ngrams: hashes; word `i` has `ngrams[offsets[i]:offsets[i + 1]]`, possibly none.
-        offsets: `words + 1` places in `ngrams`.
+        offsets: `words + 1` indices into `ngrams`.
     """
 
     ngrams: NDArray[np.uint32]
@@ -36,21 +36,21 @@ class Spellings:
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
-    def take(self, words: NDArray[np.integer[Any]]) -> Spellings:
-        """The spellings of some of the words, in their order."""
+    def take(self, words: NDArray[np.integer[Any]]) -> CharNgrams:
+        """The n-grams of some of the words, in their order."""
         starts = self.offsets[words]
         lengths = self.offsets[words + 1] - starts
         offsets = np.concatenate([[0], np.cumsum(lengths)])
-        return Spellings(ngrams=self.ngrams[flat_places(starts, lengths)], offsets=offsets)
+        return CharNgrams(ngrams=self.ngrams[flat_indices(starts, lengths)], offsets=offsets)
 
 
-def flat_places(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The places of several pieces of a flat array, one piece after the other: each from its start, so many long."""
-    places: NDArray[np.int64] = np.arange(lengths.sum()) + np.repeat(starts - np.cumsum(lengths) + lengths, lengths)
-    return places
+def flat_indices(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The indices of several pieces of a flat array, one piece after the other: each from its start, so many long."""
+    indices: NDArray[np.int64] = np.arange(lengths.sum()) + np.repeat(starts - np.cumsum(lengths) + lengths, lengths)
+    return indices
 
 
-def spell(words: Sequence[str]) -> Spellings:
+def hash_char_ngrams(words: Sequence[str]) -> CharNgrams:
     """The hashed n-grams of words, of each the shorter first; an empty word has none."""
     marked = [f"<{word[:LONGEST_WORD]}>" if word else "" for word in words]
     content = np.frombuffer("".join(marked).encode("utf-8", "replace"), dtype=np.uint8)
@@ -72,16 +72,16 @@ def spell(words: Sequence[str]) -> Spellings:
         hashes = _extended(hashes, content, character_starts[last], character_sizes[last])
         if size >= SHORTEST:
             column = size - SHORTEST
-            ngrams[flat_places(ends[:, column] - counts[:, column], counts[:, column])] = hashes
-    return Spellings(ngrams=ngrams, offsets=np.concatenate([[0], ends[:, -1]]))
+            ngrams[flat_indices(ends[:, column] - counts[:, column], counts[:, column])] = hashes
+    return CharNgrams(ngrams=ngrams, offsets=np.concatenate([[0], ends[:, -1]]))
 
 
 def _extended(
     hashes: NDArray[np.uint32], content: NDArray[np.uint8], starts: NDArray[np.int64], sizes: NDArray[np.int64]
 ) -> NDArray[np.uint32]:
     """The hashes of n-grams that are one character longer: its bytes are `content[start : start + size]`."""
-    for place in range(sizes.max(initial=0)):
-        (more,) = np.nonzero(sizes > place)
+    for byte in range(sizes.max(initial=0)):
+        (more,) = np.nonzero(sizes > byte)
         before = hashes[more]
-        hashes[more] = CRC32_OF_BYTE[(before ^ content[starts[more] + place]) & 0xFF] ^ (before >> 8)
+        hashes[more] = CRC32_OF_BYTE[(before ^ content[starts[more] + byte]) & 0xFF] ^ (before >> 8)
     return hashes

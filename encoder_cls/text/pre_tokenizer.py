@@ -1,42 +1,47 @@
-"""Texts in, their tokens out, as strings: words, or the pieces of words that a tokenizer knows.
-
-Words are those that the tokenizer finds by itself, in a tenth of its time where texts are ASCII.
-"""
+"""Texts in, their tokens out, as strings: words, or the pieces of words that a tokenizer knows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Iterable, Sequence
+from itertools import chain
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
-from numpy.typing import NDArray
 from tokenizers import Tokenizer, models
 
-from encoder_cls.text.char_ngrams import LONGEST_WORD
-from encoder_cls.text.token_arrays import CLS_ID, SPECIAL_TOKENS, TokenReader
+from encoder_cls.text.token_arrays import CLS_ID, SPECIAL_TOKENS, TokenChunk, TokenReader
 
-# With spaces around it, words of ASCII are what is between spaces: all that normalizer and pre-tokenizer do to ASCII,
-# but for its case.
-PUNCTUATION = r"([^\w\s]+)"
-
-MOST_PIECES = 1 << 16  # between spaces, that are not ASCII, in some 30 MB
+ASCII_WORD = re.compile(r"\w+|[^\w\s]+", re.ASCII)
 
 
-def reader(tokenizer: Tokenizer) -> TokenReader:
-    """What makes a list of tokens of each text, `[CLS]` first: words, the unknown as written, or pieces of words."""
+def token_reader(tokenizer: Tokenizer) -> TokenReader:
+    """What finds the tokens of texts: words, the unknown as written, or pieces of words."""
     if isinstance(tokenizer.model, models.WordLevel):
-        return WordSplitter(tokenizer).split
+        return lambda texts, most_tokens: _read_words(tokenizer, texts, most_tokens)
     vocabulary = tokenizer.get_vocab()
-    tokens = _to_arrow(sorted(vocabulary, key=vocabulary.__getitem__))
+    tokens = sorted(vocabulary, key=vocabulary.__getitem__)
+    return lambda texts, most_tokens: _read_subwords(tokenizer, tokens, texts, most_tokens)
 
-    def read(texts: Sequence[str]) -> pa.Array:
-        encodings = tokenizer.encode_batch_fast([replace_surrogates(text) for text in texts])
-        ids = [np.array(encoding.ids, dtype=np.int64) for encoding in encodings]
-        offsets = np.cumsum([0, *map(len, ids)])
-        return pa.LargeListArray.from_arrays(_numbers(offsets), tokens.take(_numbers(np.concatenate(ids))))
 
-    return read
+def split_words(tokenizer: Tokenizer, text: str) -> list[str]:
+    """The words of a text, normalized."""
+    text = replace_surrogates(text)
+    if text.isascii():
+        return ASCII_WORD.findall(text.lower() if lowercases(tokenizer) else text)
+    return split_by_tokenizer(tokenizer, text)
+
+
+def split_by_tokenizer(tokenizer: Tokenizer, text: str) -> list[str]:
+    """The words of a text without half surrogate pairs, by the tokenizer's own normalizer and pre-tokenizer."""
+    normal = tokenizer.normalizer.normalize_str(text) if tokenizer.normalizer else text
+    if not tokenizer.pre_tokenizer:
+        return [normal]
+    return [word for word, _ in tokenizer.pre_tokenizer.pre_tokenize_str(normal)]
+
+
+def lowercases(tokenizer: Tokenizer) -> bool:
+    """Whether its normalizer folds upper case to lower case."""
+    return tokenizer.normalizer is not None and tokenizer.normalizer.normalize_str("A") == "a"
 
 
 def replace_surrogates(text: str) -> str:
@@ -46,70 +51,18 @@ def replace_surrogates(text: str) -> str:
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-class WordSplitter:
-    """Finds the words of texts as the tokenizer does, in a tenth of the time where they are ASCII.
-
-    Python sees no word of an ASCII text: Arrow's kernels work on all texts at once, and on each distinct word once.
-    """
-
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self._lowercase = tokenizer.normalizer is not None and tokenizer.normalizer.normalize_str("A") == "a"
-        self._tokenizer = tokenizer
-        self._remembered: dict[str, str] = {}
-
-    def split(self, texts: Sequence[str]) -> pa.Array:
-        """The tokens of each text, `[CLS]` and then its words, normalized: a list of strings a text."""
-        spaced = self._spaced(_to_arrow([replace_surrogates(text) for text in texts]), others=self._spaced_by_pieces)
-        with_cls = pc.binary_join_element_wise(*_to_arrow([SPECIAL_TOKENS[CLS_ID]]), spaced, *_to_arrow([" "]))
-        return pc.ascii_split_whitespace(pc.ascii_rtrim_whitespace(with_cls))
-
-    def _spaced(self, texts: pa.Array, *, others: Callable[[pa.Array], pa.Array]) -> pa.Array:
-        """The words of each text, with spaces between them; `others` does that for texts that are not ASCII."""
-        is_ascii = pc.string_is_ascii(texts)
-        ascii_texts, other_texts = texts.filter(is_ascii), texts.filter(pc.invert(is_ascii))
-        if self._lowercase:
-            ascii_texts = pc.ascii_lower(ascii_texts)
-        ascii_texts = pc.replace_substring_regex(ascii_texts, pattern=PUNCTUATION, replacement=r" \1 ")
-        texts = pc.replace_with_mask(texts, is_ascii, ascii_texts)
-        return pc.replace_with_mask(texts, pc.invert(is_ascii), others(other_texts))
-
-    def _spaced_by_pieces(self, texts: pa.Array) -> pa.Array:
-        """The same of any text: nothing in a piece between spaces depends on what is beyond them."""
-        pieces = pc.ascii_split_whitespace(texts)
-        coded = pieces.flatten().dictionary_encode()
-        distinct = self._spaced(coded.dictionary, others=self._spaced_one_by_one)
-        spaced = type(pieces).from_arrays(pieces.offsets, distinct.take(coded.indices))
-        return pc.binary_join(spaced, *_to_arrow([" "]))
-
-    def _spaced_one_by_one(self, pieces: pa.Array) -> pa.Array:
-        return _to_arrow([self._spaced_piece(piece) for piece in pieces.to_pylist()])
-
-    def _spaced_piece(self, piece: str) -> str:
-        """The words of a piece, with spaces between them; remembered, where it is no longer than a word."""
-        if len(piece) > LONGEST_WORD:
-            return self._spaced_by_tokenizer(piece)
-        if piece not in self._remembered:
-            if len(self._remembered) >= MOST_PIECES:
-                self._remembered.clear()
-            self._remembered[piece] = self._spaced_by_tokenizer(piece)
-        return self._remembered[piece]
-
-    def _spaced_by_tokenizer(self, piece: str) -> str:
-        normalizer, pre_tokenizer = self._tokenizer.normalizer, self._tokenizer.pre_tokenizer
-        normal = normalizer.normalize_str(piece) if normalizer else piece
-        return " ".join(word for word, _ in pre_tokenizer.pre_tokenize_str(normal)) if pre_tokenizer else normal
+def _read_words(tokenizer: Tokenizer, texts: Sequence[str], most_tokens: int) -> TokenChunk:
+    return _coded([SPECIAL_TOKENS[CLS_ID], *split_words(tokenizer, text)][:most_tokens] for text in texts)
 
 
-# `pa.array` would first load pandas, in more time than many a data set takes.
+def _coded(token_lists: Iterable[list[str]]) -> TokenChunk:
+    """Each text's tokens as indices of distinct ones."""
+    rows: dict[str, int] = {}
+    coded = [[rows.setdefault(token, len(rows)) for token in tokens] for tokens in token_lists]
+    indices = np.fromiter(chain.from_iterable(coded), dtype=np.int32)
+    return TokenChunk(list(rows), indices, np.array([*map(len, coded)], dtype=np.int64))
 
 
-def _to_arrow(texts: Sequence[str]) -> pa.Array:
-    """Strings as an array of Arrow's."""
-    contents = [text.encode() for text in texts]
-    offsets = np.cumsum([0, *map(len, contents)], dtype=np.int64)
-    return pa.LargeStringArray.from_buffers(len(texts), pa.py_buffer(offsets), pa.py_buffer(b"".join(contents)))
-
-
-def _numbers(numbers: NDArray[np.int64]) -> pa.Array:
-    """Numbers as an array of Arrow's."""
-    return pa.Int64Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(numbers)])
+def _read_subwords(tokenizer: Tokenizer, tokens: Sequence[str], texts: Sequence[str], most_tokens: int) -> TokenChunk:
+    encodings = tokenizer.encode_batch_fast([replace_surrogates(text) for text in texts])
+    return _coded([tokens[number] for number in encoding.ids[:most_tokens]] for encoding in encodings)

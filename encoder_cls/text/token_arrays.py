@@ -1,7 +1,7 @@
 """The tokens of many texts, in flat arrays: each token is a word, of which there is one list.
 
-So what is known of a word, its id and how it is spelt, is kept once, however often the word occurs, and an unknown word
-is a word of its own. Every sequence begins with `[CLS]`, so that none is empty.
+So what is known of a word, its id and its character n-grams, is kept once, however often the word occurs, and an
+unknown word is a word of its own. Every sequence begins with `[CLS]`, so that none is empty.
 """
 
 from __future__ import annotations
@@ -10,15 +10,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from encoder_cls.system.disk_arrays import GrowingArray, RaggedArray, in_chunks
-from encoder_cls.text.char_ngrams import Spellings, spell
+from encoder_cls.text.char_ngrams import CharNgrams, hash_char_ngrams
 
 PAD_ID, UNK_ID, CLS_ID, MASK_ID = range(4)
 SPECIAL_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[MASK]"]
@@ -32,8 +30,23 @@ KEPT_PER_TOKEN = 8
 TEXTS_AT_ONCE = 1024  # whose unknown words are counted
 TOKENS_AT_ONCE = 1 << 22  # when they are counted, in 32 MB
 
-TokenReader = Callable[[Sequence[str]], pa.Array]
-"""Makes of each text a list of strings: its tokens, `[CLS]` first."""
+
+class TokenChunk(NamedTuple):
+    """The tokens of some texts, one text after the other.
+
+    Attributes:
+        distinct: the different tokens, as strings.
+        indices: which of them each token is, (tokens,).
+        lengths: how many tokens each text has, (texts,).
+    """
+
+    distinct: list[str]
+    indices: NDArray[np.int32]
+    lengths: NDArray[np.int64]
+
+
+TokenReader = Callable[[Sequence[str], int], TokenChunk]
+"""Finds the tokens of texts, of each `[CLS]` and no more than so many tokens in all."""
 
 Item = TypeVar("Item")
 Made = TypeVar("Made")
@@ -46,15 +59,15 @@ class TokenizedTexts:
     Attributes:
         words: the row of each token in the list of words; text `i` has `words[offsets[i]:offsets[i + 1]]`.
         word_ids: of each word its token id; unknown words, all `[UNK]`, are words of their own.
-        spellings: how each word is spelt; special tokens have no letters.
-        offsets: `len(texts) + 1` places in `words`.
+        char_ngrams: those of each word; special tokens have none.
+        offsets: `len(texts) + 1` indices into `words`.
         max_seq_len: tokens of a text that an encoder reads, of the `KEPT_PER_TOKEN` times as many that are kept.
         truncated: whether text `i` has more than those.
     """
 
     words: NDArray[np.int32]
     word_ids: NDArray[np.int32]
-    spellings: Spellings
+    char_ngrams: CharNgrams
     offsets: NDArray[np.int64]
     max_seq_len: int
     truncated: NDArray[np.bool_]
@@ -62,18 +75,18 @@ class TokenizedTexts:
     def __len__(self) -> int:
         return len(self.truncated)
 
-    def input_ids(self, places: NDArray[np.int64] | slice = slice(None)) -> NDArray[np.int32]:
-        """The ids of the tokens at these places."""
-        return self.word_ids[self.words[places]]
+    def input_ids(self, tokens: NDArray[np.int64] | slice = slice(None)) -> NDArray[np.int32]:
+        """The ids of the tokens with these indices."""
+        return self.word_ids[self.words[tokens]]
 
     @cached_property
     def lengths(self) -> NDArray[np.int64]:
         """Tokens of each text that an encoder reads, `[CLS]` counted."""
         return self.lengths_within(self.max_seq_len)
 
-    def lengths_within(self, reach: int) -> NDArray[np.int64]:
+    def lengths_within(self, max_tokens: int) -> NDArray[np.int64]:
         """Tokens of each text, `[CLS]` counted, those beyond the first so many left out."""
-        return np.minimum(np.diff(self.offsets), reach)
+        return np.minimum(np.diff(self.offsets), max_tokens)
 
     def first(self, count: int) -> TokenizedTexts:
         """The first texts of these; the list of words stays the same."""
@@ -82,6 +95,16 @@ class TokenizedTexts:
             words=self.words[: self.offsets[count]],
             offsets=self.offsets[: count + 1],
             truncated=self.truncated[:count],
+        )
+
+    def take_one(self, text: int) -> TokenizedTexts:
+        """One of the texts."""
+        start, end = self.offsets[text : text + 2]
+        return replace(
+            self,
+            words=self.words[start:end],
+            offsets=np.array([0, end - start]),
+            truncated=self.truncated[text : text + 1],
         )
 
     def word_counts(self) -> NDArray[np.int64]:
@@ -116,36 +139,32 @@ class TokenizedTexts:
 
 
 def index_tokens(read: TokenReader, texts: Iterable[str], *, max_seq_len: int) -> tuple[TokenizedTexts, list[str]]:
-    """Find the words of texts, of each as far as it is kept, and list them; the id of each is its place in the list."""
+    """Find the words of texts, of each as far as it is kept, and list them; the id of each is its index in the list."""
     most_characters, most_kept = CHARACTERS_PER_TOKEN * max_seq_len, KEPT_PER_TOKEN * max_seq_len
 
-    def found_in(chunk: Sequence[str]) -> tuple[pa.DictionaryArray, NDArray[Any], NDArray[np.bool_]]:
-        """All words one after the other, how many each text has, and whether it is truncated."""
-        whole = read([text[:most_characters] for text in chunk])
-        lengths: NDArray[Any] = np.from_dlpack(pc.list_value_length(whole))
-        truncated = [len(text) > most_characters for text in chunk] | (lengths > max_seq_len)
-        if (lengths > most_kept).any():
-            whole, lengths = pc.list_slice(whole, 0, most_kept), np.minimum(lengths, most_kept)
-        return whole.flatten().dictionary_encode(), lengths, truncated
+    def found_in(chunk: Sequence[str]) -> tuple[TokenChunk, NDArray[np.bool_]]:
+        """The tokens of some texts, and whether each text is truncated."""
+        found = read([text[:most_characters] for text in chunk], most_kept)
+        return found, [len(text) > most_characters for text in chunk] | (found.lengths > max_seq_len)
 
-    lexicon, rows, truncated = _Lexicon(), RaggedArray(np.int32), GrowingArray(np.bool_)
-    for coded, lengths, are_truncated in _ahead(found_in, in_chunks(texts)):
-        rows.append(lexicon.rows(coded), lengths)
+    index, rows, truncated = _TokenIndex(), RaggedArray(np.int32), GrowingArray(np.bool_)
+    for found, are_truncated in _ahead(found_in, in_chunks(texts)):
+        rows.append(index.rows(found), found.lengths)
         truncated.append(are_truncated)
     words, offsets = rows.arrays()
-    listed = lexicon.words()
-    found = TokenizedTexts(
+    listed = index.words()
+    indexed = TokenizedTexts(
         words=words,
         word_ids=np.arange(len(listed), dtype=np.int32),
-        spellings=lexicon.spellings(),
+        char_ngrams=index.char_ngrams(),
         offsets=offsets,
         max_seq_len=max_seq_len,
         truncated=truncated.array(),
     )
-    return found, listed
+    return indexed, listed
 
 
-class _Lexicon:
+class _TokenIndex:
     """The list of words, which grows as texts are read."""
 
     def __init__(self) -> None:
@@ -156,19 +175,19 @@ class _Lexicon:
         """All words, in the order of their rows."""
         return list(self._rows)
 
-    def spellings(self) -> Spellings:
-        """How each is spelt; after this, none can come."""
+    def char_ngrams(self) -> CharNgrams:
+        """Those of each word; after this, none can come."""
         ngrams, offsets = self._ngrams.arrays()
-        return Spellings(ngrams=ngrams, offsets=offsets)
+        return CharNgrams(ngrams=ngrams, offsets=offsets)
 
-    def rows(self, tokens: pa.DictionaryArray) -> NDArray[np.int32]:
+    def rows(self, found: TokenChunk) -> NDArray[np.int32]:
         """The row of each token; what is new gets one."""
-        distinct, known = tokens.dictionary.to_pylist(), len(self._rows)
-        rows = [self._rows.setdefault(token, len(self._rows)) for token in distinct]
-        new = [token for token, row in zip(distinct, rows, strict=True) if row >= known]
-        spellings = spell(["" if token in SPECIAL_TOKENS else token for token in new])
-        self._ngrams.append(spellings.ngrams, np.diff(spellings.offsets))
-        of_tokens: NDArray[np.int32] = np.array(rows, dtype=np.int32)[np.from_dlpack(tokens.indices)]
+        known = len(self._rows)
+        rows = [self._rows.setdefault(token, len(self._rows)) for token in found.distinct]
+        new = [token for token, row in zip(found.distinct, rows, strict=True) if row >= known]
+        ngrams = hash_char_ngrams(["" if token in SPECIAL_TOKENS else token for token in new])
+        self._ngrams.append(ngrams.ngrams, np.diff(ngrams.offsets))
+        of_tokens: NDArray[np.int32] = np.array(rows, dtype=np.int32)[found.indices]
         return of_tokens
 
 

@@ -10,10 +10,10 @@ from encoder_cls.config import Config
 from encoder_cls.data.dataset import Split
 from encoder_cls.evaluation.plots import attention, positions, to_png
 from encoder_cls.evaluation.report import Report
-from encoder_cls.inference.calibration import Logits, softmax
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.explain import attention_maps
-from encoder_cls.inference.torch_engine import in_batches
+from encoder_cls.inference.logits import Logits, softmax
+from encoder_cls.inference.torch_engine import in_batches, torch_encoder
 from encoder_cls.text.token_arrays import TokenizedTexts
 from encoder_cls.tracking.metric_log import MetricLog
 
@@ -59,10 +59,9 @@ def show(
             f"{group}_precision_recall/{names[number]}", split.labels == number, probabilities[:, number], step
         )
     metric_log.histogram(f"{group}/probability of the answer", probabilities.max(axis=1), step)
-    matrices = {key: tensor for key, tensor in classifier.model.named_parameters() if tensor.ndim > 1}
-    for key, tensor in matrices.items():
-        rows = tensor[:: 1 + len(tensor) // MOST_ROWS]
-        metric_log.histogram(f"weights/{key}", rows.detach().float().cpu().numpy(), step)
+    for name, weight in torch_encoder(classifier).weights().items():
+        if weight.ndim > 1:
+            metric_log.histogram(f"weights/{name}", weight[:: 1 + len(weight) // MOST_ROWS], step)
     metric_log.text(f"{group}/most confident mistakes", _mistakes(report), step)
     chosen = np.random.default_rng(0).permutation(len(split))[:MOST_POINTS]
     texts = [split.texts[i] for i in chosen]
@@ -77,12 +76,13 @@ def show(
 
 def pooled_vectors(classifier: Classifier, texts: TokenizedTexts, *, batch_tokens: int) -> NDArray[np.float32]:
     """The vectors that the head sees of texts, (texts, d_model)."""
-    model = classifier.model
+    encoder = torch_encoder(classifier)
+    model = encoder.model
     return in_batches(
         model,
         texts,
         lambda batch: model.head.pool(model.encoder(*batch), batch.attention_mask),
-        width=classifier.config.d_model,
+        width=encoder.architecture.d_model,
         batch_tokens=batch_tokens,
     )
 
@@ -116,9 +116,10 @@ def _plain(text: str) -> str:
 
 def _added_for_places(classifier: Classifier) -> NDArray[np.float32]:
     """What is added to the tokens' vectors for their places, (places, d_model)."""
-    config, embedding = classifier.config, classifier.model.encoder.embedding
+    encoder = torch_encoder(classifier)
+    config, embedding = encoder.architecture, encoder.model.encoder.embedding
     places = min(config.max_seq_len, MOST_PLACES)
-    device = next(classifier.model.parameters()).device
+    device = next(encoder.model.parameters()).device
     with torch.inference_mode():
         added: torch.Tensor = embedding.positions(torch.zeros(1, places, config.d_model, device=device))[0]
     return added.float().cpu().numpy()

@@ -5,10 +5,10 @@ from __future__ import annotations
 import shutil
 
 from encoder_cls.errors import EncoderClsError
-from encoder_cls.inference.linear import bytes_at_most
 from encoder_cls.model import EncoderClassifier
 from encoder_cls.system.files import reporting_os_errors
 from encoder_cls.tracking.run_dir import RunDir
+from encoder_cls.training.nbsvm import bytes_at_most
 from encoder_cls.training.setup import TrainingSetup
 
 
@@ -37,7 +37,7 @@ def _bytes_needed(setup: TrainingSetup, model: EncoderClassifier) -> int:
     needed: int = weights * (3 * (checkpoints + 1) + len(setup.stages) + 1)
     if linear := setup.recipe.linear:
         classes = len(setup.dataset.label_names)
-        needed += 2 * bytes_at_most(setup.train_texts, num_classes=classes, words_only=linear.words_only)
+        needed += 2 * bytes_at_most(setup.train_texts, num_classes=classes, use_char_ngrams=linear.use_char_ngrams)
     return needed
 
 

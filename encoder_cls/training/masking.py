@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from encoder_cls.inference.collate import Batch
+from encoder_cls.inference.torch_engine import Batch
 from encoder_cls.text.token_arrays import CLS_ID, MASK_ID, PAD_ID, UNK_ID
 
 
@@ -19,13 +19,13 @@ def drop_tokens(input_ids: Tensor, *, fraction: float) -> Tensor:
 
 
 def mask_tokens(batch: Batch, *, fraction: float) -> tuple[Batch, Tensor]:
-    """Put `[MASK]`, which has no letters, in place of a random part of the words; also returns where, (B, T)."""
-    ids, spelling = batch.input_ids, batch.spelling
+    """Put `[MASK]`, a word without n-grams, in place of a random part of the words; also returns where, (B, T)."""
+    ids, char_ngrams = batch.input_ids, batch.char_ngrams
     is_word = (ids != PAD_ID) & (ids != CLS_ID)
     is_masked = is_word & (torch.rand(ids.shape, device=ids.device) < fraction)
-    nameless = len(spelling.offsets) - 1  # one more word, without n-grams
-    spelling = spelling._replace(
-        words=spelling.words.masked_fill(is_masked, nameless),
-        offsets=torch.cat([spelling.offsets, spelling.offsets[-1:]]),
+    without_ngrams = len(char_ngrams.offsets) - 1  # one more word
+    char_ngrams = char_ngrams._replace(
+        words=char_ngrams.words.masked_fill(is_masked, without_ngrams),
+        offsets=torch.cat([char_ngrams.offsets, char_ngrams.offsets[-1:]]),
     )
-    return batch._replace(input_ids=ids.masked_fill(is_masked, MASK_ID), spelling=spelling), is_masked
+    return batch._replace(input_ids=ids.masked_fill(is_masked, MASK_ID), char_ngrams=char_ngrams), is_masked

@@ -17,7 +17,7 @@ def model_card(setup: TrainingSetup, report: Report, best_step: int) -> str:
     against = f" (a linear model on TF-IDF{report.reference_note}: {reference['accuracy']:.4f})" if reference else ""
     linear = setup.recipe.linear
     note = f"; {report.split_note}" if report.split_note else ""
-    further = f", its linear classifier the first {linear.reach:,}" if linear else ""
+    further = f", its linear classifier the first {linear.max_tokens:,}" if linear else ""
     return f"""# {config.name}
 
 A Transformer-encoder text classifier, trained from scratch with encoder-cls.

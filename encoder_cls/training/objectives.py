@@ -15,11 +15,12 @@ from torch import Tensor
 from torch.nn import functional
 
 from encoder_cls.evaluation.metrics import Metrics, compute_metrics
-from encoder_cls.inference.calibration import combine_logits, fit_scales
-from encoder_cls.inference.collate import Batch, Indices, by_length, pad
+from encoder_cls.inference.collate import Indices, by_length
 from encoder_cls.inference.linear import LinearClassifier
-from encoder_cls.inference.torch_engine import compute_logits
+from encoder_cls.inference.logits import combine_logits
+from encoder_cls.inference.torch_engine import Batch, compute_logits, pad
 from encoder_cls.model import EncoderClassifier
+from encoder_cls.training.calibration import fit_scales
 from encoder_cls.training.masking import drop_tokens, mask_tokens
 from encoder_cls.training.setup import Stage, TrainingSetup
 
@@ -46,13 +47,13 @@ class ValidationResult(NamedTuple):
         scores: by name.
         selection_key: the greater the better; of equals the second number decides.
         metrics: of the classes, where the objective is classification.
-        scales: the classifier's, with which the metrics were computed.
+        mixture_weights: the classifier's, with which the metrics were computed.
     """
 
     scores: dict[str, float]
     selection_key: tuple[float, float]
     metrics: Metrics | None = None
-    scales: tuple[float, ...] | None = None
+    mixture_weights: tuple[float, ...] | None = None
 
 
 class Objective(Protocol):
@@ -204,7 +205,7 @@ class ClassificationObjective:
         self._setup = setup
         self._class_weights = setup.class_weights.to(device)
         self._stage = stage
-        self._linear_logits = [linear.scores(setup.validation_texts)] if linear else []
+        self._linear_logits = [linear.logits(setup.validation_texts)] if linear else []
         self._device = device
 
     def batches_at(self, step: int) -> list[ObjectiveBatch]:

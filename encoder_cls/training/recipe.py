@@ -20,7 +20,7 @@ PASSES = (2, 8)  # over the labels: more of them overfit
 WORD_PASSES = (2, 20)  # of pretraining
 FEWEST_STEPS = 300  # where a pass is a few steps, more passes make up for it
 STEPS_BETWEEN_VALIDATIONS = 300  # of pretraining, at least: one takes as long as many steps
-LINEAR_REACHES = (KEPT_PER_TOKEN, 4, 2, 1)  # of the linear classifier, in those of the encoder
+LINEAR_LENGTHS = (KEPT_PER_TOKEN, 4, 2, 1)  # of the linear classifier, in those of the encoder
 MOST_LINEAR_DETAIL = 3_000_000  # tokens from which the linear classifier looks at words only: memory
 MOST_LINEAR_WORK = 200_000_000  # tokens times classes from which there is no linear classifier: minutes
 MOST_LINEAR_TEXT = 12_000_000  # tokens from which there is none either: memory
@@ -43,12 +43,12 @@ class LinearInput(NamedTuple):
     """What the linear classifier looks at.
 
     Attributes:
-        reach: tokens of a text, `[CLS]` counted.
-        words_only: whether it looks at words and pairs alone, not at patterns and character n-grams, too.
+        max_tokens: tokens of a text, `[CLS]` counted.
+        use_char_ngrams: whether it looks at n-gram templates and character n-grams, too, not at words and pairs alone.
     """
 
-    reach: int
-    words_only: bool
+    max_tokens: int
+    use_char_ngrams: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,11 +102,11 @@ def resolve_auto(
 
 def _linear_input(config: Config, tokens_within: Callable[[int], int], num_classes: int) -> LinearInput | None:
     """As far as there is memory and time for, from whole texts to the part that the encoder reads."""
-    for part in LINEAR_REACHES:
-        reach = part * config.model.max_seq_len
-        tokens = tokens_within(reach)
+    for part in LINEAR_LENGTHS:
+        max_tokens = part * config.model.max_seq_len
+        tokens = tokens_within(max_tokens)
         if tokens <= MOST_LINEAR_TEXT and tokens * num_classes <= MOST_LINEAR_WORK:
-            return LinearInput(reach, words_only=tokens > MOST_LINEAR_DETAIL)
+            return LinearInput(max_tokens, use_char_ngrams=tokens <= MOST_LINEAR_DETAIL)
     return None
 
 

@@ -15,11 +15,13 @@ from torch import Tensor
 from encoder_cls.config import Config, TrainConfig
 from encoder_cls.data.dataset import Dataset, listed, load_dataset
 from encoder_cls.errors import ConfigError
+from encoder_cls.inference.architecture import EncoderArchitecture
 from encoder_cls.inference.collate import Indices
-from encoder_cls.model import EncoderClassifier, meta_model
+from encoder_cls.model import EncoderClassifier
 from encoder_cls.system.disk_arrays import Joined
 from encoder_cls.text.token_arrays import TokenizedTexts
-from encoder_cls.text.tokenizer import tokenize, train_and_tokenize
+from encoder_cls.text.tokenizer import tokenize
+from encoder_cls.text.tokenizer_trainer import train_and_tokenize
 from encoder_cls.training.recipe import CorpusSize, Recipe, Schedule, resolve_auto
 from encoder_cls.training.sampler import BatchSchedule
 
@@ -144,7 +146,7 @@ class TrainingSetup:
     def num_parameters(self) -> int:
         """Numbers to learn."""
         shape = {"vocab_size": self.vocab_size, "num_classes": len(self.dataset.label_names)}
-        return sum(parameter.numel() for parameter in meta_model(self.config.model, **shape).parameters())
+        return sum(map(math.prod, EncoderArchitecture.of(self.config.model).weight_shapes(**shape).values()))
 
     @cached_property
     def facts(self) -> dict[str, float]:
@@ -220,7 +222,7 @@ def prepare(config: Config) -> TrainingSetup:
         config,
         texts=amounts[0],
         labelled=amounts[1],
-        tokens_within=lambda reach: int(labelled.lengths_within(reach).sum()),
+        tokens_within=lambda max_tokens: int(labelled.lengths_within(max_tokens).sum()),
         num_classes=len(dataset.label_names),
     )
     return TrainingSetup(

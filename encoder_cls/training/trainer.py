@@ -24,8 +24,9 @@ from encoder_cls.evaluation.baseline import linear_reference
 from encoder_cls.evaluation.evaluate import evaluate
 from encoder_cls.evaluation.report import write_report
 from encoder_cls.inference.classifier import Classifier
-from encoder_cls.inference.linear import LinearClassifier, fit_linear
-from encoder_cls.inference.serialization import load_classifier, save_classifier
+from encoder_cls.inference.linear import LinearClassifier
+from encoder_cls.inference.serialization import load_classifier, read_encoder_weights, save_classifier
+from encoder_cls.inference.torch_engine import TorchEncoder
 from encoder_cls.system.device import environment, release_memory, resolve_precision
 from encoder_cls.system.files import sha256, write_file
 from encoder_cls.tracking.metric_log import MetricLog
@@ -36,6 +37,7 @@ from encoder_cls.training.disk_space import check_free_space
 from encoder_cls.training.events import Event, Finished, Noted, StageStarted, Started, Stepped, Validated
 from encoder_cls.training.interruptible import run_interruptibly
 from encoder_cls.training.model_card import model_card
+from encoder_cls.training.nbsvm import fit_linear
 from encoder_cls.training.objectives import ClassificationObjective, MaskedLMObjective, Objective
 from encoder_cls.training.optimizer import learning_rate, make_optimizers, warmup_steps
 from encoder_cls.training.setup import TrainingSetup, derive_seed
@@ -138,9 +140,15 @@ class _Training:
         self.folder = self.run.model if self.is_last_stage else self.run.stage(self.stage.name)
         self.model = setup.new_model(self.stage).to(self.device)
         if anew and self.stage.starts_from:
-            former = load_classifier(self.run.stage(self.stage.starts_from), device=str(self.device))
-            self.model.load_state_dict(former.model.state_dict())
-        self.classifier = Classifier(self.model, setup.tokenizer, setup.config.model, setup.dataset.label_names)
+            former = read_encoder_weights(self.run.stage(self.stage.starts_from))
+            self.model.load_state_dict({name: torch.from_numpy(weight) for name, weight in former.items()})
+        self.classifier = Classifier(
+            TorchEncoder(self.model, setup.config.model),
+            setup.tokenizer,
+            setup.dataset.label_names,
+            max_seq_len=setup.config.model.max_seq_len,
+            text_columns=setup.config.data.text_column,
+        )
         self.optimizers = make_optimizers(self.model, self.config)
         self.stage_steps_timed, self.stage_seconds = 0, 0.0  # of the stage, in this process
 
@@ -208,8 +216,8 @@ class _Training:
                 setup.train_texts,
                 setup.dataset.train.labels,
                 class_weights=setup.class_weights.numpy(),
-                reach=linear.reach,
-                words_only=linear.words_only,
+                max_tokens=linear.max_tokens,
+                use_char_ngrams=linear.use_char_ngrams,
             ),
             self._stop_if_asked,
         )
@@ -308,7 +316,7 @@ class _Training:
         is_warming_up = self._stage_step <= warmup_steps(self._stage_steps, self.config)
         is_best = self.state.best_score is None or result.selection_key > self.state.best_score
         if is_best:
-            self.classifier.scales = result.scales or self.classifier.scales
+            self.classifier.mixture_weights = result.mixture_weights or self.classifier.mixture_weights
             save_classifier(self.classifier, self.folder)
         self.state = replace(
             self.state,

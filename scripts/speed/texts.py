@@ -15,7 +15,8 @@ from tokenizers import Tokenizer
 from encoder_cls.config import DataConfig, TokenizerConfig
 from encoder_cls.data.dataset import Dataset, Split, load_dataset
 from encoder_cls.text.token_arrays import TokenizedTexts
-from encoder_cls.text.tokenizer import tokenize, train_tokenizer
+from encoder_cls.text.tokenizer import tokenize
+from encoder_cls.text.tokenizer_trainer import train_tokenizer
 from encoder_cls.training.sampler import BatchSchedule
 
 BATCH_SIZE = 64

@@ -26,7 +26,7 @@ from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.linear import LinearClassifier
 from encoder_cls.inference.serialization import load_classifier, save_classifier
 from encoder_cls.model import EncoderClassifier
-from encoder_cls.text.tokenizer import train_tokenizer
+from encoder_cls.text.tokenizer_trainer import train_tokenizer
 from encoder_cls.tracking.metric_log import MetricLog, read_metrics
 from encoder_cls.tracking.run_dir import RunDir
 from encoder_cls.training.checkpoint import TrainingState, load_newest, save_checkpoint

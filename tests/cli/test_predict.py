@@ -27,6 +27,7 @@ from encoder_cls.cli.output_formats import predict_lines
 from encoder_cls.cli.text_inputs import CHUNK, Input, check_inputs, read_inputs
 from encoder_cls.errors import DataError
 from encoder_cls.inference.classifier import Classifier
+from encoder_cls.inference.serialization import load_classifier, save_classifier
 
 TEXTS = ["rain and snow today", "a big soup with salt", "the team and the ball"]
 LABELS = ["weather", "küche", "sport"]
@@ -79,7 +80,7 @@ def test_tsv_has_a_header_and_one_field_a_column(classifier):
 def test_csv_has_the_columns_of_tsv_and_reads_back(classifier):
     """Names and ids with commas and quotes are in quotes; what would end a row is escaped."""
     names = [f'{name}, "so\nto say"' for name in LABELS]
-    quoting = Classifier(classifier.model, classifier.tokenizer, classifier.config, names)
+    quoting = Classifier(classifier.encoder, classifier.tokenizer, names, max_seq_len=classifier.max_seq_len)
     texts = [Input(text, id='1,"2"') for text in TEXTS]
     lines = lines_of(quoting, texts, output_format="csv", top_k=2)
     rows = list(csv.reader(lines, strict=True))
@@ -120,7 +121,7 @@ def test_a_less_probable_label_is_withheld(classifier, output_format, pattern):
 def test_hostile_texts_labels_and_ids_give_one_printable_line_each(classifier, output_format):
     """Nothing from outside can move the cursor, reverse the direction or begin a line; JSON keeps it exactly."""
     names = [f"{name}{HOSTILE}" for name in LABELS]
-    hostile = Classifier(classifier.model, classifier.tokenizer, classifier.config, names)
+    hostile = Classifier(classifier.encoder, classifier.tokenizer, names, max_seq_len=classifier.max_seq_len)
     texts = [Input(text, id=HOSTILE) for text in (HOSTILE, "", "\ud800 rain", "[PAD] [CLS]")]
     lines = lines_of(hostile, texts, output_format=output_format, top_k=3)
     assert len(lines) == len(texts) + (output_format in {"tsv", "csv"})
@@ -208,20 +209,16 @@ def test_every_kind_of_file_is_read_and_keeps_order_and_ids(cli, trained_run, su
     assert [row[0] for row in rows] == [str(expected) for expected in ids or LABELS]
 
 
-def test_texts_are_in_the_columns_of_the_training_unless_told(cli, run_copy):
-    """Of the run, also by its model folder; a model by itself reads `text`; columns that are named go first."""
-    config = run_copy.config_file.read_text(encoding="utf-8")
-    run_copy.config_file.write_text(config.replace("text_column:\n  - text", "text_column: [title, body]"), "utf-8")
-    assert run_copy.load_config().data.text_column == ("title", "body")
+def test_texts_are_in_the_columns_of_the_training_unless_told(cli, trained_run, tmp_path):
+    """The model knows them, wherever its folder lies; columns that are named go first."""
+    trained = load_classifier(trained_run.path)
+    trained.text_columns = ("title", "body")
+    save_classifier(trained, tmp_path / "model")
     Path("a.csv").write_text("title,body,text\nrain,snow,soup\n", "utf-8")
-    for folder in (run_copy.path, run_copy.model):
-        assert cli("predict", "--model", folder, "--input", "a.csv").out.startswith("weather")
+    assert cli("predict", "--model", "model", "--input", "a.csv").out.startswith("weather")
     named = ["--text-column", "text", "--text-column", "body"]
-    assert "'soup snow'" in cli("predict", "--model", run_copy.path, "--input", "a.csv", *named).out
-    run_copy.config_file.write_text("no config", "utf-8")
-    assert cli("predict", "--model", run_copy.path, "--input", "a.csv").out.startswith("küche")
-    moved = run_copy.model.rename("moved")
-    assert cli("predict", "--model", moved, "--input", "a.csv").out.startswith("küche")
+    assert "'soup snow'" in cli("predict", "--model", "model", "--input", "a.csv", *named).out
+    assert cli("predict", "--model", trained_run.path, "--input", "a.csv").out.startswith("küche")
 
 
 @pytest.mark.parametrize("name", ["A.TXT", "parts/*.txt"])
@@ -370,7 +367,7 @@ def test_a_malformed_row_is_told_of_before_the_work(cli, trained_run, monkeypatc
     """A file is written as a whole: what is wrong at the end of the input is found before a text is classified."""
     Path("rows.csv").write_text("text\n" + "rain\n" * 2 * CHUNK + "rain,snow\n")
     classified = []
-    monkeypatch.setattr(Classifier, "predict", lambda _, texts, **__: classified.append(len(texts)))
+    monkeypatch.setattr(Classifier, "tokenize", lambda _, texts, **__: classified.append(len(texts)))
     outcome = cli("predict", "--model", trained_run.path, "--input", "rows.csv", "--output", "answers.jsonl")
     assert (outcome.code, classified) == (3, [])
     assert f"rows.csv:{2 * CHUNK + 2}: 2 fields" in outcome.err
@@ -482,10 +479,8 @@ def test_a_page_holds_the_first_texts_and_says_so(cli, trained_run, monkeypatch)
     """Of more than a browser can show; no more are classified, and the reading ends."""
     monkeypatch.setattr("encoder_cls.cli.output_formats.MOST_PAGE_TEXTS", 2)
     asked = []
-    real = Classifier.predict
-    monkeypatch.setattr(
-        Classifier, "predict", lambda self, texts, **it: (asked.extend(texts), real(self, texts, **it))[1]
-    )
+    real = Classifier.tokenize
+    monkeypatch.setattr(Classifier, "tokenize", lambda self, texts: (asked.extend(texts), real(self, texts))[1])
     command = ["predict", "--model", trained_run.path, "--format", "html"]
     outcome = cli(*command, *TEXTS)
     assert asked == TEXTS[:2]

@@ -15,6 +15,7 @@ from encoder_cls.data.dataset import Split
 from encoder_cls.evaluation.evaluate import evaluate
 from encoder_cls.evaluation.metrics import (
     LARGEST_MATRIX,
+    MIN_PROBABILITY,
     MOST_CONFUSED,
     ClassMetrics,
     Metrics,
@@ -24,7 +25,7 @@ from encoder_cls.evaluation.metrics import (
     most_confused,
 )
 from encoder_cls.evaluation.report import Report, report_page, report_text
-from encoder_cls.inference.calibration import MIN_PROBABILITY, softmax
+from encoder_cls.inference.logits import softmax
 
 NAMES = ("a", "b", "c", "d", "e")
 TOP_LEVEL = {"accuracy", "macro_f1", "ece", "num_examples", "per_class", "confusion_matrix", "linear_reference"}

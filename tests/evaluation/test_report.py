@@ -15,8 +15,8 @@ from encoder_cls.evaluation.evaluate import evaluate
 from encoder_cls.evaluation.html import explanations_page, marked
 from encoder_cls.evaluation.metrics import CALIBRATION_BINS, calibration_bins
 from encoder_cls.evaluation.report import FEWEST_ANSWERS, WANTED_ACCURACY, report_page, suggest_threshold
-from encoder_cls.inference.calibration import softmax
 from encoder_cls.inference.explain import WordWeight
+from encoder_cls.inference.logits import softmax
 
 HOSTILE = '<script>document.title="x"</script><img src=x onerror="alert(1)">"&\'{{ 7 * 7 }}'
 

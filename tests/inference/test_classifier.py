@@ -21,16 +21,17 @@ import encoder_cls
 from encoder_cls.config import ModelConfig, TokenizerConfig
 from encoder_cls.errors import ConfigError, EncoderClsError
 from encoder_cls.inference import torch_engine
-from encoder_cls.inference.calibration import softmax
 from encoder_cls.inference.classifier import Classifier
-from encoder_cls.inference.collate import pad
-from encoder_cls.inference.linear import LinearClassifier, fit_linear
+from encoder_cls.inference.explain import attention_maps
+from encoder_cls.inference.linear import LinearClassifier
+from encoder_cls.inference.logits import softmax
 from encoder_cls.inference.serialization import FORMAT, UNSEALED, load_classifier, model_folder, save_classifier
-from encoder_cls.inference.torch_engine import compute_logits
+from encoder_cls.inference.torch_engine import TorchEncoder, compute_logits, pad
 from encoder_cls.model import EncoderClassifier
 from encoder_cls.system.files import sha256
-from encoder_cls.text.ngram_features import ALL_NAMES
-from encoder_cls.text.tokenizer import train_tokenizer
+from encoder_cls.text.ngram_features import NUM_FEATURE_IDS
+from encoder_cls.text.tokenizer_trainer import train_tokenizer
+from encoder_cls.training.nbsvm import fit_linear
 
 FILES = ["config.json", "tokenizer.json", "model.safetensors"]
 TEXTS = ["rain and snow today", "", "a big soup with zzz", "ball " * 40]
@@ -38,16 +39,22 @@ EVERY_FILE = pytest.mark.parametrize("name", FILES)
 
 
 def logits(classifier):
-    return compute_logits(classifier.model, classifier.tokenize(TEXTS), batch_tokens=8192).tolist()
+    return compute_logits(classifier.encoder.model, classifier.tokenize(TEXTS), batch_tokens=8192).tolist()
 
 
 def contents(classifier):
     """All that a classifier consists of, to compare."""
-    weights = {name: tensor.tolist() for name, tensor in classifier.model.state_dict().items()}
+    weights = {name: tensor.tolist() for name, tensor in classifier.encoder.model.state_dict().items()}
     linear = classifier.linear and {name: np.array(it).tolist() for name, it in vars(classifier.linear).items()}
     return (
-        weights, linear, classifier.scales, classifier.tokenizer.to_str(), classifier.config, classifier.label_names
-    )  # fmt: skip
+        weights,
+        linear,
+        classifier.mixture_weights,
+        classifier.tokenizer.to_str(),
+        classifier.encoder.architecture,
+        classifier.label_names,
+        classifier.text_columns,
+    )
 
 
 def new_classifier(label_names, *, seed=0, texts=("some words to know",), kind="word_level") -> Classifier:
@@ -57,7 +64,8 @@ def new_classifier(label_names, *, seed=0, texts=("some words to know",), kind="
     )
     tokenizer = train_tokenizer(texts, TokenizerConfig(type=kind))
     model = EncoderClassifier(config, vocab_size=tokenizer.get_vocab_size(), num_classes=len(label_names))
-    return Classifier(model, tokenizer, config, label_names)
+    encoder = TorchEncoder(model, config)
+    return Classifier(encoder, tokenizer, label_names, max_seq_len=config.max_seq_len, text_columns=["title", "body"])
 
 
 # ---------------------------------------------------------------- save and load
@@ -156,7 +164,7 @@ def test_predictions_know_their_best_classes(classifier):
 def test_probabilities_are_those_of_scaled_logits(tmp_path, scale):
     """Saved and loaded, the scale makes predictions more or less sure, and changes none of them."""
     saved = new_classifier(["a", "b", "c"])
-    saved.scales = (scale,)
+    saved.mixture_weights = (scale,)
     save_classifier(saved, tmp_path)
     loaded = load_classifier(tmp_path)
     expected = softmax(np.array(logits(loaded), dtype=np.float32) * np.float32(scale))
@@ -171,8 +179,8 @@ def with_linear(label_names, **options) -> Classifier:
     texts = classifier.tokenize(WORDS[: len(label_names)] * 3)
     weights = np.ones(len(label_names), dtype=np.float32)
     labels = np.arange(len(texts)) % len(label_names)
-    classifier.linear = fit_linear(texts, labels, class_weights=weights, reach=9, words_only=False)
-    classifier.scales = (0.5, 3.0)
+    classifier.linear = fit_linear(texts, labels, class_weights=weights, max_tokens=9, use_char_ngrams=True)
+    classifier.mixture_weights = (0.5, 3.0)
     return classifier
 
 
@@ -180,14 +188,14 @@ WORDS = ["rain", "soup", "ball"]
 
 
 @pytest.mark.parametrize("num_classes", [2, 3])
-def test_logits_are_the_encoder_s_and_the_linear_classifier_s_by_their_scales(tmp_path, num_classes):
+def test_logits_are_the_encoder_s_and_the_linear_classifier_s_by_their_mixture_weights(tmp_path, num_classes):
     """Before and after they were saved; the model's predictions are those of the sum."""
     saved = with_linear(["weather", "food", "sport"][:num_classes])
     save_classifier(saved, tmp_path)
     loaded = load_classifier(tmp_path)
     assert contents(loaded) == contents(saved)
     texts = loaded.tokenize(TEXTS)
-    expected = 0.5 * np.array(logits(loaded)) + 3 * loaded.linear.scores(texts)
+    expected = 0.5 * np.array(logits(loaded)) + 3 * loaded.linear.logits(texts)
     np.testing.assert_allclose(loaded.logits(texts, batch_tokens=None), expected, rtol=1e-5)
     words = WORDS[:num_classes]
     assert [it.label for it in loaded.predict(words)] == ["weather", "food", "sport"][:num_classes]
@@ -199,12 +207,12 @@ def test_logits_are_the_encoder_s_and_the_linear_classifier_s_by_their_scales(tm
 @pytest.mark.parametrize(
     "weights",
     [
-        {"linear.names": torch.tensor([5, 4], dtype=torch.int32)},
-        {"linear.names": torch.tensor([4, 4], dtype=torch.int32)},
-        {"linear.names": torch.tensor([-1, 4], dtype=torch.int32)},
-        {"linear.names": torch.tensor([4, ALL_NAMES], dtype=torch.int32)},
-        {"linear.names": torch.tensor([4, 5])},
-        {"linear.names": torch.tensor([4], dtype=torch.int32)},
+        {"linear.feature_ids": torch.tensor([5, 4], dtype=torch.int32)},
+        {"linear.feature_ids": torch.tensor([4, 4], dtype=torch.int32)},
+        {"linear.feature_ids": torch.tensor([-1, 4], dtype=torch.int32)},
+        {"linear.feature_ids": torch.tensor([4, NUM_FEATURE_IDS], dtype=torch.int32)},
+        {"linear.feature_ids": torch.tensor([4, 5])},
+        {"linear.feature_ids": torch.tensor([4], dtype=torch.int32)},
         {"linear.idf": torch.tensor([1.0, float("nan")])},
         {"linear.weights": torch.ones(2, 2)},
         {"linear.weights": torch.tensor([[1.0], [float("inf")]])},
@@ -213,9 +221,11 @@ def test_logits_are_the_encoder_s_and_the_linear_classifier_s_by_their_scales(tm
     ids=str,
 )
 def test_a_linear_classifier_that_is_none_is_refused(tmp_path, weights):
-    """Names out of order or out of range, other shapes and types, no numbers: refused, also where the hash fits."""
+    """Ids out of order or out of range, other shapes and types, no numbers: refused, also where the hash fits."""
     classifier = with_linear(["a", "b"])
-    kept = {name: it[:2] if name not in {"reach", "biases"} else it for name, it in vars(classifier.linear).items()}
+    kept = {
+        name: it[:2] if name not in {"max_tokens", "biases"} else it for name, it in vars(classifier.linear).items()
+    }
     classifier.linear = LinearClassifier(**kept)
     save_classifier(classifier, tmp_path)
     assert load_classifier(tmp_path).linear is not None
@@ -227,11 +237,11 @@ def test_a_linear_classifier_that_is_none_is_refused(tmp_path, weights):
 @pytest.mark.parametrize(
     ("changed", "reason"),
     [
-        *(({"features": it}, "linear features") for it in (-1, 1.0, True, "2", [2], 1 << 40)),
+        *(({"features": it}, "features of the linear") for it in (-1, 1.0, True, "2", [2], 1 << 40)),
         *(({"features": it}, "other weights") for it in (0, 3)),
-        *(({"reach": it}, "a linear classifier that reads") for it in (-1, 0, 9.0, True, "9", None, 1 << 40)),
-        *(({"frequent": it}, "frequent words") for it in (-1, 2.0, True, "2", [2], 1 << 40)),
-        *(({"frequent": it}, "other weights") for it in (0, 3)),
+        *(({"max_tokens": it}, "max_tokens of the linear") for it in (-1, 0, 9.0, True, "9", None, 1 << 40)),
+        *(({"frequent_tokens": it}, "frequent_tokens of the linear") for it in (-1, 2.0, True, "2", [2], 1 << 40)),
+        *(({"frequent_tokens": it}, "other weights") for it in (0, 3)),
     ],
     ids=str,
 )
@@ -239,7 +249,7 @@ def test_numbers_of_a_linear_classifier_that_are_none_are_refused(tmp_path, chan
     """Also where the hashes fit; what is read stays in proportion to what is there."""
     save_classifier(with_linear(["a", "b"]), tmp_path)
     linear = json.loads((tmp_path / "config.json").read_bytes())["linear"]
-    assert linear["frequent"] == 2
+    assert linear["frequent_tokens"] == 2
     rewrite_config(tmp_path, linear=linear | changed)
     reseal(tmp_path, config_sha256=sha256((tmp_path / "config.json").read_bytes()))
     with pytest.raises(EncoderClsError, match=rf"damaged.*{reason}"):
@@ -271,20 +281,21 @@ def test_what_is_not_read_is_flagged(classifier, text, truncated, unknown_words)
 def test_predicting_in_training_has_no_dropout_and_leaves_the_mode(training):
     """Two predictions agree, and a model in training stays in training."""
     classifier = new_classifier(["a", "b"])
-    classifier.model.train(training)
+    classifier.encoder.model.train(training)
     assert logits(classifier) == logits(classifier)
-    assert classifier.model.training is training
+    assert classifier.encoder.model.training is training
 
 
 @pytest.mark.parametrize("precision", [torch.bfloat16, torch.float32])
 def test_products_are_as_precise_as_the_device_is_fast_with(monkeypatch, precision):
     """Inside the encoder; logits are float32, and near those of the other precision."""
     classifier = new_classifier(["a", "b"])
-    torch.nn.init.normal_(classifier.model.eval().head.linear.weight)
-    exact = [classifier.model(*pad(classifier.tokenize([text]), np.array([0]))).tolist()[0] for text in TEXTS]
+    torch.nn.init.normal_(classifier.encoder.model.eval().head.linear.weight)
+    model = classifier.encoder.model
+    exact = [model(*pad(classifier.tokenize([text]), np.array([0]))).tolist()[0] for text in TEXTS]
     asked, seen = [], []
     monkeypatch.setattr(torch_engine, "resolve_precision", lambda *of: asked.append(of) or precision)
-    classifier.model.encoder.layers[0].feed_forward.register_forward_hook(lambda *call: seen.append(call[-1].dtype))
+    model.encoder.layers[0].feed_forward.register_forward_hook(lambda *call: seen.append(call[-1].dtype))
     found = np.array(logits(classifier))
     assert asked == [("auto", torch.device("cpu"))]
     assert set(seen) == {precision}
@@ -330,12 +341,13 @@ def test_a_changed_byte_is_refused(run_copy, name):
     assert refused == 60
 
 
-def reseal(folder: Path, weights=None, **header) -> None:
+def reseal(folder: Path, weights=None, *, keep: bool = True, **header) -> None:
     """Write other weights, or another header, with the hash that belongs to them: as a forger would."""
     path = folder / "model.safetensors"
     with safetensors.safe_open(path, "pt") as file:
         former = json.loads(file.metadata()[FORMAT])
-        weights = {name: file.get_tensor(name) for name in file.keys()} | (weights or {})  # noqa: SIM118
+        kept = {name: file.get_tensor(name) for name in file.keys()} if keep else {}  # noqa: SIM118
+        weights = kept | (weights or {})
     header = former | header | {"sha256": UNSEALED.decode()}
     content = safetensors.torch.save(weights, {FORMAT: json.dumps(header)})
     path.write_bytes(content.replace(UNSEALED, sha256(content).encode(), 1))
@@ -352,16 +364,62 @@ def test_equal_classifiers_are_equal_files(tmp_path):
     assert (tmp_path / "a" / "model.safetensors").read_bytes() == files[1]["model.safetensors"]
 
 
-SCALES = [[0.0], [-1.5], [1e300], [1e-300], [float("nan")], [float("inf")], ["loud"], [None], [], [1.0, 1.0], 1.0, None]
+NO_WEIGHTS = [0.0, -1.5, 1e300, 1e-300, float("nan"), float("inf"), "loud", None, [1.0]]
 
 
-@pytest.mark.parametrize("scales", SCALES, ids=str)
-def test_scales_that_are_none_are_refused(tmp_path, scales):
+@pytest.mark.parametrize(
+    "weights",
+    [*({"encoder": it} for it in NO_WEIGHTS), {}, {"linear": 1.0}, {"encoder": 1.0, "linear": 1.0}, [1.0], 1.0, None],
+    ids=str,
+)
+def test_mixture_weights_that_are_none_are_refused(tmp_path, weights):
     """Also where the hash fits: probabilities would not be any."""
     save_classifier(new_classifier(["a", "b"]), tmp_path)
-    reseal(tmp_path, scales=scales)
+    reseal(tmp_path, mixture_weights=weights)
     with pytest.raises(EncoderClsError, match="damaged"):
         load_classifier(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        {"parts": []},
+        {"parts": ["linear"]},
+        {"parts": ["encoder", "linear"]},
+        {"parts": ["encoder", "encoder"]},
+        {"parts": "encoder"},
+        {"parts": None},
+        {"dtype": "int8"},
+        {"thresholds": [0.5, 0.5]},
+        {"promises": {"0.95": 0.7}},
+    ],
+    ids=str,
+)
+def test_parts_and_values_of_a_newer_version_are_refused(tmp_path, header):
+    """What is reserved is not silently left out, and parts are those that the config describes."""
+    save_classifier(new_classifier(["a", "b"]), tmp_path)
+    reseal(tmp_path, **header)
+    with pytest.raises(EncoderClsError, match="damaged"):
+        load_classifier(tmp_path)
+
+
+def test_a_linear_classifier_alone_is_a_classifier(tmp_path):
+    """Saved, loaded and asked, without an encoder; and where the config describes one that is not there yet."""
+    both = with_linear(["weather", "food", "sport"])
+    alone = Classifier(None, both.tokenizer, both.label_names, max_seq_len=8, linear=both.linear, mixture_weights=[3.0])
+    save_classifier(alone, tmp_path / "alone")
+    loaded = load_classifier(tmp_path / "alone")
+    assert loaded.encoder is None
+    assert loaded.parts == ("linear",)
+    assert loaded.predict([*WORDS, "zzz", ""]) == alone.predict([*WORDS, "zzz", ""])
+    assert [it.label for it in loaded.predict(WORDS)] == ["weather", "food", "sport"]
+    save_classifier(both, tmp_path / "both")
+    weights = safetensors.torch.load_file(tmp_path / "both" / "model.safetensors")
+    kept = {name: weight for name, weight in weights.items() if name.startswith("linear.")}
+    reseal(tmp_path / "both", kept, keep=False, parts=["linear"], mixture_weights={"linear": 3.0})
+    assert load_classifier(tmp_path / "both").predict(WORDS) == alone.predict(WORDS)
+    with pytest.raises(ConfigError, match="no encoder"):
+        attention_maps(loaded, "rain")
 
 
 @pytest.mark.parametrize(
@@ -425,9 +483,15 @@ def rewrite_config(folder: Path, **values) -> None:
     ("values", "reason"),
     [
         ({"format": "other"}, "of another program"),
-        ({"format_version": 1}, "format version 1; this program reads 7"),
+        ({"format_version": 1}, "format version 1; this program reads 8"),
+        ({"task": "multi-label"}, "only a newer version"),
         ({"id2label": {"0": "sport", "1": "küche", "2": "weather"}}, "do not belong together"),
-        ({"architecture": {}}, "do not belong together"),
+        ({"text_columns": ["other"]}, "do not belong together"),
+        ({"text_columns": []}, "names of columns"),
+        ({"text_columns": [1]}, "names of columns"),
+        ({"max_seq_len": 15}, "max_seq_len is 15"),
+        ({"encoder": {}}, "missing 10 required"),
+        ({"encoder": {"d_model": 16}}, "missing 9 required"),
     ],
 )
 def test_a_foreign_or_altered_config_is_refused(run_copy, values, reason):

@@ -11,11 +11,16 @@ import torch
 from encoder_cls.config import ModelConfig, TokenizerConfig
 from encoder_cls.inference import explain as explain_module
 from encoder_cls.inference.classifier import Classifier
-from encoder_cls.inference.explain import attention_maps, explain
+from encoder_cls.inference.explain import attention_maps
+from encoder_cls.inference.torch_engine import TorchEncoder
 from encoder_cls.model import EncoderClassifier
-from encoder_cls.text.tokenizer import train_tokenizer
+from encoder_cls.text.tokenizer_trainer import train_tokenizer
 
 TEXTS = ["rain and snow today", "a big soup with zzz", "Goal! goal; (goal)", "küche ball", "", "   "]
+
+
+def explain(classifier, texts, labels, **options):
+    return explain_module.explain(classifier, texts, classifier.tokenize(texts), labels, **options)
 
 
 def log_odds(classifier, text: str, label: int) -> float:
@@ -64,7 +69,7 @@ def test_parts_of_a_word_count_as_one(kind):
     )
     tokenizer = train_tokenizer(["abcd efgh abef cdgh"] * 3, TokenizerConfig(type=kind, max_vocab_size=30))
     model = EncoderClassifier(config, vocab_size=tokenizer.get_vocab_size(), num_classes=2).eval()
-    classifier = Classifier(model, tokenizer, config, ["x", "y"])
+    classifier = Classifier(TorchEncoder(model, config), tokenizer, ["x", "y"], max_seq_len=32)
     assert [word.word for word in explain(classifier, ["abgh, cdabef!"], [0])[0]] == ["abgh", ",", "cdabef", "!"]
     many = explain(classifier, ["abgh " * 99], [0])[0]
     assert 1 <= len(many) < 32
@@ -75,7 +80,12 @@ def test_attention_maps_are_those_of_the_model(classifier):
     """A token for each row and column, `[CLS]` first; rows sum to 1."""
     maps = attention_maps(classifier, TEXTS[2])
     assert maps.tokens == ["[CLS]", "Goal", "!", "goal", ";", "(", "goal", ")"]
-    assert maps.weights.shape == (classifier.config.num_layers, classifier.config.num_heads, 8, 8)
+    assert maps.weights.shape == (
+        classifier.encoder.architecture.num_layers,
+        classifier.encoder.architecture.num_heads,
+        8,
+        8,
+    )
     np.testing.assert_allclose(maps.weights.sum(axis=-1), 1, atol=1e-5)
     assert attention_maps(classifier, "").weights.shape[2:] == (1, 1)
 

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import functools
 
-import pyarrow as pa
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from encoder_cls.config import TokenizerConfig
-from encoder_cls.text import pre_tokenizer as splitting
+from encoder_cls.text import arrow_words
+from encoder_cls.text.arrow_words import ArrowWords
 from encoder_cls.text.char_ngrams import LONGEST_WORD
-from encoder_cls.text.pre_tokenizer import WordSplitter, reader
-from encoder_cls.text.tokenizer import train_tokenizer
+from encoder_cls.text.pre_tokenizer import token_reader
+from encoder_cls.text.token_arrays import TokenChunk, TokenReader
+from encoder_cls.text.tokenizer_trainer import train_tokenizer
 
 ODD_CHARACTERS = st.text(
     st.one_of(
@@ -38,6 +40,17 @@ def odd_tokenizer(
         type=kind, normalization=normalization, strip_accents=strip_accents, lowercase=lowercase, max_vocab_size=200
     )
     return train_tokenizer(["ab a z é 爱 ก zz 🙂 ß [pad] ff . ' �", "# ▁ ab"], config)
+
+
+def both_readers(tokenizer: Tokenizer) -> tuple[TokenReader, TokenReader]:
+    """The one of few texts, and the one of many."""
+    return token_reader(tokenizer), ArrowWords(tokenizer).read
+
+
+def strings(found: TokenChunk) -> list[list[str]]:
+    """The tokens of each text."""
+    texts = np.split(found.indices, np.cumsum(found.lengths)[:-1]) if len(found.lengths) else []
+    return [[found.distinct[index] for index in text] for text in texts]
 
 
 def without_surrogates(text: str) -> str:
@@ -70,11 +83,9 @@ def without_surrogates(text: str) -> str:
 )
 def test_words_of_any_script(text, words):
     """Control characters, marks, unspaced scripts, emoji, joiners, widths, half surrogates, special tokens as text."""
-    assert reader(odd_tokenizer("word_level"))([text, "a", text]).to_pylist() == [
-        ["[CLS]", *words],
-        ["[CLS]", "a"],
-        ["[CLS]", *words],
-    ]
+    for read in both_readers(odd_tokenizer("word_level")):
+        found = strings(read([text, "a", text], 99))
+        assert found == [["[CLS]", *words], ["[CLS]", "a"], ["[CLS]", *words]]
 
 
 @settings(max_examples=300, deadline=None, derandomize=True)
@@ -85,9 +96,13 @@ def test_words_of_any_script(text, words):
     lowercase=st.booleans(),
 )
 def test_words_of_any_text_are_those_of_the_library(texts, normalization, strip_accents, lowercase):
-    """What Arrow's kernels find is what normalizer and pre-tokenizer find, and the tokenizer has an id for each."""
+    """One by one or by Arrow's kernels: what normalizer and pre-tokenizer find, and each has the tokenizer's id."""
     tokenizer = odd_tokenizer("word_level", normalization, strip_accents, lowercase)
-    for text, tokens in zip(texts, reader(tokenizer)(texts).to_pylist(), strict=True):
+    one_by_one, by_arrow = (read(texts, 9) for read in both_readers(tokenizer))
+    assert one_by_one.distinct == by_arrow.distinct
+    assert one_by_one.indices.tolist() == by_arrow.indices.tolist()
+    assert one_by_one.lengths.tolist() == by_arrow.lengths.tolist()
+    for text, tokens in zip(texts, strings(token_reader(tokenizer)(texts, 99)), strict=True):
         normal = tokenizer.normalizer.normalize_str(without_surrogates(text))
         assert tokens == ["[CLS]", *(word for word, _ in tokenizer.pre_tokenizer.pre_tokenize_str(normal))]
         ids = [tokenizer.token_to_id(token) for token in tokens]
@@ -101,26 +116,30 @@ def test_pieces_of_words_are_those_of_the_vocabulary(kind, texts):
     """Each as the vocabulary writes it, `[UNK]` where it has none."""
     tokenizer = odd_tokenizer(kind)
     expected = [tokenizer.encode(without_surrogates(text)).ids for text in texts]
-    found = reader(tokenizer)(texts).to_pylist()
+    found = strings(token_reader(tokenizer)(texts, 99))
+    assert strings(token_reader(tokenizer)(texts, 2)) == [tokens[:2] for tokens in found]
     assert found == [[tokenizer.id_to_token(number) for number in ids] for ids in expected]
     assert all(tokens[0] == "[CLS]" and not {"[CLS]", "[PAD]", "[MASK]"} & set(tokens[1:]) for tokens in found)
 
 
 def test_pieces_are_remembered_within_limits(monkeypatch):
     """What is not ASCII is split once; what is longer than a word, or beyond the limit, anew each time."""
-    monkeypatch.setattr(splitting, "MOST_PIECES", 3)
-    splitter, asked = WordSplitter(odd_tokenizer("word_level")), []
+    monkeypatch.setattr(arrow_words, "MOST_PIECES", 3)
+    splitter, asked = ArrowWords(odd_tokenizer("word_level")), []
     by_tokenizer = splitter._spaced_by_tokenizer
     monkeypatch.setattr(splitter, "_spaced_by_tokenizer", lambda piece: asked.append(piece) or by_tokenizer(piece))
     long = "é" * (LONGEST_WORD + 1)
     for texts in (["é é ascii", "é è"], ["è é"], [long], [long], ["ê ë"], ["é"]):
-        splitter.split(texts)
+        splitter.read(texts, 99)
     assert asked == ["é", "è", long, long, "ê", "ë", "é"]
 
 
 @pytest.mark.parametrize("kind", ["word_level", "bpe"])
-def test_tokens_are_lists_of_strings(kind):
-    """Of Arrow's, one a text, with room for more than two gigabytes of letters."""
-    found = reader(odd_tokenizer(kind))(["ab a", "é"])
-    assert isinstance(found, pa.LargeListArray | pa.ListArray)
-    assert found.type.value_type == pa.large_string()
+def test_indices_are_small_numbers(kind):
+    """32 bits a token; of lengths 64, however the texts are read."""
+    tokenizer = odd_tokenizer(kind)
+    for read in both_readers(tokenizer) if kind == "word_level" else [token_reader(tokenizer)]:
+        for texts in (["ab a", "é"], [""], []):
+            found = read(texts, 99)
+            assert (found.indices.dtype, found.lengths.dtype) == (np.int32, np.int64)
+            assert len(found.lengths) == len(texts)

@@ -6,27 +6,36 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from encoder_cls.system import disk_arrays as columns
 from encoder_cls.text import token_arrays as tokens_module
-from encoder_cls.text.char_ngrams import LONGEST_WORD, spell
+from encoder_cls.text.char_ngrams import LONGEST_WORD, hash_char_ngrams
 from encoder_cls.text.token_arrays import (
     CHARACTERS_PER_TOKEN,
     KEPT_PER_TOKEN,
     SPECIAL_TOKENS,
     UNK_ID,
+    TokenChunk,
     TokenizedTexts,
     index_tokens,
 )
 
 
-def by_spaces(texts: Sequence[str]) -> pa.Array:
+def by_spaces(texts: Sequence[str], most_tokens: int) -> TokenChunk:
     """A reader to whom words are what is between spaces."""
-    return pa.array([["[CLS]", *text.split()] for text in texts], pa.large_list(pa.large_string()))
+    tokens = [["[CLS]", *text.split()][:most_tokens] for text in texts]
+    distinct, indices = first_seen([token for text in tokens for token in text])
+    lengths = np.array([*map(len, tokens)], dtype=np.int64)
+    return TokenChunk(distinct, indices, lengths)
+
+
+def first_seen(tokens: Sequence[str]) -> tuple[list[str], NDArray[np.int32]]:
+    distinct = list(dict.fromkeys(tokens))
+    return distinct, np.array([distinct.index(token) for token in tokens], dtype=np.int32)
 
 
 def find(*texts: str, max_seq_len: int = 64) -> tuple[TokenizedTexts, list[str]]:
@@ -45,12 +54,12 @@ def tokens_of(found: TokenizedTexts, words: Sequence[str]) -> list[list[str]]:
     return [[words[row] for row in text] for text in rows]
 
 
-def spelling_at(found: TokenizedTexts, place: int) -> list[int]:
-    return found.spellings.take(found.words[[place]]).ngrams.tolist()
+def ngrams_at(found: TokenizedTexts, place: int) -> list[int]:
+    return found.char_ngrams.take(found.words[[place]]).ngrams.tolist()
 
 
 def letters(word: str) -> list[int]:
-    return spell([word]).ngrams.tolist()
+    return hash_char_ngrams([word]).ngrams.tolist()
 
 
 @pytest.fixture(params=[1, 2, 1024], ids=lambda chunk: f"chunks of {chunk}")
@@ -68,7 +77,7 @@ def chunk(request, monkeypatch) -> int:
     known=st.sets(st.sampled_from(["a", "bb", "é"])),
 )
 def test_any_texts(texts, max_seq_len, known):
-    """Each word is kept in its place up to the limit, and has one row, one id and its letters."""
+    """Each word is kept in its place up to the limit, and has one row, one id and its n-grams."""
     joined = [" ".join(text) for text in texts]
     found, words = find(*joined, max_seq_len=max_seq_len)
     read = [["[CLS]", *text[: CHARACTERS_PER_TOKEN * max_seq_len].split()] for text in joined]
@@ -76,7 +85,7 @@ def test_any_texts(texts, max_seq_len, known):
     assert tokens_of(found, words) == kept
     assert sorted(words) == sorted({word for text in kept for word in text})
     assert found.input_ids().tolist() == found.words.tolist()  # not looked up yet
-    assert [spelling_at(found, place) for place in range(len(found.words))] == [
+    assert [ngrams_at(found, place) for place in range(len(found.words))] == [
         letters("" if word in SPECIAL_TOKENS else word) for text in kept for word in text
     ]
     assert found.truncated.tolist() == [
@@ -98,7 +107,7 @@ def test_the_flat_arrays_fit_together(texts, chunk):
     found, words = find(*texts)
     assert len(found) == len(found.lengths) == len(found.truncated) == len(found.unknown) == len(texts)
     assert [found.offsets[0], found.offsets[-1]] == [0, len(found.words)]
-    assert len(words) == len(found.word_ids) == len(found.spellings)
+    assert len(words) == len(found.word_ids) == len(found.char_ngrams)
     arrays = (found.word_ids, found.words, found.offsets, found.truncated, found.unknown)
     assert [array.dtype for array in arrays] == [np.int32, np.int32, np.int64, np.bool_, np.int32]
 
@@ -116,11 +125,11 @@ def test_a_word_has_one_row(chunk):
 
 
 def test_words_that_differ_beyond_the_letters_read_are_two():
-    """Rows are of words, not of spellings."""
+    """Rows are of words, not of n-grams."""
     long = "x" * LONGEST_WORD
     found, words = find(f"{long}y {long}z")
     assert words[1:] == [f"{long}y", f"{long}z"]
-    assert spelling_at(found, 1) == spelling_at(found, 2) == letters(long)
+    assert ngrams_at(found, 1) == ngrams_at(found, 2) == letters(long)
 
 
 @pytest.mark.parametrize("at_once", [1, 3, 1 << 22])
@@ -156,7 +165,9 @@ def test_no_more_than_one_chunk_is_read_ahead(monkeypatch):
     monkeypatch.setattr(columns, "CHUNK", 1)
     read, found = [], []
     texts = (read.append(number) or f"text {number}" for number in range(50))
-    monkeypatch.setattr(tokens_module, "spell", lambda words: found.append(len(read)) or spell(words))
+    monkeypatch.setattr(
+        tokens_module, "hash_char_ngrams", lambda words: found.append(len(read)) or hash_char_ngrams(words)
+    )
     index_tokens(by_spaces, texts, max_seq_len=8)
     assert len(found) == 50
     assert max(ahead - done for done, ahead in enumerate(found, start=1)) <= 1
@@ -165,7 +176,7 @@ def test_no_more_than_one_chunk_is_read_ahead(monkeypatch):
 def test_an_error_while_reading_is_raised():
     """Though another thread reads."""
 
-    def read(texts):
+    def read(texts, most_tokens):
         raise ValueError(texts[0])
 
     with pytest.raises(ValueError, match="first"):

@@ -29,7 +29,8 @@ from encoder_cls.text.token_arrays import (
     SPECIAL_TOKENS,
     UNK_ID,
 )
-from encoder_cls.text.tokenizer import parse_tokenizer, token_spans, tokenize, train_and_tokenize, train_tokenizer
+from encoder_cls.text.tokenizer import parse_tokenizer, token_spans, tokenize
+from encoder_cls.text.tokenizer_trainer import train_and_tokenize, train_tokenizer
 
 TYPES = ["word_level", "word_piece", "bpe", "unigram"]
 ODD_TEXTS = [
@@ -81,7 +82,7 @@ PROGRAM = """
 import hashlib, sys
 from encoder_cls.config import DataConfig, TokenizerConfig
 from encoder_cls.data.dataset import load_dataset
-from encoder_cls.text.tokenizer import train_tokenizer
+from encoder_cls.text.tokenizer_trainer import train_tokenizer
 texts = load_dataset(DataConfig(train="example:train"), seed=0).train.texts
 tokenizer = train_tokenizer(texts, TokenizerConfig(type=sys.argv[1], max_vocab_size=600))
 print(hashlib.sha256(tokenizer.to_str().encode()).hexdigest())
@@ -297,7 +298,7 @@ def test_the_flat_arrays_fit_together(kind, texts):
     assert result.offsets[-1] == len(result.input_ids()) == len(result.words)
     assert (result.lengths == np.minimum(np.diff(result.offsets), 6)).all()
     assert all(1 <= length <= 6 for length in result.lengths)
-    assert set(result.words) == set(range(len(result.spellings)))
+    assert set(result.words) == set(range(len(result.char_ngrams)))
     arrays = (result.word_ids, result.words, result.offsets, result.truncated, result.unknown)
     assert [array.dtype for array in arrays] == [np.int32, np.int32, np.int64, np.bool_, np.int32]
     assert 0 <= result.truncated_fraction <= 1
@@ -319,8 +320,8 @@ def test_texts_tokenized_in_training_are_as_tokenized_afterwards(kind, chunk, mo
     for name in ("words", "word_ids", "offsets", "truncated", "unknown"):
         one, other = getattr(found, name), getattr(expected, name)
         assert (one.dtype, one.tolist()) == (other.dtype, other.tolist()), name
-    assert found.spellings.ngrams.tolist() == expected.spellings.ngrams.tolist()
-    assert found.spellings.offsets.tolist() == expected.spellings.offsets.tolist()
+    assert found.char_ngrams.ngrams.tolist() == expected.char_ngrams.ngrams.tolist()
+    assert found.char_ngrams.offsets.tolist() == expected.char_ngrams.offsets.tolist()
 
 
 def test_words_are_counted_as_far_as_texts_are_kept():

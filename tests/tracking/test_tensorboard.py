@@ -32,7 +32,7 @@ def test_a_finished_run_has_its_pictures_curves_and_tables(tags, classifier):
     assert {"config/text_summary", "data/text_summary", "test/most confident mistakes/text_summary"} <= set(
         tags["tensors"]
     )
-    matrices = {key for key, tensor in classifier.model.named_parameters() if tensor.ndim > 1}
+    matrices = {key for key, tensor in classifier.encoder.model.named_parameters() if tensor.ndim > 1}
     assert set(tags["histograms"]) == {"test/probability of the answer", *(f"weights/{key}" for key in matrices)}
 
 
@@ -73,12 +73,12 @@ def test_what_is_compared_is_what_was_chosen():
 def test_points_are_what_the_head_sees(classifier):
     """Pooled vectors through the last map are the encoder's logits."""
     texts = classifier.tokenize(["rain and snow", "a ball", ""])
-    head = classifier.model.head.linear
+    head = classifier.encoder.model.head.linear
     found = (
         pooled_vectors(classifier, texts, batch_tokens=8192) @ head.weight.detach().numpy().T
         + head.bias.detach().numpy()
     )
-    np.testing.assert_allclose(found, compute_logits(classifier.model, texts, batch_tokens=8192), atol=1e-5)
+    np.testing.assert_allclose(found, compute_logits(classifier.encoder.model, texts, batch_tokens=8192), atol=1e-5)
 
 
 def test_a_text_is_no_markdown(trained_run):

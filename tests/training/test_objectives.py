@@ -7,11 +7,12 @@ import pytest
 import torch
 
 from encoder_cls.config import Config
-from encoder_cls.evaluation.metrics import compute_metrics
-from encoder_cls.inference.calibration import Logits, combine_logits, fit_scales, one_hot, softmax
-from encoder_cls.inference.collate import pad
+from encoder_cls.evaluation.metrics import compute_metrics, one_hot
+from encoder_cls.inference.logits import Logits, combine_logits, softmax
+from encoder_cls.inference.torch_engine import pad
 from encoder_cls.text.token_arrays import CLS_ID, MASK_ID, UNK_ID
 from encoder_cls.training import objectives
+from encoder_cls.training.calibration import fit_scales
 from encoder_cls.training.objectives import ClassificationObjective, MaskedLMObjective
 from encoder_cls.training.setup import TrainingSetup, prepare
 
@@ -33,7 +34,7 @@ class Beside:
         self.given = often_right(setup, seed=0)
         self.asked: list[object] = []
 
-    def scores(self, texts) -> Logits:
+    def logits(self, texts) -> Logits:
         self.asked.append(texts)
         return self.given
 
@@ -69,8 +70,8 @@ def test_labels_are_smoothed_over_all_classes(tmp_path, smoothing):
         assert torch.equal(batch.inputs.input_ids, pad(setup.train_texts, indices).input_ids)
 
 
-def test_the_part_of_the_words_that_is_asked_for_is_dropped_and_their_letters_stay(tmp_path):
-    """About 40% become [UNK], never [CLS]; the spelling is that of the whole text."""
+def test_the_part_of_the_words_that_is_asked_for_is_dropped_and_their_ngrams_stay(tmp_path):
+    """About 40% become [UNK], never [CLS]; the n-grams are those of the whole text."""
     setup = prepared(tmp_path, word_dropout=0.4, rdrop_weight=0.0)
     torch.manual_seed(0)
     batches = [batch for step in range(8) for batch in classification_objective(setup).batches_at(step)]
@@ -78,7 +79,7 @@ def test_the_part_of_the_words_that_is_asked_for_is_dropped_and_their_letters_st
     assert (ids[:, 0] == CLS_ID).all()
     assert (ids[:, 1:] == UNK_ID).float().mean() == pytest.approx(0.4, abs=0.08)
     first = pad(setup.train_texts, setup.stages[0].batches(0)[0])
-    assert torch.equal(batches[0].inputs.spelling.words, first.spelling.words)
+    assert torch.equal(batches[0].inputs.char_ngrams.words, first.char_ngrams.words)
 
 
 def test_what_is_dropped_is_a_function_of_the_step_and_new_in_each(tmp_path):
@@ -123,7 +124,7 @@ def test_texts_are_read_twice_and_both_readings_are_to_agree(tmp_path):
     first, second = batch.inputs.input_ids.chunk(2)
     assert first.shape == second.shape == (len(labels), 6)
     assert not torch.equal(first, second)
-    assert torch.equal(*batch.inputs.spelling.words.chunk(2))
+    assert torch.equal(*batch.inputs.char_ngrams.words.chunk(2))
     weights = torch.from_numpy(np.array([3.0, 1.0, 0.5])[labels])
     assert batch.normalizer.item() == pytest.approx(2 * float(weights.sum()))
     p, q = (log.double() for log in model(*batch.inputs).log_softmax(dim=1).detach().chunk(2))
@@ -147,8 +148,8 @@ def test_a_validation_judges_the_sum_of_all_scores(tmp_path, monkeypatch, with_l
     scores = [logits, linear.given] if linear else [logits]
     result = classification_objective(setup, linear).validate(model, lambda: None)
     scales, parts = fit_scales(scores, labels)
-    assert result.scales == scales
-    metrics = compute_metrics(combine_logits(scores, result.scales).astype(np.float32), labels, CLASSES)
+    assert result.mixture_weights == scales
+    metrics = compute_metrics(combine_logits(scores, result.mixture_weights).astype(np.float32), labels, CLASSES)
     assert result.metrics == metrics
     beside = {}
     if linear:
@@ -167,9 +168,9 @@ def test_classes_count_by_their_weights_in_a_validation_too(tmp_path, monkeypatc
     linear = Beside(setup)
     scores, weights = [logits, linear.given], np.array([30.0, 1.0, 1.0])[labels]
     result = classification_objective(setup, linear).validate(setup.new_model(setup.stages[0]), lambda: None)
-    assert result.scales == pytest.approx(fit_scales(scores, labels, weights)[0])
-    assert result.scales != pytest.approx(fit_scales(scores, labels)[0], rel=0.01)
-    losses = -np.log(softmax(combine_logits(scores, result.scales))[np.arange(len(labels)), labels])
+    assert result.mixture_weights == pytest.approx(fit_scales(scores, labels, weights)[0])
+    assert result.mixture_weights != pytest.approx(fit_scales(scores, labels)[0], rel=0.01)
+    losses = -np.log(softmax(combine_logits(scores, result.mixture_weights))[np.arange(len(labels)), labels])
     assert result.scores["loss"] == pytest.approx((weights * losses).sum() / weights.sum())
     assert result.selection_key == (-result.scores["loss"],) * 2
 
@@ -222,8 +223,8 @@ def test_hidden_words_are_to_be_found_among_those_of_the_batch(tmp_path):
             assert set(batch.candidates.tolist()) == set(whole.input_ids.flatten().tolist())
             assert not batch.is_masked[:, 0].any()
             assert batch.normalizer == batch.is_masked.sum()
-            spelling = batch.inputs.spelling
-            letters = spelling.offsets.diff()[spelling.words]
+            char_ngrams = batch.inputs.char_ngrams
+            letters = char_ngrams.offsets.diff()[char_ngrams.words]
             assert (letters[batch.is_masked] == 0).all()
             assert (letters[:, 1:][~batch.is_masked[:, 1:]] > 0).all()
             masked, words = masked + int(batch.is_masked.sum()), words + whole.input_ids[:, 1:].numel()

@@ -44,9 +44,9 @@ def recipe(
     amount = CorpusSize(num_tokens, steps_per_epoch)
     with_labels = labelled or amount
 
-    def tokens_within(reach: int) -> int:
+    def tokens_within(max_tokens: int) -> int:
         read = min(tokens_of_text, config.model.max_seq_len)
-        return with_labels.tokens * min(tokens_of_text, reach) // read
+        return with_labels.tokens * min(tokens_of_text, max_tokens) // read
 
     return resolve_auto(
         config, texts=amount, labelled=with_labels, tokens_within=tokens_within, num_classes=num_classes
@@ -58,8 +58,8 @@ def test_more_text_is_never_seen_more_often():
 
     def numbers(size: int) -> tuple[int, ...]:
         decided = recipe(size)
-        linear = decided.linear or LinearInput(0, words_only=True)
-        return decided.length.epochs, decided.pretraining.epochs, not linear.words_only, linear.reach
+        linear = decided.linear or LinearInput(0, use_char_ngrams=False)
+        return decided.length.epochs, decided.pretraining.epochs, linear.use_char_ngrams, linear.max_tokens
 
     for less, more in itertools.pairwise([numbers(size) for size in SIZES]):
         assert all(after <= before for before, after in zip(less, more, strict=True))
@@ -118,27 +118,27 @@ def test_what_is_learnt_from_labels_goes_by_the_texts_that_have_them():
     assert decided == replace(recipe(few, steps_per_epoch=10), pretraining=recipe(many).pretraining)
     assert decided.length.epochs_between_validations == 4
     assert decided.pretraining == Schedule(epochs=2)
-    assert not decided.linear.words_only
+    assert decided.linear.use_char_ngrams
 
 
 def test_the_linear_classifier_looks_at_letters_where_memory_allows():
     """Up to `MOST_LINEAR_DETAIL` tokens."""
-    assert not recipe(MOST_LINEAR_DETAIL).linear.words_only
-    assert recipe(MOST_LINEAR_DETAIL + 1).linear.words_only
+    assert recipe(MOST_LINEAR_DETAIL).linear.use_char_ngrams
+    assert not recipe(MOST_LINEAR_DETAIL + 1).linear.use_char_ngrams
 
 
 def test_the_linear_classifier_reads_as_far_as_memory_allows():
     """Whole texts, or a part of them: never less than the encoder, nor more than is kept."""
-    assert recipe(MOST_LINEAR_TEXT, tokens_of_text=512).linear.reach == 512 * KEPT_PER_TOKEN
+    assert recipe(MOST_LINEAR_TEXT, tokens_of_text=512).linear.max_tokens == 512 * KEPT_PER_TOKEN
     parts = [recipe(MOST_LINEAR_TEXT // part, tokens_of_text=10**4).linear for part in (KEPT_PER_TOKEN, 4, 2, 1)]
-    assert [it.reach for it in parts] == [512 * KEPT_PER_TOKEN, 2048, 1024, 512]
+    assert [it.max_tokens for it in parts] == [512 * KEPT_PER_TOKEN, 2048, 1024, 512]
     assert recipe(MOST_LINEAR_TEXT + 1, tokens_of_text=10**4).linear is None
 
 
 def test_letters_are_read_by_what_the_linear_classifier_reads_of_words():
     """A text that the encoder reads a small part of is much text all the same."""
-    assert not recipe(MOST_LINEAR_DETAIL // 4, tokens_of_text=2048).linear.words_only
-    assert recipe(MOST_LINEAR_DETAIL // 4 + 1, tokens_of_text=2048).linear.words_only
+    assert recipe(MOST_LINEAR_DETAIL // 4, tokens_of_text=2048).linear.use_char_ngrams
+    assert not recipe(MOST_LINEAR_DETAIL // 4 + 1, tokens_of_text=2048).linear.use_char_ngrams
 
 
 def test_there_is_no_linear_classifier_where_it_would_take_much_memory():

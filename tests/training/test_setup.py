@@ -114,7 +114,7 @@ def test_all_texts_are_for_pretraining_and_those_with_labels_for_the_model(tmp_p
 
     def recorded(config, **given):
         amounts.append((given["texts"], given["labelled"]))
-        within.extend(given["tokens_within"](reach) for reach in (2, 3, 8))
+        within.extend(given["tokens_within"](limit) for limit in (2, 3, 8))
         return real(config, **given)
 
     monkeypatch.setattr(training_setup, "resolve_auto", recorded)
@@ -127,7 +127,7 @@ def test_all_texts_are_for_pretraining_and_those_with_labels_for_the_model(tmp_p
     labelled = sum(len(text.split()) + 1 for text in setup.dataset.train.texts)
     assert amounts == [((labelled + 4 * 4, 4), (labelled, 3))]
     lengths = [len(text.split()) + 1 for text in setup.dataset.train.texts]
-    assert within == [sum(min(length, reach) for length in lengths) for reach in (2, 3, 8)]
+    assert within == [sum(min(length, limit) for length in lengths) for limit in (2, 3, 8)]
     within.clear()
     shorter = prepared(tmp_path, unlabelled=str(more), max_seq_len=2)
     assert amounts[1][1].tokens == shorter.train_texts.lengths.sum() == within[0]

@@ -19,22 +19,23 @@ from encoder_cls.config import Config
 from encoder_cls.errors import ConfigError, DivergedError, EncoderClsError, StoppedError
 from encoder_cls.evaluation import report
 from encoder_cls.evaluation.metrics import compute_metrics
-from encoder_cls.inference.calibration import Logits, fit_scales
 from encoder_cls.inference.classifier import Classifier
-from encoder_cls.inference.linear import fit_linear
+from encoder_cls.inference.logits import Logits
 from encoder_cls.inference.serialization import load_classifier
 from encoder_cls.inference.torch_engine import compute_logits
 from encoder_cls.system import disk_arrays as columns
 from encoder_cls.system.files import sha256
-from encoder_cls.text.ngram_features import CHAR_NAMES
+from encoder_cls.text.ngram_features import CHAR_NGRAM_IDS
 from encoder_cls.tracking import metric_log
 from encoder_cls.tracking import tensorboard as showcase
 from encoder_cls.tracking.run_dir import RunDir
 from encoder_cls.training import disk_space, interruptible, objectives
 from encoder_cls.training import recipe as recipe_module
 from encoder_cls.training import trainer as train_module
+from encoder_cls.training.calibration import fit_scales
 from encoder_cls.training.checkpoint import load_newest
 from encoder_cls.training.events import Event, Finished, Noted, StageStarted, Started, Stepped, Validated
+from encoder_cls.training.nbsvm import fit_linear
 from encoder_cls.training.objectives import MaskedLMObjective, ValidationResult
 from encoder_cls.training.setup import TrainingSetup, prepare
 from encoder_cls.training.train_step import accumulate_gradients
@@ -194,8 +195,8 @@ def test_pictures_are_of_validations_all_along_the_way(tmp_path, epochs):
 def parts_of(setup: TrainingSetup, classifier: Classifier) -> list[Logits]:
     """The scores of the validation texts, of each part of a classifier."""
     texts = setup.validation_texts
-    encoder = compute_logits(classifier.model, texts, batch_tokens=8192)
-    return [encoder, classifier.linear.scores(texts)] if classifier.linear else [encoder]
+    encoder = compute_logits(classifier.encoder.model, texts, batch_tokens=8192)
+    return [encoder, classifier.linear.logits(texts)] if classifier.linear else [encoder]
 
 
 @pytest.mark.parametrize("linear", [False, True])
@@ -205,9 +206,9 @@ def test_probabilities_are_calibrated_on_the_validation_texts(tmp_path, linear):
     list(train(setup, RunDir(tmp_path / "run"), device=CPU))
     classifier = load_classifier(tmp_path / "run")
     labels = setup.dataset.validation.labels
-    assert classifier.scales == fit_scales(parts_of(setup, classifier), labels)[0]
-    assert len(classifier.scales) == 1 + linear
-    assert 1 not in classifier.scales
+    assert classifier.mixture_weights == fit_scales(parts_of(setup, classifier), labels)[0]
+    assert len(classifier.mixture_weights) == 1 + linear
+    assert 1 not in classifier.mixture_weights
 
 
 def test_scales_are_those_of_the_best_weights(tmp_path, monkeypatch):
@@ -219,15 +220,15 @@ def test_scales_are_those_of_the_best_weights(tmp_path, monkeypatch):
     events = list(train(setup, RunDir(tmp_path / "run"), device=CPU))
     classifier = load_classifier(tmp_path / "run")
     labels = setup.dataset.validation.labels
-    _, best, last = [event.result.scales for event in events if isinstance(event, Validated)]
-    assert classifier.scales == best == fit_scales(parts_of(setup, classifier), labels)[0] != last
+    _, best, last = [event.result.mixture_weights for event in events if isinstance(event, Validated)]
+    assert classifier.mixture_weights == best == fit_scales(parts_of(setup, classifier), labels)[0] != last
 
 
-@pytest.mark.parametrize("spelling", [True, False], ids=["with spelling", "without spelling"])
-def test_the_linear_classifier_is_that_of_the_labelled_texts(tmp_path, monkeypatch, spelling):
+@pytest.mark.parametrize("use_char_ngrams", [True, False])
+def test_the_linear_classifier_is_that_of_the_labelled_texts(tmp_path, monkeypatch, use_char_ngrams):
     """Of no others, with the weights of the classes, and looking at what the recipe says."""
     (tmp_path / "more.txt").write_text("w1 red violet\n" * 20)
-    monkeypatch.setattr(recipe_module, "MOST_LINEAR_DETAIL", 10**6 if spelling else 10)
+    monkeypatch.setattr(recipe_module, "MOST_LINEAR_DETAIL", 10**6 if use_char_ngrams else 10)
     config = make_config(tmp_path, linear=True, epochs=1, class_weights={"red": 3.0, "blue": 0.5})
     data = config.data.model_copy(update={"unlabelled": str(tmp_path / "more.txt")})
     setup = prepare(config.model_copy(update={"data": data}))
@@ -239,16 +240,16 @@ def test_the_linear_classifier_is_that_of_the_labelled_texts(tmp_path, monkeypat
             setup.train_texts,
             train_split.labels,
             class_weights=np.array([weights.get(name, 1) for name in setup.dataset.label_names], np.float32),
-            reach=setup.recipe.linear.reach,
-            words_only=not spelling,
+            max_tokens=setup.recipe.linear.max_tokens,
+            use_char_ngrams=use_char_ngrams,
         )
         for weights in ({"red": 3.0, "blue": 0.5}, {})
     )
     texts = setup.validation_texts
-    assert np.array_equal(found.scores(texts), expected.scores(texts))
-    assert np.array_equal(found.names, expected.names)
-    assert (found.names >= CHAR_NAMES).any() == spelling
-    assert not np.array_equal(found.scores(texts), unweighted.scores(texts))
+    assert np.array_equal(found.logits(texts), expected.logits(texts))
+    assert np.array_equal(found.feature_ids, expected.feature_ids)
+    assert (found.feature_ids >= CHAR_NGRAM_IDS).any() == use_char_ngrams
+    assert not np.array_equal(found.logits(texts), unweighted.logits(texts))
 
 
 def test_a_validation_is_of_the_encoder_and_the_linear_classifier_together(tmp_path):
@@ -279,7 +280,7 @@ def test_without_a_linear_classifier_the_encoder_is_all_there_is(tmp_path, monke
     run_all(make_config(tmp_path, linear=linear), tmp_path / "run")
     classifier = load_classifier(tmp_path / "run")
     assert classifier.linear is None
-    assert len(classifier.scales) == 1
+    assert len(classifier.mixture_weights) == 1
     rows = metric_rows(tmp_path / "run")
     assert not [key for row in rows for key in row if key.startswith("linear")]
 
@@ -298,7 +299,7 @@ def test_a_heavier_class_is_preferred_in_doubt(tmp_path, linear):
         classifier = load_classifier(tmp_path / str(weight))
         shares.append(np.mean([prediction.label == "red" for prediction in classifier.predict(texts)]))
         if classifier.linear:
-            answers = classifier.linear.scores(classifier.tokenize(texts)).argmax(axis=1)
+            answers = classifier.linear.logits(classifier.tokenize(texts)).argmax(axis=1)
             shares.append(np.mean(answers == classifier.label_names.index("red")))
     lighter, heavier = shares[: 1 + linear], shares[1 + linear :]
     assert max(lighter) < 0.1, shares
@@ -578,7 +579,9 @@ def test_the_model_starts_from_what_was_best_in_pretraining(tmp_path, monkeypatc
     first = load_newest(run.checkpoints)[0].model
     for classifier, is_first in zip(best, (False, True), strict=True):
         assert classifier.linear is None
-        assert all(torch.equal(first[name], it) for name, it in classifier.model.state_dict().items()) == is_first
+        assert (
+            all(torch.equal(first[name], it) for name, it in classifier.encoder.model.state_dict().items()) == is_first
+        )
 
 
 def test_unlabelled_texts_are_learnt_from(tmp_path):
@@ -827,7 +830,7 @@ def test_both_precisions_train(tmp_path, precision):
     """Mixed precision keeps float32 weights and learns as well."""
     run_all(make_config(tmp_path, texts=300, precision=precision, epochs=6), tmp_path / "run")
     classifier = load_classifier(tmp_path / "run")
-    assert {tensor.dtype for tensor in classifier.model.state_dict().values()} == {torch.float32}
+    assert {tensor.dtype for tensor in classifier.encoder.model.state_dict().values()} == {torch.float32}
     assert classifier.predict(["red end", "w1 green", "blue"])[1].label == "green"
 
 

@@ -15,13 +15,17 @@ from sklearn.svm import LinearSVC
 from tokenizers import Tokenizer
 
 from encoder_cls.config import TokenizerConfig
-from encoder_cls.inference import linear
-from encoder_cls.inference.calibration import cross_entropy, fit_platt, fit_scale, log_sigmoid, one_hot, softmax
-from encoder_cls.inference.linear import NB_RATIO_POWER, LinearClassifier, bytes_at_most, feature_bytes, fit_linear
+from encoder_cls.evaluation.metrics import cross_entropy, one_hot
+from encoder_cls.inference.linear import LinearClassifier
+from encoder_cls.inference.logits import log_sigmoid, softmax
 from encoder_cls.text import ngram_features as features
-from encoder_cls.text.ngram_features import ALL_NAMES, CHAR_NAMES, PATTERN_NAMES
+from encoder_cls.text.ngram_features import CHAR_NGRAM_IDS, NUM_FEATURE_IDS, TEMPLATE_IDS
 from encoder_cls.text.token_arrays import TokenizedTexts
-from encoder_cls.text.tokenizer import tokenize, train_tokenizer
+from encoder_cls.text.tokenizer import tokenize
+from encoder_cls.text.tokenizer_trainer import train_tokenizer
+from encoder_cls.training import nbsvm
+from encoder_cls.training.calibration import fit_platt, fit_scale
+from encoder_cls.training.nbsvm import NB_RATIO_POWER, bytes_at_most, feature_bytes, fit_linear
 
 MAX_SEQ_LEN = 12
 SYLLABLES = ["ba", "ko", "ri", "tu", "en", "sol", "mir", "da", "pe", "lo"]
@@ -53,18 +57,24 @@ def read(tokenizer: Tokenizer, texts) -> TokenizedTexts:
 
 
 def fit(
-    texts: TokenizedTexts, labels, *, num_classes: int, words_only: bool, weights=None, reach: int = MAX_SEQ_LEN
+    texts: TokenizedTexts,
+    labels,
+    *,
+    num_classes: int,
+    use_char_ngrams: bool,
+    weights=None,
+    max_tokens: int = MAX_SEQ_LEN,
 ) -> LinearClassifier:
     weights = np.ones(num_classes, dtype=np.float32) if weights is None else np.array(weights, dtype=np.float32)
-    return fit_linear(texts, labels, class_weights=weights, reach=reach, words_only=words_only)
+    return fit_linear(texts, labels, class_weights=weights, max_tokens=max_tokens, use_char_ngrams=use_char_ngrams)
 
 
 @functools.cache
-def trained(num_classes: int, words_only: bool) -> tuple[Tokenizer, LinearClassifier]:
+def trained(num_classes: int, use_char_ngrams: bool) -> tuple[Tokenizer, LinearClassifier]:
     """A classifier of the corpus. Not to be changed."""
     texts, labels = corpus(num_classes)
     tokenizer = tokenizer_of(texts)
-    return tokenizer, fit(read(tokenizer, texts), labels, num_classes=num_classes, words_only=words_only)
+    return tokenizer, fit(read(tokenizer, texts), labels, num_classes=num_classes, use_char_ngrams=use_char_ngrams)
 
 
 # ---------------------------------------------------------------- a reference
@@ -73,19 +83,19 @@ def trained(num_classes: int, words_only: bool) -> tuple[Tokenizer, LinearClassi
 class Reference:
     """NB-SVM as in the paper but for `NB_RATIO_POWER`, with strings for columns, nothing hashed."""
 
-    def __init__(self, vocabulary, texts, labels, *, num_classes: int, words_only: bool) -> None:
+    def __init__(self, vocabulary, texts, labels, *, num_classes: int, use_char_ngrams: bool) -> None:
         self.vocabulary = vocabulary
         words = Counter(word for text in texts for word in self.known(text))
         del words["[UNK]"]
-        self.frequent = {word for word, count in words.items() if count * features.FREQUENT >= words.total()}
+        self.frequent = {word for word, count in words.items() if count * features.MOST_FREQUENT >= words.total()}
         assert len(self.frequent) < len(words)
-        analyzers = [self.words_and_pairs] + [self.patterns, self.char_ngrams] * (not words_only)
+        analyzers = [self.words_and_pairs] + [self.templates, self.char_ngrams] * use_char_ngrams
         self.vectorizers = [CountVectorizer(analyzer=analyzer) for analyzer in analyzers]
         self.tfidfs = [TfidfTransformer(sublinear_tf=True) for _ in analyzers]
         for vectorizer, tfidf in zip(self.vectorizers, self.tfidfs, strict=True):
             tfidf.fit(vectorizer.fit_transform(texts))
         vectors = self.vectors(texts)
-        self.machines = []
+        self.svms = []
         for number in range(num_classes):
             inside, outside = (
                 1 + (vectors[labels == number] > 0).sum(axis=0).A1,
@@ -93,7 +103,7 @@ class Reference:
             )
             ratio = np.abs(np.log((inside / inside.sum()) / (outside / outside.sum()))) ** NB_RATIO_POWER
             svm = LinearSVC(C=1.0, random_state=0).fit(vectors.multiply(ratio).tocsr(), labels == number)
-            self.machines.append((ratio, svm))
+            self.svms.append((ratio, svm))
 
     def known(self, text: str) -> list[str]:
         return [word if word in self.vocabulary else "[UNK]" for word in text.split()[: MAX_SEQ_LEN - 1]]
@@ -104,7 +114,7 @@ class Reference:
         neighbours = [f"{one} {two}" for one, two in zip(begun, words, strict=False)]
         return words + neighbours + [f"{one} ... {two}" for one, two in zip(begun, words[1:], strict=False)]
 
-    def patterns(self, text: str) -> list[str]:
+    def templates(self, text: str) -> list[str]:
         slots = ["[CLS]", *(word if word in self.frequent else "_" for word in self.known(text))]
         return [" ".join(slots[i : i + n]) for n in range(2, 7) for i in range(len(slots) - n + 1)]
 
@@ -114,34 +124,34 @@ class Reference:
 
     def vectors(self, texts) -> sp.csr_matrix:
         blocks = [t.transform(v.transform(texts)) for v, t in zip(self.vectorizers, self.tfidfs, strict=True)]
-        scaled = [block * length for block, length in zip(blocks, features.LENGTHS, strict=False)]
+        scaled = [block * length for block, length in zip(blocks, features.GROUP_NORMS, strict=False)]
         return sp.csr_matrix(sp.hstack(scaled))
 
     def margins(self, texts) -> NDArray[np.float64]:
         vectors = self.vectors(texts)
-        columns = [svm.decision_function(vectors.multiply(ratio).tocsr()) for ratio, svm in self.machines]
+        columns = [svm.decision_function(vectors.multiply(ratio).tocsr()) for ratio, svm in self.svms]
         return np.stack(columns, axis=1)
 
 
-@pytest.mark.parametrize("words_only", [True, False], ids=["words", "all"])
+@pytest.mark.parametrize("use_char_ngrams", [False, True], ids=["words", "all"])
 @pytest.mark.parametrize("num_classes", [2, 4])
 @pytest.mark.parametrize("max_vocab_size", [30_000, 30], ids=["all known", "many unknown"])
-def test_scores_are_those_of_a_plain_nb_svm(monkeypatch, num_classes, words_only, max_vocab_size):
+def test_scores_are_those_of_a_plain_nb_svm(monkeypatch, num_classes, use_char_ngrams, max_vocab_size):
     """Counts, TF-IDF, ratios and margins written out with scikit-learn, on texts seen and unseen.
 
     The score of a class is the logarithm of a sigmoid of its margin, up to a scale and a shift; of two classes it is
     the margin, up to a scale.
     """
-    monkeypatch.setattr(features, "CHUNK", 7)
-    monkeypatch.setattr(linear, "PENALTIES", (1.0,))
-    monkeypatch.setattr(features, "FREQUENT", 20)  # of so few words, not all
+    monkeypatch.setattr(features, "TOKENS_AT_ONCE", 40)
+    monkeypatch.setattr(nbsvm, "PENALTIES", (1.0,))
+    monkeypatch.setattr(features, "MOST_FREQUENT", 20)  # of so few words, not all
     texts, labels = corpus(num_classes)
     tokenizer = tokenizer_of(texts, max_vocab_size)
-    options = {"num_classes": num_classes, "words_only": words_only}
+    options = {"num_classes": num_classes, "use_char_ngrams": use_char_ngrams}
     classifier = fit(read(tokenizer, texts), labels, **options)
     reference = Reference(tokenizer.get_vocab(), texts, labels, **options)
     asked = (*texts, *UNSEEN)
-    found, expected = classifier.scores(read(tokenizer, asked)), reference.margins(asked)
+    found, expected = classifier.logits(read(tokenizer, asked)), reference.margins(asked)
     if num_classes > 2:
         found = logit(np.exp(found.astype(np.float64)))
     scale, shift = np.polyfit(expected.ravel(), found.ravel(), deg=1)
@@ -154,23 +164,23 @@ def test_scores_are_those_of_a_plain_nb_svm(monkeypatch, num_classes, words_only
 # ---------------------------------------------------------------- what it learns
 
 
-@pytest.mark.parametrize("words_only", [False, True])
-def test_it_learns_words(words_only):
+@pytest.mark.parametrize("use_char_ngrams", [False, True])
+def test_it_learns_words(use_char_ngrams):
     """Texts of words that only one class has."""
     texts, labels = ("rain wind", "ball goal", "snow rain", "goal team", "wind snow", "team ball"), np.arange(6) % 2
     tokenizer = tokenizer_of(texts)
-    classifier = fit(read(tokenizer, texts), labels, num_classes=2, words_only=words_only)
+    classifier = fit(read(tokenizer, texts), labels, num_classes=2, use_char_ngrams=use_char_ngrams)
     asked = ["snow wind", "the goal", "team goal rain", "rain ball snow"]
-    assert classifier.scores(read(tokenizer, asked)).argmax(axis=1).tolist() == [0, 1, 1, 0]
+    assert classifier.logits(read(tokenizer, asked)).argmax(axis=1).tolist() == [0, 1, 1, 0]
 
 
 def test_it_learns_the_order_of_neighbours():
     """The same words in another order, as in "not good, bad" and "not bad, good"."""
     texts = ("it is not good but bad", "it is not bad but good") * 3
     tokenizer = tokenizer_of(texts)
-    classifier = fit(read(tokenizer, texts), np.arange(6) % 2, num_classes=2, words_only=True)
+    classifier = fit(read(tokenizer, texts), np.arange(6) % 2, num_classes=2, use_char_ngrams=False)
     asked = ["is not good", "is not bad", "not good", "not bad"]
-    assert classifier.scores(read(tokenizer, asked)).argmax(axis=1).tolist() == [0, 1, 0, 1]
+    assert classifier.logits(read(tokenizer, asked)).argmax(axis=1).tolist() == [0, 1, 0, 1]
 
 
 TOPICS = {
@@ -186,23 +196,23 @@ def test_letters_help_with_words_misspelt():
     texts, labels = tuple(text for text, _ in rows), np.array([label for _, label in rows])
     tokenizer = tokenizer_of(texts)
     words, letters = (
-        fit(read(tokenizer, texts), labels, num_classes=3, words_only=words_only) for words_only in (True, False)
+        fit(read(tokenizer, texts), labels, num_classes=3, use_char_ngrams=also) for also in (False, True)
     )
     misspelt = [word[:place] + word[place + 1 :] for words in TOPICS.values() for word in words for place in (1, 4)]
     asked = read(tokenizer, misspelt)
     assert asked.unknown.sum() == len(misspelt)
-    assert (letters.scores(asked).argmax(axis=1) == np.arange(len(misspelt)) // 8).mean() > 0.9
-    assert np.ptp(words.scores(asked), axis=0).max() == 0
+    assert (letters.logits(asked).argmax(axis=1) == np.arange(len(misspelt)) // 8).mean() > 0.9
+    assert np.ptp(words.logits(asked), axis=0).max() == 0
 
 
 # ---------------------------------------------------------------- scores
 
 
 def test_two_classes_have_opposite_scores():
-    """One machine tells them apart, and its margin is the score of the second class."""
-    tokenizer, classifier = trained(2, False)
+    """One SVM tells them apart, and its margin is the score of the second class."""
+    tokenizer, classifier = trained(2, True)
     texts, labels = corpus(2)
-    found = classifier.scores(read(tokenizer, texts))
+    found = classifier.logits(read(tokenizer, texts))
     assert found.shape == (len(texts), 2)
     assert found[:, 0].tolist() == (-found[:, 1]).tolist()
     assert (found.argmax(axis=1) == labels).mean() > 0.9
@@ -211,41 +221,41 @@ def test_two_classes_have_opposite_scores():
 @pytest.mark.parametrize("num_classes", [3, 5])
 def test_many_classes_have_a_column_each(num_classes):
     """In the order of their numbers, each against the rest."""
-    tokenizer, classifier = trained(num_classes, False)
+    tokenizer, classifier = trained(num_classes, True)
     texts, labels = corpus(num_classes)
-    found = classifier.scores(read(tokenizer, texts))
+    found = classifier.logits(read(tokenizer, texts))
     assert found.shape == (len(texts), num_classes)
     assert found.dtype == np.float32
     assert (found.argmax(axis=1) == labels).mean() > 0.9
 
 
-@pytest.mark.parametrize("words_only", [False, True])
+@pytest.mark.parametrize("use_char_ngrams", [False, True])
 @pytest.mark.parametrize("num_classes", [2, 3])
-def test_unknown_words_are_all_the_same(num_classes, words_only):
+def test_unknown_words_are_all_the_same(num_classes, use_char_ngrams):
     """Not seen, they say nothing; that there are rare words, and where, may say something."""
-    tokenizer, classifier = trained(num_classes, words_only)
-    found = classifier.scores(read(tokenizer, ["zzz qqq", "qqq xxx", "\0\0 ωψ", ""]))
+    tokenizer, classifier = trained(num_classes, use_char_ngrams)
+    found = classifier.logits(read(tokenizer, ["zzz qqq", "qqq xxx", "\0\0 ωψ", ""]))
     assert np.isfinite(found).all()
     assert (found[:3] == found[0]).all()
-    assert (found[3] == found[0]).all() == words_only
+    assert (found[3] == found[0]).all() == (not use_char_ngrams)
 
 
 def test_a_text_s_scores_do_not_depend_on_its_company():
     """Alone, or with others before and after it: no pair crosses from one text into the next."""
-    tokenizer, classifier = trained(3, False)
+    tokenizer, classifier = trained(3, True)
     asked = [*corpus(3)[0][:20], *UNSEEN]
-    together = classifier.scores(read(tokenizer, asked))
-    alone = np.concatenate([classifier.scores(read(tokenizer, [text])) for text in asked])
+    together = classifier.logits(read(tokenizer, asked))
+    alone = np.concatenate([classifier.logits(read(tokenizer, [text])) for text in asked])
     np.testing.assert_allclose(together, alone, atol=1e-5)
 
 
 def test_training_twice_gives_the_same_scores():
     """Bit by bit."""
     texts, labels = corpus(3)
-    tokenizer, classifier = trained(3, False)
-    again = fit(read(tokenizer, texts), labels, num_classes=3, words_only=False)
+    tokenizer, classifier = trained(3, True)
+    again = fit(read(tokenizer, texts), labels, num_classes=3, use_char_ngrams=True)
     asked = read(tokenizer, (*texts, *UNSEEN))
-    assert again.scores(asked).tolist() == classifier.scores(asked).tolist()
+    assert again.logits(asked).tolist() == classifier.logits(asked).tolist()
 
 
 @pytest.mark.parametrize("num_classes", [2, 4])
@@ -260,10 +270,10 @@ def test_scores_are_the_logits_of_texts_never_seen(num_classes, weight):
         read(tokenizer, texts[trained_on]),
         labels[trained_on],
         num_classes=num_classes,
-        words_only=True,
+        use_char_ngrams=False,
         weights=weights,
     )
-    scores = classifier.scores(read(tokenizer, texts[asked]))
+    scores = classifier.logits(read(tokenizer, texts[asked]))
     assert fit_scale(scores, labels[asked], weights[labels[asked]]) == pytest.approx(1, abs=0.15)
     if num_classes > 2:
         margins = logit(np.exp(scores.astype(np.float64)))
@@ -280,7 +290,7 @@ def test_a_class_of_one_text_can_be_learnt():
     texts, labels = (*("ba ko", "ba ri", "ba tu", "ko ri") * 5, "sol mir"), np.array([0] * 20 + [1])
     tokenizer = tokenizer_of(texts)
     scores, of_the_other = (
-        fit(read(tokenizer, texts), classes, num_classes=2, words_only=True).scores(read(tokenizer, texts))
+        fit(read(tokenizer, texts), classes, num_classes=2, use_char_ngrams=False).logits(read(tokenizer, texts))
         for classes in (labels, 1 - labels)
     )
     assert scores.argmax(axis=1).tolist() == labels.tolist()
@@ -295,25 +305,27 @@ def test_the_weight_of_a_class_moves_its_score():
         labels = np.arange(12) % num_classes
         for heavy in range(num_classes):
             weights = np.where(np.arange(num_classes) == heavy, 9.0, 1.0)
-            classifier = fit(read(tokenizer, texts), labels, num_classes=num_classes, words_only=True, weights=weights)
-            assert classifier.scores(read(tokenizer, texts[:1])).argmax() == heavy
+            classifier = fit(
+                read(tokenizer, texts), labels, num_classes=num_classes, use_char_ngrams=False, weights=weights
+            )
+            assert classifier.logits(read(tokenizer, texts[:1])).argmax() == heavy
 
 
 # ---------------------------------------------------------------- features
 
 
-@pytest.mark.parametrize("words_only", [False, True])
-def test_features_are_named_in_order(words_only):
-    """Words come first, patterns and character n-grams are there unless not wanted, and no name is there twice."""
-    _, classifier = trained(3, words_only)
-    names = classifier.names
-    assert names.dtype == np.int32
-    assert (np.diff(names) > 0).all()
-    assert names[0] >= 0
-    assert names[-1] < ALL_NAMES
-    assert (names >= PATTERN_NAMES).any() == (names >= CHAR_NAMES).any() == (not words_only)
-    assert {len(classifier.idf), len(classifier.weights)} == {len(names)}
-    assert (len(classifier.frequent) == 0) == words_only
+@pytest.mark.parametrize("use_char_ngrams", [False, True])
+def test_feature_ids_are_in_order(use_char_ngrams):
+    """Words come first, templates and character n-grams are there where they are wanted, and no id is there twice."""
+    _, classifier = trained(3, use_char_ngrams)
+    ids = classifier.feature_ids
+    assert ids.dtype == np.int32
+    assert (np.diff(ids) > 0).all()
+    assert ids[0] >= 0
+    assert ids[-1] < NUM_FEATURE_IDS
+    assert (ids >= TEMPLATE_IDS).any() == (ids >= CHAR_NGRAM_IDS).any() == use_char_ngrams
+    assert {len(classifier.idf), len(classifier.weights)} == {len(ids)}
+    assert (len(classifier.frequent_token_ids) == 0) == (not use_char_ngrams)
 
 
 @pytest.mark.parametrize("limit", ["MOST_FEATURES", "MOST_BYTES"])
@@ -321,80 +333,94 @@ def test_features_are_named_in_order(words_only):
 def test_of_too_many_features_the_most_frequent_are_kept(monkeypatch, num_classes, limit):
     """As many as fit, and none of those left out occurs in more texts than one that is kept."""
     texts, labels = corpus(num_classes)
-    tokenizer, whole = trained(num_classes, False)
-    monkeypatch.setattr(linear, limit, 50 if limit == "MOST_FEATURES" else 50 * feature_bytes(num_classes) + 3)
-    small = fit(read(tokenizer, texts), labels, num_classes=num_classes, words_only=False)
-    assert len(small.names) == 50 < len(whole.names)
-    kept = np.isin(whole.names, small.names)
+    tokenizer, whole = trained(num_classes, True)
+    monkeypatch.setattr(nbsvm, limit, 50 if limit == "MOST_FEATURES" else 50 * feature_bytes(num_classes) + 3)
+    small = fit(read(tokenizer, texts), labels, num_classes=num_classes, use_char_ngrams=True)
+    assert len(small.feature_ids) == 50 < len(whole.feature_ids)
+    kept = np.isin(whole.feature_ids, small.feature_ids)
     assert kept.sum() == 50
     assert whole.idf[kept].max() <= whole.idf[~kept].min()  # the more texts have it, the lower
-    assert sum(array.nbytes for array in (small.names, small.idf, small.weights)) == 50 * feature_bytes(num_classes)
-    assert (small.scores(read(tokenizer, texts)).argmax(axis=1) == labels).mean() > 0.6
+    assert sum(array.nbytes for array in (small.feature_ids, small.idf, small.weights)) == 50 * feature_bytes(
+        num_classes
+    )
+    assert (small.logits(read(tokenizer, texts)).argmax(axis=1) == labels).mean() > 0.6
 
 
-@pytest.mark.parametrize("words_only", [False, True])
+@pytest.mark.parametrize("use_char_ngrams", [False, True])
 @pytest.mark.parametrize("num_classes", [2, 3])
-def test_the_weights_take_no_more_than_was_foretold(monkeypatch, num_classes, words_only):
+def test_the_weights_take_no_more_than_was_foretold(monkeypatch, num_classes, use_char_ngrams):
     """Nor ten times less; and never more than the limit."""
     texts, labels = corpus(num_classes)
     tokenized = read(tokenizer_of(texts), texts)
-    options = {"num_classes": num_classes, "words_only": words_only}
+    options = {"num_classes": num_classes, "use_char_ngrams": use_char_ngrams}
     classifier = fit(tokenized, labels, **options)
-    found = sum(array.nbytes for array in (classifier.names, classifier.idf, classifier.weights))
+    found = sum(array.nbytes for array in (classifier.feature_ids, classifier.idf, classifier.weights))
     assert found <= bytes_at_most(tokenized, **options) < 10 * found
-    assert bytes_at_most(tokenized, num_classes=num_classes, words_only=not words_only) != bytes_at_most(
+    assert bytes_at_most(tokenized, num_classes=num_classes, use_char_ngrams=not use_char_ngrams) != bytes_at_most(
         tokenized, **options
     )
     limited = 20 * feature_bytes(num_classes)
-    monkeypatch.setattr(linear, "MOST_BYTES", limited + 3)
+    monkeypatch.setattr(nbsvm, "MOST_BYTES", limited + 3)
     assert bytes_at_most(tokenized, **options) == limited
-    monkeypatch.setattr(linear, "MOST_FEATURES", 10)
+    monkeypatch.setattr(nbsvm, "MOST_FEATURES", 10)
     assert bytes_at_most(tokenized, **options) == limited / 2
 
 
 def test_texts_without_words_are_told_apart_by_nothing():
     """There is nothing to learn but which class is the more frequent, and that is no error."""
     tokenizer = tokenizer_of(("some words",))
-    classifier = fit(read(tokenizer, ["", "", ""]), np.array([1, 0, 1]), num_classes=2, words_only=False)
-    assert classifier.scores(read(tokenizer, ["", "words"])).argmax(axis=1).tolist() == [1, 1]
+    classifier = fit(read(tokenizer, ["", "", ""]), np.array([1, 0, 1]), num_classes=2, use_char_ngrams=True)
+    assert classifier.logits(read(tokenizer, ["", "words"])).argmax(axis=1).tolist() == [1, 1]
 
 
 def test_no_texts_have_no_scores():
     """An empty list has a row for none."""
-    tokenizer, classifier = trained(3, False)
-    assert classifier.scores(read(tokenizer, ())).shape == (0, 3)
+    tokenizer, classifier = trained(3, True)
+    assert classifier.logits(read(tokenizer, ())).shape == (0, 3)
 
 
-@pytest.mark.parametrize("words_only", [False, True])
-def test_texts_are_read_as_far_as_the_reach(words_only):
+@pytest.mark.parametrize("use_char_ngrams", [False, True])
+def test_texts_are_read_as_far_as_max_tokens(use_char_ngrams):
     """In training and after: what lies beyond changes nothing, also where texts are kept further."""
     texts, labels = ("good a a tail", "bad a a tail") * 40, np.arange(80) % 2
     changed = ("good a a other", "bad a a more") * 40
     tokenizer = tokenizer_of((*texts, *changed))
     fitted = [
-        fit(tokenize(tokenizer, some, max_seq_len=2), labels, num_classes=2, words_only=words_only, reach=4)
+        fit(
+            tokenize(tokenizer, some, max_seq_len=2),
+            labels,
+            num_classes=2,
+            use_char_ngrams=use_char_ngrams,
+            max_tokens=4,
+        )
         for some in (texts, changed)
     ]
     assert all(np.array_equal(getattr(fitted[0], name), getattr(fitted[1], name)) for name in vars(fitted[0]))
-    further = fit(tokenize(tokenizer, changed, max_seq_len=2), labels, num_classes=2, words_only=words_only, reach=5)
-    assert len(further.names) > len(fitted[0].names)
+    further = fit(
+        tokenize(tokenizer, changed, max_seq_len=2),
+        labels,
+        num_classes=2,
+        use_char_ngrams=use_char_ngrams,
+        max_tokens=5,
+    )
+    assert len(further.feature_ids) > len(fitted[0].feature_ids)
     ends = tokenize(tokenizer, ["a a a good", "a a a a good other"], max_seq_len=2)
-    nothing, something = (model.scores(ends) for model in (fitted[0], further))
+    nothing, something = (model.logits(ends) for model in (fitted[0], further))
     assert np.array_equal(nothing[0], nothing[1])
     assert not np.array_equal(something[0], something[1])
 
 
 @pytest.mark.parametrize("num_classes", [2, 3])
-def test_the_penalty_is_the_one_that_held_out_texts_are_least_surprised_at(monkeypatch, num_classes):
-    """A machine that may not learn loses where labels are clear, one that learns by heart where many are wrong."""
+def test_the_penalty_is_the_one_with_the_lowest_loss_on_held_out_texts(monkeypatch, num_classes):
+    """An SVM that may not learn loses where labels are clear, one that overfits where many are wrong."""
     texts, clear = corpus(num_classes)
     random = np.random.default_rng(0)
     noisy = np.where(random.random(len(clear)) < 0.2 * num_classes, random.integers(0, num_classes, len(clear)), clear)
     tokenizer = tokenizer_of(texts)
 
     def fitted(labels, *penalties) -> list[list[float]]:
-        monkeypatch.setattr(linear, "PENALTIES", penalties)
-        return fit(read(tokenizer, texts), labels, num_classes=num_classes, words_only=False).weights.tolist()
+        monkeypatch.setattr(nbsvm, "PENALTIES", penalties)
+        return fit(read(tokenizer, texts), labels, num_classes=num_classes, use_char_ngrams=True).weights.tolist()
 
     timid, bold = 1e-4, 10.0
     assert fitted(clear, timid, bold) == fitted(clear, bold, timid) == fitted(clear, bold) != fitted(clear, timid)
@@ -404,7 +430,7 @@ def test_the_penalty_is_the_one_that_held_out_texts_are_least_surprised_at(monke
 
 @pytest.mark.parametrize("num_classes", [2, 3])
 def test_classes_count_by_their_weights_in_the_choice_of_a_penalty(monkeypatch, num_classes):
-    """As they do in what the machine learns, and in its calibration."""
+    """As they do in what the SVMs learn, and in its calibration."""
     texts, labels = corpus(num_classes)
     weights, judged = np.array([1.0, 5.0, 0.5][:num_classes], dtype=np.float32), []
 
@@ -412,8 +438,8 @@ def test_classes_count_by_their_weights_in_the_choice_of_a_penalty(monkeypatch, 
         judged.append(np.array_equal(by_text, weights[targets.argmax(axis=1)]))
         return real(probabilities, targets, by_text)
 
-    real = linear.cross_entropy
-    monkeypatch.setattr(linear, "cross_entropy", recorded)
+    real = nbsvm.cross_entropy
+    monkeypatch.setattr(nbsvm, "cross_entropy", recorded)
     tokenizer = tokenizer_of(texts)
-    fit(read(tokenizer, texts), labels, num_classes=num_classes, words_only=True, weights=weights)
-    assert judged == [True] * len(linear.PENALTIES)
+    fit(read(tokenizer, texts), labels, num_classes=num_classes, use_char_ngrams=False, weights=weights)
+    assert judged == [True] * len(nbsvm.PENALTIES)

@@ -10,19 +10,16 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from sklearn.metrics import log_loss
 
-from encoder_cls.inference.calibration import (
+from encoder_cls.evaluation.metrics import cross_entropy, one_hot
+from encoder_cls.inference.logits import combine_logits, log_sigmoid, softmax
+from encoder_cls.training.calibration import (
     MAX_SCALE,
     MAX_SHIFT,
     MIN_WEIGHT,
     RIDGE_PENALTY,
-    combine_logits,
-    cross_entropy,
     fit_platt,
     fit_scale,
     fit_scales,
-    log_sigmoid,
-    one_hot,
-    softmax,
 )
 
 LOGITS = arrays(np.float32, st.tuples(st.integers(1, 6), st.integers(2, 5)), elements=st.floats(-1e4, 1e4, width=32))

@@ -1,56 +1,25 @@
-"""Scores of classifiers and labels in, the scales that make their sum honest out.
+"""Logits and labels in, the weights that make the probabilities of a weighted sum of logits honest out.
 
 Temperature scaling (Guo et al., "On Calibration of Modern Neural Networks", 2017, https://arxiv.org/abs/1706.04599) of
-one classifier or of several together: the scores of each are multiplied by a number, chosen so that labels not trained
-on are as probable as possible. Platt scaling, where classes were learnt one against the rest.
+one classifier or of several together: the logits of each are multiplied by a number, chosen for the lowest negative
+log-likelihood of labels not trained on. Platt scaling, where classes were learnt one against the rest.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-Logits = NDArray[np.float32]
+from encoder_cls.evaluation.metrics import cross_entropy, one_hot
+from encoder_cls.inference.logits import Logits, combine_logits, log_sigmoid, softmax
 
 MAX_SCALE = 20.0  # temperatures, and scales, from 1 / MAX_SCALE to MAX_SCALE: beyond there is nothing to calibrate on
 MAX_SHIFT = 10.0  # shifts: a sigmoid is then as good as an exponential, or certain
 MIN_WEIGHT = 1e-3  # of a classifier, however misleading in company
-RIDGE_PENALTY = 8.0  # nats, that labels have to gain for a part which is 1 away from what is expected
-MIN_PROBABILITY = 1e-12  # probabilities below count as this: one impossible label must not outweigh all others
-
-
-def softmax(logits: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
-    """Probabilities of logits along the last axis."""
-    exponents = np.exp(logits.astype(np.float64) - logits.max(axis=-1, keepdims=True))
-    return cast("NDArray[np.float64]", exponents / exponents.sum(axis=-1, keepdims=True))
-
-
-def cross_entropy(
-    probabilities: NDArray[np.float64], targets: NDArray[np.float64], weights: NDArray[np.floating[Any]] | None = None
-) -> float:
-    """The mean negative log-likelihood of targets, both (texts, classes), in nats, by the texts' weights."""
-    losses = -(targets * np.log(np.maximum(probabilities, MIN_PROBABILITY))).sum(axis=-1)
-    return float(np.average(losses, weights=weights))
-
-
-def one_hot(labels: NDArray[np.int64], num_classes: int) -> NDArray[np.float64]:
-    """Labels (texts,) as targets, (texts, classes)."""
-    return np.eye(num_classes)[labels]
-
-
-def combine_logits(scores: Sequence[Logits], scales: Sequence[float]) -> NDArray[np.float64]:
-    """The joint logits of several classifiers, (texts, classes): the sum of their scaled scores.
-
-    A logarithmic opinion pool (Genest and Zidek, "Combining Probability Distributions: A Critique and an Annotated
-    Bibliography", 1986): unlike a mean of probabilities, it is surer than each where all agree.
-    """
-    total: NDArray[np.float64] = np.zeros(())
-    for scale, score in zip(scales, scores, strict=True):
-        total = total + scale * score.astype(np.float64)
-    return total
+RIDGE_PENALTY = 8.0  # nats, that labels have to gain for a mixture weight which is 1 away from what is expected
 
 
 def fit_scale(scores: Logits, labels: NDArray[np.int64], weights: NDArray[np.floating[Any]] | None = None) -> float:
@@ -67,11 +36,6 @@ def fit_scale(scores: Logits, labels: NDArray[np.int64], weights: NDArray[np.flo
 
     limit = float(np.log(MAX_SCALE))
     return float(np.exp(minimize_scalar(objective, bounds=(-limit, limit), method="bounded").x))
-
-
-def log_sigmoid(margins: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
-    """ln(1 / (1 + exp(-margin))) of each margin."""
-    return cast("NDArray[np.floating[Any]]", -np.logaddexp(0, -margins))
 
 
 def fit_platt(

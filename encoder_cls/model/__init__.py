@@ -1,0 +1,48 @@
+"""The Transformer encoder classifier: tokens and their mask in, one logit a class out.
+
+The encoder of Vaswani et al., "Attention Is All You Need" (2017), https://arxiv.org/abs/1706.03762,
+with three choices: where the norms stand, which activation, which positions.
+
+    embeddings.py           `InputEmbedding`
+    encoder.py              `Encoder` = `InputEmbedding` + N x `EncoderLayer`;
+                            `EncoderLayer` = `MultiHeadSelfAttention` + `FeedForward`, each with a residual and a norm
+    encoder_classifier.py   `EncoderClassifier` = `Encoder` + `ClassifierHead`
+
+Not in that paper: vectors of a word's character n-grams and of its neighbour (`CharNgramEmbedding`, `BigramEmbedding`,
+both may be left out), a learned scale of the sinusoids, dropout of whole features, and the head, on the mean of the
+tokens.
+
+Shapes are suffixes of names:
+    B batch, T tokens, D d_model, H heads, K width of a head (D / H), C classes,
+    W distinct words of a batch, N their character n-grams, M masked tokens, V tokens to choose from.
+`input_ids` and `attention_mask` are (B, T). Masks are True on real tokens, everywhere.
+No sequence is empty: the tokenizer puts `[CLS]` first.
+"""
+
+from encoder_cls.model.embeddings import (
+    BigramEmbedding,
+    CharNgramBatch,
+    CharNgramEmbedding,
+    InputEmbedding,
+    PositionalEncoding,
+    SequenceDropout,
+    sinusoids,
+)
+from encoder_cls.model.encoder import Encoder, EncoderLayer, FeedForward, MultiHeadSelfAttention
+from encoder_cls.model.encoder_classifier import ClassifierHead, EncoderClassifier
+
+__all__ = [
+    "BigramEmbedding",
+    "CharNgramBatch",
+    "CharNgramEmbedding",
+    "ClassifierHead",
+    "Encoder",
+    "EncoderClassifier",
+    "EncoderLayer",
+    "FeedForward",
+    "InputEmbedding",
+    "MultiHeadSelfAttention",
+    "PositionalEncoding",
+    "SequenceDropout",
+    "sinusoids",
+]

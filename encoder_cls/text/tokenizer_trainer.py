@@ -1,0 +1,151 @@
+"""Texts in, a tokenizer trained on them out."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from tokenizers import Tokenizer, models, normalizers, trainers
+
+from encoder_cls.errors import ConfigError
+from encoder_cls.system.disk_arrays import in_chunks
+from encoder_cls.text.arrow_words import ArrowWords
+from encoder_cls.text.pre_tokenizer import replace_surrogates
+from encoder_cls.text.token_arrays import CHARACTERS_PER_TOKEN, SPECIAL_TOKENS, UNK_ID, TokenizedTexts, index_tokens
+from encoder_cls.text.tokenizer import pre_tokenizer, token_ids, tokenize, with_cls_template
+
+if TYPE_CHECKING:
+    from encoder_cls.config import TokenizerConfig
+
+
+def train_tokenizer(texts: Iterable[str], config: TokenizerConfig) -> Tokenizer:
+    """Train a tokenizer; the same texts and config give the same bytes.
+
+    Half surrogate pairs, which no tokenizer can read, count as U+FFFD.
+
+    Raises:
+        ConfigError: max_vocab_size is less than the characters that a sub-word model begins with.
+    """
+    if config.type == "word_level":
+        return train_and_tokenize(texts, config, max_seq_len=sys.maxsize // CHARACTERS_PER_TOKEN)[0]
+    return _train_subwords(texts, config)
+
+
+def _train_subwords(texts: Iterable[str], config: TokenizerConfig) -> Tokenizer:
+    tokenizer = _untrained(config)
+    first_tokens = SPECIAL_TOKENS
+    if config.type == "word_piece":
+        first_tokens = [*SPECIAL_TOKENS, *_continuations(tokenizer, texts)]
+    try:
+        tokenizer.train_from_iterator(in_chunks(map(replace_surrogates, texts)), trainer=_trainer(config, first_tokens))
+    except Exception as error:
+        raise ConfigError(f"tokenizer.max_vocab_size: {config.max_vocab_size}: {error}") from None
+    if tokenizer.get_vocab_size() > config.max_vocab_size:
+        raise ConfigError(
+            f"tokenizer.max_vocab_size: {config.max_vocab_size} is less than the {tokenizer.get_vocab_size()} single "
+            f"characters and special tokens that {config.type} needs for these texts"
+        )
+    if config.type in {"word_piece", "unigram"}:
+        tokenizer = _reproducible(tokenizer)
+    return with_cls_template(tokenizer)
+
+
+def train_and_tokenize(
+    texts: Iterable[str], config: TokenizerConfig, *, max_seq_len: int
+) -> tuple[Tokenizer, TokenizedTexts]:
+    """Train a tokenizer, and `tokenize` the same texts; where tokens are words, these are found only once.
+
+    Words are then counted as far as texts are kept, and are those that `trainers.WordLevelTrainer` finds.
+
+    Raises:
+        ConfigError: as `train_tokenizer`.
+    """
+    if config.type != "word_level":
+        tokenizer = _train_subwords(texts, config)
+        return tokenizer, tokenize(tokenizer, texts, max_seq_len=max_seq_len)
+    tokenizer = _untrained(config)
+    found, words = index_tokens(ArrowWords(tokenizer).read, texts, max_seq_len=max_seq_len)
+    vocabulary = _most_frequent(words, found.word_counts().tolist(), config)
+    tokenizer.model = models.WordLevel(vocabulary, unk_token=SPECIAL_TOKENS[UNK_ID])
+    tokenizer.add_special_tokens(SPECIAL_TOKENS)
+    return with_cls_template(tokenizer), replace(found, word_ids=token_ids(words, vocabulary.get))
+
+
+def _most_frequent(words: Sequence[str], counts: Sequence[int], config: TokenizerConfig) -> dict[str, int]:
+    """The words to be known, with their ids."""
+    counted = zip(words, counts, strict=True)
+    frequent = [(-count, word) for word, count in counted if count >= config.min_frequency]
+    known = [word for _, word in sorted(frequent) if word not in SPECIAL_TOKENS]
+    return {word: number for number, word in enumerate([*SPECIAL_TOKENS, *known][: config.max_vocab_size])}
+
+
+def _untrained(config: TokenizerConfig) -> Tokenizer:
+    tokenizer = Tokenizer(_model(config))
+    tokenizer.normalizer = _normalizer(config)
+    tokenizer.pre_tokenizer = pre_tokenizer(config.type)
+    return tokenizer
+
+
+def _continuations(tokenizer: Tokenizer, texts: Iterable[str]) -> list[str]:
+    """The characters inside words as `word_piece` writes them, sorted.
+
+    Left to itself its trainer numbers them in the order of a hash table, another one in each run, and pairs
+    that are equally frequent are merged in the order of these numbers.
+    """
+    splitter, found = ArrowWords(tokenizer), set[str]()
+    for chunk in in_chunks(texts):
+        words = splitter.split(chunk).flatten().unique().to_pylist()
+        found.update(*(word[1:] for word in words if word not in SPECIAL_TOKENS))
+    return [f"##{character}" for character in sorted(found)]
+
+
+def _reproducible(trained: Tokenizer) -> Tokenizer:
+    """The same tokenizer without what is left in it of the order of a hash table."""
+    vocabulary = json.loads(trained.to_str())["model"]["vocab"]
+    if isinstance(vocabulary, dict):  # word_piece: begin anew, so that `first_tokens` are no special tokens
+        tokenizer = Tokenizer(models.WordPiece(vocab=vocabulary, unk_token=SPECIAL_TOKENS[UNK_ID]))
+    else:  # unigram adds up scores in the order of a hash table: the last bits differ, and the order of equals
+        special, learned = vocabulary[: len(SPECIAL_TOKENS)], vocabulary[len(SPECIAL_TOKENS) :]
+        rounded = sorted(((piece, round(score or 0, 6)) for piece, score in learned), key=lambda it: (-it[1], it[0]))
+        tokenizer = Tokenizer(models.Unigram(vocab=[*map(tuple, special), *rounded], unk_id=UNK_ID))
+    tokenizer.normalizer, tokenizer.pre_tokenizer = trained.normalizer, trained.pre_tokenizer
+    tokenizer.add_special_tokens(SPECIAL_TOKENS)
+    return tokenizer
+
+
+def _normalizer(config: TokenizerConfig) -> normalizers.Normalizer:
+    steps: list[normalizers.Normalizer] = []
+    if config.strip_accents:
+        steps += [normalizers.NFD(), normalizers.StripAccents()]
+    if config.normalization != "none":
+        steps.append({"nfc": normalizers.NFC, "nfkc": normalizers.NFKC}[config.normalization]())
+    if config.lowercase:
+        steps.append(normalizers.Lowercase())
+    return normalizers.Sequence(steps)
+
+
+def _model(config: TokenizerConfig) -> models.Model:
+    if config.type == "unigram":
+        return models.Unigram()
+    kinds: dict[str, Any] = {"word_level": models.WordLevel, "word_piece": models.WordPiece, "bpe": models.BPE}
+    model: models.Model = kinds[config.type](unk_token=SPECIAL_TOKENS[UNK_ID])
+    return model
+
+
+def _trainer(config: TokenizerConfig, first_tokens: Sequence[str]) -> trainers.Trainer:
+    kinds: dict[str, Any] = {
+        "word_piece": trainers.WordPieceTrainer,
+        "bpe": trainers.BpeTrainer,
+        "unigram": trainers.UnigramTrainer,
+    }
+    # The unigram model has no counts to set a limit on, and must be told which token is unknown.
+    special = (
+        {"unk_token": SPECIAL_TOKENS[UNK_ID]} if config.type == "unigram" else {"min_frequency": config.min_frequency}
+    )
+    trainer: trainers.Trainer = kinds[config.type](
+        vocab_size=config.max_vocab_size, special_tokens=first_tokens, show_progress=False, **special
+    )
+    return trainer

@@ -1,0 +1,199 @@
+"""The n-gram features of texts in, a linear classifier out: trained in seconds, hard to beat on small data.
+
+NB-SVM (Wang and Manning, "Baselines and Bigrams: Simple, Good Sentiment and Topic Classification", 2012,
+https://aclanthology.org/P12-2018/): each feature is scaled by how much it tells of the class under naive Bayes, then a
+linear support vector machine weighs them. How far a text is on a class's side, its margin, then becomes a probability,
+by Platt scaling. The SVM's penalty and this calibration are found by cross-validation on the training texts.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from encoder_cls.evaluation.metrics import cross_entropy, one_hot
+from encoder_cls.inference.linear import LinearClassifier, margins_to_logits, num_one_vs_rest
+from encoder_cls.inference.logits import softmax
+from encoder_cls.text.ngram_features import (
+    DISTANCES,
+    TEMPLATE_SIZES,
+    SparseRows,
+    count_features,
+    frequent_tokens,
+    select,
+    tfidf,
+)
+from encoder_cls.text.token_arrays import TokenizedTexts
+from encoder_cls.training.calibration import fit_platt, fit_scale
+
+NB_RATIO_POWER = 0.5  # of naive Bayes' ratios: at 1, where classes have few texts, chance scales features
+PENALTIES = (0.5, 1.0, 2.0)  # LinearSVC's C, of which cross-validation chooses one
+FOLDS = 5  # of cross-validation
+ENOUGH_HELD_OUT = 1000  # texts, to find three numbers
+MOST_FEATURES = 700_000  # of which the more frequent are kept: rarer ones tell little, or mislead
+MOST_BYTES = 1 << 25  # of features, since each has a weight a class and a model is to be small
+
+
+class _OneVsRest(NamedTuple):
+    """What support vector machines have learnt: weights (features, SVMs) and biases (SVMs,)."""
+
+    weights: NDArray[np.float32]
+    biases: NDArray[np.float32]
+
+
+def fit_linear(
+    texts: TokenizedTexts,
+    labels: NDArray[np.int64],
+    *,
+    class_weights: NDArray[np.float32],
+    max_tokens: int,
+    use_char_ngrams: bool,
+) -> LinearClassifier:
+    """Train a linear classifier; cross-validation on the texts chooses its penalty and calibrates its scores.
+
+    Args:
+        texts: training texts.
+        labels: their classes, (texts,).
+        class_weights: how much each class counts, (classes,).
+        max_tokens: how many tokens of a text to read, `[CLS]` counted.
+        use_char_ngrams: as in `count_features`.
+    """
+    num_classes = len(class_weights)
+    frequent = np.zeros(0, dtype=np.int32)
+    if use_char_ngrams:
+        frequent = frequent_tokens(texts, max_tokens=max_tokens)
+    pieces = list(
+        count_features(texts, max_tokens=max_tokens, frequent_token_ids=frequent, use_char_ngrams=use_char_ngrams)
+    )
+    feature_ids = _most_frequent_features(pieces, _most_features(num_classes))
+    counts = sp.vstack([_matrix(select(piece, feature_ids), len(feature_ids)) for piece in pieces], format="csr")
+    penalty, scale, shift = _cross_validated(counts, feature_ids, labels, class_weights)
+    idf, ((weights, biases),) = _learn(counts, feature_ids, labels, class_weights, [penalty])
+    return LinearClassifier(
+        max_tokens=max_tokens,
+        frequent_token_ids=frequent,
+        feature_ids=feature_ids,
+        idf=idf,
+        weights=weights * scale,
+        biases=biases * scale + shift,
+    )
+
+
+def bytes_at_most(texts: TokenizedTexts, *, num_classes: int, use_char_ngrams: bool) -> int:
+    """What the weights may take that `fit_linear` finds: were no feature ever to occur twice, and within the limit."""
+    features = len(texts.words) * (1 + len(DISTANCES))
+    if use_char_ngrams:
+        features += len(texts.words) * len(TEMPLATE_SIZES) + len(texts.char_ngrams.ngrams)
+    return min(features, _most_features(num_classes)) * feature_bytes(num_classes)
+
+
+def _most_features(num_classes: int) -> int:
+    """How many features are kept, of so many classes."""
+    return min(MOST_FEATURES, MOST_BYTES // feature_bytes(num_classes))
+
+
+def feature_bytes(num_classes: int) -> int:
+    """What a feature takes: its id, its inverse document frequency and its weights, four bytes each."""
+    return 4 * (2 + num_one_vs_rest(num_classes))
+
+
+def _most_frequent_features(pieces: Sequence[SparseRows], limit: int) -> NDArray[np.int32]:
+    """The ids of the features that occur in most texts, increasing; one where there is none: LinearSVC wants one."""
+    ids, occurrences = np.unique(np.concatenate([piece.columns for piece in pieces]), return_counts=True)
+    kept = np.sort(np.argsort(-occurrences, kind="stable")[:limit])
+    return ids[kept].astype(np.int32) if len(ids) else np.zeros(1, dtype=np.int32)
+
+
+def _matrix(rows: SparseRows, num_columns: int) -> sp.csr_matrix:
+    return sp.csr_matrix((rows.values, rows.columns, rows.offsets), shape=(len(rows), num_columns))
+
+
+def _tfidf(counts: sp.csr_matrix, feature_ids: NDArray[np.int32], idf: NDArray[np.float32]) -> sp.csr_matrix:
+    rows = SparseRows(columns=counts.indices, values=counts.data, offsets=counts.indptr)
+    return _matrix(tfidf(rows, feature_ids, idf), counts.shape[1])
+
+
+def _cross_validated(
+    counts: sp.csr_matrix, feature_ids: NDArray[np.int32], labels: NDArray[np.int64], class_weights: NDArray[np.float32]
+) -> tuple[float, np.float32, np.float32]:
+    """The penalty that suits texts held out best, and the scale and the shift that make its margins their logits."""
+    order = np.random.default_rng(0).permutation(len(labels))
+    held_out: list[NDArray[np.int64]] = []
+    margins: list[list[NDArray[np.float32]]] = []  # of each fold, by each penalty
+    for fold in np.array_split(order, min(FOLDS, len(labels))):
+        others = np.setdiff1d(order, fold)
+        idf, by_penalty = _learn(counts[others], feature_ids, labels[others], class_weights, PENALTIES)
+        features = _tfidf(counts[fold], feature_ids, idf)
+        margins.append([features @ weights + biases for weights, biases in by_penalty])
+        held_out.append(labels[fold])
+        if sum(map(len, held_out)) >= ENOUGH_HELD_OUT:
+            break
+    found = np.concatenate(held_out)
+    targets = one_hot(found, len(class_weights))
+    choices = []
+    for penalty, parts in zip(PENALTIES, zip(*margins, strict=True), strict=True):
+        together = np.concatenate(parts)
+        if num_one_vs_rest(len(class_weights)) == 1:  # a shift of opposite margins has no bias to go to
+            scale, shift = fit_scale(margins_to_logits(together), found, class_weights[found]), 0.0
+        else:
+            scale, shift = fit_platt(together, found, class_weights[found])
+        logits = margins_to_logits((together * scale + shift).astype(np.float32))
+        choices.append((cross_entropy(softmax(logits), targets, class_weights[found]), penalty, scale, shift))
+    _, penalty, scale, shift = min(choices)
+    return penalty, np.float32(scale), np.float32(shift)
+
+
+def _learn(
+    counts: sp.csr_matrix,
+    feature_ids: NDArray[np.int32],
+    labels: NDArray[np.int64],
+    class_weights: NDArray[np.float32],
+    penalties: Sequence[float],
+) -> tuple[NDArray[np.float32], list[_OneVsRest]]:
+    """Inverse document frequencies (features,), and what one-vs-rest classifiers learn under each penalty."""
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.svm import LinearSVC  # most of a second
+
+    num_classes = len(class_weights)
+    present = counts > 0
+    occurrences = counts.getnnz(axis=0)
+    idf = np.log((1 + len(labels)) / (1 + occurrences)) + 1
+    idf[occurrences == 0] = 0  # where texts are held out; to the others this feature does not exist
+    features = _tfidf(counts, feature_ids, idf.astype(np.float32))
+    classes = range(num_classes - num_one_vs_rest(num_classes), num_classes)
+    learnt = [
+        _OneVsRest(np.zeros((len(feature_ids), len(classes)), np.float32), np.zeros(len(classes), np.float32))
+        for _ in penalties
+    ]
+    for column, number in enumerate(classes):
+        is_class = labels == number
+        if is_class.all() or not is_class.any():  # where texts are held out
+            for it in learnt:
+                it.biases[column] = 1.0 if is_class.any() else -1.0
+            continue
+        ratios = np.abs(_log_count_ratios(present, is_class)) ** NB_RATIO_POWER
+        # The product with a diagonal matrix: scipy's takes as long as half the learning.
+        values = features.data * ratios[features.indices]
+        scaled = sp.csr_matrix((values, features.indices, features.indptr), shape=features.shape)
+        for penalty, it in zip(penalties, learnt, strict=True):
+            svm = LinearSVC(C=penalty, random_state=0)
+            with warnings.catch_warnings():
+                # Labels that contradict each other keep it from converging; texts held out judge what it has learnt.
+                warnings.simplefilter("ignore", category=ConvergenceWarning)
+                svm.fit(scaled, is_class, sample_weight=class_weights[labels])
+            it.weights[:, column] = svm.coef_[0] * ratios
+            it.biases[column] = svm.intercept_[0]
+    return idf.astype(np.float32), learnt
+
+
+def _log_count_ratios(present: sp.csr_matrix, is_class: NDArray[np.bool_]) -> NDArray[np.float32]:
+    """Of each feature, ln(its share of the class's features / its share of the others'), counts being one more."""
+    inside = 1 + np.asarray(present[is_class].sum(axis=0), dtype=np.float64).ravel()
+    outside = 1 + np.asarray(present[~is_class].sum(axis=0), dtype=np.float64).ravel()
+    ratios: NDArray[np.float32] = np.log((inside / inside.sum()) / (outside / outside.sum())).astype(np.float32)
+    return ratios

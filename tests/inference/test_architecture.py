@@ -1,0 +1,66 @@
+"""The shape of an encoder: what a file may say of it, and which weights follow."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import asdict
+
+import pytest
+
+from encoder_cls.config import ModelConfig
+from encoder_cls.inference.architecture import EncoderArchitecture
+from encoder_cls.model import EncoderClassifier
+
+SHAPE = {
+    "d_model": 8,
+    "num_layers": 2,
+    "num_heads": 2,
+    "d_ff": 12,
+    "max_seq_len": 16,
+    "norm": "pre",
+    "activation": "gelu",
+    "positions": "sinusoidal",
+    "char_ngram_buckets": 32,
+    "bigram_buckets": 16,
+}
+KNOBS = [*itertools.product(["pre", "post"], ["sinusoidal", "learned", "none"], [0, 32], [0, 16])]
+
+
+@pytest.mark.parametrize(("norm", "positions", "char_ngram_buckets", "bigram_buckets"), KNOBS)
+def test_the_weights_are_those_of_the_model(norm, positions, char_ngram_buckets, bigram_buckets):
+    """Each by its name and with its shape, whatever is chosen; none more and none less."""
+    chosen = {
+        "norm": norm,
+        "positions": positions,
+        "char_ngram_buckets": char_ngram_buckets,
+        "bigram_buckets": bigram_buckets,
+    }
+    config = ModelConfig(**SHAPE | chosen)
+    architecture = EncoderArchitecture.of(config)
+    assert asdict(architecture) == SHAPE | chosen
+    model = EncoderClassifier(config, vocab_size=10, num_classes=3)
+    expected = {name: tuple(weight.shape) for name, weight in model.state_dict().items()}
+    assert architecture.weight_shapes(vocab_size=10, num_classes=3) == expected
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *(
+            {name: value}
+            for name in ("d_model", "num_layers", "max_seq_len")
+            for value in (0, -1, 1.0, True, "8", None)
+        ),
+        *({name: value} for name in ("char_ngram_buckets", "bigram_buckets") for value in (-1, 2.0, False)),
+        *({name: value} for name in ("norm", "activation", "positions") for value in ("other", None, 1)),
+        {"num_heads": 3},
+        {"d_model": 7, "num_heads": 7},
+        {"num_layers": 10**9},
+        {"max_seq_len": 10**9},
+    ],
+    ids=str,
+)
+def test_a_shape_that_no_encoder_has_is_refused(wrong):
+    """Before anything is made of it, however large it would be."""
+    with pytest.raises(ValueError, match=r"none of|no number|more than there can be|does not fit"):
+        EncoderArchitecture(**SHAPE | wrong)
