@@ -60,7 +60,7 @@ def main() -> NoReturn:
     """Run the command line; every failure ends in one or two lines and its exit code."""
     # OpenMP's threads wait for each other in a busy loop, and asleep after so many turns of it. Where another program
     # wants a core too, the loop wastes most of the time of both; where none does, to be woken takes longer than most
-    # waits. So less than the default, 300,000 turns, and not too little: docs/experiments.md has what was measured.
+    # waits. So less than the default, 300,000 turns, and not too little: docs/experiments/speed.md has the figures.
     os.environ.setdefault("GOMP_SPINCOUNT", "6000")
     # Linux clears each page of memory, 4 KiB, when it is touched first, and large tensors come and go in every step.
     # In pages of 2 MiB a step on long texts takes up to a fifth less time. Torch looks at this with its first tensor.
