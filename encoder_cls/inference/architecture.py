@@ -65,17 +65,20 @@ class EncoderArchitecture:
             shapes |= {"encoder.final_norm.weight": (width,), "encoder.final_norm.bias": (width,)}
         return shapes | {"head.linear.weight": (num_classes, width), "head.linear.bias": (num_classes,)}
 
-    def _layer_shapes(self) -> dict[str, tuple[int, ...]]:
+    def linear_maps(self) -> dict[str, tuple[int, int]]:
+        """The shape of the matrix of each linear map of a layer, (outputs, inputs)."""
         width = self.d_model
-        linear_maps = {
+        return {
             "attention.qkv_proj": (3 * width, width),
             "attention.out_proj": (width, width),
             "feed_forward.up_proj": (self.d_ff, width),
             "feed_forward.down_proj": (width, self.d_ff),
         }
+
+    def _layer_shapes(self) -> dict[str, tuple[int, ...]]:
         shapes: dict[str, tuple[int, ...]] = {}
-        for name, shape in linear_maps.items():
+        for name, shape in self.linear_maps().items():
             shapes |= {f"{name}.weight": shape, f"{name}.bias": shape[:1]}
         for norm in ("attention_norm", "feed_forward_norm"):
-            shapes |= {f"{norm}.weight": (width,), f"{norm}.bias": (width,)}
+            shapes |= {f"{norm}.weight": (self.d_model,), f"{norm}.bias": (self.d_model,)}
         return shapes

@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,8 +27,10 @@ from tokenizers import Tokenizer
 
 from encoder_cls.errors import ConfigError, EncoderClsError
 from encoder_cls.inference.architecture import EncoderArchitecture
-from encoder_cls.inference.classifier import Classifier
+from encoder_cls.inference.auto_engine import AutoEncoder
+from encoder_cls.inference.classifier import Classifier, Encoder
 from encoder_cls.inference.linear import LinearClassifier, num_one_vs_rest
+from encoder_cls.inference.numpy_engine import NumpyEncoder
 from encoder_cls.system.files import read_file, reporting_os_errors, sha256, to_json, write_file
 from encoder_cls.text.ngram_features import MOST_FREQUENT, NUM_FEATURE_IDS
 from encoder_cls.text.token_arrays import KEPT_PER_TOKEN
@@ -38,6 +41,7 @@ FORMAT, FORMAT_VERSION = "encoder-cls", 8
 TASK = "single-label"
 PARTS = ("encoder", "linear")
 DTYPE = "float32"
+ENGINES = ("auto", "numpy", "torch")
 LARGEST_HEADER = 1 << 20  # bytes; the header of a real model of 1,000 layers is a tenth of that
 LARGEST_CONFIG, LARGEST_TOKENIZER = 1 << 24, 1 << 28  # bytes; 100,000 classes, some million tokens
 LARGEST_WEIGHT = 1e6  # of a part in the mixture: far beyond what is ever fitted
@@ -80,27 +84,23 @@ def save_classifier(classifier: Classifier, folder: Path) -> None:
     write_file(folder / WEIGHTS_FILE, content.replace(UNSEALED, sha256(content).encode(), 1))
 
 
-def load_classifier(path: str | Path, *, device: str = "auto") -> Classifier:
+def load_classifier(path: str | Path, *, device: str = "auto", engine: str = "auto") -> Classifier:
     """Load a classifier from a run folder or a model folder, checking all its hashes.
 
+    Args:
+        path: of the folder.
+        device: where the encoder is computed: `auto`, `cpu`, `cuda` or `cuda:N`.
+        engine: by which it is computed: `numpy`, `torch` in float32, or `auto`: NumPy for a few texts, PyTorch for
+            many where it is installed, in bfloat16 where the device is fast at it.
+
     Raises:
-        ConfigError: there is no classifier at this path, or no such device.
+        ConfigError: there is no classifier at this path, or no such device or engine.
         EncoderClsError: the folder is damaged, or of another program.
     """
     found = _checked(model_folder(Path(path)))
-    encoder = None
-    if found.encoder:  # outside: where memory is short, the folder is not to blame
-        from encoder_cls.inference.torch_engine import TorchEncoder
-
-        encoder = TorchEncoder.from_weights(
-            found.encoder,
-            found.encoder_weights,
-            vocab_size=found.tokenizer.get_vocab_size(),
-            num_classes=len(found.label_names),
-            device=device,
-        )
     return Classifier(
-        encoder,
+        # Outside of the check: where memory is short, the folder is not to blame.
+        _encoder(found.encoder, found.encoder_weights, engine=engine, device=device) if found.encoder else None,
         found.tokenizer,
         found.label_names,
         max_seq_len=found.max_seq_len,
@@ -108,6 +108,26 @@ def load_classifier(path: str | Path, *, device: str = "auto") -> Classifier:
         mixture_weights=found.mixture_weights,
         text_columns=found.text_columns,
     )
+
+
+def _encoder(
+    architecture: EncoderArchitecture, weights: Mapping[str, NDArray[np.float32]], *, engine: str, device: str
+) -> Encoder:
+    if engine not in ENGINES:
+        raise ConfigError(f"--engine {engine}: known engines are {', '.join(ENGINES)}")
+    is_cpu = device in {"auto", "cpu"}
+    if engine == "numpy":
+        if not is_cpu:
+            raise ConfigError(f"--device {device}: the engine numpy computes on the cpu")
+        return NumpyEncoder(architecture, weights)
+    if engine == "auto" and is_cpu:
+        return AutoEncoder(architecture, weights, device=device)
+    if not find_spec("torch"):
+        raise ConfigError(f"--engine {engine} --device {device}: needs PyTorch: pip install encoder-cls")
+    from encoder_cls.inference.torch_engine import TorchEncoder
+
+    precision = "float32" if engine == "torch" else "auto"
+    return TorchEncoder.from_weights(architecture, weights, device=device, precision=precision)
 
 
 def read_encoder_weights(folder: Path) -> dict[str, NDArray[np.float32]]:

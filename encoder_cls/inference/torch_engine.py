@@ -14,6 +14,7 @@ from torch import Tensor
 from encoder_cls.config import ModelConfig
 from encoder_cls.inference import collate
 from encoder_cls.inference.architecture import EncoderArchitecture
+from encoder_cls.inference.auto_engine import AutoEncoder
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.collate import Indices, by_length
 from encoder_cls.inference.logits import Logits
@@ -59,11 +60,13 @@ class TorchEncoder:
     Args:
         model: the encoder with its head, on any device, in any mode.
         config: its shape.
+        precision: of matrix products, as `train.precision`.
     """
 
-    def __init__(self, model: EncoderClassifier, config: ModelConfig) -> None:
+    def __init__(self, model: EncoderClassifier, config: ModelConfig, *, precision: str = "auto") -> None:
         self.model = model
         self.architecture = EncoderArchitecture.of(config)
+        self.precision = precision
 
     @classmethod
     def from_weights(
@@ -71,9 +74,8 @@ class TorchEncoder:
         architecture: EncoderArchitecture,
         weights: Mapping[str, NDArray[np.float32]],
         *,
-        vocab_size: int,
-        num_classes: int,
         device: str,
+        precision: str = "auto",
     ) -> TorchEncoder:
         """That of weights by name.
 
@@ -82,9 +84,10 @@ class TorchEncoder:
         """
         torch_device = resolve_device(device)
         config = ModelConfig(**asdict(architecture))
+        vocab_size, num_classes = len(weights["encoder.embedding.tokens.weight"]), len(weights["head.linear.bias"])
         model = EncoderClassifier(config, vocab_size=vocab_size, num_classes=num_classes)
         model.load_state_dict({name: torch.from_numpy(weight) for name, weight in weights.items()})
-        return cls(model.to(torch_device).eval(), config)
+        return cls(model.to(torch_device).eval(), config, precision=precision)
 
     def weights(self) -> dict[str, NDArray[np.float32]]:
         """Its weights by name."""
@@ -99,7 +102,9 @@ class TorchEncoder:
         after_batch: Callable[[], None] | None = None,
     ) -> Logits:
         """Logits of all texts, (texts, classes); arguments as in `in_batches`."""
-        return compute_logits(self.model, texts, batch_tokens=batch_tokens, after_batch=after_batch)
+        return compute_logits(
+            self.model, texts, batch_tokens=batch_tokens, after_batch=after_batch, precision=self.precision
+        )
 
     def attention_maps(self, texts: TokenizedTexts) -> NDArray[np.float32]:
         """The attention weights in one text, (layers, heads, T, T): [layer, head, looking, looked at]."""
@@ -110,11 +115,13 @@ class TorchEncoder:
 
 
 def torch_encoder(classifier: Classifier) -> TorchEncoder:
-    """The encoder of a classifier, which is computed by PyTorch.
+    """The encoder of a classifier, computed by PyTorch.
 
     Raises:
-        TypeError: it has none, or by another library.
+        TypeError: it has none, or one of another library.
     """
+    if isinstance(classifier.encoder, AutoEncoder):
+        return classifier.encoder.torch()
     if not isinstance(classifier.encoder, TorchEncoder):
         raise TypeError("not a classifier whose encoder is computed by PyTorch")
     return classifier.encoder
@@ -126,6 +133,7 @@ def compute_logits(
     *,
     batch_tokens: int | None,
     after_batch: Callable[[], None] | None = None,
+    precision: str = "auto",
 ) -> Logits:
     """Logits of all texts, (texts, classes); arguments as in `in_batches`."""
     return in_batches(
@@ -135,6 +143,7 @@ def compute_logits(
         width=model.head.linear.out_features,
         batch_tokens=batch_tokens,
         after_batch=after_batch,
+        precision=precision,
     )
 
 
@@ -146,10 +155,9 @@ def in_batches(
     width: int,
     batch_tokens: int | None,
     after_batch: Callable[[], None] | None = None,
+    precision: str = "auto",
 ) -> NDArray[np.float32]:
     """What a model makes of all texts, (texts, width), without dropout.
-
-    Matrix products are in bfloat16 where the device is fast at it, which moves probabilities by a thousandth.
 
     Args:
         model: the classifier; its training mode is put back afterwards.
@@ -158,15 +166,17 @@ def in_batches(
         width: how many numbers a text gets.
         batch_tokens: the most tokens in a batch; none: what the device is fast with.
         after_batch: called after each batch; what it raises ends the work.
+        precision: of matrix products, as `train.precision`; `auto` may be bfloat16, which moves probabilities by a
+            thousandth.
     """
     device = next(model.parameters()).device
-    precision = resolve_precision("auto", device)
-    fast_tokens = CPU_BATCH_BYTES // precision.itemsize if device.type == "cpu" else GPU_BATCH_TOKENS
+    dtype = resolve_precision(precision, device)
+    fast_tokens = CPU_BATCH_BYTES // dtype.itemsize if device.type == "cpu" else GPU_BATCH_TOKENS
     rows = np.zeros((len(texts), width), dtype=np.float32)
     was_training = model.training
     model.eval()
     try:
-        with torch.inference_mode(), autocast(precision, device):
+        with torch.inference_mode(), autocast(dtype, device):
             for piece in by_length(texts.lengths, batch_tokens=batch_tokens or fast_tokens):
                 rows[piece.indices] = compute(pad(texts, *piece).to(device)).cpu().numpy()
                 if after_batch:

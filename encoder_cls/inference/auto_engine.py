@@ -1,0 +1,89 @@
+"""The encoder by NumPy for a few texts, by PyTorch for many where it is installed."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Mapping
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from encoder_cls.inference.architecture import EncoderArchitecture
+from encoder_cls.inference.logits import Logits
+from encoder_cls.inference.numpy_engine import NumpyEncoder
+from encoder_cls.text.token_arrays import TokenizedTexts
+
+if TYPE_CHECKING:
+    from encoder_cls.inference.torch_engine import TorchEncoder
+
+LOG = logging.getLogger(__name__)
+
+# Multiplications from which PyTorch is quicker, its import of one to two seconds included (docs/speed.md). An engine is
+# chosen by the work and not by the clock, so that equal inputs have equal results.
+BREAK_EVEN = 6e10
+
+
+class AutoEncoder:
+    """An encoder with its head, as a part of a `Classifier`, computed by whatever is quicker.
+
+    Args:
+        architecture: its shape.
+        weights: by name.
+        device: where PyTorch computes, if it does.
+    """
+
+    def __init__(
+        self, architecture: EncoderArchitecture, weights: Mapping[str, NDArray[np.float32]], *, device: str = "auto"
+    ) -> None:
+        self.architecture = architecture
+        self._device = device
+        self._numpy = NumpyEncoder(architecture, weights)
+        self._torch: TorchEncoder | None = None
+        self._work_done = 0.0
+
+    def weights(self) -> dict[str, NDArray[np.float32]]:
+        """Its weights by name."""
+        return self._numpy.weights()
+
+    def logits(
+        self,
+        texts: TokenizedTexts,
+        *,
+        batch_tokens: int | None = None,
+        after_batch: Callable[[], None] | None = None,
+    ) -> Logits:
+        """Logits of all texts, (texts, classes); arguments as in `NumpyEncoder.logits`."""
+        work = multiplications(self.architecture, texts.lengths)
+        if self._torch is None and max(work, self._work_done) > BREAK_EVEN and find_spec("torch"):
+            LOG.debug("engine: PyTorch, for %.0e multiplications at once or so far", max(work, self._work_done))
+            self.torch()
+        self._work_done += work
+        encoder = self._torch or self._numpy
+        return encoder.logits(texts, batch_tokens=batch_tokens, after_batch=after_batch)
+
+    def attention_maps(self, texts: TokenizedTexts) -> NDArray[np.float32]:
+        """The attention weights in one text, (layers, heads, T, T): [layer, head, looking, looked at]."""
+        return self._numpy.attention_maps(texts)
+
+    def torch(self) -> TorchEncoder:
+        """The same by PyTorch, whatever the work; from now on it answers.
+
+        Raises:
+            ConfigError: there is no such device.
+        """
+        from encoder_cls.inference.torch_engine import TorchEncoder
+
+        if self._torch is None:
+            self._torch = TorchEncoder.from_weights(self.architecture, self.weights(), device=self._device)
+        return self._torch
+
+
+def multiplications(architecture: EncoderArchitecture, lengths: NDArray[np.int64]) -> float:
+    """How many multiplications the layers take for texts of these lengths, (texts,)."""
+    by_token = sum(map(math.prod, architecture.linear_maps().values()))
+    by_pair = 2 * architecture.d_model  # of tokens: scores, and their weighted sum
+    tokens = lengths.astype(np.float64)
+    return float(architecture.num_layers * (by_token * tokens.sum() + by_pair * (tokens**2).sum()))
