@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from encoder_cls.inference.architecture import EncoderArchitecture
 from encoder_cls.inference.logits import Logits
 from encoder_cls.inference.numpy_engine import NumpyEncoder
+from encoder_cls.inference.weights_file import Weight
 from encoder_cls.text.token_arrays import TokenizedTexts
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ class AutoEncoder:
     """
 
     def __init__(
-        self, architecture: EncoderArchitecture, weights: Mapping[str, NDArray[np.float32]], *, device: str = "auto"
+        self, architecture: EncoderArchitecture, weights: Mapping[str, Weight], *, device: str = "auto"
     ) -> None:
         self.architecture = architecture
         self._device = device

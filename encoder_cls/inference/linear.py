@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encoder_cls.inference.logits import Logits, log_sigmoid
+from encoder_cls.inference.row_table import RowTable
 from encoder_cls.text.ngram_features import TEMPLATE_IDS, count_features, select, tfidf
 from encoder_cls.text.token_arrays import TokenizedTexts
 
@@ -32,7 +33,7 @@ class LinearClassifier:
     frequent_token_ids: NDArray[np.int32]
     feature_ids: NDArray[np.int32]
     idf: NDArray[np.float32]
-    weights: NDArray[np.float32]
+    weights: RowTable
     biases: NDArray[np.float32]
 
     def logits(self, texts: TokenizedTexts) -> Logits:
@@ -47,7 +48,7 @@ class LinearClassifier:
         ):
             features = tfidf(select(counts, self.feature_ids), self.feature_ids, self.idf)
             for start, end in zip(features.offsets[:-1], features.offsets[1:], strict=True):
-                margins[row] += features.values[start:end] @ self.weights[features.columns[start:end]]
+                margins[row] += features.values[start:end] @ self.weights.take(features.columns[start:end])
                 row += 1
         return margins_to_logits(margins)
 

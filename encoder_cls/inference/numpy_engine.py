@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from encoder_cls.inference.architecture import EncoderArchitecture
 from encoder_cls.inference.collate import Batch, by_length, pad
 from encoder_cls.inference.logits import Logits
+from encoder_cls.inference.weights_file import Weight, as_table, dense, is_table
 from encoder_cls.text.char_ngrams import PAIR_MULTIPLIER, CharNgrams
 from encoder_cls.text.token_arrays import PAD_ID, TokenizedTexts
 
@@ -28,17 +29,18 @@ class NumpyEncoder:
 
     Args:
         architecture: its shape.
-        weights: by name, as `EncoderArchitecture.weight_shapes` has them.
+        weights: by name, as `EncoderArchitecture.weight_shapes` has them; of tables only touched rows are expanded.
     """
 
-    def __init__(self, architecture: EncoderArchitecture, weights: Mapping[str, Array]) -> None:
+    def __init__(self, architecture: EncoderArchitecture, weights: Mapping[str, Weight]) -> None:
         self.architecture = architecture
-        self._weights = dict(weights)
-        self._positions = _positions(architecture, weights)
+        self._tables = {name: as_table(weight) for name, weight in weights.items() if is_table(name)}
+        self._weights: dict[str, Array] = dense({name: it for name, it in weights.items() if not is_table(name)})
+        self._positions = _positions(architecture, self._weights)
 
     def weights(self) -> dict[str, Array]:
         """Its weights by name."""
-        return dict(self._weights)
+        return dense(self._tables) | self._weights
 
     def logits(
         self,
@@ -98,7 +100,7 @@ class NumpyEncoder:
 
     def _rows(self, table: str, indices: NDArray[np.int64]) -> Array:
         """Rows of a table of the embedding."""
-        return self._weights[f"encoder.embedding.{table}.weight"][indices]
+        return self._tables[f"encoder.embedding.{table}.weight"].take(indices)
 
     def _mean_of_ngrams(self, char_ngrams: CharNgrams) -> Array:
         """The mean of the vectors of each word's character n-grams, (W, D); 0 of a word that has none."""
@@ -162,7 +164,7 @@ def _positions(architecture: EncoderArchitecture, weights: Mapping[str, Array]) 
     if architecture.positions == "learned":
         return weights["encoder.embedding.positions.weight"]
     if architecture.positions == "sinusoidal":
-        table: Array = sinusoids(architecture.max_seq_len, architecture.d_model)
+        table = sinusoids(architecture.max_seq_len, architecture.d_model)
         table *= weights["encoder.embedding.positions.scale"]
         return table
     return None
@@ -201,7 +203,7 @@ def _gelu(x: Array) -> Array:
     np.negative(z, out=z)
     polynomial *= np.exp(z, out=z)  # 1 - erf(|x| / sqrt(2))
     # x * Phi(x) is x / 2 + |x| erf / 2: one formula for both signs.
-    result: Array = np.float32(0.5) - np.float32(0.5) * polynomial
+    result = np.asarray(0.5 - polynomial * np.float32(0.5), dtype=np.float32)
     result *= np.abs(x)
     result += np.float32(0.5) * x
     return result

@@ -13,6 +13,7 @@ any moment gets one complete classifier, and parts of two classifiers are refuse
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import asdict
 from importlib.util import find_spec
@@ -31,6 +32,7 @@ from encoder_cls.inference.auto_engine import AutoEncoder
 from encoder_cls.inference.classifier import Classifier, Encoder
 from encoder_cls.inference.linear import LinearClassifier, num_one_vs_rest
 from encoder_cls.inference.numpy_engine import NumpyEncoder
+from encoder_cls.inference.weights_file import DTYPES, Weight, dense, pack, unpack
 from encoder_cls.system.files import read_file, reporting_os_errors, sha256, to_json, write_file
 from encoder_cls.text.ngram_features import MOST_FREQUENT, NUM_FEATURE_IDS
 from encoder_cls.text.token_arrays import KEPT_PER_TOKEN
@@ -40,7 +42,6 @@ CONFIG_FILE, TOKENIZER_FILE, WEIGHTS_FILE = "config.json", "tokenizer.json", "mo
 FORMAT, FORMAT_VERSION = "encoder-cls", 8
 TASK = "single-label"
 PARTS = ("encoder", "linear")
-DTYPE = "float32"
 ENGINES = ("auto", "numpy", "torch")
 LARGEST_HEADER = 1 << 20  # bytes; the header of a real model of 1,000 layers is a tenth of that
 LARGEST_CONFIG, LARGEST_TOKENIZER = 1 << 24, 1 << 28  # bytes; 100,000 classes, some million tokens
@@ -49,12 +50,14 @@ LINEAR = "linear."  # before the names of the linear classifier's weights
 LINEAR_WEIGHTS = ("frequent_token_ids", "feature_ids", "idf", "weights", "biases")
 UNSEALED = b"0" * 64  # what stands in a weights file in place of its own hash while that is taken
 
-Shapes = dict[str, tuple[tuple[int, ...], np.dtype[Any]]]
-"""Shape and type of each weight, by its name."""
 
-
-def save_classifier(classifier: Classifier, folder: Path) -> None:
+def save_classifier(classifier: Classifier, folder: Path, *, dtype: str = "float32") -> None:
     """Write the folder, or replace the weights of the same classifier in it.
+
+    Args:
+        classifier: what is written.
+        folder: where to.
+        dtype: of the weights, see `weights_file`.
 
     Raises:
         EncoderClsError: the disk refused; a classifier that was there is still whole.
@@ -67,7 +70,7 @@ def save_classifier(classifier: Classifier, folder: Path) -> None:
             unchanged = path.is_file() and path.read_bytes() == content
         if not unchanged:
             write_file(path, content)
-    weights: dict[str, NDArray[Any]] = classifier.encoder.weights() if classifier.encoder else {}
+    weights: dict[str, Weight] = dict(classifier.encoder.weights()) if classifier.encoder else {}
     if classifier.linear:
         weights |= {f"{LINEAR}{name}": getattr(classifier.linear, name) for name in LINEAR_WEIGHTS}
     header = {
@@ -75,12 +78,12 @@ def save_classifier(classifier: Classifier, folder: Path) -> None:
         "config_sha256": sha256(config),
         "parts": list(classifier.parts),
         "mixture_weights": dict(zip(classifier.parts, classifier.mixture_weights, strict=True)),
-        "dtype": DTYPE,
+        "dtype": dtype,
         "thresholds": None,
         "promises": None,
     }
     # One entry: safetensors writes several in another order each time, and equal runs should give equal files.
-    content = safetensors.numpy.save(weights, {FORMAT: json.dumps(header)})
+    content = safetensors.numpy.save(pack(weights, dtype), {FORMAT: json.dumps(header)})
     write_file(folder / WEIGHTS_FILE, content.replace(UNSEALED, sha256(content).encode(), 1))
 
 
@@ -110,9 +113,7 @@ def load_classifier(path: str | Path, *, device: str = "auto", engine: str = "au
     )
 
 
-def _encoder(
-    architecture: EncoderArchitecture, weights: Mapping[str, NDArray[np.float32]], *, engine: str, device: str
-) -> Encoder:
+def _encoder(architecture: EncoderArchitecture, weights: Mapping[str, Weight], *, engine: str, device: str) -> Encoder:
     if engine not in ENGINES:
         raise ConfigError(f"--engine {engine}: known engines are {', '.join(ENGINES)}")
     is_cpu = device in {"auto", "cpu"}
@@ -136,7 +137,7 @@ def read_encoder_weights(folder: Path) -> dict[str, NDArray[np.float32]]:
     Raises:
         EncoderClsError: as `load_classifier`.
     """
-    return _checked(folder).encoder_weights
+    return dense(_checked(folder).encoder_weights)
 
 
 def model_folder(path: Path) -> Path:
@@ -192,7 +193,7 @@ class _Read(NamedTuple):
     max_seq_len: int
     tokenizer: Tokenizer
     encoder: EncoderArchitecture | None
-    encoder_weights: dict[str, NDArray[np.float32]]
+    encoder_weights: dict[str, Weight]
     linear: LinearClassifier | None
     mixture_weights: tuple[float, ...]
 
@@ -226,7 +227,7 @@ def _read(folder: Path) -> _Read:
 
     most_bytes = 8 + LARGEST_HEADER
     for of_part in shapes.values():
-        most_bytes += sum(int(np.prod(shape, dtype=object)) * dtype.itemsize for shape, dtype in of_part.values())
+        most_bytes += 4 * sum(map(math.prod, of_part.values()))  # no form takes more
     weights_bytes = read_file(folder / WEIGHTS_FILE, most_bytes=most_bytes)
     header = _sealed_header(weights_bytes)
     if header["config_sha256"] != sha256(config_bytes):
@@ -234,14 +235,13 @@ def _read(folder: Path) -> _Read:
     parts = tuple(part for part in PARTS if part in header["parts"])
     if not parts or sorted(header["parts"]) != sorted(parts) or not set(parts) <= shapes.keys():
         raise ValueError(f"{WEIGHTS_FILE} says that it has the parts {header['parts']!r}")
-    if (header["dtype"], header["thresholds"], header["promises"]) != (DTYPE, None, None):
+    if header["dtype"] not in DTYPES or header["thresholds"] is not None or header["promises"] is not None:
         raise ValueError(f"{WEIGHTS_FILE} holds what only a newer version of encoder-cls can read")
-    weights = safetensors.numpy.load(weights_bytes)
     expected = {name: shape for part in parts for name, shape in shapes[part].items()}
-    if {name: (weight.shape, weight.dtype) for name, weight in weights.items()} != expected:
-        raise ValueError(f"{WEIGHTS_FILE} has other weights than {CONFIG_FILE} describes")
-    if not all(np.isfinite(weight).all() for weight in weights.values()):
-        raise ValueError(f"{WEIGHTS_FILE} holds numbers that are not finite")
+    try:
+        weights = unpack(safetensors.numpy.load(weights_bytes), expected, header["dtype"])
+    except (ValueError, KeyError) as error:
+        raise ValueError(f"{WEIGHTS_FILE} has other weights than {CONFIG_FILE} describes: {error}") from None
     return _Read(
         text_columns=config.text_columns,
         label_names=config.label_names,
@@ -276,13 +276,13 @@ def _described(config: Any) -> _Described:
     return _Described(columns, label_names, max_seq_len, config["tokenizer_sha256"], encoder, config["linear"])
 
 
-def _shapes(config: _Described, *, vocab_size: int) -> dict[str, Shapes]:
+def _shapes(config: _Described, *, vocab_size: int) -> dict[str, dict[str, tuple[int, ...]]]:
     """The weights of each part that a config describes, once what it says of them is possible."""
     num_classes = len(config.label_names)
-    shapes: dict[str, Shapes] = {}
+    shapes: dict[str, dict[str, tuple[int, ...]]] = {}
     if config.encoder:
         of_encoder = config.encoder.weight_shapes(vocab_size=vocab_size, num_classes=num_classes)
-        shapes["encoder"] = {name: (shape, np.dtype(np.float32)) for name, shape in of_encoder.items()}
+        shapes["encoder"] = of_encoder
     if config.linear is not None:
         most = {
             "max_tokens": KEPT_PER_TOKEN * config.max_seq_len,
@@ -297,19 +297,20 @@ def _shapes(config: _Described, *, vocab_size: int) -> dict[str, Shapes]:
                 raise ValueError(f"{CONFIG_FILE}: {name} of the linear classifier is {value!r}")
         frequent, features = config.linear["frequent_tokens"], config.linear["features"]
         margins = num_one_vs_rest(num_classes)
-        of_linear: dict[str, tuple[tuple[int, ...], type]] = {
-            "frequent_token_ids": ((frequent,), np.int32),
-            "feature_ids": ((features,), np.int32),
-            "idf": ((features,), np.float32),
-            "weights": ((features, margins), np.float32),
-            "biases": ((margins,), np.float32),
+        of_linear: dict[str, tuple[int, ...]] = {
+            "frequent_token_ids": (frequent,),
+            "feature_ids": (features,),
+            "idf": (features,),
+            "weights": (features, margins),
+            "biases": (margins,),
         }
-        shapes["linear"] = {f"{LINEAR}{name}": (shape, np.dtype(kind)) for name, (shape, kind) in of_linear.items()}
+        shapes["linear"] = {f"{LINEAR}{name}": shape for name, shape in of_linear.items()}
     return shapes
 
 
-def _linear(max_tokens: int, weights: Mapping[str, NDArray[Any]]) -> LinearClassifier:
-    linear = LinearClassifier(max_tokens=max_tokens, **{name: weights[f"{LINEAR}{name}"] for name in LINEAR_WEIGHTS})
+def _linear(max_tokens: int, weights: Mapping[str, Weight]) -> LinearClassifier:
+    arrays: dict[str, Any] = {name: weights[f"{LINEAR}{name}"] for name in LINEAR_WEIGHTS}
+    linear = LinearClassifier(max_tokens=max_tokens, **arrays)
     ids = linear.feature_ids
     if len(ids) and not (ids[0] >= 0 and ids[-1] < NUM_FEATURE_IDS and (np.diff(ids) > 0).all()):
         raise ValueError(f"{WEIGHTS_FILE}: the feature ids of the linear classifier are not in order")

@@ -18,6 +18,7 @@ from encoder_cls.inference.auto_engine import AutoEncoder
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.collate import Indices, by_length
 from encoder_cls.inference.logits import Logits
+from encoder_cls.inference.weights_file import Weight, dense
 from encoder_cls.model import CharNgramBatch, EncoderClassifier
 from encoder_cls.system.device import autocast, resolve_device, resolve_precision
 from encoder_cls.text.token_arrays import TokenizedTexts
@@ -72,7 +73,7 @@ class TorchEncoder:
     def from_weights(
         cls,
         architecture: EncoderArchitecture,
-        weights: Mapping[str, NDArray[np.float32]],
+        weights: Mapping[str, Weight],
         *,
         device: str,
         precision: str = "auto",
@@ -84,9 +85,10 @@ class TorchEncoder:
         """
         torch_device = resolve_device(device)
         config = ModelConfig(**asdict(architecture))
-        vocab_size, num_classes = len(weights["encoder.embedding.tokens.weight"]), len(weights["head.linear.bias"])
+        shapes = {name: weight.shape for name, weight in weights.items()}
+        vocab_size, num_classes = shapes["encoder.embedding.tokens.weight"][0], shapes["head.linear.bias"][0]
         model = EncoderClassifier(config, vocab_size=vocab_size, num_classes=num_classes)
-        model.load_state_dict({name: torch.from_numpy(weight) for name, weight in weights.items()})
+        model.load_state_dict({name: torch.from_numpy(weight) for name, weight in dense(weights).items()})
         return cls(model.to(torch_device).eval(), config, precision=precision)
 
     def weights(self) -> dict[str, NDArray[np.float32]]:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from encoder_cls.evaluation.metrics import cross_entropy, one_hot
 from encoder_cls.inference.linear import LinearClassifier, margins_to_logits, num_one_vs_rest
 from encoder_cls.inference.logits import softmax
+from encoder_cls.inference.row_table import compress
 from encoder_cls.text.ngram_features import (
     DISTANCES,
     TEMPLATE_SIZES,
@@ -79,7 +80,7 @@ def fit_linear(
         frequent_token_ids=frequent,
         feature_ids=feature_ids,
         idf=idf,
-        weights=weights * scale,
+        weights=compress(weights * scale, "float32"),
         biases=biases * scale + shift,
     )
 

@@ -25,8 +25,9 @@ from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.explain import attention_maps
 from encoder_cls.inference.linear import LinearClassifier
 from encoder_cls.inference.logits import softmax
+from encoder_cls.inference.row_table import compress
 from encoder_cls.inference.serialization import FORMAT, UNSEALED, load_classifier, model_folder, save_classifier
-from encoder_cls.inference.torch_engine import TorchEncoder, compute_logits, pad
+from encoder_cls.inference.torch_engine import TorchEncoder, compute_logits, pad, torch_encoder
 from encoder_cls.model import EncoderClassifier
 from encoder_cls.system.files import sha256
 from encoder_cls.text.ngram_features import NUM_FEATURE_IDS
@@ -39,13 +40,16 @@ EVERY_FILE = pytest.mark.parametrize("name", FILES)
 
 
 def logits(classifier):
-    return compute_logits(classifier.encoder.model, classifier.tokenize(TEXTS), batch_tokens=8192).tolist()
+    return compute_logits(torch_encoder(classifier).model, classifier.tokenize(TEXTS), batch_tokens=8192).tolist()
 
 
 def contents(classifier):
     """All that a classifier consists of, to compare."""
-    weights = {name: tensor.tolist() for name, tensor in classifier.encoder.model.state_dict().items()}
-    linear = classifier.linear and {name: np.array(it).tolist() for name, it in vars(classifier.linear).items()}
+    weights = {name: tensor.tolist() for name, tensor in torch_encoder(classifier).model.state_dict().items()}
+    linear = classifier.linear and {
+        name: it.dense().tolist() if name == "weights" else np.array(it).tolist()
+        for name, it in vars(classifier.linear).items()
+    }
     return (
         weights,
         linear,
@@ -223,9 +227,9 @@ def test_logits_are_the_encoder_s_and_the_linear_classifier_s_by_their_mixture_w
 def test_a_linear_classifier_that_is_none_is_refused(tmp_path, weights):
     """Ids out of order or out of range, other shapes and types, no numbers: refused, also where the hash fits."""
     classifier = with_linear(["a", "b"])
-    kept = {
-        name: it[:2] if name not in {"max_tokens", "biases"} else it for name, it in vars(classifier.linear).items()
-    }
+    linear = classifier.linear
+    kept = {name: getattr(linear, name)[:2] for name in ("frequent_token_ids", "feature_ids", "idf")}
+    kept |= {"max_tokens": 9, "weights": compress(linear.weights.dense()[:2], "float32"), "biases": linear.biases}
     classifier.linear = LinearClassifier(**kept)
     save_classifier(classifier, tmp_path)
     assert load_classifier(tmp_path).linear is not None
@@ -281,17 +285,17 @@ def test_what_is_not_read_is_flagged(classifier, text, truncated, unknown_words)
 def test_predicting_in_training_has_no_dropout_and_leaves_the_mode(training):
     """Two predictions agree, and a model in training stays in training."""
     classifier = new_classifier(["a", "b"])
-    classifier.encoder.model.train(training)
+    torch_encoder(classifier).model.train(training)
     assert logits(classifier) == logits(classifier)
-    assert classifier.encoder.model.training is training
+    assert torch_encoder(classifier).model.training is training
 
 
 @pytest.mark.parametrize("precision", [torch.bfloat16, torch.float32])
 def test_products_are_as_precise_as_the_device_is_fast_with(monkeypatch, precision):
     """Inside the encoder; logits are float32, and near those of the other precision."""
     classifier = new_classifier(["a", "b"])
-    torch.nn.init.normal_(classifier.encoder.model.eval().head.linear.weight)
-    model = classifier.encoder.model
+    torch.nn.init.normal_(torch_encoder(classifier).model.eval().head.linear.weight)
+    model = torch_encoder(classifier).model
     exact = [model(*pad(classifier.tokenize([text]), np.array([0]))).tolist()[0] for text in TEXTS]
     asked, seen = [], []
     monkeypatch.setattr(torch_engine, "resolve_precision", lambda *of: asked.append(of) or precision)

@@ -47,8 +47,6 @@ def test_an_encoder_is_made_of_its_weights(classifier):
     again = TorchEncoder.from_weights(
         encoder.architecture,
         encoder.weights(),
-        vocab_size=classifier.tokenizer.get_vocab_size(),
-        num_classes=len(classifier.label_names),
         device="cpu",
     )
     tokenized = classifier.tokenize(TEXTS)

@@ -11,7 +11,7 @@ from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 from encoder_cls.config import load_config
 from encoder_cls.evaluation.plots import DOT
 from encoder_cls.evaluation.report import Report, WrongExample
-from encoder_cls.inference.torch_engine import compute_logits
+from encoder_cls.inference.torch_engine import compute_logits, torch_encoder
 from encoder_cls.tracking.metric_log import read_metrics
 from encoder_cls.tracking.tensorboard import ALWAYS_COMPARED, _hparams, _mistakes, pooled_vectors
 
@@ -32,7 +32,7 @@ def test_a_finished_run_has_its_pictures_curves_and_tables(tags, classifier):
     assert {"config/text_summary", "data/text_summary", "test/most confident mistakes/text_summary"} <= set(
         tags["tensors"]
     )
-    matrices = {key for key, tensor in classifier.encoder.model.named_parameters() if tensor.ndim > 1}
+    matrices = {key for key, tensor in torch_encoder(classifier).model.named_parameters() if tensor.ndim > 1}
     assert set(tags["histograms"]) == {"test/probability of the answer", *(f"weights/{key}" for key in matrices)}
 
 
@@ -73,12 +73,14 @@ def test_what_is_compared_is_what_was_chosen():
 def test_points_are_what_the_head_sees(classifier):
     """Pooled vectors through the last map are the encoder's logits."""
     texts = classifier.tokenize(["rain and snow", "a ball", ""])
-    head = classifier.encoder.model.head.linear
+    head = torch_encoder(classifier).model.head.linear
     found = (
         pooled_vectors(classifier, texts, batch_tokens=8192) @ head.weight.detach().numpy().T
         + head.bias.detach().numpy()
     )
-    np.testing.assert_allclose(found, compute_logits(classifier.encoder.model, texts, batch_tokens=8192), atol=1e-5)
+    np.testing.assert_allclose(
+        found, compute_logits(torch_encoder(classifier).model, texts, batch_tokens=8192), atol=1e-5
+    )
 
 
 def test_a_text_is_no_markdown(trained_run):

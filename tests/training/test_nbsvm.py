@@ -69,6 +69,11 @@ def fit(
     return fit_linear(texts, labels, class_weights=weights, max_tokens=max_tokens, use_char_ngrams=use_char_ngrams)
 
 
+def content(classifier: LinearClassifier) -> dict[str, object]:
+    """All that it consists of."""
+    return vars(classifier) | {"weights": classifier.weights.dense()}
+
+
 @functools.cache
 def trained(num_classes: int, use_char_ngrams: bool) -> tuple[Tokenizer, LinearClassifier]:
     """A classifier of the corpus. Not to be changed."""
@@ -324,7 +329,7 @@ def test_feature_ids_are_in_order(use_char_ngrams):
     assert ids[0] >= 0
     assert ids[-1] < NUM_FEATURE_IDS
     assert (ids >= TEMPLATE_IDS).any() == (ids >= CHAR_NGRAM_IDS).any() == use_char_ngrams
-    assert {len(classifier.idf), len(classifier.weights)} == {len(ids)}
+    assert {len(classifier.idf), len(classifier.weights.values)} == {len(ids)}
     assert (len(classifier.frequent_token_ids) == 0) == (not use_char_ngrams)
 
 
@@ -340,7 +345,7 @@ def test_of_too_many_features_the_most_frequent_are_kept(monkeypatch, num_classe
     kept = np.isin(whole.feature_ids, small.feature_ids)
     assert kept.sum() == 50
     assert whole.idf[kept].max() <= whole.idf[~kept].min()  # the more texts have it, the lower
-    assert sum(array.nbytes for array in (small.feature_ids, small.idf, small.weights)) == 50 * feature_bytes(
+    assert sum(array.nbytes for array in (small.feature_ids, small.idf, small.weights.values)) == 50 * feature_bytes(
         num_classes
     )
     assert (small.logits(read(tokenizer, texts)).argmax(axis=1) == labels).mean() > 0.6
@@ -354,7 +359,7 @@ def test_the_weights_take_no_more_than_was_foretold(monkeypatch, num_classes, us
     tokenized = read(tokenizer_of(texts), texts)
     options = {"num_classes": num_classes, "use_char_ngrams": use_char_ngrams}
     classifier = fit(tokenized, labels, **options)
-    found = sum(array.nbytes for array in (classifier.feature_ids, classifier.idf, classifier.weights))
+    found = sum(array.nbytes for array in (classifier.feature_ids, classifier.idf, classifier.weights.values))
     assert found <= bytes_at_most(tokenized, **options) < 10 * found
     assert bytes_at_most(tokenized, num_classes=num_classes, use_char_ngrams=not use_char_ngrams) != bytes_at_most(
         tokenized, **options
@@ -395,7 +400,7 @@ def test_texts_are_read_as_far_as_max_tokens(use_char_ngrams):
         )
         for some in (texts, changed)
     ]
-    assert all(np.array_equal(getattr(fitted[0], name), getattr(fitted[1], name)) for name in vars(fitted[0]))
+    assert all(np.array_equal(content(fitted[0])[name], content(fitted[1])[name]) for name in content(fitted[0]))
     further = fit(
         tokenize(tokenizer, changed, max_seq_len=2),
         labels,
@@ -420,7 +425,9 @@ def test_the_penalty_is_the_one_with_the_lowest_loss_on_held_out_texts(monkeypat
 
     def fitted(labels, *penalties) -> list[list[float]]:
         monkeypatch.setattr(nbsvm, "PENALTIES", penalties)
-        return fit(read(tokenizer, texts), labels, num_classes=num_classes, use_char_ngrams=True).weights.tolist()
+        return fit(
+            read(tokenizer, texts), labels, num_classes=num_classes, use_char_ngrams=True
+        ).weights.values.tolist()
 
     timid, bold = 1e-4, 10.0
     assert fitted(clear, timid, bold) == fitted(clear, bold, timid) == fitted(clear, bold) != fitted(clear, timid)

@@ -22,7 +22,7 @@ from encoder_cls.evaluation.metrics import compute_metrics
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.logits import Logits
 from encoder_cls.inference.serialization import load_classifier
-from encoder_cls.inference.torch_engine import compute_logits
+from encoder_cls.inference.torch_engine import compute_logits, torch_encoder
 from encoder_cls.system import disk_arrays as columns
 from encoder_cls.system.files import sha256
 from encoder_cls.text.ngram_features import CHAR_NGRAM_IDS
@@ -195,7 +195,7 @@ def test_pictures_are_of_validations_all_along_the_way(tmp_path, epochs):
 def parts_of(setup: TrainingSetup, classifier: Classifier) -> list[Logits]:
     """The scores of the validation texts, of each part of a classifier."""
     texts = setup.validation_texts
-    encoder = compute_logits(classifier.encoder.model, texts, batch_tokens=8192)
+    encoder = compute_logits(torch_encoder(classifier).model, texts, batch_tokens=8192)
     return [encoder, classifier.linear.logits(texts)] if classifier.linear else [encoder]
 
 
@@ -580,7 +580,8 @@ def test_the_model_starts_from_what_was_best_in_pretraining(tmp_path, monkeypatc
     for classifier, is_first in zip(best, (False, True), strict=True):
         assert classifier.linear is None
         assert (
-            all(torch.equal(first[name], it) for name, it in classifier.encoder.model.state_dict().items()) == is_first
+            all(torch.equal(first[name], it) for name, it in torch_encoder(classifier).model.state_dict().items())
+            == is_first
         )
 
 
@@ -830,7 +831,7 @@ def test_both_precisions_train(tmp_path, precision):
     """Mixed precision keeps float32 weights and learns as well."""
     run_all(make_config(tmp_path, texts=300, precision=precision, epochs=6), tmp_path / "run")
     classifier = load_classifier(tmp_path / "run")
-    assert {tensor.dtype for tensor in classifier.encoder.model.state_dict().values()} == {torch.float32}
+    assert {tensor.dtype for tensor in torch_encoder(classifier).model.state_dict().values()} == {torch.float32}
     assert classifier.predict(["red end", "w1 green", "blue"])[1].label == "green"
 
 

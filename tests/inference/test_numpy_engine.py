@@ -1,0 +1,91 @@
+"""The encoder by NumPy: the same as by PyTorch, over every knob and any text."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from encoder_cls.config import ModelConfig, TokenizerConfig
+from encoder_cls.inference.numpy_engine import NumpyEncoder
+from encoder_cls.inference.torch_engine import TorchEncoder
+from encoder_cls.model import EncoderClassifier
+from encoder_cls.text.tokenizer import tokenize
+from encoder_cls.text.tokenizer_trainer import train_tokenizer
+
+TEXTS = ["rain and snow today", "", "a big soup with zzz", "ball " * 40, "我爱 カナ", "🙂 [PAD] \ud800"]
+
+
+@functools.cache
+def tokenizer_of(kind: str):
+    return train_tokenizer(TEXTS[:4], TokenizerConfig(type=kind, max_vocab_size=60))
+
+
+def both(config: ModelConfig, kind: str = "word_level", seed: int = 0) -> tuple[TorchEncoder, NumpyEncoder]:
+    """An encoder with random weights, large enough that none of its parts is without effect."""
+    torch.manual_seed(seed)
+    model = EncoderClassifier(config, vocab_size=tokenizer_of(kind).get_vocab_size(), num_classes=3)
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.4)
+    by_torch = TorchEncoder(model.eval(), config, precision="float32")
+    return by_torch, NumpyEncoder(by_torch.architecture, by_torch.weights())
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(
+    norm=st.sampled_from(["pre", "post"]),
+    activation=st.sampled_from(["relu", "gelu"]),
+    positions=st.sampled_from(["sinusoidal", "learned", "none"]),
+    char_ngram_buckets=st.sampled_from([0, 64]),
+    bigram_buckets=st.sampled_from([0, 32]),
+    num_layers=st.integers(1, 3),
+    num_heads=st.sampled_from([1, 2, 8]),
+    kind=st.sampled_from(["word_level", "word_piece", "bpe", "unigram"]),
+    texts=st.lists(st.sampled_from(TEXTS) | st.text(max_size=30), min_size=1, max_size=5),
+    batch_tokens=st.sampled_from([None, 1, 40]),
+)
+def test_logits_and_maps_are_those_of_torch(kind, texts, batch_tokens, **knobs):
+    """Norms, activations, positions, tables on and off, heads, sub-words, scripts, empty texts, any batches."""
+    by_torch, by_numpy = both(ModelConfig(d_model=16, d_ff=24, max_seq_len=16, **knobs), kind)
+    tokenized = tokenize(tokenizer_of(kind), texts, max_seq_len=16)
+    expected = by_torch.logits(tokenized)
+    np.testing.assert_allclose(by_numpy.logits(tokenized, batch_tokens=batch_tokens), expected, atol=1e-5)
+    assert np.ptp(expected) > 0.01
+    first = tokenized.take_one(0)
+    np.testing.assert_allclose(by_numpy.attention_maps(first), by_torch.attention_maps(first), atol=1e-5)
+
+
+@pytest.mark.parametrize("activation", ["relu", "gelu"])
+def test_activations_are_right_far_from_zero(activation):
+    """The error function is a formula: as exact at both ends as near zero."""
+    config = ModelConfig(d_model=8, num_layers=1, num_heads=1, d_ff=64, max_seq_len=8, activation=activation)
+    by_torch, _ = both(config)
+    weights = by_torch.weights()
+    weights["encoder.layers.0.feed_forward.up_proj.bias"] = np.linspace(-12, 12, 64, dtype=np.float32)
+    by_torch.model.load_state_dict({name: torch.from_numpy(weight) for name, weight in weights.items()})
+    tokenized = tokenize(tokenizer_of("word_level"), TEXTS, max_seq_len=8)
+    found = NumpyEncoder(by_torch.architecture, weights).logits(tokenized)
+    np.testing.assert_allclose(found, by_torch.logits(tokenized), rtol=1e-5, atol=1e-5)
+
+
+def test_each_batch_is_told_of():
+    """So a long work can be ended, and its progress shown."""
+    _, encoder = both(ModelConfig(d_model=8, num_layers=1, num_heads=1, d_ff=8, max_seq_len=8))
+    tokenized = tokenize(tokenizer_of("word_level"), TEXTS, max_seq_len=8)
+    told = []
+    encoder.logits(tokenized, batch_tokens=1, after_batch=lambda: told.append(1))
+    assert len(told) == len(TEXTS)
+    assert encoder.logits(tokenized.first(0)).shape == (0, 3)
+
+
+def test_weights_are_those_it_was_made_of():
+    """By name, tables as arrays."""
+    by_torch, by_numpy = both(ModelConfig(d_model=8, num_layers=1, num_heads=1, d_ff=8, max_seq_len=8))
+    expected = by_torch.weights()
+    found = by_numpy.weights()
+    assert found.keys() == expected.keys()
+    assert all(np.array_equal(found[name], expected[name]) for name in expected)
