@@ -89,7 +89,7 @@ def test_too_little_memory_is_not_a_damaged_folder(trained_run, monkeypatch):
 
     monkeypatch.setattr(EncoderClassifier, "to", refuse)
     with pytest.raises(RuntimeError, match="allocate"):
-        load_classifier(trained_run.path, device="cpu")
+        load_classifier(trained_run.path, engine="torch")
 
 
 def test_a_saved_classifier_loads_as_it_was(classifier, tmp_path):
