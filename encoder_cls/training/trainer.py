@@ -31,7 +31,7 @@ from encoder_cls.system.files import sha256, write_file
 from encoder_cls.tracking.metric_log import MetricLog
 from encoder_cls.tracking.run_dir import RunDir
 from encoder_cls.tracking.tensorboard import show
-from encoder_cls.training.checkpoint import TrainingState, load_newest, save_checkpoint
+from encoder_cls.training.checkpoint import load_newest, save_checkpoint
 from encoder_cls.training.disk_space import check_free_space
 from encoder_cls.training.events import Event, Finished, Noted, StageStarted, Started, Stepped, Validated
 from encoder_cls.training.interruptible import run_interruptibly
@@ -39,6 +39,7 @@ from encoder_cls.training.model_card import model_card
 from encoder_cls.training.objectives import ClassificationObjective, MaskedLMObjective, Objective
 from encoder_cls.training.optimizer import learning_rate, make_optimizers, warmup_steps
 from encoder_cls.training.setup import TrainingSetup, derive_seed
+from encoder_cls.training.state import TrainingState
 from encoder_cls.training.train_step import NonFiniteError, train_step
 
 TIMED_STEPS = 20  # from which the time of the others is judged
@@ -100,7 +101,7 @@ class _Training:
         self.stop_signal = stop_signal
         self.started = time.monotonic()
         self.precision = resolve_precision(config.train.precision, device)
-        self.facts = environment(device, self.precision) | {
+        self.fingerprint = environment(device, self.precision) | {
             "tokenizer": sha256(setup.tokenizer.to_str().encode()),
             "training_data": setup.dataset.train.fingerprint(),
             "unlabelled_data": setup.dataset.unlabelled.fingerprint(),
@@ -113,7 +114,7 @@ class _Training:
         self._begin_stage(anew=checkpoint is None)
         check_free_space(setup, run, self.model)
         if checkpoint:
-            self._check_facts(checkpoint.facts)
+            self._check_fingerprint(checkpoint.fingerprint)
             checkpoint.restore(self.model, self.optimizers)
         # Of the steps since the last logged row, in this process: what a resumed run cannot know is not counted.
         self.timed_tokens, self.seconds = 0, 0.0
@@ -361,7 +362,7 @@ class _Training:
             self.model,
             self.optimizers,
             self.state,
-            facts=self.facts,
+            fingerprint=self.fingerprint,
             keep=self.config.keep_checkpoints,
         )
         self.saved_state = self.state
@@ -376,8 +377,8 @@ class _Training:
             signal_number=signal_number,
         )
 
-    def _check_facts(self, facts: dict[str, Any]) -> None:
-        changed = [name for name in facts if facts[name] != self.facts.get(name)]
+    def _check_fingerprint(self, saved: dict[str, Any]) -> None:
+        changed = [name for name in saved if saved[name] != self.fingerprint.get(name)]
         reasons = {
             "training_data": "training data has",
             "unlabelled_data": "unlabelled texts have",
