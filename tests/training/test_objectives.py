@@ -53,7 +53,7 @@ def prepared(folder, pretrain: dict[str, object] | None = None, **train_values: 
 
 
 def classification_objective(setup: TrainingSetup, linear: Beside | None = None) -> ClassificationObjective:
-    return ClassificationObjective(setup, setup.stages[-1], linear, device=CPU)
+    return setup.stages[-1].make_objective(CPU, linear)
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.3])
@@ -61,7 +61,7 @@ def test_labels_are_smoothed_over_all_classes(tmp_path, smoothing):
     """The label gets 1 - s + s / C, the others s / C, for the texts of the step's batches."""
     setup = prepared(tmp_path, label_smoothing=smoothing, word_dropout=0.0, rdrop_weight=0.0)
     objective = classification_objective(setup).batches_at(1)
-    batches = setup.stages[0].batches(1)
+    batches = setup.stages[0].sampler.batches_of_step(1)
     assert len(objective) == len(batches) == 2
     for batch, indices in zip(objective, batches, strict=True):
         labels = np.eye(3)[setup.dataset.train.labels[indices]]
@@ -77,7 +77,7 @@ def test_the_part_of_the_words_that_is_asked_for_is_dropped_and_their_letters_st
     ids = torch.cat([batch.inputs.input_ids for batch in batches])
     assert (ids[:, 0] == CLS_ID).all()
     assert (ids[:, 1:] == UNK_ID).float().mean() == pytest.approx(0.4, abs=0.08)
-    first = pad(setup.train_texts, setup.stages[0].batches(0)[0])
+    first = pad(setup.train_texts, setup.stages[0].sampler.batches_of_step(0)[0])
     assert torch.equal(batches[0].inputs.spelling.words, first.spelling.words)
 
 
@@ -104,7 +104,7 @@ def test_classes_count_by_their_weights(tmp_path):
     setup = prepared(tmp_path, class_weights={"a": 3.0, "c": 0.5}, rdrop_weight=0.0)
     model = setup.new_model(setup.stages[0]).eval()
     batch = classification_objective(setup).batches_at(0)[0]
-    labels = setup.dataset.train.labels[setup.stages[0].batches(0)[0]]
+    labels = setup.dataset.train.labels[setup.stages[0].sampler.batches_of_step(0)[0]]
     weights = np.array([3.0, 1.0, 0.5])[labels]
     assert len(set(labels)) > 1
     assert batch.normalizer.item() == pytest.approx(weights.sum())
@@ -119,7 +119,7 @@ def test_texts_are_read_twice_and_both_readings_are_to_agree(tmp_path):
     torch.nn.init.normal_(model.head.linear.weight)  # or else all readings would be nearly the same
     torch.manual_seed(0)
     batch = classification_objective(setup).batches_at(0)[0]
-    labels = setup.dataset.train.labels[setup.stages[0].batches(0)[0]]
+    labels = setup.dataset.train.labels[setup.stages[0].sampler.batches_of_step(0)[0]]
     first, second = batch.inputs.input_ids.chunk(2)
     assert first.shape == second.shape == (len(labels), 6)
     assert not torch.equal(first, second)
@@ -202,7 +202,7 @@ def test_numbers_that_are_not_finite_are_no_verdict(tmp_path, with_linear):
 
 
 def masked_lm_objective(setup: TrainingSetup) -> MaskedLMObjective:
-    return MaskedLMObjective(setup, setup.stages[0], device=CPU)
+    return setup.stages[0].make_objective(CPU, None)
 
 
 def test_hidden_words_are_to_be_found_among_those_of_the_batch(tmp_path):
@@ -213,7 +213,7 @@ def test_hidden_words_are_to_be_found_among_those_of_the_batch(tmp_path):
     masked = words = 0
     for step in range(8):
         for batch, indices in zip(
-            masked_lm_objective(setup).batches_at(step), setup.stages[0].batches(step), strict=True
+            masked_lm_objective(setup).batches_at(step), setup.stages[0].sampler.batches_of_step(step), strict=True
         ):
             whole = pad(setup.train_texts, indices)
             assert torch.equal(batch.inputs.input_ids == MASK_ID, batch.is_masked)

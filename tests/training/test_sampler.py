@@ -6,13 +6,13 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from encoder_cls.training.sampler import BatchSchedule
+from encoder_cls.training.sampler import BatchSampler
 
 LENGTHS = np.random.default_rng(0).integers(1, 200, size=500)
 
 
-def schedule(lengths=LENGTHS, *, batch_size=64, batch_tokens=1000, seed=0) -> BatchSchedule:
-    return BatchSchedule(lengths, batch_size=batch_size, batch_tokens=batch_tokens, seed=seed)
+def schedule(lengths=LENGTHS, *, batch_size=64, batch_tokens=1000, seed=0) -> BatchSampler:
+    return BatchSampler(lengths, batch_size=batch_size, batch_tokens=batch_tokens, seed=seed)
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)

@@ -7,8 +7,10 @@ import torch
 
 from encoder_cls.config import Config
 from encoder_cls.training import setup as training_setup
+from encoder_cls.training.objectives import ClassificationObjective, MaskedLMObjective
 from encoder_cls.training.setup import TrainingSetup, prepare
 
+CPU = torch.device("cpu")
 MODEL = {"d_model": 8, "num_layers": 1, "num_heads": 1, "d_ff": 8, "char_ngram_buckets": 64, "bigram_buckets": 64}
 
 
@@ -49,7 +51,7 @@ def test_the_tokenizer_knows_the_training_texts_only(tmp_path):
     setup = prepared(tmp_path)
     assert setup.tokenizer.token_to_id("word") is not None
     assert setup.tokenizer.token_to_id("unseen") is None
-    assert setup.facts["unknown_fraction"] == 0.25
+    assert setup.data_statistics["unknown_fraction"] == 0.25
 
 
 @pytest.mark.parametrize(("many", "expected"), [(1, 5), (2, 3), (5, 1), (9, 1)])
@@ -57,20 +59,20 @@ def test_steps_are_counted_in_updates(tmp_path, many, expected):
     """Accumulated batches make one step; the last step of an epoch may have fewer."""
     setup = prepared(tmp_path, accumulation_steps=many)
     (stage,) = setup.stages
-    assert stage.schedule.batches_per_epoch == 5
+    assert stage.sampler.batches_per_epoch == 5
     assert stage.steps_per_epoch == expected
     assert setup.total_steps == stage.total_steps == 3 * expected
 
 
-def test_facts_are_measured_on_the_texts(tmp_path):
+def test_statistics_are_measured_on_the_texts(tmp_path):
     """Cut texts and padding are counted, as a slow loop counts them."""
     setup = prepared(tmp_path, max_seq_len=4)
-    facts, texts, schedule = setup.facts, setup.train_texts, setup.stages[-1].schedule
+    statistics, texts, sampler = setup.data_statistics, setup.train_texts, setup.stages[-1].sampler
     words = [len(text.split()) + 1 for text in setup.dataset.train.texts]
-    assert facts["truncated_fraction"] == sum(length > 4 for length in words) / 10
-    assert facts["tokens"] == sum(min(length, 4) for length in words)
-    padded = sum(max(texts.lengths[i] for i in schedule.indices(b)) * len(schedule.indices(b)) for b in range(5))
-    assert facts["padding_fraction"] == pytest.approx(1 - sum(min(length, 4) for length in words) / padded)
+    assert statistics["truncated_fraction"] == sum(length > 4 for length in words) / 10
+    assert statistics["tokens"] == sum(min(length, 4) for length in words)
+    padded = sum(max(texts.lengths[i] for i in sampler.indices(b)) * len(sampler.indices(b)) for b in range(5))
+    assert statistics["padding_fraction"] == pytest.approx(1 - sum(min(length, 4) for length in words) / padded)
 
 
 def test_the_first_weights_depend_on_the_seed_alone(tmp_path):
@@ -88,7 +90,10 @@ def test_pretraining_comes_first_and_the_model_starts_from_it(tmp_path):
     setup = prepared(tmp_path, pretraining_epochs=2, seed=5)
     pretraining, model = setup.stages
     assert [stage.name for stage in setup.stages] == ["pretraining", "model"]
-    assert [stage.learns_from for stage in setup.stages] == ["words", "labels"]
+    assert [type(stage.make_objective(CPU, None)) for stage in setup.stages] == [
+        MaskedLMObjective,
+        ClassificationObjective,
+    ]
     assert [stage.starts_from for stage in setup.stages] == [None, "pretraining"]
     assert [stage.total_steps for stage in setup.stages] == [10, 15]
     assert setup.total_steps == 25
@@ -97,7 +102,7 @@ def test_pretraining_comes_first_and_the_model_starts_from_it(tmp_path):
     assert len(seeds | {pretraining.seed, model.seed}) == 6
     first_weights = [setup.new_model(stage).head.linear.weight for stage in setup.stages]
     assert not torch.equal(*first_weights)
-    first_batches = [stage.batches(0)[0].tolist() for stage in setup.stages]
+    first_batches = [stage.sampler.batches_of_step(0)[0].tolist() for stage in setup.stages]
     assert first_batches[0] != first_batches[1]
 
 
@@ -105,7 +110,8 @@ def test_pretraining_comes_first_and_the_model_starts_from_it(tmp_path):
 def test_without_pretraining_the_model_is_all_there_is(tmp_path, linear):
     """It learns from labels, from random weights; a linear classifier needs no stage of its own."""
     (stage,) = prepared(tmp_path, linear=linear, seed=5).stages
-    assert (stage.name, stage.seed, stage.learns_from, stage.starts_from) == ("model", 5, "labels", None)
+    assert (stage.name, stage.seed, stage.starts_from) == ("model", 5, None)
+    assert isinstance(stage.make_objective(CPU, None), ClassificationObjective)
 
 
 def test_all_texts_are_for_pretraining_and_those_with_labels_for_the_model(tmp_path, monkeypatch):
@@ -137,7 +143,7 @@ def test_all_texts_are_for_pretraining_and_those_with_labels_for_the_model(tmp_p
 def test_each_batch_of_an_epoch_is_in_one_step(tmp_path):
     """Steps of several batches leave none out, repeat none, and never span two epochs."""
     (stage,) = prepared(tmp_path, accumulation_steps=2).stages
-    steps = [stage.batches(step) for step in range(2 * stage.steps_per_epoch)]
+    steps = [stage.sampler.batches_of_step(step) for step in range(2 * stage.steps_per_epoch)]
     assert [len(batches) for batches in steps] == [2, 2, 1] * 2
     for epoch in (steps[:3], steps[3:]):
         assert sorted(int(index) for batches in epoch for batch in batches for index in batch) == list(range(10))

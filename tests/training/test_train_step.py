@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from encoder_cls.config import Config
-from encoder_cls.training.objectives import ClassificationObjective
 from encoder_cls.training.optimizer import make_optimizers
 from encoder_cls.training.setup import TrainingSetup, prepare
 from encoder_cls.training.train_step import NonFiniteError, train_step
@@ -33,7 +32,7 @@ def stepped(setup: TrainingSetup, *, seed: int = 3, scale: float = 1.0, drawn_be
     with torch.no_grad():
         model.head.linear.weight.mul_(scale)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    objective = ClassificationObjective(setup, stage, None, device=torch.device("cpu"))
+    objective = stage.make_objective(torch.device("cpu"), None)
     optimizers = make_optimizers(model, setup.config.train)
     torch.rand(drawn_before)
     numbers = {"seed": seed, "learning_rate": 0.01, "max_grad_norm": 1.0, "precision": torch.float32}

@@ -30,15 +30,15 @@ from encoder_cls.text.ngram_features import CHAR_NAMES
 from encoder_cls.tracking import metric_log
 from encoder_cls.tracking import tensorboard as showcase
 from encoder_cls.tracking.run_dir import RunDir
-from encoder_cls.training import disk_space, interruptible, objectives
+from encoder_cls.training import disk_space, final_report, interruptible, objectives, stage_loop
 from encoder_cls.training import recipe as recipe_module
 from encoder_cls.training import trainer as train_module
 from encoder_cls.training.checkpoint import load_newest
 from encoder_cls.training.events import Event, Finished, Noted, StageStarted, Started, Stepped, Validated
 from encoder_cls.training.objectives import MaskedLMObjective, ValidationResult
 from encoder_cls.training.setup import TrainingSetup, prepare
-from encoder_cls.training.train_step import accumulate_gradients
-from encoder_cls.training.trainer import TIMED_STEPS, train
+from encoder_cls.training.stage import TIMED_STEPS
+from encoder_cls.training.trainer import train
 
 CPU = torch.device("cpu")
 COLOURS = ["red", "green", "blue"]
@@ -439,45 +439,11 @@ def test_seeds_differ_and_repeat(tmp_path):
     assert hashes[0] == hashes[1] != hashes[2]
 
 
-def test_accumulated_gradients_equal_one_large_batch(tmp_path, monkeypatch):
-    """Many small batches of unequal sizes and weights give the gradient of all their texts at once."""
-    weights = {"red": 3.0, "blue": 0.5}
-    config = make_config(tmp_path, word_dropout=0, class_weights=weights, precision="float32")
-    config = config.model_copy(update={"model": config.model.model_copy(update={"dropout": 0, "head_dropout": 0})})
-    gradients = []
-    for name, cuts in (("one", []), ("many", [3, 4])):
-        (tmp_path / name).mkdir()
-        training = train_module._Training(
-            prepare(config), RunDir(tmp_path / name), device=CPU, stop_signal=lambda: None
-        )
-        objective = training._new_objective(None)
-        batches = [objective._collate(part) for part in np.split(np.arange(20), cuts)]
-        loss = accumulate_gradients(training.model, batches, precision=torch.float32)
-        gradients.append([loss, *(p.grad.to_dense() for p in training.model.parameters())])
-        training.metric_log.__exit__(None, None, None)
-    assert gradients[0][0] == pytest.approx(gradients[1][0], rel=1e-6)
-    for one, many in zip(gradients[0][1:], gradients[1][1:], strict=True):
-        torch.testing.assert_close(one, many, atol=1e-6, rtol=1e-4)
-
-
-def test_both_optimizers_follow_the_learning_rate(tmp_path):
-    """Tables are learnt at the same rate as all else, from the first step of the warm-up on."""
-    config = make_config(tmp_path, warmup_fraction=0.5)
-    (tmp_path / "run").mkdir()
-    training = train_module._Training(prepare(config), RunDir(tmp_path / "run"), device=CPU, stop_signal=stop_after(0))
-    objective = training._new_objective(None)
-    for step in (1, 2):
-        training._step(objective)
-        rates = {group["lr"] for optimizer in training.optimizers for group in optimizer.param_groups}
-        assert rates == {0.01 * step / 9}
-    training.metric_log.__exit__(None, None, None)
-
-
 def test_memory_is_released_every_few_steps(tmp_path, monkeypatch):
     """In all stages, by the count of all steps."""
     released = []
-    monkeypatch.setattr(train_module, "release_memory", lambda: released.append(steps))
-    monkeypatch.setattr(train_module, "STEPS_BETWEEN_RELEASES", 10)
+    monkeypatch.setattr(stage_loop, "release_memory", lambda: released.append(steps))
+    monkeypatch.setattr(stage_loop, "STEPS_BETWEEN_RELEASES", 10)
     steps = 0
     for event in train(prepare(make_config(tmp_path, pretrain={"epochs": 2})), RunDir(tmp_path / "run"), device=CPU):
         steps += isinstance(event, Stepped)
@@ -582,7 +548,7 @@ def test_the_model_starts_from_what_was_best_in_pretraining(tmp_path, monkeypatc
 
 
 def test_unlabelled_texts_are_learnt_from(tmp_path):
-    """Their words are known, pretraining passes over them, the model sees labels alone; others are refused."""
+    """Their words are known, pretraining reads them, the model sees labels alone; others are refused."""
     more = tmp_path / "more.txt"
     more.write_text("".join(f"w{i} violet {COLOURS[i % 3]}\n" for i in range(24)))
     config = make_config(tmp_path, linear=True, pretrain={"epochs": 1})
@@ -607,7 +573,7 @@ def test_pretraining_keeps_to_a_limit_of_time(tmp_path, monkeypatch):
     """Its first steps tell how many there is time for; a run that goes on keeps to that, however fast it is then."""
     seconds = [0.5]
     clock = iter(range(10**9))
-    monkeypatch.setattr(train_module.time, "perf_counter", lambda: next(clock) * seconds[0])
+    monkeypatch.setattr(time, "perf_counter", lambda: next(clock) * seconds[0])
     config = make_config(tmp_path, pretrain={"epochs": 10, "time_budget": 0.25}, patience=1, checkpoint_every=1)
     with pytest.raises(StoppedError):
         run_all(config, tmp_path / "run", stop_signal=stop_after(28))
@@ -648,15 +614,15 @@ def test_the_disk_has_to_hold_the_linear_classifier_twice(tmp_path, monkeypatch,
 
 
 @pytest.mark.parametrize(
-    ("work", "steps", "stopped_in"),
+    ("module", "work", "steps", "stopped_in"),
     [
-        ("fit_linear", None, (0, 0)),
-        ("fit_linear", 11, (0, 10)),
-        ("linear_reference", None, (0, 18)),
+        (train_module, "fit_linear", None, (0, 0)),
+        (train_module, "fit_linear", 11, (0, 10)),
+        (final_report, "linear_reference", None, (0, 18)),
     ],
     ids=["linear classifier", "linear classifier again", "linear reference"],
 )
-def test_a_signal_is_heard_while_something_long_is_waited_for(tmp_path, monkeypatch, work, steps, stopped_in):
+def test_a_signal_is_heard_while_something_long_is_waited_for(tmp_path, monkeypatch, module, work, steps, stopped_in):
     """Fitting a linear model takes as long as it takes: it is left behind, and the run resumes exactly."""
     config = make_config(tmp_path, **WITH_LINEAR)
     run_all(config, tmp_path / "straight")
@@ -672,7 +638,7 @@ def test_a_signal_is_heard_while_something_long_is_waited_for(tmp_path, monkeypa
             asked[0] = signal.SIGTERM
             release.wait(60)
 
-        patch.setattr(train_module, work, never)
+        patch.setattr(module, work, never)
         began = time.monotonic()
         with pytest.raises(StoppedError):
             run_all(config, tmp_path / "stopped", resume=True, stop_signal=lambda: asked[0])
