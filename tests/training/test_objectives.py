@@ -40,7 +40,7 @@ class Beside:
 
 def prepared(folder, pretrain: dict[str, object] | None = None, **train_values: object) -> TrainingSetup:
     """Thirty texts of five different words each."""
-    rows = [f"{' '.join(f'w{i}x{place}' for place in range(5))},{CLASSES[i % 3]}" for i in range(30)]
+    rows = [f"{' '.join(f'w{i}x{position}' for position in range(5))},{CLASSES[i % 3]}" for i in range(30)]
     (folder / "train.csv").write_text("\n".join(["text,label", *rows]) + "\n")
     values = {
         "name": "test",
@@ -94,9 +94,9 @@ def test_what_is_dropped_is_a_function_of_the_step_and_new_in_each(tmp_path):
     third = ids(3)
     assert len({str(ids(step)) for step in range(stage.total_steps)}) == stage.total_steps
     assert ids(3) == third
-    # All texts are equally long, so equal random numbers would show in equal places.
-    places = {str(np.equal(ids(step), UNK_ID).tolist()) for step in range(stage.total_steps)}
-    assert len(places) == stage.total_steps
+    # All texts are equally long, so equal random numbers would show at equal positions.
+    positions = {str(np.equal(ids(step), UNK_ID).tolist()) for step in range(stage.total_steps)}
+    assert len(positions) == stage.total_steps
 
 
 def test_classes_count_by_their_weights(tmp_path):
@@ -137,7 +137,7 @@ def test_texts_are_read_twice_and_both_readings_are_to_agree(tmp_path):
 @pytest.mark.parametrize("monitor", ["accuracy", "macro_f1", "loss"])
 @pytest.mark.parametrize("with_linear", [False, True])
 def test_a_validation_judges_the_sum_of_all_scores(tmp_path, monkeypatch, with_linear, monitor):
-    """Under the scales that explain the validation labels best; what is monitored ranks it, then the loss does."""
+    """Under the scales that explain the validation labels best; the key is what is monitored, then the loss."""
     setup = prepared(tmp_path, monitor=monitor)
     model = setup.new_model(setup.stages[0])
     labels = setup.dataset.validation.labels
@@ -191,7 +191,7 @@ def test_a_validation_leaves_the_model_as_it_was(tmp_path):
 
 
 @pytest.mark.parametrize("with_linear", [False, True])
-def test_numbers_that_are_not_finite_are_no_verdict(tmp_path, with_linear):
+def test_numbers_that_are_not_finite_are_no_result(tmp_path, with_linear):
     """However good the linear classifier is."""
     setup = prepared(tmp_path)
     model = setup.new_model(setup.stages[0])
@@ -205,7 +205,7 @@ def masked_lm_objective(setup: TrainingSetup) -> MaskedLMObjective:
     return setup.stages[0].make_objective(CPU, None)
 
 
-def test_hidden_words_are_to_be_found_among_those_of_the_batch(tmp_path):
+def test_masked_tokens_are_to_be_found_among_those_of_the_batch(tmp_path):
     """A third of the words, never [CLS], is `[MASK]` without letters; the answers are what stood there."""
     setup = prepared(tmp_path, {"epochs": 2, "mask_probability": 0.3})
     assert [stage.name for stage in setup.stages] == ["pretraining", "model"]
@@ -230,7 +230,7 @@ def test_hidden_words_are_to_be_found_among_those_of_the_batch(tmp_path):
     assert masked / words == pytest.approx(0.3, abs=0.08)
 
 
-def test_the_loss_of_hidden_words_is_that_of_a_softmax_with_the_tokens_own_vectors(tmp_path):
+def test_the_loss_of_masked_tokens_is_that_of_a_softmax_with_the_tokens_own_vectors(tmp_path):
     """Over the words of the batch; its gradients stay sparse, so that a step costs what the batch touches."""
     setup = prepared(tmp_path, {"epochs": 1, "mask_probability": 0.5})
     model = setup.new_model(setup.stages[0]).eval()
@@ -244,7 +244,7 @@ def test_the_loss_of_hidden_words_is_that_of_a_softmax_with_the_tokens_own_vecto
     assert model.encoder.embedding.tokens.weight.grad.is_sparse
 
 
-def test_a_batch_in_which_nothing_is_hidden_teaches_nothing_and_breaks_nothing(tmp_path):
+def test_a_batch_in_which_nothing_is_masked_teaches_nothing_and_breaks_nothing(tmp_path):
     """By chance no token is masked: the loss is 0, not 0 / 0."""
     setup = prepared(tmp_path, {"epochs": 1, "mask_probability": 1e-9})
     model = setup.new_model(setup.stages[0])
@@ -264,8 +264,8 @@ def test_a_validation_of_pretraining_reads_every_validation_text_once(tmp_path, 
     assert sorted(np.concatenate(read)) == list(range(len(setup.validation_texts)))
 
 
-def test_a_validation_of_pretraining_hides_the_same_words_each_time(tmp_path):
-    """So that its losses compare; the model is left as it was, and a lower loss ranks higher."""
+def test_a_validation_of_pretraining_masks_the_same_tokens_each_time(tmp_path):
+    """So that its losses compare; the model is left as it was, and a lower loss has a greater key."""
     setup = prepared(tmp_path, {"epochs": 1, "mask_probability": 0.5})
     model = setup.new_model(setup.stages[0]).train()
     objective = masked_lm_objective(setup)

@@ -1,4 +1,4 @@
-"""How long to train, and what a linear classifier looks at: decided from the amount of text, unless set."""
+"""How long to train, and what a linear classifier looks at: decided from the size of the corpus, unless set."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ def recipe(
     tokens_of_text: int = 10,
     **sections: object,
 ) -> Recipe:
-    """That of so much text, all of it labelled unless another amount is; each text has so many tokens."""
+    """That of so much text, all of it labelled unless another part is; each text has so many tokens."""
     config = Config.model_validate({"name": "x", "data": {"train": "x"}, **sections})
-    amount = CorpusSize(num_tokens, steps_per_epoch)
-    with_labels = labelled or amount
+    corpus = CorpusSize(num_tokens, steps_per_epoch)
+    with_labels = labelled or corpus
 
     def tokens_within(reach: int) -> int:
         read = min(tokens_of_text, config.model.max_seq_len)
         return with_labels.tokens * min(tokens_of_text, reach) // read
 
     return resolve_auto(
-        config, texts=amount, labelled=with_labels, tokens_within=tokens_within, num_classes=num_classes
+        config, texts=corpus, labelled=with_labels, tokens_within=tokens_within, num_classes=num_classes
     )
 
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
+from small_runs import CPU, make_config
 
 from encoder_cls.config import Config
+from encoder_cls.errors import ConfigError
 from encoder_cls.training import setup as training_setup
 from encoder_cls.training.objectives import ClassificationObjective, MaskedLMObjective
 from encoder_cls.training.setup import TrainingSetup, prepare
 
-CPU = torch.device("cpu")
 MODEL = {"d_model": 8, "num_layers": 1, "num_heads": 1, "d_ff": 8, "char_ngram_buckets": 64, "bigram_buckets": 64}
 
 
@@ -116,10 +118,10 @@ def test_without_pretraining_the_model_is_all_there_is(tmp_path, linear):
 
 def test_all_texts_are_for_pretraining_and_those_with_labels_for_the_model(tmp_path, monkeypatch):
     """The recipe, too, is told how much there is of either, and how much lies beyond what the encoder reads."""
-    real, amounts, within = training_setup.resolve_auto, [], []
+    real, sizes, within = training_setup.resolve_auto, [], []
 
     def recorded(config, **given):
-        amounts.append((given["texts"], given["labelled"]))
+        sizes.append((given["texts"], given["labelled"]))
         within.extend(given["tokens_within"](reach) for reach in (2, 3, 8))
         return real(config, **given)
 
@@ -131,12 +133,12 @@ def test_all_texts_are_for_pretraining_and_those_with_labels_for_the_model(tmp_p
     assert (len(pretraining.texts), len(model.texts), len(setup.train_texts)) == (14, 10, 10)
     assert (pretraining.steps_per_epoch, model.steps_per_epoch) == (4, 3)
     labelled = sum(len(text.split()) + 1 for text in setup.dataset.train.texts)
-    assert amounts == [((labelled + 4 * 4, 4), (labelled, 3))]
+    assert sizes == [((labelled + 4 * 4, 4), (labelled, 3))]
     lengths = [len(text.split()) + 1 for text in setup.dataset.train.texts]
     assert within == [sum(min(length, reach) for length in lengths) for reach in (2, 3, 8)]
     within.clear()
     shorter = prepared(tmp_path, unlabelled=str(more), max_seq_len=2)
-    assert amounts[1][1].tokens == shorter.train_texts.lengths.sum() == within[0]
+    assert sizes[1][1].tokens == shorter.train_texts.lengths.sum() == within[0]
     assert within[2] == sum(min(length, 8) for length in lengths)
 
 
@@ -155,3 +157,29 @@ def test_parameters_are_counted_without_changing_the_first_weights(tmp_path):
     (stage,) = setup.stages
     assert setup.num_parameters == sum(p.numel() for p in setup.new_model(stage).parameters())
     assert {p.device.type for p in setup.new_model(stage).parameters()} == {"cpu"}
+
+
+@pytest.mark.parametrize(
+    ("choice", "expected"),
+    [("none", [1, 1, 1]), ("balanced", [1.25, 2.5, 0.625]), ({"b": 4.0}, [1, 4, 1])],
+    ids=["none", "balanced", "named"],
+)
+def test_class_weights(tmp_path, choice, expected):
+    """Balanced weights are inverse frequencies with the mean 1 over examples; unnamed classes have 1."""
+    rows = ["text,label", *(f"x {i},a" for i in range(8)), *(f"y {i},b" for i in range(4)), *(f"z {i},c" for i in range(16))]  # fmt: skip # noqa: E501
+    (tmp_path / "train.csv").write_text("\n".join(rows) + "\n")
+    config = make_config(tmp_path, class_weights=choice)
+    config = config.model_copy(update={"data": config.data.model_copy(update={"validation_fraction": 0.25})})
+    setup = prepare(config)
+    counts = np.bincount(setup.dataset.train.labels)
+    weights = setup.class_weights
+    if choice == "balanced":
+        assert (weights.numpy() * counts) == pytest.approx([counts.sum() / 3] * 3)
+    else:
+        assert weights.tolist() == expected
+
+
+def test_unknown_class_weight_is_named(tmp_path):
+    """A weight for a class that does not occur is a mistake in the config."""
+    with pytest.raises(ConfigError, match=r"class_weights: no class is called 'grey'"):
+        prepare(make_config(tmp_path, class_weights={"grey": 2.0}))
