@@ -19,7 +19,7 @@ from encoder_cls.text.char_ngrams import flat_indices
 from encoder_cls.text.ngram_features import CHAR_NGRAM_IDS
 from encoder_cls.text.token_arrays import PAD_ID
 from encoder_cls.text.tokenizer import tokenize
-from encoder_cls.training.sampler import BatchSchedule
+from encoder_cls.training.sampler import BatchSampler
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "scripts"))
 
@@ -61,7 +61,7 @@ def test_a_sample_of_batches_gives_batches_of_the_whole():
     sample = whole.batches(3)
 
     def batches(corpus):
-        schedule = BatchSchedule(corpus.texts.lengths, batch_size=BATCH_SIZE, batch_tokens=8192, seed=0)
+        schedule = BatchSampler(corpus.texts.lengths, batch_size=BATCH_SIZE, batch_tokens=8192, seed=0)
         texts = corpus.dataset.train.texts
         return {frozenset(texts[i] for i in schedule.indices(n)) for n in range(schedule.batches_per_epoch)}
 

@@ -14,7 +14,7 @@ from encoder_cls.evaluation.evaluate import evaluate
 from encoder_cls.evaluation.report import Report, write_report
 from encoder_cls.inference.serialization import load_classifier
 from encoder_cls.tracking.run_dir import RunDir, run_of
-from encoder_cls.training.checkpoint import newest_facts
+from encoder_cls.training.checkpoint import newest_fingerprint
 
 
 def evaluate_run(path: Path, *, data: str | None, warn: Callable[[str], None]) -> Report:
@@ -84,7 +84,7 @@ def _check_unchanged(run: RunDir, dataset: Dataset, config: DataConfig, label_na
         raise DataError(f"{config.train}: its classes have changed since the run began; {hint}")
     if config.test is None and config.validation is None:
         found = dataset.train.fingerprint()
-        if newest_facts(run.checkpoints).get("training_data", found) != found:
+        if newest_fingerprint(run.checkpoints).get("training_data", found) != found:
             raise DataError(
                 f"{config.train}: has changed since the run began, and with it which texts are held out; {hint}"
             )

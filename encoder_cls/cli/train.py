@@ -110,7 +110,7 @@ def _stop_signals() -> Iterator[Callable[[], int | None]]:
 
 def _described(setup: TrainingSetup) -> Iterator[str]:
     """What will be trained on what, in a few lines."""
-    dataset, config, facts = setup.dataset, setup.config, setup.facts
+    dataset, config, statistics = setup.dataset, setup.config, setup.data_statistics
     test = f", {len(dataset.test):,} test" if dataset.test else ""
     more = f", {len(dataset.unlabelled.texts):,} unlabelled" if dataset.unlabelled.texts else ""
     yield (
@@ -118,9 +118,9 @@ def _described(setup: TrainingSetup) -> Iterator[str]:
         f"{len(dataset.label_names)} classes, of {_sizes(dataset.train, dataset.label_names)} training texts"
     )
     yield (
-        f"tokens: vocabulary {setup.vocab_size:,}, unknown in validation {facts['unknown_fraction']:.1%}, "
-        f"texts longer than the encoder reads {facts['truncated_fraction']:.1%}, padding "
-        f"{facts['padding_fraction']:.1%}"
+        f"tokens: vocabulary {setup.vocab_size:,}, unknown in validation {statistics['unknown_fraction']:.1%}, "
+        f"texts longer than the encoder reads {statistics['truncated_fraction']:.1%}, padding "
+        f"{statistics['padding_fraction']:.1%}"
     )
     shape = f"{config.model.num_layers} layers of width {config.model.d_model}"
     recipe = setup.recipe
@@ -128,7 +128,7 @@ def _described(setup: TrainingSetup) -> Iterator[str]:
     if config.model.linear and not recipe.linear:
         beside = ", no linear model beside it (too much text for so many classes)"
     yield f"model: {shape}, {setup.num_parameters:,} parameters{beside}"
-    lengths = {"masked-LM pretraining": recipe.pretraining, "training on labels": recipe.length}
+    lengths = {"masked-LM pretraining": recipe.pretraining, "training on labels": recipe.training}
     passes = [f"{it.epochs} epoch{'s' * (it.epochs > 1)} of {what}" for what, it in lengths.items() if it]
     yield f"steps: {setup.total_steps:,} in all; {', '.join(passes)}"
 

@@ -2,8 +2,9 @@
 
     checkpoints/step-120/
       model.safetensors       weights
-      optimizer.safetensors   Adam's moments, by parameter name
-      state.json              step, best score, running sums, and the facts that exactness depends on
+      optimizer.safetensors   the optimizers' moments
+      state.json              step, best score, running sums, the optimizers' settings, and the fingerprint of what
+                              exactness depends on
       manifest.json           size and SHA-256 of the other three
 
 The newest good checkpoint is found by looking at all of them, never by a pointer that could be wrong.
@@ -15,8 +16,8 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from torch import Tensor, nn
 from encoder_cls.errors import DivergedError, EncoderClsError
 from encoder_cls.system.files import read_file, sha256, to_json, write_folder
 from encoder_cls.training.optimizer import Optimizer
+from encoder_cls.training.state import TrainingState
 
 MODEL_FILE, OPTIMIZER_FILE, STATE_FILE, MANIFEST_FILE = (
     "model.safetensors",
@@ -41,51 +43,26 @@ LARGEST_MANIFEST = 1 << 16  # bytes
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainingState:
-    """The few numbers that, with weights and moments, decide how training goes on.
+class Checkpoint:
+    """One verified checkpoint, read into memory.
 
     Attributes:
-        step: optimizer steps done, in all stages.
-        stage: which stage is going on, counted from 0; the last is that of the model.
-        stage_start: the step at which its training began.
-        stage_steps: its steps, where a limit of time has decided on fewer than there would be.
-        validated_step: the step of the last validation.
-        best_score: the stage's best validation score so far and what breaks a tie; none before the first.
-        best_step: when it was reached.
-        stale_validations: validations since then.
-        sums: running sums of the metrics that have not been logged yet.
+        state: where the training stood.
+        fingerprint: of what exactness depends on.
+        model: the weights, a `state_dict`.
+        optimizers: a `state_dict` each.
     """
 
-    step: int = 0
-    stage: int = 0
-    stage_start: int = 0
-    stage_steps: int | None = None
-    validated_step: int = 0
-    best_score: tuple[float, float] | None = None
-    best_step: int = 0
-    stale_validations: int = 0
-    sums: dict[str, float] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Checkpoint:
-    """One verified checkpoint, read into memory."""
-
     state: TrainingState
-    facts: dict[str, Any]
+    fingerprint: dict[str, Any]
     model: dict[str, Tensor]
-    optimizer: dict[str, Tensor]
+    optimizers: list[dict[str, Any]]
 
     def restore(self, model: nn.Module, optimizers: Sequence[Optimizer]) -> None:
         """Put weights and moments into a model and its optimizers of the same shapes."""
         model.load_state_dict(self.model)
-        parameters = dict(model.named_parameters())
-        owner = {p: optimizer for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]}
-        for key, tensor in self.optimizer.items():
-            moment, _, name = key.partition("|")
-            # A count is a tensor to AdamW and a number to RowAdam.
-            value = tensor.to(parameters[name].device) if tensor.is_floating_point() else int(tensor)
-            owner[parameters[name]].state[parameters[name]][moment] = value
+        for optimizer, state_dict in zip(optimizers, self.optimizers, strict=True):
+            optimizer.load_state_dict(state_dict)
 
 
 def save_checkpoint(
@@ -94,7 +71,7 @@ def save_checkpoint(
     optimizers: Sequence[Optimizer],
     state: TrainingState,
     *,
-    facts: dict[str, Any],
+    fingerprint: dict[str, Any],
     keep: int,
 ) -> None:
     """Write `step-N` under `folder`, verify it, and then remove all but the `keep` newest.
@@ -106,18 +83,17 @@ def save_checkpoint(
     wild = next((name for name, tensor in model.state_dict().items() if not tensor.isfinite().all()), None)
     if wild:
         raise DivergedError(state.step, f"{wild} holds numbers that are not finite")
-    names: dict[Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
-    moments = {
-        f"{key}|{names[parameter]}": torch.as_tensor(value).detach().cpu().contiguous()
-        for optimizer in optimizers
-        for parameter, values in optimizer.state.items()
-        for key, value in values.items()
-    }
+    state_dicts = [optimizer.state_dict() for optimizer in optimizers]
     weights = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
+    rest = {
+        "state": asdict(state),
+        "fingerprint": fingerprint,
+        "param_groups": [state_dict["param_groups"] for state_dict in state_dicts],
+    }
     files = {
         MODEL_FILE: safetensors.torch.save(weights),
-        OPTIMIZER_FILE: safetensors.torch.save(moments),
-        STATE_FILE: to_json({"state": asdict(state), "facts": facts}),
+        OPTIMIZER_FILE: safetensors.torch.save(_moments(state_dicts)),
+        STATE_FILE: to_json(rest),
     }
     manifest = {name: {"size": len(content), "sha256": sha256(content)} for name, content in files.items()}
     newest = folder / f"step-{state.step}"
@@ -133,16 +109,16 @@ def load_newest(folder: Path) -> tuple[Checkpoint | None, list[str]]:
     for path in _by_age(folder):
         try:
             return _parse(_read_verified(path)), warnings
-        except (EncoderClsError, SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except (EncoderClsError, SafetensorError, ValueError, LookupError, TypeError, AttributeError) as error:
             reason, _, _ = str(error).partition("\n")
             warnings.append(f"{path}: passed over, damaged: {reason}")
     return None, warnings
 
 
-def newest_facts(folder: Path) -> dict[str, Any]:
-    """What the newest checkpoint that is whole was made from; nothing where there is none."""
+def newest_fingerprint(folder: Path) -> dict[str, Any]:
+    """That of the newest checkpoint that is whole; nothing where there is none."""
     checkpoint, _ = load_newest(folder)
-    return checkpoint.facts if checkpoint else {}
+    return checkpoint.fingerprint if checkpoint else {}
 
 
 def _by_age(folder: Path) -> list[Path]:
@@ -174,7 +150,26 @@ def _parse(files: dict[str, bytes]) -> Checkpoint:
     state = TypeAdapter(TrainingState).validate_python(content["state"])  # JSON has no tuples, and anything else
     return Checkpoint(
         state=state,
-        facts=content["facts"],
+        fingerprint=content["fingerprint"],
         model=safetensors.torch.load(files[MODEL_FILE]),
-        optimizer=safetensors.torch.load(files[OPTIMIZER_FILE]),
+        optimizers=_state_dicts(safetensors.torch.load(files[OPTIMIZER_FILE]), content["param_groups"]),
     )
+
+
+def _moments(state_dicts: Sequence[Mapping[str, Any]]) -> dict[str, Tensor]:
+    """What several optimizers remember, each tensor under "optimizer.parameter.name"."""
+    return {
+        f"{number}.{index}.{name}": torch.as_tensor(value).detach().cpu().contiguous()
+        for number, state_dict in enumerate(state_dicts)
+        for index, values in state_dict["state"].items()
+        for name, value in values.items()
+    }
+
+
+def _state_dicts(moments: Mapping[str, Tensor], param_groups: Sequence[Any]) -> list[dict[str, Any]]:
+    """The inverse: the states of the optimizers whose groups these are."""
+    states: list[dict[int, dict[str, Tensor]]] = [{} for _ in param_groups]
+    for key, tensor in moments.items():
+        number, index, name = key.split(".")
+        states[int(number)].setdefault(int(index), {})[name] = tensor
+    return [{"state": state, "param_groups": groups} for state, groups in zip(states, param_groups, strict=True)]

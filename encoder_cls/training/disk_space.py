@@ -46,6 +46,6 @@ def _most_checkpoints(setup: TrainingSetup) -> int:
     checkpoint_every = setup.config.train.checkpoint_every
     written = 0
     for stage in setup.stages:
-        every = [setup.validate_every(stage), *([checkpoint_every] if checkpoint_every else [])]
+        every = [stage.validate_every, *([checkpoint_every] if checkpoint_every else [])]
         written += 2 + sum(stage.total_steps // steps for steps in every)  # with the stage's first and last
     return written

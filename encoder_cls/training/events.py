@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from encoder_cls.evaluation.report import Report
 from encoder_cls.training.objectives import ValidationResult
-from encoder_cls.training.setup import Stage
+from encoder_cls.training.stage import Stage
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,9 +56,9 @@ class Validated:
     Attributes:
         stage: in which.
         step: steps done, in all stages.
-        epoch: passes done, in this stage.
+        epoch: epochs done, in this stage.
         result: what it found out.
-        is_best: whether its weights are the stage's best so far, and saved.
+        is_best: whether its weights are the stage's best so far.
     """
 
     stage: Stage

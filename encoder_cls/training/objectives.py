@@ -14,15 +14,18 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from encoder_cls.config import TrainConfig
+from encoder_cls.data.dataset import Dataset
 from encoder_cls.evaluation.metrics import Metrics, compute_metrics
 from encoder_cls.inference.collate import Indices, by_length
 from encoder_cls.inference.linear import LinearClassifier
 from encoder_cls.inference.logits import combine_logits
 from encoder_cls.inference.torch_engine import Batch, compute_logits, pad
 from encoder_cls.model import EncoderClassifier
+from encoder_cls.text.token_arrays import TokenizedTexts
 from encoder_cls.training.calibration import fit_scales
 from encoder_cls.training.masking import drop_tokens, mask_tokens
-from encoder_cls.training.setup import Stage, TrainingSetup
+from encoder_cls.training.sampler import BatchSampler
 
 
 class ObjectiveBatch(Protocol):
@@ -106,29 +109,51 @@ class MaskedLMObjective:
 
     Devlin et al., "BERT: Pre-training of Deep Bidirectional Transformers" (2019), https://arxiv.org/abs/1810.04805;
     masked tokens are always `[MASK]`, as Wettig et al. (2023), https://arxiv.org/abs/2202.08005, found to be enough.
+
+    Args:
+        texts: to learn from.
+        sampler: which of them make up the batches of a step.
+        validation_texts: on which the loss is measured.
+        mask_probability: of each token.
+        batch_tokens: the most tokens in a batch of a validation.
+        validation_seed: of the tokens that are masked in a validation.
+        device: where to.
     """
 
-    def __init__(self, setup: TrainingSetup, stage: Stage, *, device: torch.device) -> None:
-        self._setup = setup
-        self._stage = stage
-        self._fraction = setup.config.pretrain.mask_probability
+    def __init__(
+        self,
+        texts: TokenizedTexts,
+        sampler: BatchSampler,
+        validation_texts: TokenizedTexts,
+        *,
+        mask_probability: float,
+        batch_tokens: int,
+        validation_seed: int,
+        device: torch.device,
+    ) -> None:
+        self._texts = texts
+        self._sampler = sampler
+        self._validation_texts = validation_texts
+        self._mask_probability = mask_probability
+        self._batch_tokens = batch_tokens
+        self._validation_seed = validation_seed
         self._device = device
 
     def batches_at(self, step: int) -> list[ObjectiveBatch]:
         """See `Objective`."""
-        texts = self._stage.texts
-        return [self._collate(pad(texts, indices).to(self._device)) for indices in self._stage.batches(step)]
+        batches = self._sampler.batches_of_step(step)
+        return [self._collate(pad(self._texts, indices).to(self._device)) for indices in batches]
 
     def validate(self, model: EncoderClassifier, after_batch: Callable[[], None]) -> ValidationResult | None:
         """See `Objective`: the mean loss, with the same tokens masked each time."""
-        torch.manual_seed(self._stage.seed)
-        texts = self._setup.validation_texts
+        torch.manual_seed(self._validation_seed)
+        texts = self._validation_texts
         was_training = model.training
         model.eval()
         loss = weight = 0.0
         try:
             with torch.inference_mode():
-                for piece in by_length(texts.lengths, batch_tokens=self._setup.config.train.batch_tokens):
+                for piece in by_length(texts.lengths, batch_tokens=self._batch_tokens):
                     batch = self._collate(pad(texts, *piece).to(self._device))
                     loss += float(batch.loss(model))
                     weight += float(batch.normalizer)
@@ -139,7 +164,7 @@ class MaskedLMObjective:
         return ValidationResult({"loss": mean}, (-mean, -mean)) if np.isfinite(mean) else None
 
     def _collate(self, batch: Batch) -> MaskedLMBatch:
-        masked, is_masked = mask_tokens(batch, fraction=self._fraction)
+        masked, is_masked = mask_tokens(batch, fraction=self._mask_probability)
         candidates, rows = torch.unique(batch.input_ids, return_inverse=True)
         return MaskedLMBatch(inputs=masked, is_masked=is_masked, candidates=candidates, targets=rows[is_masked])
 
@@ -193,35 +218,51 @@ class ClassificationObjective:
     """The training texts, once or twice, some of their words dropped, with their labels.
 
     Args:
-        setup: of the run.
-        stage: that has this objective.
+        texts: those of the dataset's training split.
+        sampler: which of them make up the batches of a step.
+        validation_texts: those of the split that the dataset selects weights by.
+        dataset: has the labels of both.
+        class_weights: how much each class counts, (C,).
+        config: of the training.
         linear: the classifier whose logits are combined with the encoder's, if any.
         device: where to.
     """
 
     def __init__(
-        self, setup: TrainingSetup, stage: Stage, linear: LinearClassifier | None, *, device: torch.device
+        self,
+        texts: TokenizedTexts,
+        sampler: BatchSampler,
+        validation_texts: TokenizedTexts,
+        *,
+        dataset: Dataset,
+        class_weights: Tensor,
+        config: TrainConfig,
+        linear: LinearClassifier | None,
+        device: torch.device,
     ) -> None:
-        self._setup = setup
-        self._class_weights = setup.class_weights.to(device)
-        self._stage = stage
-        self._linear_logits = [linear.logits(setup.validation_texts)] if linear else []
+        self._texts = texts
+        self._sampler = sampler
+        self._validation_texts = validation_texts
+        self._dataset = dataset
+        self._class_weights = class_weights.to(device)
+        self._config = config
+        self._linear_logits = [linear.logits(validation_texts)] if linear else []
         self._device = device
 
     def batches_at(self, step: int) -> list[ObjectiveBatch]:
         """See `Objective`."""
-        return [self._collate(indices) for indices in self._stage.batches(step)]
+        return [self._collate(indices) for indices in self._sampler.batches_of_step(step)]
 
     def validate(self, model: EncoderClassifier, after_batch: Callable[[], None]) -> ValidationResult | None:
         """See `Objective`: of the weighted sum of the encoder's logits and the linear classifier's."""
-        dataset, config = self._setup.dataset, self._setup.config.train
+        dataset, config = self._dataset, self._config
         logits = compute_logits(
-            model, self._setup.validation_texts, batch_tokens=config.batch_tokens, after_batch=after_batch
+            model, self._validation_texts, batch_tokens=config.batch_tokens, after_batch=after_batch
         )
         if not np.isfinite(logits).all():
             return None
         labels = dataset.selection.labels
-        weights = self._setup.class_weights.numpy()[labels]
+        weights = self._class_weights.cpu().numpy()[labels]
         all_logits = [logits, *self._linear_logits]
         scales, parts = fit_scales(all_logits, labels, weights)
         joint = combine_logits(all_logits, scales).astype(np.float32)
@@ -234,10 +275,10 @@ class ClassificationObjective:
         return ValidationResult(scores, (monitored, -metrics.loss), metrics, scales)
 
     def _collate(self, indices: Indices) -> ClassificationBatch:
-        config, dataset = self._setup.config.train, self._setup.dataset
+        config, dataset = self._config, self._dataset
         if config.rdrop_weight:
             indices = np.tile(indices, 2)
-        batch = pad(self._stage.texts, indices).to(self._device)
+        batch = pad(self._texts, indices).to(self._device)
         dropped = drop_tokens(batch.input_ids, fraction=config.word_dropout)
         labels = torch.from_numpy(dataset.train.labels[indices]).to(self._device)
         classes, smoothing = len(dataset.label_names), config.label_smoothing

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -36,16 +36,17 @@ def make_optimizers(model: nn.Module, config: TrainConfig) -> list[Optimizer]:
             else:
                 others.append(parameter)
     groups = [{"params": matrices, "weight_decay": config.weight_decay}, {"params": others, "weight_decay": 0.0}]
-    return [AdamW(groups, lr=config.learning_rate), RowAdam([{"params": tables}], lr=config.learning_rate)]
+    return [AdamW(groups, lr=config.learning_rate), RowwiseAdam([{"params": tables}], lr=config.learning_rate)]
 
 
 class Optimizer(ABC):
     """What optimizers have in common.
 
-    It replaces `torch.optim.Optimizer`: the first one made loads torch's compiler, which doubles the time to start.
+    The same in small as `torch.optim.Optimizer`, whose state it can load and save. It is no subclass of that: the first
+    one made loads torch's compiler, which doubles the time to start.
 
     Args:
-        groups: each with its `params` and what they do not share with others.
+        groups: each with its `params` and the settings that they do not share with others.
         lr: the learning rate of all.
 
     Attributes:
@@ -54,7 +55,7 @@ class Optimizer(ABC):
     """
 
     def __init__(self, groups: Sequence[dict[str, Any]], *, lr: float) -> None:
-        self.param_groups = [{"lr": lr, **group} for group in groups]
+        self.param_groups = [{"lr": lr, "betas": BETAS, "eps": EPSILON, **group} for group in groups]
         self.state: defaultdict[Tensor, dict[str, Any]] = defaultdict(dict)
 
     def zero_grad(self) -> None:
@@ -68,6 +69,38 @@ class Optimizer(ABC):
         """Update the parameters that have a gradient."""
         for group in self.param_groups:
             self._update([parameter for parameter in group["params"] if parameter.grad is not None], group)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state of each parameter, by its index among all groups, and the groups' settings, as torch.optim does."""
+        indices = {parameter: index for index, parameter in enumerate(self._parameters())}
+        groups = [
+            group | {"params": [indices[parameter] for parameter in group["params"]]} for group in self.param_groups
+        ]
+        return {
+            "state": {indices[parameter]: dict(values) for parameter, values in self.state.items()},
+            "param_groups": groups,
+        }
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Go on from such a state; tensors are brought to the devices of their parameters.
+
+        Raises:
+            ValueError: the state is that of groups of other sizes.
+        """
+        groups = state_dict["param_groups"]
+        if [len(group["params"]) for group in groups] != [len(group["params"]) for group in self.param_groups]:
+            raise ValueError("the state of an optimizer with other groups of parameters")
+        for group, saved in zip(self.param_groups, groups, strict=True):
+            group.update(saved | {"params": group["params"]})
+        indices = [index for group in groups for index in group["params"]]
+        parameters = dict(zip(indices, self._parameters(), strict=True))
+        self.state.clear()
+        for index, values in state_dict["state"].items():
+            parameter = parameters[index]
+            self.state[parameter] = {name: _placed(value, parameter.device) for name, value in values.items()}
+
+    def _parameters(self) -> list[Tensor]:
+        return [parameter for group in self.param_groups for parameter in group["params"]]
 
     @abstractmethod
     def _update(self, parameters: list[Tensor], group: dict[str, Any]) -> None:
@@ -83,6 +116,7 @@ class AdamW(Optimizer):
                 moments = {name: torch.zeros_like(parameter) for name in ("exp_avg", "exp_avg_sq")}
                 self.state[parameter] = {"step": torch.zeros((), device=parameter.device), **moments}
         states = [self.state[parameter] for parameter in parameters]
+        beta1, beta2 = group["betas"]
         adamw(
             parameters,
             [parameter.grad for parameter in parameters if parameter.grad is not None],
@@ -92,16 +126,16 @@ class AdamW(Optimizer):
             [state["step"] for state in states],
             fused=True,
             amsgrad=False,
-            beta1=BETAS[0],
-            beta2=BETAS[1],
+            beta1=beta1,
+            beta2=beta2,
             lr=group["lr"],
             weight_decay=group["weight_decay"],
-            eps=EPSILON,
+            eps=group["eps"],
             maximize=False,
         )
 
 
-class RowAdam(Optimizer):
+class RowwiseAdam(Optimizer):
     """Adam (Kingma and Ba, 2015, https://arxiv.org/abs/1412.6980) on the rows of tables (rows, D) that have a gradient.
 
     The other rows keep their values and moments. The same, to rounding, as `torch.optim.SparseAdam`, which makes sparse
@@ -109,19 +143,26 @@ class RowAdam(Optimizer):
     """
 
     def _update(self, parameters: list[Tensor], group: dict[str, Any]) -> None:
+        beta1, beta2 = group["betas"]
         for table in parameters:
             state = self.state[table]
             if not state:
                 state |= {"step": 0, "exp_avg": torch.zeros_like(table), "exp_avg_sq": torch.zeros_like(table)}
             state["step"] += 1
             rows, values = _sum_by_row(table.grad)  # type: ignore[arg-type]
-            mean = state["exp_avg"].index_select(0, rows).lerp_(values, 1 - BETAS[0])
+            mean = state["exp_avg"].index_select(0, rows).lerp_(values, 1 - beta1)
             square = state["exp_avg_sq"].index_select(0, rows)
-            square.mul_(BETAS[1]).addcmul_(values, values, value=1 - BETAS[1])
+            square.mul_(beta2).addcmul_(values, values, value=1 - beta2)
             state["exp_avg"].index_copy_(0, rows, mean)
             state["exp_avg_sq"].index_copy_(0, rows, square)
-            size = group["lr"] * math.sqrt(1 - BETAS[1] ** state["step"]) / (1 - BETAS[0] ** state["step"])
-            table.index_add_(0, rows, mean.div_(square.sqrt_().add_(EPSILON)), alpha=-size)
+            size = group["lr"] * math.sqrt(1 - beta2 ** state["step"]) / (1 - beta1 ** state["step"])
+            table.index_add_(0, rows, mean.div_(square.sqrt_().add_(group["eps"])), alpha=-size)
+
+
+def _placed(value: Any, device: torch.device) -> Any:
+    """A moment on a device; a count of steps in whole numbers as a number, also where it was saved as a tensor."""
+    tensor = torch.as_tensor(value)
+    return tensor.to(device) if tensor.is_floating_point() else int(tensor)
 
 
 def _sum_by_row(gradient: Tensor) -> tuple[Tensor, Tensor]:
@@ -129,9 +170,9 @@ def _sum_by_row(gradient: Tensor) -> tuple[Tensor, Tensor]:
 
     What `coalesce` does, which takes one thread and twice as long: a row's parts are a bag of embeddings.
     """
-    sorted_rows, places = gradient._indices()[0].sort(stable=True)
+    sorted_rows, positions = gradient._indices()[0].sort(stable=True)
     rows, counts = torch.unique_consecutive(sorted_rows, return_counts=True)
-    return rows, functional.embedding_bag(places, gradient._values(), counts.cumsum(0) - counts, mode="sum")
+    return rows, functional.embedding_bag(positions, gradient._values(), counts.cumsum(0) - counts, mode="sum")
 
 
 def warmup_steps(total_steps: int, config: TrainConfig) -> int:

@@ -1,6 +1,6 @@
-"""What depends on the amount of text: how long to pretrain and to train, and what a linear classifier looks at.
+"""What depends on the size of the corpus: how long to pretrain and to train, and what a linear classifier looks at.
 
-Little text has to be seen often, much text cannot be: passes fall with the square root of the number of
+Little text has to be seen often, much text cannot be: epochs fall with the square root of the number of
 tokens, so the time of a training grows with its square root too. Every number can be set in the config.
 """
 
@@ -14,11 +14,11 @@ from typing import NamedTuple
 from encoder_cls.config import Config
 from encoder_cls.text.token_arrays import KEPT_PER_TOKEN
 
-# Passes are one of these numbers over the square root of the tokens, within limits.
-LABEL_FACTOR, WORD_FACTOR = 2_750, 7_500
-PASSES = (2, 8)  # over the labels: more of them overfit
-WORD_PASSES = (2, 20)  # of pretraining
-FEWEST_STEPS = 300  # where a pass is a few steps, more passes make up for it
+# Epochs are one of these numbers over the square root of the tokens, within limits.
+TRAINING_FACTOR, PRETRAINING_FACTOR = 2_750, 7_500
+TRAINING_EPOCHS = (2, 8)  # on labels: more of them overfit
+PRETRAINING_EPOCHS = (2, 20)
+FEWEST_STEPS = 300  # on labels: where an epoch is a few steps, more epochs make up for it
 STEPS_BETWEEN_VALIDATIONS = 300  # of pretraining, at least: one takes as long as many steps
 LINEAR_LENGTHS = (KEPT_PER_TOKEN, 4, 2, 1)  # of the linear classifier, in those of the encoder
 MOST_LINEAR_DETAIL = 3_000_000  # tokens from which the linear classifier looks at words only: memory
@@ -31,8 +31,8 @@ class Schedule:
     """How long an encoder is trained.
 
     Attributes:
-        epochs: passes over the texts, at most.
-        epochs_between_validations: more than 1 where passes are short.
+        epochs: how often each text is learnt from, at most.
+        epochs_between_validations: more than 1 where epochs are short.
     """
 
     epochs: int
@@ -57,21 +57,21 @@ class Recipe:
 
     Attributes:
         pretraining: how long masked-LM pretraining is; none: there is none.
-        length: how long labels are learnt.
+        training: how long the model is trained on labels.
         linear: what the linear classifier beside the encoder looks at; none: there is no such classifier.
     """
 
     pretraining: Schedule | None
-    length: Schedule
+    training: Schedule
     linear: LinearInput | None
 
 
 class CorpusSize(NamedTuple):
-    """An amount of text.
+    """How much text there is.
 
     Attributes:
         tokens: in all, that an encoder reads.
-        steps: of one pass over them.
+        steps: optimizer steps of one epoch.
     """
 
     tokens: int
@@ -90,14 +90,32 @@ def resolve_auto(
         tokens_within: from a number of tokens to how many that part has, where of each text no more are counted.
         num_classes: how many classes there are.
     """
-    by_labels = _length(LABEL_FACTOR, labelled, PASSES, FEWEST_STEPS)
-    by_words = _seldom_validated(_length(WORD_FACTOR, texts, WORD_PASSES, 1), texts)
-    words = by_words if config.pretrain.epochs == "auto" else Schedule(epochs=config.pretrain.epochs)
     return Recipe(
-        pretraining=words if words.epochs else None,
-        length=by_labels if config.train.epochs == "auto" else Schedule(epochs=config.train.epochs),
+        pretraining=_pretraining(config, texts),
+        training=_training(config, labelled),
         linear=_linear_input(config, tokens_within, num_classes) if config.model.linear else None,
     )
+
+
+def _pretraining(config: Config, corpus: CorpusSize) -> Schedule | None:
+    """That of the config, or one with no more validations than worthwhile."""
+    if config.pretrain.epochs == "auto":
+        schedule = _schedule(PRETRAINING_FACTOR, corpus, PRETRAINING_EPOCHS, fewest_steps=1)
+        return replace(schedule, epochs_between_validations=math.ceil(STEPS_BETWEEN_VALIDATIONS / corpus.steps))
+    return Schedule(epochs=config.pretrain.epochs) if config.pretrain.epochs else None
+
+
+def _training(config: Config, corpus: CorpusSize) -> Schedule:
+    if config.train.epochs == "auto":
+        return _schedule(TRAINING_FACTOR, corpus, TRAINING_EPOCHS, fewest_steps=FEWEST_STEPS)
+    return Schedule(epochs=config.train.epochs)
+
+
+def _schedule(factor: float, corpus: CorpusSize, limits: tuple[int, int], *, fewest_steps: int) -> Schedule:
+    """As many epochs as a factor over the square root of the tokens, within limits; and so many steps at least."""
+    epochs = min(max(round(factor / math.sqrt(corpus.tokens)), limits[0]), limits[1])
+    times = math.ceil(fewest_steps / (epochs * corpus.steps))
+    return Schedule(epochs=epochs * times, epochs_between_validations=times)
 
 
 def _linear_input(config: Config, tokens_within: Callable[[int], int], num_classes: int) -> LinearInput | None:
@@ -108,15 +126,3 @@ def _linear_input(config: Config, tokens_within: Callable[[int], int], num_class
         if tokens <= MOST_LINEAR_TEXT and tokens * num_classes <= MOST_LINEAR_WORK:
             return LinearInput(max_tokens, use_char_ngrams=tokens <= MOST_LINEAR_DETAIL)
     return None
-
-
-def _length(factor: float, amount: CorpusSize, limits: tuple[int, int], fewest_steps: int) -> Schedule:
-    """As many passes as a factor over the square root of the tokens, within limits; and so many steps at least."""
-    limited = min(max(round(factor / math.sqrt(amount.tokens)), limits[0]), limits[1])
-    times = math.ceil(fewest_steps / (limited * amount.steps))
-    return Schedule(epochs=limited * times, epochs_between_validations=times)
-
-
-def _seldom_validated(length: Schedule, amount: CorpusSize) -> Schedule:
-    """The same with no more validations than worthwhile."""
-    return replace(length, epochs_between_validations=math.ceil(STEPS_BETWEEN_VALIDATIONS / amount.steps))

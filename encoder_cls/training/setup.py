@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
 
 import numpy as np
 import torch
@@ -16,56 +15,15 @@ from encoder_cls.config import Config, TrainConfig
 from encoder_cls.data.dataset import Dataset, listed, load_dataset
 from encoder_cls.errors import ConfigError
 from encoder_cls.inference.architecture import EncoderArchitecture
-from encoder_cls.inference.collate import Indices
 from encoder_cls.model import EncoderClassifier
 from encoder_cls.system.disk_arrays import Joined
 from encoder_cls.text.token_arrays import TokenizedTexts
 from encoder_cls.text.tokenizer import tokenize
 from encoder_cls.text.tokenizer_trainer import train_and_tokenize
+from encoder_cls.training.objectives import ClassificationObjective, MaskedLMObjective
 from encoder_cls.training.recipe import CorpusSize, Recipe, Schedule, resolve_auto
-from encoder_cls.training.sampler import BatchSchedule
-
-
-@dataclass(frozen=True, kw_only=True)
-class Stage:
-    """A part of the training, from first weights to the best.
-
-    Attributes:
-        name: `pretraining`, then `model`.
-        seed: of its batches and its dropout, and of its first weights where it starts from none.
-        length: how long it is.
-        learns_from: `words`, of which some are masked, or `labels`.
-        starts_from: the stage whose weights are its first; none: random ones.
-        texts: from which it learns.
-        schedule: the batches of all epochs.
-        accumulation_steps: batches of an optimizer step.
-    """
-
-    name: str
-    seed: int
-    length: Schedule
-    learns_from: Literal["words", "labels"]
-    starts_from: str | None
-    texts: TokenizedTexts
-    schedule: BatchSchedule
-    accumulation_steps: int
-
-    @property
-    def steps_per_epoch(self) -> int:
-        """Optimizer steps of one pass."""
-        return math.ceil(self.schedule.batches_per_epoch / self.accumulation_steps)
-
-    @property
-    def total_steps(self) -> int:
-        """Optimizer steps of all epochs."""
-        return self.length.epochs * self.steps_per_epoch
-
-    def batches(self, step: int) -> list[Indices]:
-        """The batches of a step; the last step of an epoch may have fewer, so that no step spans two epochs."""
-        epoch, place = divmod(step, self.steps_per_epoch)
-        first = epoch * self.schedule.batches_per_epoch
-        last = min((place + 1) * self.accumulation_steps, self.schedule.batches_per_epoch)
-        return [self.schedule.indices(first + batch) for batch in range(place * self.accumulation_steps, last)]
+from encoder_cls.training.sampler import BatchSampler
+from encoder_cls.training.stage import Stage
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,12 +49,9 @@ class TrainingSetup:
     @cached_property
     def stages(self) -> list[Stage]:
         """Pretraining, if there is any, and the model, which starts from it."""
-        recipe, seed = self.recipe, self.config.seed
-        if not recipe.pretraining:
-            return [self._stage("model", seed, recipe.length, None)]
-        # The model's seed is the config's; that of pretraining is far from those that a person would try.
-        pretraining = self._stage("pretraining", derive_seed(seed, 1000), recipe.pretraining, None)
-        return [pretraining, self._stage("model", seed, recipe.length, pretraining.name)]
+        schedule = self.recipe.pretraining
+        pretraining = [self._pretraining_stage(schedule)] if schedule else []
+        return [*pretraining, self._model_stage(starts_from=pretraining[0].name if pretraining else None)]
 
     @cached_property
     def class_weights(self) -> Tensor:
@@ -131,10 +86,6 @@ class TrainingSetup:
         """Number of tokens."""
         return self.tokenizer.get_vocab_size()
 
-    def validate_every(self, stage: Stage) -> int:
-        """Steps of a stage between validations."""
-        return self.config.train.validate_every or stage.length.epochs_between_validations * stage.steps_per_epoch
-
     def new_model(self, stage: Stage) -> EncoderClassifier:
         """The model of a stage with its first weights, a function of the seed."""
         torch.manual_seed(stage.seed)
@@ -149,11 +100,11 @@ class TrainingSetup:
         return sum(map(math.prod, EncoderArchitecture.of(self.config.model).weight_shapes(**shape).values()))
 
     @cached_property
-    def facts(self) -> dict[str, float]:
+    def data_statistics(self) -> dict[str, float]:
         """How much there is of what, and what it looks like to the model: texts too long, tokens unknown, padding."""
-        texts, schedule = self.stages[-1].texts, self.stages[-1].schedule
+        texts, sampler = self.stages[-1].texts, self.stages[-1].sampler
         lengths = texts.lengths
-        batches = (schedule.indices(i) for i in range(schedule.batches_per_epoch))
+        batches = (sampler.indices(i) for i in range(sampler.batches_per_epoch))
         padded = sum(lengths[batch].max() * len(batch) for batch in batches)
         return {
             "training_texts": len(self.dataset.train),
@@ -169,28 +120,79 @@ class TrainingSetup:
             "padding_fraction": float(1 - lengths.sum() / padded),
         }
 
-    def _stage(self, name: str, seed: int, length: Schedule, starts_from: str | None) -> Stage:
-        learns_from: Literal["words", "labels"] = "words" if name == "pretraining" else "labels"
-        texts = self.texts if learns_from == "words" else self.train_texts
+    def _pretraining_stage(self, schedule: Schedule) -> Stage:
+        config, texts = self.config, self.texts
+        seed = derive_seed(config.seed, 1000)  # far from those that a person would try for the model
+        sampler = _sampler(texts, config.train, seed=seed)
         return Stage(
-            name=name,
+            name="pretraining",
+            metric_prefix="pretraining/",
             seed=seed,
-            length=length,
-            learns_from=learns_from,
+            starts_from=None,
+            texts=texts,
+            sampler=sampler,
+            epochs=schedule.epochs,
+            validate_every=_validate_every(schedule, sampler, config.train),
+            patience=None,  # other tokens are masked each time, so there is no overfitting
+            time_budget=config.pretrain.time_budget,
+            linear=None,
+            make_objective=lambda device, _linear: MaskedLMObjective(
+                texts,
+                sampler,
+                self.validation_texts,
+                mask_probability=config.pretrain.mask_probability,
+                batch_tokens=config.train.batch_tokens,
+                validation_seed=seed,
+                device=device,
+            ),
+        )
+
+    def _model_stage(self, *, starts_from: str | None) -> Stage:
+        config, texts, schedule = self.config, self.train_texts, self.recipe.training
+        sampler = _sampler(texts, config.train, seed=config.seed)
+        return Stage(
+            name="model",
+            metric_prefix="",
+            seed=config.seed,
             starts_from=starts_from,
             texts=texts,
-            schedule=_schedule(texts, self.config.train, seed=seed),
-            accumulation_steps=self.config.train.accumulation_steps,
+            sampler=sampler,
+            epochs=schedule.epochs,
+            validate_every=_validate_every(schedule, sampler, config.train),
+            patience=config.train.patience,
+            time_budget=None,
+            linear=self.recipe.linear,
+            make_objective=lambda device, linear: ClassificationObjective(
+                texts,
+                sampler,
+                self.validation_texts,
+                dataset=self.dataset,
+                class_weights=self.class_weights,
+                config=config.train,
+                linear=linear,
+                device=device,
+            ),
         )
 
 
-def _schedule(texts: TokenizedTexts, config: TrainConfig, *, seed: int) -> BatchSchedule:
-    return BatchSchedule(texts.lengths, batch_size=config.batch_size, batch_tokens=config.batch_tokens, seed=seed)
+def _sampler(texts: TokenizedTexts, config: TrainConfig, *, seed: int) -> BatchSampler:
+    return BatchSampler(
+        texts.lengths,
+        batch_size=config.batch_size,
+        batch_tokens=config.batch_tokens,
+        seed=seed,
+        accumulation_steps=config.accumulation_steps,
+    )
 
 
-def _amount(texts: TokenizedTexts, config: Config) -> CorpusSize:
-    batches = _schedule(texts, config.train, seed=config.seed).batches_per_epoch
-    return CorpusSize(int(texts.lengths.sum()), math.ceil(batches / config.train.accumulation_steps))
+def _validate_every(schedule: Schedule, sampler: BatchSampler, config: TrainConfig) -> int:
+    """Steps between the validations of a stage."""
+    return config.validate_every or schedule.epochs_between_validations * sampler.steps_per_epoch
+
+
+def _corpus_size(texts: TokenizedTexts, config: Config) -> CorpusSize:
+    sampler = _sampler(texts, config.train, seed=config.seed)
+    return CorpusSize(tokens=int(texts.lengths.sum()), steps=sampler.steps_per_epoch)
 
 
 def derive_seed(*numbers: int) -> int:
@@ -206,22 +208,16 @@ def prepare(config: Config) -> TrainingSetup:
         ConfigError: class weights name a class that does not occur.
     """
     dataset = load_dataset(config.data, seed=config.seed)
-    weights = config.train.class_weights
-    unknown = sorted(weights.keys() - set(dataset.label_names)) if isinstance(weights, dict) else []
-    if unknown:
-        raise ConfigError(
-            f"train.class_weights: no class is called {unknown[0]!r}; there are {listed(dataset.label_names)}"
-        )
-    given = Joined(dataset.train.texts, dataset.unlabelled.texts)
+    _check_class_weights(config, dataset)
     max_seq_len = config.model.max_seq_len
-    tokenizer, texts = train_and_tokenize(given, config.tokenizer, max_seq_len=max_seq_len)
+    texts_to_learn_from = Joined(dataset.train.texts, dataset.unlabelled.texts)
+    tokenizer, texts = train_and_tokenize(texts_to_learn_from, config.tokenizer, max_seq_len=max_seq_len)
     validation_texts = tokenize(tokenizer, dataset.selection.texts, max_seq_len=max_seq_len)
     labelled = texts.first(len(dataset.train))
-    amounts = [_amount(some, config) for some in (texts, labelled)]
     recipe = resolve_auto(
         config,
-        texts=amounts[0],
-        labelled=amounts[1],
+        texts=_corpus_size(texts, config),
+        labelled=_corpus_size(labelled, config),
         tokens_within=lambda max_tokens: int(labelled.lengths_within(max_tokens).sum()),
         num_classes=len(dataset.label_names),
     )
@@ -233,3 +229,13 @@ def prepare(config: Config) -> TrainingSetup:
         validation_texts=validation_texts,
         recipe=recipe,
     )
+
+
+def _check_class_weights(config: Config, dataset: Dataset) -> None:
+    """Make sure that each class that has a weight occurs."""
+    weights = config.train.class_weights
+    unknown = sorted(weights.keys() - set(dataset.label_names)) if isinstance(weights, dict) else []
+    if unknown:
+        raise ConfigError(
+            f"train.class_weights: no class is called {unknown[0]!r}; there are {listed(dataset.label_names)}"
+        )

@@ -25,7 +25,8 @@ from encoder_cls.text.token_arrays import PAD_ID
 from encoder_cls.text.tokenizer import tokenize
 from encoder_cls.tracking.run_dir import RunDir
 from encoder_cls.training.events import Stepped
-from encoder_cls.training.setup import Stage, TrainingSetup, prepare
+from encoder_cls.training.setup import TrainingSetup, prepare
+from encoder_cls.training.stage import Stage
 from encoder_cls.training.trainer import train
 from speed.hugging_face import HuggingFace
 from speed.sizes import PLAIN, Size
@@ -82,7 +83,7 @@ class Ours:
 
     def step(self) -> Measured:
         """One optimizer step, all that belongs to it included."""
-        indices = np.concatenate(self.stage.batches(self._step))
+        indices = np.concatenate(self.stage.sampler.batches_of_step(self._step))
         self._step += 1
         began = time.perf_counter()
         for event in self._events:

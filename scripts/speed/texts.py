@@ -17,7 +17,7 @@ from encoder_cls.data.dataset import Dataset, Split, load_dataset
 from encoder_cls.text.token_arrays import TokenizedTexts
 from encoder_cls.text.tokenizer import tokenize
 from encoder_cls.text.tokenizer_trainer import train_tokenizer
-from encoder_cls.training.sampler import BatchSchedule
+from encoder_cls.training.sampler import BatchSampler
 
 BATCH_SIZE = 64
 LENGTH_SIGMA = 0.45  # of the logarithm of made-up texts' lengths
@@ -84,7 +84,7 @@ class Corpus:
         A batch holds texts of similar length, so these texts give the same batches again, as full and as little
         padded as those of all texts. Random texts, being fewer, would differ more within a batch.
         """
-        schedule = BatchSchedule(self.texts.lengths, batch_size=BATCH_SIZE, batch_tokens=self.kind.batch_tokens, seed=0)
+        schedule = BatchSampler(self.texts.lengths, batch_size=BATCH_SIZE, batch_tokens=self.kind.batch_tokens, seed=0)
         every = [schedule.indices(i) for i in range(schedule.batches_per_epoch)]
         by_length = sorted((batch for batch in every), key=lambda batch: float(self.texts.lengths[batch].mean()))
         full = [batch for batch in by_length if self._is_full(batch)] or by_length

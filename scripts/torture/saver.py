@@ -29,8 +29,9 @@ from encoder_cls.model import EncoderClassifier
 from encoder_cls.text.tokenizer_trainer import train_tokenizer
 from encoder_cls.tracking.metric_log import MetricLog, read_metrics
 from encoder_cls.tracking.run_dir import RunDir
-from encoder_cls.training.checkpoint import TrainingState, load_newest, save_checkpoint
+from encoder_cls.training.checkpoint import load_newest, save_checkpoint
 from encoder_cls.training.optimizer import make_optimizers
+from encoder_cls.training.state import TrainingState
 
 SHAPE = ModelConfig(d_model=8, num_layers=1, num_heads=1, d_ff=8, char_ngram_buckets=8, bigram_buckets=8)
 OPERATIONS = ("checkpoint", "model", "metrics", "config")
@@ -65,7 +66,7 @@ def write(operation: str, folder: Path, version: int) -> None:
     if operation == "checkpoint":
         model = classifier(version).model
         optimizers = make_optimizers(model, TrainConfig())
-        save_checkpoint(folder, model, optimizers, TrainingState(step=version), facts={}, keep=1)
+        save_checkpoint(folder, model, optimizers, TrainingState(step=version), fingerprint={}, keep=1)
     elif operation == "model":
         save_classifier(classifier(version), folder)
     elif operation == "metrics":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,8 +11,9 @@ import torch
 from encoder_cls.config import ModelConfig, TrainConfig
 from encoder_cls.errors import DivergedError
 from encoder_cls.model import CharNgramBatch, EncoderClassifier
-from encoder_cls.training.checkpoint import TrainingState, load_newest, save_checkpoint
+from encoder_cls.training.checkpoint import load_newest, save_checkpoint
 from encoder_cls.training.optimizer import make_optimizers
+from encoder_cls.training.state import TrainingState
 
 STATE = TrainingState(
     step=3,
@@ -23,7 +25,7 @@ STATE = TrainingState(
     stale_validations=1,
     sums={"loss": 0.1, "steps": 3.0},
 )
-FACTS = {"threads": 2}
+FINGERPRINT = {"threads": 2}
 
 
 def make_config():
@@ -44,10 +46,10 @@ def make_trained(seed=0):
 def update(model, optimizers, token):
     """One step on a batch in which each token is this one."""
     ids = torch.full((2, 3), token)
-    spelling = CharNgramBatch(torch.zeros_like(ids), torch.tensor([token, 7]), torch.tensor([0, 2]))
+    char_ngrams = CharNgramBatch(torch.zeros_like(ids), torch.tensor([token, 7]), torch.tensor([0, 2]))
     for optimizer in optimizers:
         optimizer.zero_grad()
-    (model(ids, ids > 0, spelling) * torch.tensor([1.0, -2.0])).sum().backward()
+    (model(ids, ids > 0, char_ngrams) * torch.tensor([1.0, -2.0])).sum().backward()
     for optimizer in optimizers:
         optimizer.step()
 
@@ -64,12 +66,10 @@ def moments(model, optimizers):
 
 
 def save(folder, *, step=3, keep=2, seed=0, weight=None):
-    from dataclasses import replace
-
     model, optimizers = make_trained(seed)
     if weight is not None:
         model.head.linear.bias.data[1] = weight
-    save_checkpoint(folder, model, optimizers, replace(STATE, step=step), facts=FACTS, keep=keep)
+    save_checkpoint(folder, model, optimizers, replace(STATE, step=step), fingerprint=FINGERPRINT, keep=keep)
     return model, optimizers
 
 
@@ -77,7 +77,7 @@ def test_everything_comes_back_and_training_goes_on_alike(tmp_path):
     """State, weights and moments are restored exactly: the next update is the same."""
     model, optimizers = save(tmp_path)
     checkpoint, warnings = load_newest(tmp_path)
-    assert (checkpoint.state, checkpoint.facts, warnings) == (STATE, FACTS, [])
+    assert (checkpoint.state, checkpoint.fingerprint, warnings) == (STATE, FINGERPRINT, [])
     restored, restored_optimizers = make_trained(seed=9)
     checkpoint.restore(restored, restored_optimizers)
     update(model, optimizers, token=3)
@@ -98,7 +98,7 @@ def test_moments_and_counts_come_back_as_they_were(tmp_path):
     for key in before:
         assert torch.equal(before[key], after[key]), key
         assert before[key].dtype == after[key].dtype, key
-    # RowAdam counts in whole numbers.
+    # RowwiseAdam counts in whole numbers.
     assert [values["step"] for values in new_optimizers[1].state.values()] == [2, 2, 2]
     assert {type(values["step"]) for values in new_optimizers[1].state.values()} == {int}
 

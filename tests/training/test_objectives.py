@@ -41,7 +41,7 @@ class Beside:
 
 def prepared(folder, pretrain: dict[str, object] | None = None, **train_values: object) -> TrainingSetup:
     """Thirty texts of five different words each."""
-    rows = [f"{' '.join(f'w{i}x{place}' for place in range(5))},{CLASSES[i % 3]}" for i in range(30)]
+    rows = [f"{' '.join(f'w{i}x{position}' for position in range(5))},{CLASSES[i % 3]}" for i in range(30)]
     (folder / "train.csv").write_text("\n".join(["text,label", *rows]) + "\n")
     values = {
         "name": "test",
@@ -54,7 +54,7 @@ def prepared(folder, pretrain: dict[str, object] | None = None, **train_values: 
 
 
 def classification_objective(setup: TrainingSetup, linear: Beside | None = None) -> ClassificationObjective:
-    return ClassificationObjective(setup, setup.stages[-1], linear, device=CPU)
+    return setup.stages[-1].make_objective(CPU, linear)
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.3])
@@ -62,7 +62,7 @@ def test_labels_are_smoothed_over_all_classes(tmp_path, smoothing):
     """The label gets 1 - s + s / C, the others s / C, for the texts of the step's batches."""
     setup = prepared(tmp_path, label_smoothing=smoothing, word_dropout=0.0, rdrop_weight=0.0)
     objective = classification_objective(setup).batches_at(1)
-    batches = setup.stages[0].batches(1)
+    batches = setup.stages[0].sampler.batches_of_step(1)
     assert len(objective) == len(batches) == 2
     for batch, indices in zip(objective, batches, strict=True):
         labels = np.eye(3)[setup.dataset.train.labels[indices]]
@@ -78,7 +78,7 @@ def test_the_part_of_the_words_that_is_asked_for_is_dropped_and_their_ngrams_sta
     ids = torch.cat([batch.inputs.input_ids for batch in batches])
     assert (ids[:, 0] == CLS_ID).all()
     assert (ids[:, 1:] == UNK_ID).float().mean() == pytest.approx(0.4, abs=0.08)
-    first = pad(setup.train_texts, setup.stages[0].batches(0)[0])
+    first = pad(setup.train_texts, setup.stages[0].sampler.batches_of_step(0)[0])
     assert torch.equal(batches[0].inputs.char_ngrams.words, first.char_ngrams.words)
 
 
@@ -95,9 +95,9 @@ def test_what_is_dropped_is_a_function_of_the_step_and_new_in_each(tmp_path):
     third = ids(3)
     assert len({str(ids(step)) for step in range(stage.total_steps)}) == stage.total_steps
     assert ids(3) == third
-    # All texts are equally long, so equal random numbers would show in equal places.
-    places = {str(np.equal(ids(step), UNK_ID).tolist()) for step in range(stage.total_steps)}
-    assert len(places) == stage.total_steps
+    # All texts are equally long, so equal random numbers would show at equal positions.
+    positions = {str(np.equal(ids(step), UNK_ID).tolist()) for step in range(stage.total_steps)}
+    assert len(positions) == stage.total_steps
 
 
 def test_classes_count_by_their_weights(tmp_path):
@@ -105,7 +105,7 @@ def test_classes_count_by_their_weights(tmp_path):
     setup = prepared(tmp_path, class_weights={"a": 3.0, "c": 0.5}, rdrop_weight=0.0)
     model = setup.new_model(setup.stages[0]).eval()
     batch = classification_objective(setup).batches_at(0)[0]
-    labels = setup.dataset.train.labels[setup.stages[0].batches(0)[0]]
+    labels = setup.dataset.train.labels[setup.stages[0].sampler.batches_of_step(0)[0]]
     weights = np.array([3.0, 1.0, 0.5])[labels]
     assert len(set(labels)) > 1
     assert batch.normalizer.item() == pytest.approx(weights.sum())
@@ -120,7 +120,7 @@ def test_texts_are_read_twice_and_both_readings_are_to_agree(tmp_path):
     torch.nn.init.normal_(model.head.linear.weight)  # or else all readings would be nearly the same
     torch.manual_seed(0)
     batch = classification_objective(setup).batches_at(0)[0]
-    labels = setup.dataset.train.labels[setup.stages[0].batches(0)[0]]
+    labels = setup.dataset.train.labels[setup.stages[0].sampler.batches_of_step(0)[0]]
     first, second = batch.inputs.input_ids.chunk(2)
     assert first.shape == second.shape == (len(labels), 6)
     assert not torch.equal(first, second)
@@ -138,7 +138,7 @@ def test_texts_are_read_twice_and_both_readings_are_to_agree(tmp_path):
 @pytest.mark.parametrize("monitor", ["accuracy", "macro_f1", "loss"])
 @pytest.mark.parametrize("with_linear", [False, True])
 def test_a_validation_judges_the_sum_of_all_scores(tmp_path, monkeypatch, with_linear, monitor):
-    """Under the scales that explain the validation labels best; what is monitored ranks it, then the loss does."""
+    """Under the scales that explain the validation labels best; the key is what is monitored, then the loss."""
     setup = prepared(tmp_path, monitor=monitor)
     model = setup.new_model(setup.stages[0])
     labels = setup.dataset.validation.labels
@@ -192,7 +192,7 @@ def test_a_validation_leaves_the_model_as_it_was(tmp_path):
 
 
 @pytest.mark.parametrize("with_linear", [False, True])
-def test_numbers_that_are_not_finite_are_no_verdict(tmp_path, with_linear):
+def test_numbers_that_are_not_finite_are_no_result(tmp_path, with_linear):
     """However good the linear classifier is."""
     setup = prepared(tmp_path)
     model = setup.new_model(setup.stages[0])
@@ -203,10 +203,10 @@ def test_numbers_that_are_not_finite_are_no_verdict(tmp_path, with_linear):
 
 
 def masked_lm_objective(setup: TrainingSetup) -> MaskedLMObjective:
-    return MaskedLMObjective(setup, setup.stages[0], device=CPU)
+    return setup.stages[0].make_objective(CPU, None)
 
 
-def test_hidden_words_are_to_be_found_among_those_of_the_batch(tmp_path):
+def test_masked_tokens_are_to_be_found_among_those_of_the_batch(tmp_path):
     """A third of the words, never [CLS], is `[MASK]` without letters; the answers are what stood there."""
     setup = prepared(tmp_path, {"epochs": 2, "mask_probability": 0.3})
     assert [stage.name for stage in setup.stages] == ["pretraining", "model"]
@@ -214,7 +214,7 @@ def test_hidden_words_are_to_be_found_among_those_of_the_batch(tmp_path):
     masked = words = 0
     for step in range(8):
         for batch, indices in zip(
-            masked_lm_objective(setup).batches_at(step), setup.stages[0].batches(step), strict=True
+            masked_lm_objective(setup).batches_at(step), setup.stages[0].sampler.batches_of_step(step), strict=True
         ):
             whole = pad(setup.train_texts, indices)
             assert torch.equal(batch.inputs.input_ids == MASK_ID, batch.is_masked)
@@ -231,7 +231,7 @@ def test_hidden_words_are_to_be_found_among_those_of_the_batch(tmp_path):
     assert masked / words == pytest.approx(0.3, abs=0.08)
 
 
-def test_the_loss_of_hidden_words_is_that_of_a_softmax_with_the_tokens_own_vectors(tmp_path):
+def test_the_loss_of_masked_tokens_is_that_of_a_softmax_with_the_tokens_own_vectors(tmp_path):
     """Over the words of the batch; its gradients stay sparse, so that a step costs what the batch touches."""
     setup = prepared(tmp_path, {"epochs": 1, "mask_probability": 0.5})
     model = setup.new_model(setup.stages[0]).eval()
@@ -245,7 +245,7 @@ def test_the_loss_of_hidden_words_is_that_of_a_softmax_with_the_tokens_own_vecto
     assert model.encoder.embedding.tokens.weight.grad.is_sparse
 
 
-def test_a_batch_in_which_nothing_is_hidden_teaches_nothing_and_breaks_nothing(tmp_path):
+def test_a_batch_in_which_nothing_is_masked_teaches_nothing_and_breaks_nothing(tmp_path):
     """By chance no token is masked: the loss is 0, not 0 / 0."""
     setup = prepared(tmp_path, {"epochs": 1, "mask_probability": 1e-9})
     model = setup.new_model(setup.stages[0])
@@ -265,8 +265,8 @@ def test_a_validation_of_pretraining_reads_every_validation_text_once(tmp_path, 
     assert sorted(np.concatenate(read)) == list(range(len(setup.validation_texts)))
 
 
-def test_a_validation_of_pretraining_hides_the_same_words_each_time(tmp_path):
-    """So that its losses compare; the model is left as it was, and a lower loss ranks higher."""
+def test_a_validation_of_pretraining_masks_the_same_tokens_each_time(tmp_path):
+    """So that its losses compare; the model is left as it was, and a lower loss has a greater key."""
     setup = prepared(tmp_path, {"epochs": 1, "mask_probability": 0.5})
     model = setup.new_model(setup.stages[0]).train()
     objective = masked_lm_objective(setup)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import subprocess
 import sys
 
@@ -10,7 +11,7 @@ import torch
 
 from encoder_cls.config import ModelConfig, TrainConfig
 from encoder_cls.model import EncoderClassifier
-from encoder_cls.training.optimizer import BETAS, AdamW, RowAdam, learning_rate, make_optimizers
+from encoder_cls.training.optimizer import BETAS, AdamW, RowwiseAdam, learning_rate, make_optimizers
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
@@ -68,7 +69,7 @@ def test_adam_by_rows_is_sparse_adam(device):
     torch.manual_seed(0)
     tables = [torch.nn.Embedding(20, 6, sparse=True, device=device) for _ in range(2)]
     tables[1].load_state_dict(tables[0].state_dict())
-    ours = RowAdam([{"params": list(tables[0].parameters())}], lr=0.1)
+    ours = RowwiseAdam([{"params": list(tables[0].parameters())}], lr=0.1)
     theirs = torch.optim.SparseAdam(tables[1].parameters(), lr=0.1, betas=BETAS)
     for _ in range(20):
         rows, weights = torch.randint(0, 15, (12,), device=device), torch.randn(12, 6, device=device)
@@ -129,6 +130,85 @@ def test_adamw_is_torch_s(device):
         assert remembered.keys() == expected.keys()
         for name in remembered:
             torch.testing.assert_close(remembered[name], expected[name])
+
+
+def dense_parameters() -> list[torch.nn.Parameter]:
+    """Those that `AdamW` is for, in two groups of two and one."""
+    return [torch.nn.Parameter(torch.ones(3, size)) for size in (1, 2, 4)]
+
+
+def tables() -> list[torch.nn.Parameter]:
+    """Those that `RowwiseAdam` is for."""
+    return [torch.nn.Parameter(torch.ones(rows, 4)) for rows in (5, 6, 7)]
+
+
+def adamw(parameters, rate=0.1):
+    groups = [{"params": parameters[:2], "weight_decay": 0.3}, {"params": parameters[2:], "weight_decay": 0.0}]
+    return AdamW(groups, lr=rate)
+
+
+def torch_adamw(parameters):
+    groups = [{"params": parameters[:2], "weight_decay": 0.9}, {"params": parameters[2:]}]
+    return torch.optim.AdamW(groups)
+
+
+def rowwise_adam(parameters, rate=0.1):
+    return RowwiseAdam([{"params": parameters}], lr=rate)
+
+
+def update(optimizer, *, steps: range) -> None:
+    """Some steps with gradients that are a function of the step, sparse ones where the optimizer is for these."""
+    for step in steps:
+        torch.manual_seed(step)
+        for parameter in (p for group in optimizer.param_groups for p in group["params"]):
+            gradient = torch.randn_like(parameter)
+            if isinstance(optimizer, (AdamW, torch.optim.AdamW)):
+                parameter.grad = gradient
+            else:
+                rows = torch.randint(0, len(parameter), (1, 3))
+                parameter.grad = torch.sparse_coo_tensor(rows, gradient[:3], parameter.shape, check_invariants=True)
+        optimizer.step()
+
+
+@pytest.mark.parametrize(
+    ("parameters", "ours", "theirs"),
+    [(dense_parameters, adamw, torch_adamw), (tables, rowwise_adam, torch.optim.SparseAdam)],
+    ids=["AdamW", "RowwiseAdam"],
+)
+@pytest.mark.parametrize("direction", ["from ours to torch's", "from torch's to ours", "from ours to ours"])
+def test_a_state_has_the_layout_of_torch(parameters, ours, theirs, direction):
+    """Saved by one optimizer and loaded by the other, settings included, the next updates are the same."""
+    makers = {"ours": ours, "torch's": theirs}
+    first, second = (makers[name] for name in direction.removeprefix("from ").split(" to "))
+    one = parameters()
+    optimizer = first(one)
+    update(optimizer, steps=range(3))
+    other = [torch.nn.Parameter(parameter.detach().clone()) for parameter in one]
+    loaded = second(other)
+    loaded.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    for it in (optimizer, loaded):
+        update(it, steps=range(3, 5))
+    torch.testing.assert_close(other, one)
+    assert loaded.param_groups[0]["lr"] == optimizer.param_groups[0]["lr"]
+
+
+def test_a_loaded_state_replaces_what_was_remembered():
+    """That of an optimizer before its first step leaves nothing."""
+    optimizer = adamw(dense_parameters())
+    update(optimizer, steps=range(1))
+    assert optimizer.state_dict()["state"].keys() == {0, 1, 2}
+    optimizer.load_state_dict(adamw(dense_parameters()).state_dict())
+    assert not optimizer.state_dict()["state"]
+
+
+def test_a_state_is_of_so_many_parameters():
+    """That of groups of other sizes is refused, and nothing is changed."""
+    optimizer = adamw(dense_parameters())
+    update(optimizer, steps=range(1))
+    other = rowwise_adam(dense_parameters(), rate=0.7)
+    with pytest.raises(ValueError, match="other groups of parameters"):
+        other.load_state_dict(optimizer.state_dict())
+    assert (other.param_groups[0]["lr"], len(other.state)) == (0.7, 0)
 
 
 def test_no_optimizer_loads_torch_s_compiler():

@@ -1,4 +1,4 @@
-"""How long to train, and what a linear classifier looks at: decided from the amount of text, unless set."""
+"""How long to train, and what a linear classifier looks at: decided from the size of the corpus, unless set."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from encoder_cls.training.recipe import (
     MOST_LINEAR_DETAIL,
     MOST_LINEAR_TEXT,
     MOST_LINEAR_WORK,
-    PASSES,
+    PRETRAINING_EPOCHS,
     STEPS_BETWEEN_VALIDATIONS,
-    WORD_PASSES,
+    TRAINING_EPOCHS,
     CorpusSize,
     LinearInput,
     Recipe,
@@ -27,7 +27,7 @@ from encoder_cls.training.recipe import (
 )
 
 SIZES = [1, 100, 20_000, 100_000, 300_000, 1_000_000, 1_000_001, 3_000_000, 3_000_001, 10**7, 10**8, 10**10]
-MANY = 1000  # steps a pass: so many that no pass has to be repeated
+MANY = 1000  # steps an epoch: so many that no epoch has to be repeated
 
 
 def recipe(
@@ -39,17 +39,17 @@ def recipe(
     tokens_of_text: int = 10,
     **sections: object,
 ) -> Recipe:
-    """That of so much text, all of it labelled unless another amount is; each text has so many tokens."""
+    """That of so much text, all of it labelled unless another part is; each text has so many tokens."""
     config = Config.model_validate({"name": "x", "data": {"train": "x"}, **sections})
-    amount = CorpusSize(num_tokens, steps_per_epoch)
-    with_labels = labelled or amount
+    corpus = CorpusSize(num_tokens, steps_per_epoch)
+    with_labels = labelled or corpus
 
     def tokens_within(max_tokens: int) -> int:
         read = min(tokens_of_text, config.model.max_seq_len)
         return with_labels.tokens * min(tokens_of_text, max_tokens) // read
 
     return resolve_auto(
-        config, texts=amount, labelled=with_labels, tokens_within=tokens_within, num_classes=num_classes
+        config, texts=corpus, labelled=with_labels, tokens_within=tokens_within, num_classes=num_classes
     )
 
 
@@ -59,7 +59,7 @@ def test_more_text_is_never_seen_more_often():
     def numbers(size: int) -> tuple[int, ...]:
         decided = recipe(size)
         linear = decided.linear or LinearInput(0, use_char_ngrams=False)
-        return decided.length.epochs, decided.pretraining.epochs, linear.use_char_ngrams, linear.max_tokens
+        return decided.training.epochs, decided.pretraining.epochs, linear.use_char_ngrams, linear.max_tokens
 
     for less, more in itertools.pairwise([numbers(size) for size in SIZES]):
         assert all(after <= before for before, after in zip(less, more, strict=True))
@@ -70,44 +70,44 @@ def test_more_text_is_never_seen_more_often():
 @settings(max_examples=200, deadline=None, derandomize=True)
 @given(num_tokens=st.integers(1, 10**11), num_classes=st.integers(2, 1000), steps_per_epoch=st.integers(1, 2000))
 def test_automatic_lengths_stay_within_their_limits(num_tokens, num_classes, steps_per_epoch):
-    """However much text there is: passes within limits, repeated as often as the fewest steps need, never oftener."""
+    """However much text there is: epochs within limits, repeated as often as the fewest steps need, never oftener."""
     decided = recipe(num_tokens, num_classes=num_classes, steps_per_epoch=steps_per_epoch)
-    by_labels, by_words = decided.length, decided.pretraining
+    by_labels, by_words = decided.training, decided.pretraining
     assert by_labels.epochs * steps_per_epoch >= FEWEST_STEPS
-    repeated = (divmod(by_labels.epochs, passes) for passes in range(PASSES[0], PASSES[1] + 1))
+    repeated = (divmod(by_labels.epochs, epochs) for epochs in range(TRAINING_EPOCHS[0], TRAINING_EPOCHS[1] + 1))
     assert any(
         rest == 0 and by_labels.epochs * (times - 1) / times * steps_per_epoch < FEWEST_STEPS
         for times, rest in repeated
     )
-    assert WORD_PASSES[0] <= by_words.epochs <= WORD_PASSES[1]
+    assert PRETRAINING_EPOCHS[0] <= by_words.epochs <= PRETRAINING_EPOCHS[1]
 
 
 @settings(max_examples=100, deadline=None, derandomize=True)
 @given(num_tokens=st.integers(1, 10**11), steps_per_epoch=st.integers(1, 2000))
 def test_validations_are_no_more_than_worthwhile(num_tokens, steps_per_epoch):
-    """One a pass where labels may be learnt by heart; of words whole passes of so many steps together, and no more."""
+    """One an epoch where labels may be overfitted; of words whole epochs of so many steps together, and no more."""
     decided = recipe(num_tokens, steps_per_epoch=steps_per_epoch)
-    by_labels, by_words = decided.length, decided.pretraining
+    by_labels, by_words = decided.training, decided.pretraining
     assert by_words.epochs_between_validations * steps_per_epoch >= STEPS_BETWEEN_VALIDATIONS
     assert (by_words.epochs_between_validations - 1) * steps_per_epoch < STEPS_BETWEEN_VALIDATIONS
     assert by_labels.epochs % by_labels.epochs_between_validations == 0
-    assert PASSES[0] <= by_labels.epochs // by_labels.epochs_between_validations <= PASSES[1]
-    assert by_labels.epochs_between_validations == 1 or PASSES[0] * steps_per_epoch < FEWEST_STEPS
+    assert TRAINING_EPOCHS[0] <= by_labels.epochs // by_labels.epochs_between_validations <= TRAINING_EPOCHS[1]
+    assert by_labels.epochs_between_validations == 1 or TRAINING_EPOCHS[0] * steps_per_epoch < FEWEST_STEPS
 
 
-def test_passes_fall_with_the_square_root_of_the_tokens():
+def test_epochs_fall_with_the_square_root_of_the_tokens():
     """Between the limits, four times the text is seen half as often."""
     assert [recipe(size).pretraining.epochs for size in (250_000, 1_000_000, 4_000_000)] == [15, 8, 4]
-    assert [recipe(size).length.epochs for size in (130_000, 200_000, 460_000)] == [8, 6, 4]
-    for length, limits in (("length", PASSES), ("pretraining", WORD_PASSES)):
-        assert tuple(getattr(recipe(size), length).epochs for size in (10**9, 1)) == limits
-        assert {getattr(recipe(size), length).epochs_between_validations for size in SIZES} == {1}
+    assert [recipe(size).training.epochs for size in (130_000, 200_000, 460_000)] == [8, 6, 4]
+    for name, limits in (("training", TRAINING_EPOCHS), ("pretraining", PRETRAINING_EPOCHS)):
+        assert tuple(getattr(recipe(size), name).epochs for size in (10**9, 1)) == limits
+        assert {getattr(recipe(size), name).epochs_between_validations for size in SIZES} == {1}
 
 
-def test_short_passes_are_repeated_between_validations():
-    """Where a pass is a few steps, as of a hundred texts, labels are still learnt for hundreds; words are not."""
+def test_short_epochs_are_repeated_between_validations():
+    """Where an epoch is a few steps, as of a hundred texts, labels are still learnt for hundreds; words are not."""
     tiny = recipe(1000, steps_per_epoch=2)
-    assert tiny.length == Schedule(epochs=8 * 19, epochs_between_validations=19)
+    assert tiny.training == Schedule(epochs=8 * 19, epochs_between_validations=19)
     assert tiny.pretraining == Schedule(epochs=20, epochs_between_validations=150)
 
 
@@ -116,7 +116,7 @@ def test_what_is_learnt_from_labels_goes_by_the_texts_that_have_them():
     few, many = 100_000, 10**9
     decided = recipe(many, labelled=CorpusSize(few, 10))
     assert decided == replace(recipe(few, steps_per_epoch=10), pretraining=recipe(many).pretraining)
-    assert decided.length.epochs_between_validations == 4
+    assert decided.training.epochs_between_validations == 4
     assert decided.pretraining == Schedule(epochs=2)
     assert decided.linear.use_char_ngrams
 
@@ -174,11 +174,11 @@ def test_what_is_set_is_what_is_done(num_tokens, steps_per_epoch, word_epochs, e
     auto, by_words, by_labels = recipe(**size), {"epochs": word_epochs}, {"epochs": epochs}
     words, labels = Schedule(epochs=word_epochs), Schedule(epochs=epochs)
     assert recipe(**size, pretrain=by_words) == replace(auto, pretraining=words)
-    assert recipe(**size, train=by_labels) == replace(auto, length=labels)
-    assert recipe(**size, pretrain=by_words, train=by_labels) == replace(auto, pretraining=words, length=labels)
+    assert recipe(**size, train=by_labels) == replace(auto, training=labels)
+    assert recipe(**size, pretrain=by_words, train=by_labels) == replace(auto, pretraining=words, training=labels)
 
 
 @pytest.mark.parametrize("num_tokens", SIZES)
-def test_no_passes_are_no_pretraining(num_tokens):
+def test_no_epochs_are_no_pretraining(num_tokens):
     """Nothing else depends on that."""
     assert recipe(num_tokens, pretrain={"epochs": 0}) == replace(recipe(num_tokens), pretraining=None)

@@ -6,13 +6,13 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from encoder_cls.training.sampler import BatchSchedule
+from encoder_cls.training.sampler import BatchSampler
 
 LENGTHS = np.random.default_rng(0).integers(1, 200, size=500)
 
 
-def schedule(lengths=LENGTHS, *, batch_size=64, batch_tokens=1000, seed=0) -> BatchSchedule:
-    return BatchSchedule(lengths, batch_size=batch_size, batch_tokens=batch_tokens, seed=seed)
+def schedule(lengths=LENGTHS, *, batch_size=64, batch_tokens=1000, seed=0) -> BatchSampler:
+    return BatchSampler(lengths, batch_size=batch_size, batch_tokens=batch_tokens, seed=seed)
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
@@ -57,3 +57,16 @@ def test_neighbours_change_from_epoch_to_epoch():
     batches = schedule(np.full(1000, 10), batch_size=20)
     first, second = ({tuple(sorted(batches.indices(epoch * 50 + i))) for i in range(50)} for epoch in (0, 1))
     assert not first & second
+
+
+def test_a_step_has_its_batches_and_the_last_of_an_epoch_the_rest():
+    """In their order, none left out, none in two steps, and no step in two epochs."""
+    one_by_one = schedule()
+    batches = one_by_one.batches_per_epoch
+    sampler = BatchSampler(LENGTHS, batch_size=64, batch_tokens=1000, seed=0, accumulation_steps=4)
+    assert batches % 4
+    assert sampler.steps_per_epoch == batches // 4 + 1
+    steps = [sampler.batches_of_step(step) for step in range(2 * sampler.steps_per_epoch)]
+    assert [len(step) for step in steps] == ([4] * (batches // 4) + [batches % 4]) * 2
+    found = [batch.tolist() for step in steps for batch in step]
+    assert found == [one_by_one.indices(number).tolist() for number in range(2 * batches)]

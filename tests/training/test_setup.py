@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
+from small_runs import CPU, make_config
 
 from encoder_cls.config import Config
+from encoder_cls.errors import ConfigError
 from encoder_cls.training import setup as training_setup
+from encoder_cls.training.objectives import ClassificationObjective, MaskedLMObjective
 from encoder_cls.training.setup import TrainingSetup, prepare
 
 MODEL = {"d_model": 8, "num_layers": 1, "num_heads": 1, "d_ff": 8, "char_ngram_buckets": 64, "bigram_buckets": 64}
@@ -49,7 +53,7 @@ def test_the_tokenizer_knows_the_training_texts_only(tmp_path):
     setup = prepared(tmp_path)
     assert setup.tokenizer.token_to_id("word") is not None
     assert setup.tokenizer.token_to_id("unseen") is None
-    assert setup.facts["unknown_fraction"] == 0.25
+    assert setup.data_statistics["unknown_fraction"] == 0.25
 
 
 @pytest.mark.parametrize(("many", "expected"), [(1, 5), (2, 3), (5, 1), (9, 1)])
@@ -57,20 +61,20 @@ def test_steps_are_counted_in_updates(tmp_path, many, expected):
     """Accumulated batches make one step; the last step of an epoch may have fewer."""
     setup = prepared(tmp_path, accumulation_steps=many)
     (stage,) = setup.stages
-    assert stage.schedule.batches_per_epoch == 5
+    assert stage.sampler.batches_per_epoch == 5
     assert stage.steps_per_epoch == expected
     assert setup.total_steps == stage.total_steps == 3 * expected
 
 
-def test_facts_are_measured_on_the_texts(tmp_path):
+def test_statistics_are_measured_on_the_texts(tmp_path):
     """Cut texts and padding are counted, as a slow loop counts them."""
     setup = prepared(tmp_path, max_seq_len=4)
-    facts, texts, schedule = setup.facts, setup.train_texts, setup.stages[-1].schedule
+    statistics, texts, sampler = setup.data_statistics, setup.train_texts, setup.stages[-1].sampler
     words = [len(text.split()) + 1 for text in setup.dataset.train.texts]
-    assert facts["truncated_fraction"] == sum(length > 4 for length in words) / 10
-    assert facts["tokens"] == sum(min(length, 4) for length in words)
-    padded = sum(max(texts.lengths[i] for i in schedule.indices(b)) * len(schedule.indices(b)) for b in range(5))
-    assert facts["padding_fraction"] == pytest.approx(1 - sum(min(length, 4) for length in words) / padded)
+    assert statistics["truncated_fraction"] == sum(length > 4 for length in words) / 10
+    assert statistics["tokens"] == sum(min(length, 4) for length in words)
+    padded = sum(max(texts.lengths[i] for i in sampler.indices(b)) * len(sampler.indices(b)) for b in range(5))
+    assert statistics["padding_fraction"] == pytest.approx(1 - sum(min(length, 4) for length in words) / padded)
 
 
 def test_the_first_weights_depend_on_the_seed_alone(tmp_path):
@@ -88,7 +92,10 @@ def test_pretraining_comes_first_and_the_model_starts_from_it(tmp_path):
     setup = prepared(tmp_path, pretraining_epochs=2, seed=5)
     pretraining, model = setup.stages
     assert [stage.name for stage in setup.stages] == ["pretraining", "model"]
-    assert [stage.learns_from for stage in setup.stages] == ["words", "labels"]
+    assert [type(stage.make_objective(CPU, None)) for stage in setup.stages] == [
+        MaskedLMObjective,
+        ClassificationObjective,
+    ]
     assert [stage.starts_from for stage in setup.stages] == [None, "pretraining"]
     assert [stage.total_steps for stage in setup.stages] == [10, 15]
     assert setup.total_steps == 25
@@ -97,7 +104,7 @@ def test_pretraining_comes_first_and_the_model_starts_from_it(tmp_path):
     assert len(seeds | {pretraining.seed, model.seed}) == 6
     first_weights = [setup.new_model(stage).head.linear.weight for stage in setup.stages]
     assert not torch.equal(*first_weights)
-    first_batches = [stage.batches(0)[0].tolist() for stage in setup.stages]
+    first_batches = [stage.sampler.batches_of_step(0)[0].tolist() for stage in setup.stages]
     assert first_batches[0] != first_batches[1]
 
 
@@ -105,15 +112,16 @@ def test_pretraining_comes_first_and_the_model_starts_from_it(tmp_path):
 def test_without_pretraining_the_model_is_all_there_is(tmp_path, linear):
     """It learns from labels, from random weights; a linear classifier needs no stage of its own."""
     (stage,) = prepared(tmp_path, linear=linear, seed=5).stages
-    assert (stage.name, stage.seed, stage.learns_from, stage.starts_from) == ("model", 5, "labels", None)
+    assert (stage.name, stage.seed, stage.starts_from) == ("model", 5, None)
+    assert isinstance(stage.make_objective(CPU, None), ClassificationObjective)
 
 
 def test_all_texts_are_for_pretraining_and_those_with_labels_for_the_model(tmp_path, monkeypatch):
     """The recipe, too, is told how much there is of either, and how much lies beyond what the encoder reads."""
-    real, amounts, within = training_setup.resolve_auto, [], []
+    real, sizes, within = training_setup.resolve_auto, [], []
 
     def recorded(config, **given):
-        amounts.append((given["texts"], given["labelled"]))
+        sizes.append((given["texts"], given["labelled"]))
         within.extend(given["tokens_within"](limit) for limit in (2, 3, 8))
         return real(config, **given)
 
@@ -125,19 +133,19 @@ def test_all_texts_are_for_pretraining_and_those_with_labels_for_the_model(tmp_p
     assert (len(pretraining.texts), len(model.texts), len(setup.train_texts)) == (14, 10, 10)
     assert (pretraining.steps_per_epoch, model.steps_per_epoch) == (4, 3)
     labelled = sum(len(text.split()) + 1 for text in setup.dataset.train.texts)
-    assert amounts == [((labelled + 4 * 4, 4), (labelled, 3))]
+    assert sizes == [((labelled + 4 * 4, 4), (labelled, 3))]
     lengths = [len(text.split()) + 1 for text in setup.dataset.train.texts]
     assert within == [sum(min(length, limit) for length in lengths) for limit in (2, 3, 8)]
     within.clear()
     shorter = prepared(tmp_path, unlabelled=str(more), max_seq_len=2)
-    assert amounts[1][1].tokens == shorter.train_texts.lengths.sum() == within[0]
+    assert sizes[1][1].tokens == shorter.train_texts.lengths.sum() == within[0]
     assert within[2] == sum(min(length, 8) for length in lengths)
 
 
 def test_each_batch_of_an_epoch_is_in_one_step(tmp_path):
     """Steps of several batches leave none out, repeat none, and never span two epochs."""
     (stage,) = prepared(tmp_path, accumulation_steps=2).stages
-    steps = [stage.batches(step) for step in range(2 * stage.steps_per_epoch)]
+    steps = [stage.sampler.batches_of_step(step) for step in range(2 * stage.steps_per_epoch)]
     assert [len(batches) for batches in steps] == [2, 2, 1] * 2
     for epoch in (steps[:3], steps[3:]):
         assert sorted(int(index) for batches in epoch for batch in batches for index in batch) == list(range(10))
@@ -149,3 +157,29 @@ def test_parameters_are_counted_without_changing_the_first_weights(tmp_path):
     (stage,) = setup.stages
     assert setup.num_parameters == sum(p.numel() for p in setup.new_model(stage).parameters())
     assert {p.device.type for p in setup.new_model(stage).parameters()} == {"cpu"}
+
+
+@pytest.mark.parametrize(
+    ("choice", "expected"),
+    [("none", [1, 1, 1]), ("balanced", [1.25, 2.5, 0.625]), ({"b": 4.0}, [1, 4, 1])],
+    ids=["none", "balanced", "named"],
+)
+def test_class_weights(tmp_path, choice, expected):
+    """Balanced weights are inverse frequencies with the mean 1 over examples; unnamed classes have 1."""
+    rows = ["text,label", *(f"x {i},a" for i in range(8)), *(f"y {i},b" for i in range(4)), *(f"z {i},c" for i in range(16))]  # fmt: skip # noqa: E501
+    (tmp_path / "train.csv").write_text("\n".join(rows) + "\n")
+    config = make_config(tmp_path, class_weights=choice)
+    config = config.model_copy(update={"data": config.data.model_copy(update={"validation_fraction": 0.25})})
+    setup = prepare(config)
+    counts = np.bincount(setup.dataset.train.labels)
+    weights = setup.class_weights
+    if choice == "balanced":
+        assert (weights.numpy() * counts) == pytest.approx([counts.sum() / 3] * 3)
+    else:
+        assert weights.tolist() == expected
+
+
+def test_unknown_class_weight_is_named(tmp_path):
+    """A weight for a class that does not occur is a mistake in the config."""
+    with pytest.raises(ConfigError, match=r"class_weights: no class is called 'grey'"):
+        prepare(make_config(tmp_path, class_weights={"grey": 2.0}))

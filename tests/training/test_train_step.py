@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from small_runs import CPU, make_config
 
 from encoder_cls.config import Config
-from encoder_cls.training.objectives import ClassificationObjective
 from encoder_cls.training.optimizer import make_optimizers
 from encoder_cls.training.setup import TrainingSetup, prepare
-from encoder_cls.training.train_step import NonFiniteError, train_step
+from encoder_cls.training.train_step import NonFiniteError, accumulate_gradients, train_step
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def stepped(setup: TrainingSetup, *, seed: int = 3, scale: float = 1.0, drawn_be
     with torch.no_grad():
         model.head.linear.weight.mul_(scale)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    objective = ClassificationObjective(setup, stage, None, device=torch.device("cpu"))
+    objective = stage.make_objective(CPU, None)
     optimizers = make_optimizers(model, setup.config.train)
     torch.rand(drawn_before)
     numbers = {"seed": seed, "learning_rate": 0.01, "max_grad_norm": 1.0, "precision": torch.float32}
@@ -65,3 +65,21 @@ def test_a_step_without_finite_numbers_updates_nothing(setup):
     before, after, metrics = stepped(setup, scale=float("inf"))
     assert metrics is None
     torch.testing.assert_close(after, before, rtol=0, atol=0, equal_nan=True)
+
+
+def test_accumulated_gradients_equal_one_large_batch(tmp_path):
+    """Many small batches of unequal sizes and weights give the gradient of all their texts at once."""
+    gradients = []
+    for batch_size, accumulation_steps in ((48, 1), (7, 7)):
+        batches_of = {"batch_size": batch_size, "accumulation_steps": accumulation_steps}
+        config = make_config(tmp_path, word_dropout=0, class_weights={"red": 3.0, "blue": 0.5}, **batches_of)
+        config = config.model_copy(update={"model": config.model.model_copy(update={"dropout": 0, "head_dropout": 0})})
+        setup = prepare(config)
+        (stage,) = setup.stages
+        model, batches = setup.new_model(stage), stage.make_objective(CPU, None).batches_at(0)
+        assert len(batches) == accumulation_steps
+        loss = accumulate_gradients(model, batches, precision=torch.float32)
+        gradients.append([loss, *(parameter.grad.to_dense() for parameter in model.parameters())])
+    assert gradients[0][0] == pytest.approx(gradients[1][0], rel=1e-6)
+    for one, many in zip(gradients[0][1:], gradients[1][1:], strict=True):
+        torch.testing.assert_close(one, many, atol=1e-6, rtol=1e-4)

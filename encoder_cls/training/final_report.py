@@ -1,0 +1,61 @@
+"""The best weights of a run in; its report, the pictures of it and the model card out, as the end of the run."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+
+import torch
+
+from encoder_cls.evaluation.baseline import linear_reference
+from encoder_cls.evaluation.evaluate import evaluate
+from encoder_cls.evaluation.report import Report, write_report
+from encoder_cls.inference.serialization import load_classifier
+from encoder_cls.inference.torch_engine import torch_encoder
+from encoder_cls.system.files import write_file
+from encoder_cls.tracking.metric_log import MetricLog
+from encoder_cls.tracking.run_dir import RunDir
+from encoder_cls.tracking.tensorboard import show
+from encoder_cls.training.interruptible import run_interruptibly
+from encoder_cls.training.model_card import model_card
+from encoder_cls.training.setup import TrainingSetup
+
+
+def write_final_report(
+    setup: TrainingSetup,
+    run: RunDir,
+    metric_log: MetricLog,
+    *,
+    best_step: int,
+    device: torch.device,
+    stop_if_asked: Callable[[], None],
+) -> Report:
+    """Score the best weights as a user would load them, and write the model card as the sign that the run is complete.
+
+    Args:
+        setup: of the run.
+        run: its folder, in which the best weights are.
+        metric_log: where the scores are logged.
+        best_step: at which the best weights were found.
+        device: where to score.
+        stop_if_asked: called now and then; what it raises ends the work.
+    """
+    dataset, config = setup.dataset, setup.config
+    best = load_classifier(run.model, device=str(device))
+    best.encoder = torch_encoder(best)
+    name, split = dataset.reported
+    report, logits = evaluate(
+        best,
+        split,
+        name=name,
+        reference=run_interruptibly(lambda: linear_reference(dataset.train, split), stop_if_asked),
+        batch_tokens=config.train.batch_tokens,
+        after_batch=stop_if_asked,
+    )
+    write_report(run.eval, report, split, logits, run_name=config.name)
+    group = name if dataset.test else f"best_{name}"  # the curves of validation end with the last weights
+    metric_log.log(best_step, group, {**report.metrics.scalars(), **report.metrics.drawable()})
+    show(metric_log, best, config, report, split, logits, group=group, step=best_step)
+    shutil.rmtree(run.stages, ignore_errors=True)
+    write_file(run.model_card, model_card(setup, report, best_step).encode())
+    return report

@@ -1,0 +1,155 @@
+"""The loop over one stage: a step after the other and a validation where one is due, told as a generator of events."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+import torch
+
+from encoder_cls.config import TrainConfig
+from encoder_cls.errors import DivergedError
+from encoder_cls.model import EncoderClassifier
+from encoder_cls.system.device import release_memory
+from encoder_cls.tracking.metric_log import MetricLog
+from encoder_cls.training.events import Stepped, Validated
+from encoder_cls.training.objectives import Objective, ValidationResult
+from encoder_cls.training.optimizer import Optimizer, learning_rate, warmup_steps
+from encoder_cls.training.setup import derive_seed
+from encoder_cls.training.stage import TIMED_STEPS, Stage
+from encoder_cls.training.state import TrainingState
+from encoder_cls.training.train_step import train_step
+
+STEPS_BETWEEN_RELEASES = 50  # of memory, which is then asked for anew: at every ten steps a twentieth of the time
+
+
+class StageLoop:
+    """One stage in progress.
+
+    Args:
+        stage: which.
+        state: where it goes on.
+        model: which is trained.
+        optimizers: of the model's parameters.
+        objective: what is learnt.
+        config: of the training.
+        precision: of the matrix products.
+        metric_log: where metrics go.
+
+    Attributes:
+        state: after the last event.
+    """
+
+    def __init__(
+        self,
+        stage: Stage,
+        state: TrainingState,
+        *,
+        model: EncoderClassifier,
+        optimizers: Sequence[Optimizer],
+        objective: Objective,
+        config: TrainConfig,
+        precision: torch.dtype,
+        metric_log: MetricLog,
+    ) -> None:
+        self.state = state
+        self._stage = stage
+        self._model = model
+        self._optimizers = optimizers
+        self._objective = objective
+        self._config = config
+        self._precision = precision
+        self._metric_log = metric_log
+        # Of this process alone: how fast a run was before it was resumed is not known.
+        self._timed_steps, self._seconds = 0, 0.0
+        self._tokens_since_row, self._seconds_since_row = 0, 0.0
+
+    def events(self, stop_if_asked: Callable[[], None]) -> Iterator[Stepped | Validated]:
+        """Train until the last step, or until patience runs out.
+
+        Args:
+            stop_if_asked: called before each step and after each batch of a validation; what it raises ends the loop.
+
+        Raises:
+            NonFiniteError: a step had no finite loss or gradient; nothing has been updated.
+            DivergedError: a validation had no finite logits.
+        """
+        while True:
+            if self._stage.is_validation_due(self.state):
+                yield self._validate(stop_if_asked)
+            if self._stage.is_done(self.state):
+                return
+            stop_if_asked()
+            yield self._step()
+            if self.state.step % STEPS_BETWEEN_RELEASES == 0:
+                release_memory()
+
+    def _step(self) -> Stepped:
+        """One optimizer step."""
+        began = time.perf_counter()
+        stage, step = self._stage, self.state.step_in_stage
+        rate = learning_rate(step, total_steps=stage.steps(self.state), config=self._config)
+        metrics = train_step(
+            self._model,
+            self._optimizers,
+            self._objective,
+            step,
+            seed=derive_seed(stage.seed, step),
+            learning_rate=rate,
+            max_grad_norm=self._config.max_grad_norm,
+            precision=self._precision,
+        )
+        self.state = self.state.after_step(metrics._asdict())
+        taken = time.perf_counter() - began
+        self._timed_steps, self._seconds = self._timed_steps + 1, self._seconds + taken
+        self._tokens_since_row += metrics.tokens
+        self._seconds_since_row += taken
+        self._keep_to_time_budget()
+        values = self._log_training(rate) if self.state.step_in_stage % self._config.log_every == 0 else None
+        return Stepped(step=self.state.step, epoch=stage.epoch(self.state), loss=metrics.loss, values=values)
+
+    def _keep_to_time_budget(self) -> None:
+        """Where the stage has a limit of time, decide by its first steps how many there will be.
+
+        The decision is part of the state: a run that goes on keeps to it, so that it equals one undisturbed.
+        """
+        if self._stage.time_budget is not None and self.state.step_in_stage == TIMED_STEPS:
+            steps = self._stage.affordable_steps(self._seconds / self._timed_steps)
+            self.state = replace(self.state, stage_steps=steps)
+
+    def _log_training(self, rate: float) -> dict[str, float]:
+        """Log the means since the last row."""
+        sums = self.state.sums
+        values = {
+            "loss": sums["loss"] / sums["steps"],
+            "grad_norm": sums["grad_norm"] / sums["steps"],
+            "learning_rate": rate,
+            "tokens_per_s": self._tokens_since_row / self._seconds_since_row,
+            "padding_fraction": 1 - sums["tokens"] / sums["padded_tokens"],
+            "epoch": self._stage.epoch(self.state),
+        }
+        self._metric_log.log(self.state.step, f"{self._stage.metric_prefix}train", values)
+        self.state = replace(self.state, sums={})
+        self._tokens_since_row, self._seconds_since_row = 0, 0.0
+        return values
+
+    def _validate(self, stop_if_asked: Callable[[], None]) -> Validated:
+        """Validate the model."""
+        state, stage = self.state, self._stage
+        result = self._objective.validate(self._model, stop_if_asked)
+        if result is None:
+            raise DivergedError(state.step, "a validation text gets numbers that are not finite")
+        is_best = state.is_best(result.selection_key)
+        is_warming_up = state.step_in_stage <= warmup_steps(stage.steps(state), self._config)
+        self.state = state.after_validation(result.selection_key, is_warming_up=is_warming_up)
+        self._log_validation(result)
+        epoch = stage.epoch(state)
+        return Validated(stage=stage, step=state.step, epoch=epoch, result=result, is_best=is_best)
+
+    def _log_validation(self, result: ValidationResult) -> None:
+        values = {**result.scores, "epoch": self._stage.epoch(self.state)}
+        if result.metrics:
+            values |= {f"f1/{name}": scores.f1 for name, scores in result.metrics.per_class.items()}
+            values |= result.metrics.drawable() if self._stage.is_drawn(self.state) else {}
+        self._metric_log.log(self.state.step, f"{self._stage.metric_prefix}validation", values)

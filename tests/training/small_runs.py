@@ -1,0 +1,94 @@
+"""Runs of a second for the tests of training: their data, their config, and what is compared of them."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from encoder_cls.config import Config
+from encoder_cls.system.files import sha256
+from encoder_cls.tracking.run_dir import RunDir
+from encoder_cls.training.events import Event
+from encoder_cls.training.setup import prepare
+from encoder_cls.training.trainer import train
+
+CPU = torch.device("cpu")
+COLOURS = ["red", "green", "blue"]
+SHAPE = {
+    **{"d_model": 16, "num_layers": 1, "num_heads": 2, "d_ff": 32, "max_seq_len": 16},
+    **{"char_ngram_buckets": 64, "bigram_buckets": 64},
+}
+# Values of `make_config` for runs through different code.
+LABELLED, WITH_LINEAR, PRETRAINED = {}, {"linear": True}, {"linear": True, "pretrain": {"epochs": 2}}
+
+
+def write_data(folder: Path, *, texts: int) -> Path:
+    """Texts whose class is the colour they name, of different lengths."""
+    random = np.random.default_rng(0)
+    path = folder / "train.csv"
+    if not path.exists():
+        words = [f"w{i}" for i in range(20)]
+        rows = [
+            f"{' '.join(random.choice(words, random.integers(1, 9)))} {COLOURS[i % 3]} end,{COLOURS[i % 3]}"
+            for i in range(texts)
+        ]
+        path.write_text("\n".join(["text,label", *rows]) + "\n")
+    return path
+
+
+def make_config(
+    folder: Path,
+    *,
+    texts: int = 60,
+    linear: bool = False,
+    pretrain: dict[str, object] | None = None,
+    **train_values: object,
+) -> Config:
+    return Config.model_validate(
+        {
+            "name": "test",
+            "data": {"train": str(write_data(folder, texts=texts)), "validation_fraction": 0.2},
+            "model": SHAPE | {"linear": linear},
+            "pretrain": pretrain or {"epochs": 0},
+            "train": {"epochs": 3, "batch_size": 8, "learning_rate": 0.01, "log_every": 2, "patience": None}
+            | train_values,
+        }
+    )
+
+
+def run_all(config: Config, folder: Path, **options: object) -> list[Event]:
+    return list(train(prepare(config), RunDir(folder), device=CPU, **options))  # type: ignore[arg-type]
+
+
+def stop_after(steps: int):
+    """A stop signal that comes with the answer number `steps`."""
+    answers = iter([None] * steps)
+    return lambda: next(answers, signal.SIGTERM)
+
+
+def weights_hash(folder: Path) -> str:
+    """Of the newest checkpoint's weights and moments, and of the best model's weights."""
+    newest = max((folder / "checkpoints").glob("step-*"), key=lambda path: int(path.name.removeprefix("step-")))
+    return " ".join(
+        json.loads((newest / "manifest.json").read_text())["files"][name]["sha256"]
+        for name in ("model.safetensors", "optimizer.safetensors", "state.json")
+    ) + model_hash(folder)
+
+
+def model_hash(folder: Path) -> str:
+    return sha256((folder / "model" / "model.safetensors").read_bytes())
+
+
+def metric_rows(folder: Path) -> list[dict[str, object]]:
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [{key: value for key, value in row.items() if key not in {"tokens_per_s", "time"}} for row in rows]
+
+
+def result(folder: Path) -> tuple[str, list[dict[str, object]]]:
+    """All that a run ends with and that must not depend on where it was interrupted."""
+    assert not RunDir(folder).stages.exists()
+    return weights_hash(folder), metric_rows(folder)

@@ -1,0 +1,54 @@
+"""The fingerprint of a run: with other data it does not go on, in another environment it warns."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from small_runs import make_config, run_all, stop_after
+
+from encoder_cls.config import Config
+from encoder_cls.errors import ConfigError, StoppedError
+
+
+def test_changed_data_is_not_resumed(tmp_path):
+    """Weights of one data set do not go on with another."""
+    config = make_config(tmp_path)
+    with pytest.raises(StoppedError):
+        run_all(config, tmp_path / "run", stop_signal=stop_after(3))
+    path = tmp_path / "train.csv"
+    path.write_text(path.read_text().replace("w3", "w4"))
+    with pytest.raises(ConfigError, match="training data has changed"):
+        run_all(config, tmp_path / "run", resume=True)
+
+
+def test_changed_validation_texts_and_class_names_are_not_resumed(tmp_path):
+    """Scores on other texts do not compare, and a class under another name is another class."""
+    config = make_config(tmp_path)
+    train_file, validation_file = tmp_path / "train.csv", tmp_path / "validation.csv"
+    content = train_file.read_text()
+    validation_file.write_text(content)
+    data = {"train": str(train_file), "validation": str(validation_file)}
+    config = Config.model_validate(config.model_dump() | {"data": data})
+    with pytest.raises(StoppedError):
+        run_all(config, tmp_path / "run", stop_signal=stop_after(3))
+    validation_file.write_text(content.replace("w3", "w4"))
+    with pytest.raises(ConfigError, match="validation data has changed"):
+        run_all(config, tmp_path / "run", resume=True)
+    label = content.splitlines()[1].rpartition(",")[2]
+    for path in (train_file, validation_file):
+        path.write_text(content.replace(f",{label}\n", f",{label}z\n"))  # in the same position of the alphabet
+    with pytest.raises(ConfigError, match="names of the classes have changed"):
+        run_all(config, tmp_path / "run", resume=True)
+    for path in (train_file, validation_file):
+        path.write_text(content)
+    run_all(config, tmp_path / "run", resume=True)
+
+
+def test_another_thread_count_is_warned_of(tmp_path, monkeypatch):
+    """What changes the last digits is compared, and named."""
+    config = make_config(tmp_path)
+    with pytest.raises(StoppedError):
+        run_all(config, tmp_path / "run", stop_signal=stop_after(3))
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 64)
+    events = run_all(config, tmp_path / "run", resume=True)
+    assert "threads changed" in events[1].message

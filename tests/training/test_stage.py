@@ -1,0 +1,116 @@
+"""What is due in a stage at each of its steps, without any training."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from encoder_cls.training.sampler import BatchSampler
+from encoder_cls.training.stage import DRAWN_VALIDATIONS, TIMED_STEPS, Stage
+from encoder_cls.training.state import TrainingState
+
+
+def make_stage(
+    *,
+    steps_per_epoch: int = 6,
+    epochs: int = 3,
+    validate_every: int = 6,
+    patience: int | None = None,
+    time_budget: float | None = None,
+) -> Stage:
+    """A stage that learns nothing from texts that there are not."""
+    lengths = np.full(steps_per_epoch, 2)
+    return Stage(
+        name="model",
+        metric_prefix="",
+        seed=0,
+        starts_from=None,
+        texts=None,
+        sampler=BatchSampler(lengths, batch_size=1, batch_tokens=100, seed=0),
+        epochs=epochs,
+        validate_every=validate_every,
+        patience=patience,
+        time_budget=time_budget,
+        linear=None,
+        make_objective=None,
+    )
+
+
+def at(step: int, **values: object) -> TrainingState:
+    """The state after so many steps of a second stage."""
+    return TrainingState(step=100 + step, stage=1, stage_start=100, validated_step=100, **values)
+
+
+def test_validations_are_due_at_intervals_and_at_the_end():
+    """Counted from the start of the stage; never before its first step."""
+    stage = make_stage(validate_every=4)
+    due = [step for step in range(19) if stage.is_validation_due(at(step))]
+    assert due == [4, 8, 12, 16, 18]
+
+
+def test_a_validation_is_due_once():
+    """After it the run goes on, also where it is resumed right there."""
+    stage, state = make_stage(), at(6)
+    assert stage.is_validation_due(state)
+    assert not stage.is_validation_due(state.after_validation((0.0, 0.0), is_warming_up=False))
+
+
+def test_a_stage_is_done_after_its_last_step():
+    """That of all epochs, or an earlier one where a limit of time has decided so, which is then validated."""
+    stage = make_stage()
+    assert [step for step in range(19) if stage.is_done(at(step))] == [18]
+    assert [step for step in range(12) if stage.is_done(at(step, stage_steps=11))] == [11]
+    assert stage.is_validation_due(at(11, stage_steps=11))
+
+
+@pytest.mark.parametrize(("patience", "done"), [(None, []), (1, [1, 2, 3]), (3, [3])])
+def test_a_stage_is_done_when_patience_runs_out(patience, done):
+    """After so many stale validations; without patience never."""
+    stage = make_stage(patience=patience)
+    assert [stale for stale in range(4) if stage.is_done(at(6, stale_validations=stale))] == done
+
+
+def test_work_is_left_until_the_last_validation():
+    """A step or a validation: at the last step there still is one, unless it has been."""
+    stage, last = make_stage(patience=2), at(18)
+    assert stage.has_work_left(at(17))
+    assert stage.has_work_left(last)
+    assert not stage.has_work_left(last.after_validation((0.0, 0.0), is_warming_up=False))
+    stopped_early = at(6, stale_validations=1, best_score=(1.0, 1.0)).after_validation((0.0, 0.0), is_warming_up=False)
+    assert not stage.has_work_left(stopped_early)
+
+
+@pytest.mark.parametrize(("epochs", "validate_every"), [(1, 6), (3, 6), (10, 6), (27, 6), (100, 7), (5, 1), (3, 4)])
+def test_pictures_are_of_ten_validations_at_most(epochs, validate_every):
+    """Evenly spaced, the last among them; of each where there are no more than ten."""
+    stage = make_stage(epochs=epochs, validate_every=validate_every)
+    validated = [step for step in range(stage.total_steps + 1) if stage.is_validation_due(at(step))]
+    drawn = [step for step in validated if stage.is_drawn(at(step))]
+    assert drawn[-1] == stage.total_steps
+    assert len(drawn) == min(len(validated), DRAWN_VALIDATIONS)
+    if len(validated) > DRAWN_VALIDATIONS:
+        gaps = np.diff([0, *drawn])
+        assert gaps.max() - gaps.min() <= 2 * validate_every
+    else:
+        assert drawn == validated
+
+
+@pytest.mark.parametrize(
+    ("minutes", "seconds_per_step", "steps"),
+    [
+        pytest.param(None, 9e9, 600, id="no limit"),
+        pytest.param(1.0, 0.5, 120, id="a limit within the stage"),
+        pytest.param(1.0, 0.01, 600, id="more time than there are steps for"),
+        pytest.param(1.0, 60.0, TIMED_STEPS, id="less time than the timed steps took"),
+        pytest.param(1.7e308, 0.1, 600, id="as much time as a number can say"),
+    ],
+)
+def test_a_limit_of_time_affords_so_many_steps(minutes, seconds_per_step, steps):
+    """By the time of a step; never less than have been done, nor more than there are."""
+    stage = make_stage(epochs=100, time_budget=minutes)
+    assert stage.affordable_steps(seconds_per_step) == steps
+
+
+def test_epochs_are_counted_in_parts():
+    """From the start of the stage."""
+    assert [make_stage().epoch(at(step)) for step in (0, 3, 18)] == [0, 0.5, 3]

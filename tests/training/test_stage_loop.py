@@ -1,0 +1,195 @@
+"""The loop over one stage by itself: no folder, no checkpoint, validations with scripted scores."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from small_runs import CPU, make_config
+
+from encoder_cls.errors import DivergedError
+from encoder_cls.training import stage_loop
+from encoder_cls.training.events import Stepped, Validated
+from encoder_cls.training.objectives import Objective, ValidationResult
+from encoder_cls.training.optimizer import Optimizer, make_optimizers
+from encoder_cls.training.setup import prepare
+from encoder_cls.training.stage import TIMED_STEPS
+from encoder_cls.training.stage_loop import StageLoop
+from encoder_cls.training.state import TrainingState
+
+
+class Scripted:
+    """An objective whose validations find out these losses, one after the other, and then none."""
+
+    def __init__(self, objective: Objective, losses: Sequence[float]) -> None:
+        self.batches_at = objective.batches_at
+        self._losses = iter(losses)
+
+    def validate(self, _model, after_batch):
+        after_batch()
+        loss = next(self._losses, None)
+        return None if loss is None else ValidationResult({"loss": loss}, (-loss, -loss))
+
+
+class Rows:
+    """A metric log that keeps what it is given."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[int, str, dict[str, Any]]] = []
+
+    def log(self, step, split, values):
+        self.rows.append((step, split, dict(values)))
+
+
+def make_loop(
+    folder: Path,
+    losses: Sequence[float] = (0.5,) * 99,
+    *,
+    state: TrainingState | None = None,
+    time_budget: float | None = None,
+    **train_values: object,
+) -> tuple[StageLoop, Rows, list[Optimizer]]:
+    """The loop of the only stage of a tiny run: six steps an epoch, three epochs."""
+    setup = prepare(make_config(folder, **train_values))
+    (stage,) = setup.stages
+    stage, rows, model = replace(stage, time_budget=time_budget), Rows(), setup.new_model(stage)
+    optimizers = make_optimizers(model, setup.config.train)
+    loop = StageLoop(
+        stage,
+        state or TrainingState(),
+        model=model,
+        optimizers=optimizers,
+        objective=Scripted(stage.make_objective(CPU, None), losses),
+        config=setup.config.train,
+        precision=torch.float32,
+        metric_log=rows,
+    )
+    return loop, rows, optimizers
+
+
+def events_of(loop: StageLoop) -> list[Stepped | Validated]:
+    return list(loop.events(lambda: None))
+
+
+def test_steps_and_validations_come_in_order(tmp_path):
+    """A validation after each epoch, and the state is that after the event."""
+    loop, _, _ = make_loop(tmp_path)
+    told = []
+    for event in loop.events(lambda: None):
+        assert loop.state.step == event.step
+        assert (loop.state.validated_step == event.step) == isinstance(event, Validated)
+        told.append((type(event), event.step, event.epoch))
+    expected = []
+    for epoch in range(3):
+        expected += [(Stepped, step, step / 6) for step in range(6 * epoch + 1, 6 * epoch + 7)]
+        expected += [(Validated, 6 * epoch + 6, epoch + 1)]
+    assert told == expected
+
+
+def test_it_goes_on_where_the_state_is(tmp_path):
+    """A validation that is still to come is the first thing; a stage that is done has no events."""
+    loop, _, _ = make_loop(tmp_path, state=TrainingState(step=12, validated_step=6))
+    assert [type(event) for event in events_of(loop)] == [Validated, *[Stepped] * 6, Validated]
+    done, _, _ = make_loop(tmp_path, state=TrainingState(step=18, validated_step=18))
+    assert events_of(done) == []
+
+
+def test_a_stop_is_asked_for_before_each_step_and_in_validations(tmp_path):
+    """What is raised ends the loop, with the state of the last event."""
+    asked = []
+
+    def stop_at_the_ninth() -> None:
+        asked.append(1)
+        if len(asked) == 9:
+            raise KeyboardInterrupt
+
+    loop, _, _ = make_loop(tmp_path)
+    events = []
+    with pytest.raises(KeyboardInterrupt):
+        events.extend(loop.events(stop_at_the_ninth))
+    assert loop.state.step == 7  # six steps, one batch of a validation, a step
+
+
+@pytest.mark.parametrize(
+    ("losses", "patience", "is_best"),
+    [
+        ([0.5, 0.3, 0.4, 0.4, 0.1], 2, [True, True, False, False]),
+        ([0.5, 0.6, 0.4, 0.5, 0.5, 0.1], 2, [True, False, True, False, False]),
+        ([0.5, 0.6, 0.7, 0.8, 0.9, 0.6, 0.7, 0.8, 0.4], None, [True, *[False] * 7, True]),
+    ],
+)
+def test_patience_ends_the_stage(tmp_path, losses, patience, is_best):
+    """After so many validations in a row without a better score; without patience it goes on."""
+    loop, _, _ = make_loop(tmp_path, losses, epochs=9, patience=patience, warmup_fraction=0.0)
+    assert [event.is_best for event in events_of(loop) if isinstance(event, Validated)] == is_best
+
+
+@pytest.mark.parametrize(("warmup", "validations"), [(0.0, 2), (0.5, 5)])
+def test_patience_waits_for_the_learning_rate_to_rise(tmp_path, warmup, validations):
+    """Worse validations on the way up say nothing; those after it count as ever."""
+    loop, _, _ = make_loop(tmp_path, [0.5, *[0.6] * 8], epochs=8, patience=1, warmup_fraction=warmup)
+    assert sum(isinstance(event, Validated) for event in events_of(loop)) == validations
+
+
+def test_a_validation_without_finite_numbers_ends_it(tmp_path):
+    """The state is that before it."""
+    loop, _, _ = make_loop(tmp_path, [0.5])
+    with pytest.raises(DivergedError, match="step 12: a validation text"):
+        events_of(loop)
+    assert (loop.state.step, loop.state.validated_step) == (12, 6)
+
+
+def test_rows_are_means_over_the_steps_since_the_last_row(tmp_path):
+    """Of steps of a process before this one, too, where they are in the state."""
+    loop, rows, _ = make_loop(tmp_path, log_every=4)
+    steps = [event for event in events_of(loop) if isinstance(event, Stepped)]
+    logged = {step: values for step, split, values in rows.rows if split == "train"}
+    assert list(logged) == [4, 8, 12, 16]
+    for last, values in logged.items():
+        assert values["loss"] == pytest.approx(sum(step.loss for step in steps[last - 4 : last]) / 4)
+        assert steps[last - 1].values == values
+    assert [step.step for step in steps if step.values] == list(logged)
+    sums = {"steps": 3.0, "loss": 30.0, "grad_norm": 3.0, "tokens": 30.0, "padded_tokens": 60.0}
+    resumed, rows, _ = make_loop(tmp_path, log_every=4, state=TrainingState(step=3, sums=sums))
+    first = next(resumed.events(lambda: None))
+    assert first.values["loss"] == pytest.approx((30 + first.loss) / 4)
+
+
+def test_optimizers_follow_the_learning_rate(tmp_path):
+    """Tables are learnt at the same rate as all else, and that is what is logged."""
+    loop, _, optimizers = make_loop(tmp_path, warmup_fraction=0.5, log_every=1)
+    events = loop.events(lambda: None)
+    for step in (1, 2):
+        event = next(events)
+        rates = {group["lr"] for optimizer in optimizers for group in optimizer.param_groups}
+        assert rates == {event.values["learning_rate"]} == {0.01 * step / 9}
+
+
+def test_a_limit_of_time_is_decided_once_by_the_first_steps(tmp_path, monkeypatch):
+    """And is part of the state: with it, a loop that goes on keeps to it, however fast it is then."""
+    seconds, clock = [0.5], iter(range(10**6))
+    monkeypatch.setattr(stage_loop.time, "perf_counter", lambda: next(clock) * seconds[0])
+    loop, _, _ = make_loop(tmp_path, epochs=10, time_budget=0.25)
+    events = loop.events(lambda: None)
+    while loop.state.step < TIMED_STEPS:
+        assert loop.state.stage_steps is None
+        next(events)
+    assert loop.state.stage_steps == 30  # 15 s, at half a second a step, of 60 steps
+    seconds[0] = 0.001
+    resumed, _, _ = make_loop(tmp_path, epochs=10, time_budget=0.25, state=loop.state)
+    assert events_of(resumed)[-1].step == 30
+
+
+def test_memory_is_released_every_few_steps(tmp_path, monkeypatch):
+    """By the count of the steps of all stages, once the step is told of."""
+    released, steps = [], 3
+    monkeypatch.setattr(stage_loop, "release_memory", lambda: released.append(steps))
+    monkeypatch.setattr(stage_loop, "STEPS_BETWEEN_RELEASES", 5)
+    loop, _, _ = make_loop(tmp_path, state=TrainingState(step=3, stage=1, stage_start=3, validated_step=3))
+    for event in loop.events(lambda: None):
+        steps += isinstance(event, Stepped)
+    assert released == [5, 10, 15, 20]

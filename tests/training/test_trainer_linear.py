@@ -1,0 +1,143 @@
+"""Training beside a linear classifier: what of it is fitted, validated and kept."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from small_runs import (
+    COLOURS,
+    CPU,
+    make_config,
+    metric_rows,
+    run_all,
+)
+
+from encoder_cls.evaluation.metrics import compute_metrics
+from encoder_cls.inference.classifier import Classifier
+from encoder_cls.inference.logits import Logits
+from encoder_cls.inference.serialization import load_classifier
+from encoder_cls.inference.torch_engine import compute_logits, torch_encoder
+from encoder_cls.text.ngram_features import CHAR_NGRAM_IDS
+from encoder_cls.tracking.run_dir import RunDir
+from encoder_cls.training import objectives, recipe, trainer
+from encoder_cls.training.calibration import fit_scales
+from encoder_cls.training.events import Validated
+from encoder_cls.training.nbsvm import fit_linear
+from encoder_cls.training.setup import TrainingSetup, prepare
+from encoder_cls.training.trainer import train
+
+
+def parts_of(setup: TrainingSetup, classifier: Classifier) -> list[Logits]:
+    """The scores of the validation texts, of each part of a classifier."""
+    texts = setup.validation_texts
+    encoder = compute_logits(torch_encoder(classifier).model, texts, batch_tokens=8192)
+    return [encoder, classifier.linear.logits(texts)] if classifier.linear else [encoder]
+
+
+@pytest.mark.parametrize("linear", [False, True])
+def test_probabilities_are_calibrated_on_the_validation_texts(tmp_path, linear):
+    """The best weights are kept with the scales under which all parts together explain the validation labels best."""
+    setup = prepare(make_config(tmp_path, linear=linear))
+    list(train(setup, RunDir(tmp_path / "run"), device=CPU))
+    classifier = load_classifier(tmp_path / "run")
+    labels = setup.dataset.validation.labels
+    assert classifier.mixture_weights == fit_scales(parts_of(setup, classifier), labels)[0]
+    assert len(classifier.mixture_weights) == 1 + linear
+    assert 1 not in classifier.mixture_weights
+
+
+def test_scales_are_those_of_the_best_weights(tmp_path, monkeypatch):
+    """Not those of the last ones, where the best were found earlier."""
+    losses = iter([2.0, 1.0, 3.0])
+    real = objectives.compute_metrics
+    monkeypatch.setattr(objectives, "compute_metrics", lambda *args: replace(real(*args), loss=next(losses)))
+    setup = prepare(make_config(tmp_path, linear=True, monitor="loss"))
+    events = list(train(setup, RunDir(tmp_path / "run"), device=CPU))
+    classifier = load_classifier(tmp_path / "run")
+    labels = setup.dataset.validation.labels
+    _, best, last = [event.result.mixture_weights for event in events if isinstance(event, Validated)]
+    assert classifier.mixture_weights == best == fit_scales(parts_of(setup, classifier), labels)[0] != last
+
+
+@pytest.mark.parametrize("use_char_ngrams", [True, False])
+def test_the_linear_classifier_is_that_of_the_labelled_texts(tmp_path, monkeypatch, use_char_ngrams):
+    """Of no others, with the weights of the classes, and looking at what the recipe says."""
+    (tmp_path / "more.txt").write_text("w1 red violet\n" * 20)
+    monkeypatch.setattr(recipe, "MOST_LINEAR_DETAIL", 10**6 if use_char_ngrams else 10)
+    config = make_config(tmp_path, linear=True, epochs=1, class_weights={"red": 3.0, "blue": 0.5})
+    data = config.data.model_copy(update={"unlabelled": str(tmp_path / "more.txt")})
+    setup = prepare(config.model_copy(update={"data": data}))
+    list(train(setup, RunDir(tmp_path / "run"), device=CPU))
+    found = load_classifier(tmp_path / "run").linear
+    train_split = setup.dataset.train
+    expected, unweighted = (
+        fit_linear(
+            setup.train_texts,
+            train_split.labels,
+            class_weights=np.array([weights.get(name, 1) for name in setup.dataset.label_names], np.float32),
+            max_tokens=setup.recipe.linear.max_tokens,
+            use_char_ngrams=use_char_ngrams,
+        )
+        for weights in ({"red": 3.0, "blue": 0.5}, {})
+    )
+    texts = setup.validation_texts
+    assert np.array_equal(found.logits(texts), expected.logits(texts))
+    assert np.array_equal(found.feature_ids, expected.feature_ids)
+    assert (found.feature_ids >= CHAR_NGRAM_IDS).any() == use_char_ngrams
+    assert not np.array_equal(found.logits(texts), unweighted.logits(texts))
+
+
+def test_a_validation_is_of_the_encoder_and_the_linear_classifier_together(tmp_path):
+    """Where the encoder has learnt nothing yet, the sum of both still is right, and the row says why."""
+    setup = prepare(make_config(tmp_path, linear=True, learning_rate=1e-9, epochs=1, monitor="loss"))
+    events = list(train(setup, RunDir(tmp_path / "run"), device=CPU))
+    classifier = load_classifier(tmp_path / "run")
+    dataset, texts = setup.dataset, setup.validation_texts
+    labels, scores = dataset.validation.labels, parts_of(setup, classifier)
+    encoder, linear = ((score.argmax(axis=1) == labels).mean() for score in scores)
+    assert encoder < 0.7 < linear
+    metrics = compute_metrics(classifier.logits(texts, batch_tokens=8192), labels, dataset.label_names)
+    (row,) = (row for row in metric_rows(tmp_path / "run") if row["split"] == "validation")
+    assert {name: row[name] for name in metrics.scalars()} == metrics.scalars()
+    assert metrics.accuracy > 0.7
+    assert row["linear_accuracy"] == linear
+    assert row["linear_part"] == fit_scales(scores, labels)[1][1] > 0.5
+    assert events[-1].report.metrics == metrics
+
+
+@pytest.mark.parametrize(
+    ("linear", "most_text"), [(False, 10**6), (True, 10)], ids=["none is wanted", "there is too much text for it"]
+)
+def test_without_a_linear_classifier_the_encoder_is_all_there_is(tmp_path, monkeypatch, linear, most_text):
+    """None is fitted, and no row tells of one."""
+    monkeypatch.setattr(recipe, "MOST_LINEAR_TEXT", most_text)
+    monkeypatch.setattr(trainer, "fit_linear", None)
+    run_all(make_config(tmp_path, linear=linear), tmp_path / "run")
+    classifier = load_classifier(tmp_path / "run")
+    assert classifier.linear is None
+    assert len(classifier.mixture_weights) == 1
+    rows = metric_rows(tmp_path / "run")
+    assert not [key for row in rows for key in row if key.startswith("linear")]
+
+
+@pytest.mark.parametrize("linear", [False, True])
+def test_a_heavier_class_is_preferred_in_doubt(tmp_path, linear):
+    """By the encoder and by the linear classifier: where words tell nothing, all texts are of that class, or none."""
+    texts = [f"w{i // 3 % 20}" for i in range(180)]  # each word is as often in each class
+    rows = [f"{text},{COLOURS[i % 3]}" for i, text in enumerate(texts)]
+    (tmp_path / "train.csv").write_text("\n".join(["text,label", *rows]) + "\n")
+    shares = []
+    for weight in (0.1, 10.0):
+        # One validation, at the end: which weights are best is chance here.
+        config = make_config(tmp_path, linear=linear, class_weights={"red": weight}, validate_every=1000)
+        run_all(config, tmp_path / str(weight))
+        classifier = load_classifier(tmp_path / str(weight))
+        shares.append(np.mean([prediction.label == "red" for prediction in classifier.predict(texts)]))
+        if classifier.linear:
+            answers = classifier.linear.logits(classifier.tokenize(texts)).argmax(axis=1)
+            shares.append(np.mean(answers == classifier.label_names.index("red")))
+    lighter, heavier = shares[: 1 + linear], shares[1 + linear :]
+    assert max(lighter) < 0.1, shares
+    assert min(heavier) > 0.9, shares

@@ -1,0 +1,177 @@
+"""A run that was stopped, or that vanished, goes on from its last checkpoint and ends the same."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+
+import pytest
+from small_runs import (
+    CPU,
+    LABELLED,
+    PRETRAINED,
+    WITH_LINEAR,
+    make_config,
+    result,
+    run_all,
+    stop_after,
+    weights_hash,
+)
+
+from encoder_cls.errors import StoppedError
+from encoder_cls.tracking.run_dir import RunDir
+from encoder_cls.training import final_report, interruptible, trainer
+from encoder_cls.training.checkpoint import load_newest
+from encoder_cls.training.events import StageStarted, Stepped, Validated
+from encoder_cls.training.setup import prepare
+from encoder_cls.training.trainer import train
+
+
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory):
+    """The result of an uninterrupted run, which is made once for each config."""
+    known = {}
+
+    def run(**values):
+        if repr(values) not in known:
+            folder = tmp_path_factory.mktemp("straight")
+            run_all(make_config(folder, **values), folder / "run")
+            known[repr(values)] = result(folder / "run")
+        return known[repr(values)]
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("values", "stops", "stopped_in"),
+    [
+        # The stage, the step and the last validated step of the last checkpoint.
+        pytest.param(LABELLED, [1], (0, 1, 0), id="after a step"),
+        pytest.param(LABELLED, [7], (0, 5, 4), id="between validations"),
+        pytest.param(LABELLED, [5, 2, 3], (0, 7, 6), id="now and then"),
+        pytest.param(LABELLED, [3, 1, 1, 1, 1], (0, 5, 4), id="many times"),
+        pytest.param(WITH_LINEAR, [1], (0, 1, 0), id="after a step beside a linear classifier"),
+        pytest.param(WITH_LINEAR, [13], (0, 9, 8), id="in the last validation beside a linear classifier"),
+        pytest.param(WITH_LINEAR, [14], (0, 9, 9), id="in the report on both"),
+        pytest.param(PRETRAINED, [1], (0, 1, 0), id="in pretraining"),
+        pytest.param(PRETRAINED, [2], (0, 2, 0), id="in a validation of pretraining"),
+        pytest.param(PRETRAINED, [9], (1, 6, 6), id="after pretraining"),
+        pytest.param(PRETRAINED, [11], (1, 8, 6), id="in the model's validation"),
+        pytest.param(PRETRAINED, [16], (1, 11, 10), id="between the model's validations"),
+        pytest.param(PRETRAINED, [22], (1, 15, 14), id="in the last validation"),
+        pytest.param(PRETRAINED, [23], (1, 15, 15), id="in the report"),
+        pytest.param(PRETRAINED, [5, 6, 2, 3], (1, 11, 10), id="in every stage"),
+    ],
+)
+def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path, straight, values, stops, stopped_in):
+    """Stopped at any moment of any stage and resumed: the same weights, moments and metrics."""
+    values = values | {"accumulation_steps": 2, "validate_every": 2}
+    config = make_config(tmp_path, **values)
+    for steps in stops:
+        with pytest.raises(StoppedError) as stopped:
+            run_all(config, tmp_path / "broken", resume=True, stop_signal=stop_after(steps))
+        assert stopped.value.exit_code == 143
+    state = load_newest(tmp_path / "broken" / "checkpoints")[0].state
+    assert (state.stage, state.step, state.validated_step) == stopped_in
+    run_all(config, tmp_path / "broken", resume=True)
+    assert result(tmp_path / "broken") == straight(**values)
+
+
+@pytest.mark.parametrize(
+    ("values", "last"),
+    [
+        pytest.param(LABELLED, ("model", Stepped, 1), id="before any checkpoint"),
+        pytest.param(LABELLED, ("model", Validated, 6), id="after a validation"),
+        pytest.param(LABELLED, ("model", Stepped, 11), id="after a step"),
+        pytest.param(WITH_LINEAR, ("model", StageStarted, 0), id="after the linear classifier was fitted"),
+        pytest.param(WITH_LINEAR, ("model", Stepped, 11), id="after a step beside a linear classifier"),
+        pytest.param(WITH_LINEAR, ("model", Validated, 18), id="before the report on both"),
+        pytest.param(PRETRAINED, ("pretraining", Stepped, 5), id="in pretraining"),
+        pytest.param(PRETRAINED, ("pretraining", Validated, 12), id="after the last validation of pretraining"),
+        pytest.param(PRETRAINED, ("model", StageStarted, 12), id="after pretraining"),
+        pytest.param(PRETRAINED, ("model", Stepped, 13), id="after the model's first step"),
+        pytest.param(PRETRAINED, ("model", Validated, 24), id="after the model's validation"),
+        pytest.param(PRETRAINED, ("model", Validated, 30), id="before the report"),
+    ],
+)
+def test_a_run_that_vanished_resumes_from_its_last_checkpoint(tmp_path, straight, values, last):
+    """Ended without warning between checkpoints, a run is taken up at the last one, and ends the same."""
+    values = values | {"checkpoint_every": 2}
+    config = make_config(tmp_path, **values)
+    stage = None
+    for event in train(prepare(config), RunDir(tmp_path / "broken"), device=CPU):
+        stage = event.stage.name if isinstance(event, StageStarted) else stage
+        if (stage, type(event), event.step) == last:
+            break
+    run_all(config, tmp_path / "broken", resume=True)
+    assert result(tmp_path / "broken") == straight(**values)
+
+
+def test_a_damaged_checkpoint_is_passed_over(tmp_path):
+    """Resume goes on from the newest whole checkpoint and says so."""
+    config = make_config(tmp_path)
+    run_all(config, tmp_path / "straight")
+    with pytest.raises(StoppedError):
+        run_all(config, tmp_path / "broken", stop_signal=stop_after(15))
+    newest, _ = sorted((tmp_path / "broken" / "checkpoints").iterdir(), key=lambda path: -int(path.name[5:]))
+    content = bytearray((newest / "optimizer.safetensors").read_bytes())
+    content[-3] ^= 1
+    (newest / "optimizer.safetensors").write_bytes(content)
+    events = run_all(config, tmp_path / "broken", resume=True)
+    assert "damaged" in events[1].message
+    assert events[0].step > 0
+    assert weights_hash(tmp_path / "broken") == weights_hash(tmp_path / "straight")
+
+
+def test_the_linear_classifier_is_there_in_a_last_validation_that_a_signal_cut_short(tmp_path, monkeypatch):
+    """Every step is done, and still what both say together has to be known; for the report alone it is not fitted."""
+    config = make_config(tmp_path, linear=True, validate_every=1000)
+    run_all(config, tmp_path / "straight")
+    fitted = []
+    real = trainer.fit_linear
+    monkeypatch.setattr(trainer, "fit_linear", lambda *args, **options: fitted.append(1) or real(*args, **options))
+    for answers, fits in ((18, 1), (0, 2), (1, 3)):
+        with pytest.raises(StoppedError, match="step 18"):
+            run_all(config, tmp_path / "stopped", resume=True, stop_signal=stop_after(answers))
+        assert len(fitted) == fits
+    run_all(config, tmp_path / "stopped", resume=True)
+    assert len(fitted) == 3
+    assert result(tmp_path / "stopped") == result(tmp_path / "straight")
+
+
+@pytest.mark.parametrize(
+    ("module", "work", "steps", "stopped_in"),
+    [
+        (trainer, "fit_linear", None, (0, 0)),
+        (trainer, "fit_linear", 11, (0, 10)),
+        (final_report, "linear_reference", None, (0, 18)),
+    ],
+    ids=["linear classifier", "linear classifier again", "linear reference"],
+)
+def test_a_signal_is_heard_while_something_long_is_waited_for(tmp_path, monkeypatch, module, work, steps, stopped_in):
+    """Fitting a linear model takes as long as it takes: it is left behind, and the run resumes exactly."""
+    config = make_config(tmp_path, **WITH_LINEAR)
+    run_all(config, tmp_path / "straight")
+    if steps:
+        with pytest.raises(StoppedError):
+            run_all(config, tmp_path / "stopped", stop_signal=stop_after(steps))
+    release = threading.Event()
+    asked = [None]
+    with monkeypatch.context() as patch:
+        patch.setattr(interruptible, "SECONDS_BETWEEN_LOOKS", 0.01)
+
+        def never(*_arguments, **_options):
+            asked[0] = signal.SIGTERM
+            release.wait(60)
+
+        patch.setattr(module, work, never)
+        began = time.monotonic()
+        with pytest.raises(StoppedError):
+            run_all(config, tmp_path / "stopped", resume=True, stop_signal=lambda: asked[0])
+        assert time.monotonic() - began < 30
+        release.set()
+    state = load_newest(tmp_path / "stopped" / "checkpoints")[0].state
+    assert (state.stage, state.step) == stopped_in
+    run_all(config, tmp_path / "stopped", resume=True)
+    assert result(tmp_path / "stopped") == result(tmp_path / "straight")
