@@ -26,7 +26,7 @@ from encoder_cls.training.setup import prepare
 
 MEASURED: list[tuple[Any, str]] = [
     *((MetricLog, name) for name in ("__init__", "log", "flush", "__exit__")),
-    *((training, name) for name in ("write_report", "show")),
+    *((training, name) for name in ("write_report", "log_final_report")),
     (_AsyncWriterThread, "run"),
 ]
 

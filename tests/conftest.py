@@ -12,9 +12,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from matplotlib.figure import Figure
 
 from encoder_cls.cli import main
 from encoder_cls.config import load_config
+from encoder_cls.evaluation import plots
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.serialization import load_classifier
 from encoder_cls.tracking.run_dir import RunDir
@@ -42,6 +44,9 @@ pretrain: {{epochs: 0}}
 train: {{epochs: 6, batch_size: 12, learning_rate: 0.01, precision: float32}}
 """
 
+PLOTS = ["confusion", "reliability", "precision_recall", "thresholds", "accuracy_by_length", "attention"]
+PLOTS += ["position_vectors"]
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -57,6 +62,13 @@ def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One thread, and a folder of its own as the current one, for each test."""
     torch.set_num_threads(1)
     monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def blank_plots(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plots stay blank: to draw them takes most of the time of a tiny run, and their own tests draw them."""
+    for name in PLOTS:
+        monkeypatch.setattr(plots, name, lambda *_: Figure(figsize=(1, 1)))
 
 
 @pytest.fixture(scope="session")

@@ -22,7 +22,8 @@ import torch
 from encoder_cls.errors import ConfigError, DivergedError, StoppedError
 from encoder_cls.evaluation.baseline import linear_reference
 from encoder_cls.evaluation.evaluate import evaluate
-from encoder_cls.evaluation.report import write_report
+from encoder_cls.evaluation.model_card import model_card
+from encoder_cls.evaluation.report_files import write_report
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.linear import LinearClassifier, fit_linear
 from encoder_cls.inference.serialization import load_classifier, save_classifier
@@ -30,12 +31,11 @@ from encoder_cls.system.device import environment, release_memory, resolve_preci
 from encoder_cls.system.files import sha256, write_file
 from encoder_cls.tracking.metric_log import MetricLog
 from encoder_cls.tracking.run_dir import RunDir
-from encoder_cls.tracking.tensorboard import show
+from encoder_cls.tracking.tensorboard import log_final_report
 from encoder_cls.training.checkpoint import TrainingState, load_newest, save_checkpoint
 from encoder_cls.training.disk_space import check_free_space
 from encoder_cls.training.events import Event, Finished, Noted, StageStarted, Started, Stepped, Validated
 from encoder_cls.training.interruptible import run_interruptibly
-from encoder_cls.training.model_card import model_card
 from encoder_cls.training.objectives import ClassificationObjective, MaskedLMObjective, Objective
 from encoder_cls.training.optimizer import learning_rate, make_optimizers, warmup_steps
 from encoder_cls.training.setup import TrainingSetup, derive_seed
@@ -340,9 +340,19 @@ class _Training:
         write_report(self.run.eval, report, split, logits, run_name=self.setup.config.name)
         group = name if dataset.test else f"best_{name}"  # the curves of validation end with the last weights
         self.metric_log.log(self.state.best_step, group, {**report.metrics.scalars(), **report.metrics.drawable()})
-        show(self.metric_log, best, self.setup.config, report, split, logits, group=group, step=self.state.best_step)
+        config, step = self.setup.config, self.state.best_step
+        log_final_report(self.metric_log, best, config, report, split, logits, group=group, step=step)
         shutil.rmtree(self.run.stages, ignore_errors=True)
-        write_file(self.run.model_card, model_card(self.setup, report, self.state.best_step).encode())
+        linear = self.setup.recipe.linear
+        card = model_card(
+            config,
+            dataset,
+            report,
+            best_step=step,
+            vocab_size=self.setup.vocab_size,
+            linear_reach=linear.reach if linear else None,
+        )
+        write_file(self.run.model_card, card.encode())
         return Finished(report=report, best_step=self.state.best_step, seconds=time.monotonic() - self.started)
 
     def _epoch(self) -> float:

@@ -13,6 +13,7 @@ from sklearn import metrics as reference
 
 from encoder_cls.data.dataset import Split
 from encoder_cls.evaluation.evaluate import evaluate
+from encoder_cls.evaluation.html import render_report
 from encoder_cls.evaluation.metrics import (
     LARGEST_MATRIX,
     MOST_CONFUSED,
@@ -23,7 +24,7 @@ from encoder_cls.evaluation.metrics import (
     expected_calibration_error,
     most_confused,
 )
-from encoder_cls.evaluation.report import Report, report_page, report_text
+from encoder_cls.evaluation.report import Report, report_text
 from encoder_cls.inference.calibration import MIN_PROBABILITY, softmax
 
 NAMES = ("a", "b", "c", "d", "e")
@@ -186,7 +187,7 @@ def test_the_report_of_many_classes_names_the_confused_pairs_instead_of_a_matrix
     logits = np.eye(classes, dtype=np.float32)[(labels + (labels % 2)) % classes] * 9
     metrics = compute_metrics(logits, labels, names)
     report = replace(report_of(None, names=names), metrics=metrics, label_names=names)
-    page = report_page("many", report, Split(texts=["x"] * classes, labels=labels, where=[""] * classes), logits)
+    page = render_report("many", report, Split(texts=["x"] * classes, labels=labels, where=[""] * classes), logits)
     assert (metrics.confusion_matrix is not None) == drawn
     assert ("matrix" in page.partition("<h2>Confusion")[2].partition("<h2>")[0].partition("<table")[2]) == drawn
     assert "class 1 taken for class 2" in page

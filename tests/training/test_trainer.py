@@ -13,11 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from matplotlib.figure import Figure
 
 from encoder_cls.config import Config
 from encoder_cls.errors import ConfigError, DivergedError, EncoderClsError, StoppedError
-from encoder_cls.evaluation import report
 from encoder_cls.evaluation.metrics import compute_metrics
 from encoder_cls.inference.calibration import Logits, fit_scales
 from encoder_cls.inference.classifier import Classifier
@@ -27,8 +25,6 @@ from encoder_cls.inference.torch_engine import compute_logits
 from encoder_cls.system import disk_arrays as columns
 from encoder_cls.system.files import sha256
 from encoder_cls.text.ngram_features import CHAR_NAMES
-from encoder_cls.tracking import metric_log
-from encoder_cls.tracking import tensorboard as showcase
 from encoder_cls.tracking.run_dir import RunDir
 from encoder_cls.training import disk_space, interruptible, objectives
 from encoder_cls.training import recipe as recipe_module
@@ -40,6 +36,7 @@ from encoder_cls.training.setup import TrainingSetup, prepare
 from encoder_cls.training.train_step import accumulate_gradients
 from encoder_cls.training.trainer import TIMED_STEPS, train
 
+pytestmark = pytest.mark.usefixtures("blank_plots")
 CPU = torch.device("cpu")
 COLOURS = ["red", "green", "blue"]
 SHAPE = {
@@ -52,18 +49,6 @@ SHAPE = {
 def _asked_in_steps_alone(monkeypatch):
     """Not every few milliseconds of a wait: tests count how often the stop signal is asked."""
     monkeypatch.setattr(interruptible, "SECONDS_BETWEEN_LOOKS", 600)
-
-
-@pytest.fixture(autouse=True)
-def _blank_pictures(monkeypatch):
-    """Drawing takes most of the time of a tiny run; how it is done is tested elsewhere."""
-    names = {
-        metric_log: ["reliability"],
-        report: ["reliability", "precision_recall", "thresholds", "accuracy_by_length"],
-        showcase: ["attention", "positions"],
-    }
-    for module, name in ((module, name) for module, some in names.items() for name in some):
-        monkeypatch.setattr(module, name, lambda *_: Figure(figsize=(1, 1)))
 
 
 def write_data(folder: Path, *, texts: int) -> Path:
@@ -175,7 +160,7 @@ def test_pretraining_comes_before_the_labels(tmp_path):
 
 
 @pytest.mark.parametrize("epochs", [3, 10, 27])
-def test_pictures_are_of_validations_all_along_the_way(tmp_path, epochs):
+def test_plots_are_of_validations_all_along_the_way(tmp_path, epochs):
     """Ten at most, evenly spaced, the last among them; they say what the numbers say."""
     config = make_config(tmp_path, texts=60, linear=True, pretrain={"epochs": 2}, epochs=epochs)
     run_all(config, tmp_path / "run")
