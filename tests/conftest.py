@@ -10,6 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+# One thread, before any library counts the cores: workers share them. Streams are buffered as on a user's machine.
+os.environ["OMP_NUM_THREADS"] = "1"
+os.environ.pop("PYTHONUNBUFFERED", None)
+
 import pytest
 import torch
 from matplotlib.figure import Figure
@@ -22,10 +26,6 @@ from encoder_cls.inference.serialization import load_classifier
 from encoder_cls.tracking.run_dir import RunDir
 from encoder_cls.training.setup import prepare
 from encoder_cls.training.trainer import train
-
-# For the processes that tests start: one thread, and streams buffered as on a user's machine.
-os.environ["OMP_NUM_THREADS"] = "1"
-os.environ.pop("PYTHONUNBUFFERED", None)
 
 # Each class has words of its own, so that a tiny model learns them in a second.
 TOPICS = {
@@ -44,6 +44,8 @@ pretrain: {{epochs: 0}}
 train: {{epochs: 6, batch_size: 12, learning_rate: 0.01, precision: float32}}
 """
 
+MOST_WORKERS = 8  # each takes a gigabyte of memory
+
 PLOTS = ["confusion", "reliability", "precision_recall", "thresholds", "accuracy_by_length", "attention"]
 PLOTS += ["position_vectors"]
 
@@ -55,6 +57,12 @@ class Outcome:
     code: int
     out: str
     err: str
+
+
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """A worker for each core where the whole suite is run; none for tests that are chosen, which then begin at once."""
+    is_whole = config.args == config.getini("testpaths") and not config.option.keyword and not config.option.lf
+    return min(os.cpu_count() or 1, MOST_WORKERS) if is_whole else 0
 
 
 @pytest.fixture(autouse=True)

@@ -168,7 +168,7 @@ class RunDir:
 
         Raises:
             ConfigError: as `check_trainable`.
-            EncoderClsError: as `held`.
+            EncoderClsError: as `lock`.
         """
         self.check_trainable(config, resume=resume)
         with self.lock():

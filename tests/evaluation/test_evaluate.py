@@ -136,7 +136,7 @@ def test_the_calibration_error_of_known_cases(confidence, correct, expected):
 
 
 def test_the_worst_errors_come_first(classifier):
-    """Of 33 wrong labels, the 20 that the classifier was surest of, each with its place."""
+    """Of 33 wrong labels, the 20 that the classifier was surest of, each with its file and line."""
     texts = [f"{word}{' of' * i}" for i in range(11) for word in ("rain snow", "soup salt", "ball goal")]
     wrong = np.array([0, 1, 2] * 11)  # küche, sport, weather: each is another's
     split = Split(texts=texts, labels=wrong, where=[f"file:{i}" for i in range(33)])
@@ -148,9 +148,9 @@ def test_the_worst_errors_come_first(classifier):
     everything = classifier.predict(texts)
     assert errors[0].probability == pytest.approx(max(prediction.probability for prediction in everything))
     for error in errors:
-        place = int(error.where.removeprefix("file:"))
-        assert error.text == texts[place]
-        assert (error.label, error.prediction) == (classifier.label_names[wrong[place]], everything[place].label)
+        index = int(error.where.removeprefix("file:"))
+        assert error.text == texts[index]
+        assert (error.label, error.prediction) == (classifier.label_names[wrong[index]], everything[index].label)
 
 
 def test_the_most_confused_classes_are_found():
@@ -231,7 +231,7 @@ def test_only_a_report_on_validation_texts_says_what_else_they_did():
 
 
 def test_the_report_says_of_how_many_texts_the_linear_model_is():
-    """Where it has not learnt from all of them or of all their features, and only there."""
+    """Where it was not trained on all of them or on all their features, and only there."""
     cases = (
         ({"texts": 2000, "of_texts": 30_000}, "(TF-IDF, linear SVM, trained on 2,000 of 30,000 texts)"),
         ({"features": 5, "of_features": 9}, "SVM, trained on 5 of 9 features)"),
@@ -293,7 +293,7 @@ def test_eval_repeats_the_final_report_of_the_training(cli, run_copy):
 
 
 def test_predictions_are_written_for_each_text(trained_run):
-    """A line for each text of the split, in order, with its place, label and prediction."""
+    """A line for each text of the split, in order, with its file and line, label and prediction."""
     rows = [json.loads(line) for line in (trained_run.eval / "predictions.jsonl").read_text("utf-8").splitlines()]
     assert len(rows) == 15
     assert all(row.keys() == {"where", "text", "label", "prediction", "probability"} for row in rows)
