@@ -10,20 +10,22 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+# One thread, before any library counts the cores: workers share them. Streams are buffered as on a user's machine.
+os.environ["OMP_NUM_THREADS"] = "1"
+os.environ.pop("PYTHONUNBUFFERED", None)
+
 import pytest
 import torch
+from matplotlib.figure import Figure
 
 from encoder_cls.cli import main
 from encoder_cls.config import load_config
+from encoder_cls.evaluation import plots
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.serialization import load_classifier
 from encoder_cls.tracking.run_dir import RunDir
 from encoder_cls.training.setup import prepare
 from encoder_cls.training.trainer import train
-
-# For the processes that tests start: one thread, and streams buffered as on a user's machine.
-os.environ["OMP_NUM_THREADS"] = "1"
-os.environ.pop("PYTHONUNBUFFERED", None)
 
 # Each class has words of its own, so that a tiny model learns them in a second.
 TOPICS = {
@@ -42,6 +44,11 @@ pretrain: {{epochs: 0}}
 train: {{epochs: 6, batch_size: 12, learning_rate: 0.01, precision: float32}}
 """
 
+MOST_WORKERS = 8  # each takes a gigabyte of memory
+
+PLOTS = ["confusion", "reliability", "precision_recall", "thresholds", "accuracy_by_length", "attention"]
+PLOTS += ["position_vectors"]
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -52,11 +59,24 @@ class Outcome:
     err: str
 
 
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """A worker for each core where the whole suite is run; none for tests that are chosen, which then begin at once."""
+    is_whole = config.args == config.getini("testpaths") and not config.option.keyword and not config.option.lf
+    return min(os.cpu_count() or 1, MOST_WORKERS) if is_whole else 0
+
+
 @pytest.fixture(autouse=True)
 def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One thread, and a folder of its own as the current one, for each test."""
     torch.set_num_threads(1)
     monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def blank_plots(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plots stay blank: to draw them takes most of the time of a tiny run, and their own tests draw them."""
+    for name in PLOTS:
+        monkeypatch.setattr(plots, name, lambda *_: Figure(figsize=(1, 1)))
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""Pages and dashboards in a real browser: they open, complain of nothing, and show the numbers of the run."""
+"""HTML and TensorBoard in a real browser: they open, complain of nothing, and show the numbers of the run."""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ import pytest
 
 from encoder_cls.data.dataset import Split
 from encoder_cls.evaluation.evaluate import evaluate
-from encoder_cls.evaluation.html import attention_page, explanations_page
-from encoder_cls.evaluation.report import report_page
+from encoder_cls.evaluation.html import render_attention, render_explanations, render_report
 from encoder_cls.inference.explain import attention_maps
 from encoder_cls.tracking.metric_log import read_metrics
 
@@ -45,16 +44,16 @@ def opened(address: str, folder: Path, *, milliseconds: int = 2000) -> tuple[str
     return done.stdout, [line for line in complaints if re.search("Uncaught|Refused|rror", line)]
 
 
-def pages(classifier) -> dict[str, str]:
-    """Each kind of page, with hostile texts and names in it."""
+def rendered(classifier) -> dict[str, str]:
+    """Each kind of HTML, with hostile texts and names in it."""
     texts = ["rain and snow", "ball goal team", HOSTILE, "\x00\ud800\x1b[31m"]
     split = Split(texts=texts, labels=np.zeros(4, dtype=np.int64), where=[HOSTILE] * 4)
     report, logits = evaluate(classifier, split, name=HOSTILE, reference=None)
     rows = [{"text": text, "label": HOSTILE, "probability": 0.5, "weights": []} for text in texts]
     return {
-        "report": report_page("a report", report, split, logits),
-        "explanations": explanations_page(HOSTILE, rows),
-        "attention": attention_page(HOSTILE, [(HOSTILE, attention_maps(classifier, HOSTILE))]),
+        "report": render_report("a report", report, split, logits),
+        "explanations": render_explanations(HOSTILE, rows),
+        "attention": render_attention(HOSTILE, [(HOSTILE, attention_maps(classifier, HOSTILE))]),
     }
 
 
@@ -62,7 +61,7 @@ def pages(classifier) -> dict[str, str]:
 def test_a_page_opens_and_nothing_strange_runs(classifier, tmp_path, kind):
     """No complaint, no script of a text, and the content security policy lets the page's own script run."""
     path = tmp_path / "page.html"
-    path.write_text(pages(classifier)[kind], encoding="utf-8")
+    path.write_text(rendered(classifier)[kind], encoding="utf-8")
     dom, complaints = opened(path.as_uri(), tmp_path / "profile")
     assert complaints == []
     assert "<title>run</title>" not in dom
@@ -123,10 +122,10 @@ def test_tensorboard_shows_what_was_measured(trained_run, tmp_path):
             }
         assert not missing
         check_curves(address, rows)
-        check_pictures(address, rows)
+        check_images(address, rows)
         check_texts(address, rows)
         check_projector(address)
-        for panel in ("", "#images", "#text", "#projector"):
+        for panel in ("", "#projector"):  # the first, which is of several kinds, and the one that draws in space
             dom, complaints = opened(address + panel, tmp_path / f"profile{panel}", milliseconds=15_000)
             assert "TensorBoard" in dom
             assert complaints == []
@@ -143,8 +142,8 @@ def check_curves(address: str, rows: list[dict]) -> None:
     assert {tag.partition("/")[0] for tag in tags} == {"train", "validation", "validation_f1", "test"}
 
 
-def check_pictures(address: str, rows: list[dict]) -> None:
-    """At each of the steps of their rows, and each a picture."""
+def check_images(address: str, rows: list[dict]) -> None:
+    """At each of the steps of their rows, and each an image."""
     for name, key in (("confusion_matrix", "confusion_matrix"), ("reliability", "calibration")):
         where = f"{address}data/plugin/images/"
         samples = ask(f"{where}images?run=.&sample=0&tag={quote(f'validation/{name}', safe='')}")
@@ -166,7 +165,7 @@ def check_texts(address: str, rows: list[dict]) -> None:
 
 
 def check_projector(address: str) -> None:
-    """Points, each with its text, and dots to draw them with."""
+    """Points, each with its text, and images to draw them with."""
     where = f"{address}data/plugin/projector/"
     (found,) = ask(f"{where}info?run=.")["embeddings"]
     query = f"run=.&name={found['tensorName']}"

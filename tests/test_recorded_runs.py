@@ -21,6 +21,7 @@ from encoder_cls.tracking.run_dir import RunDir
 from encoder_cls.training.setup import prepare
 from encoder_cls.training.trainer import train
 
+pytestmark = pytest.mark.usefixtures("blank_plots")
 RECORD = Path(__file__).parent / "recorded_runs.json"
 SHORT = ["model.d_model=16", "model.d_ff=32", "model.num_layers=1", "model.char_ngram_buckets=512"]
 SHORT += ["model.bigram_buckets=512", "train.batch_size=400", "train.batch_tokens=100000", "train.log_every=1"]

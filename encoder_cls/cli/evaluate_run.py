@@ -11,7 +11,8 @@ from encoder_cls.data.dataset import Dataset, Split, load_dataset, load_split
 from encoder_cls.errors import ConfigError, DataError, EncoderClsError
 from encoder_cls.evaluation.baseline import linear_reference
 from encoder_cls.evaluation.evaluate import evaluate
-from encoder_cls.evaluation.report import Report, write_report
+from encoder_cls.evaluation.report import Report
+from encoder_cls.evaluation.report_files import write_report
 from encoder_cls.inference.serialization import load_classifier
 from encoder_cls.tracking.run_dir import RunDir, run_of
 from encoder_cls.training.checkpoint import newest_fingerprint

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import typer
 
 from encoder_cls.cli.text_inputs import Input
-from encoder_cls.evaluation.html import STRONG, attention_page, explanations_page, marked
+from encoder_cls.evaluation.html import STRONG, marked, render_attention, render_explanations
 from encoder_cls.inference.classifier import Classifier, Prediction
 from encoder_cls.inference.explain import Explanation, WordWeight, attention_maps, explain
 from encoder_cls.system.display import json_text, printable, shown
@@ -117,7 +117,7 @@ def _page(
         }
         for item, prediction, words in zip(shown_texts, predictions, reasons, strict=True)
     ]
-    return explanations_page("Predictions", rows, note=note)
+    return render_explanations("Predictions", rows, note=note)
 
 
 def _explanations(
@@ -157,7 +157,7 @@ def attention_html(classifier: Classifier, inputs: Sequence[Input]) -> str:
         for text, prediction in zip(texts, classifier.predict(texts), strict=True)
     ]
     maps = (attention_maps(classifier, text) for text in texts)
-    return attention_page("Attention", zip(lines, maps, strict=True))
+    return render_attention("Attention", zip(lines, maps, strict=True))
 
 
 def _json_line(item: Input, prediction: Prediction, label: str | None, top_k: int, words: Explanation | None) -> str:

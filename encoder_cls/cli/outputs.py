@@ -20,12 +20,12 @@ from pathlib import Path
 from encoder_cls.config import DataConfig
 from encoder_cls.data.named_files import FASTTEXT, TABLES, TEXT, files_named, texts_of
 from encoder_cls.errors import ConfigError, DataError
+from encoder_cls.evaluation.report_files import REPORT_FILES
 from encoder_cls.system.files import path_of, stream_named
 from encoder_cls.tracking.run_dir import LOCK_FILE, RunDir, run_of
 
 STANDARD_INPUT = "-"
 HUB = "hub:"
-REPORT_FILES = ("report.html", "report.json", "predictions.jsonl", "confusion_matrix.png")
 # Of each kind of file that a run comes to hold, one.
 RUN_FILES = (
     *("config.yaml", "metrics.jsonl", "model/config.json", "model/model.safetensors", "model/README.md"),

@@ -80,7 +80,7 @@ class Metrics:
         return {"loss": self.loss, "accuracy": self.accuracy, "macro_f1": self.macro_f1, "ece": self.ece}
 
     def drawable(self) -> dict[str, Any]:
-        """What pictures are drawn from, as JSON values."""
+        """What plots are drawn from, as JSON values."""
         drawn: dict[str, Any] = {"calibration": asdict(self.calibration)}
         if self.confusion_matrix:
             drawn["confusion_matrix"] = self.confusion_matrix
@@ -179,9 +179,9 @@ def answers(logits: Logits, labels: NDArray[np.int64]) -> Answers:
 
 def calibration_bins(confidence: NDArray[np.float64], correct: NDArray[np.bool_]) -> CalibrationBins:
     """Answers sorted into `CALIBRATION_BINS` bins of equal width; empty bins have zeros."""
-    places = np.minimum((confidence * CALIBRATION_BINS).astype(int), CALIBRATION_BINS - 1)
-    count = np.bincount(places, minlength=CALIBRATION_BINS)
-    sums = (np.bincount(places, weights=values, minlength=CALIBRATION_BINS) for values in (confidence, correct))
+    bins = np.minimum((confidence * CALIBRATION_BINS).astype(int), CALIBRATION_BINS - 1)
+    count = np.bincount(bins, minlength=CALIBRATION_BINS)
+    sums = (np.bincount(bins, weights=values, minlength=CALIBRATION_BINS) for values in (confidence, correct))
     mean_confidence, accuracy = (total / np.maximum(1, count) for total in sums)
     return CalibrationBins(confidence=mean_confidence.tolist(), accuracy=accuracy.tolist(), texts=count.tolist())
 

@@ -1,30 +1,30 @@
-"""Numbers in, pictures out: figures, and these as PNG or SVG."""
+"""Numbers in, plots out: figures, and these as PNG, pixels or SVG."""
 
 from __future__ import annotations
 
 import io
-import math
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from encoder_cls.evaluation.metrics import CalibrationBins
-from encoder_cls.system.display import shown
+from encoder_cls.system.display import replace_unprintable, shortened
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+DPI = 100  # pixels of an inch
+LETTER = 0.64  # width of a digit, and about that of a letter, as a part of the letters' size
+SMALLEST_LETTERS = 7  # pixels in which a number can be read
 MATRIX_SIDE = 480  # pixels of a confusion matrix, where that makes good cells
 READABLE = 10  # pixels of a row in which a name can be read
+LARGEST_CELL = 100  # pixels
 ANNOTATED = 16  # pixels of a cell in which a number can be read
-SHARES = np.array([0.0, 0.5, 1.0])  # of a row, and their colours
-BLUES = np.array([[247, 251, 255], [107, 174, 214], [8, 48, 107]])
-DOT = 32  # pixels
+SQUARE = 8  # pixels of a point's image
 LARGEST_CURVES = 10  # classes; more curves cannot be told apart
 MOST_DECISIONS = 5_000_000  # texts times classes behind a curve: a second
 LENGTH_BINS = 6
@@ -32,48 +32,35 @@ MOST_TOKENS = 48  # of a text whose attention is drawn: in more cells nothing ca
 GAP = 3  # cells between two attention maps
 
 
-def confusion(matrix: Sequence[Sequence[int]], label_names: Sequence[str]) -> bytes:
-    """A confusion matrix as a PNG: each row a label, coloured by the part of its examples.
-
-    It is drawn over and over while a model is trained: not by matplotlib, which takes twenty times as long.
-    """
-    import matplotlib as mpl
-    from PIL import Image, ImageDraw, ImageFont
-
-    def font(size: int) -> ImageFont.FreeTypeFont:
-        return ImageFont.truetype(Path(mpl.get_data_path()) / "fonts/ttf/DejaVuSans.ttf", size)
-
+def confusion(matrix: Sequence[Sequence[int]], label_names: Sequence[str]) -> Figure:
+    """A confusion matrix: each row a label, each cell coloured by its part of the row's examples."""
     counts = np.array(matrix)
     shares = counts / np.maximum(1, counts.sum(axis=1, keepdims=True))
-    colours = np.stack([np.interp(shares, SHARES, channel) for channel in BLUES.T], axis=-1)
-    cell = int(np.clip(MATRIX_SIDE // len(counts), min(READABLE, 1200 // len(counts)) or 1, 100))
-    side = cell * len(counts)
-    squares = Image.fromarray(colours.round().astype(np.uint8)).resize((side, side), Image.Resampling.NEAREST)
-    middles = np.arange(len(counts)) * cell + cell / 2
-
-    width = font(12).getlength(str(counts.max()))
-    if cell >= ANNOTATED and (size := int(12 * min(1, 0.9 * cell / width))) >= 7:
-        draw, figures = ImageDraw.Draw(squares), font(size)
+    cell = int(np.clip(MATRIX_SIDE / len(counts), READABLE, LARGEST_CELL))
+    name_size = min(12.0, 0.85 * cell)
+    names = [plain_label(name, limit=24) for name in label_names]
+    side = cell * len(counts) / DPI
+    margin = 0.3 + max(0.6, name_size * LETTER * max(map(len, names)) / DPI)
+    figure = _figure(margin + side + 0.12, margin + side + 0.12, margin=margin)
+    axes = figure.subplots()
+    axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
+    numbers = np.arange(len(names))
+    axes.set_xticks(numbers, names, rotation=90, fontsize=_points(name_size))
+    axes.set_yticks(numbers, names, fontsize=_points(name_size))
+    axes.tick_params(length=0)
+    figure.text(0.98, 0.01, "predicted →", ha="right", va="bottom", fontsize=_points(12))
+    figure.text(0.01, 1 - (side + 0.2) / (margin + side + 0.12), "↑ label", va="top", fontsize=_points(12))
+    count_size = min(12.0, 0.9 * cell / (LETTER * len(str(counts.max()))))
+    if cell >= ANNOTATED and count_size >= SMALLEST_LETTERS:
         for row, column in np.argwhere(counts > 0):
-            colour = "white" if shares[row, column] > 0.5 else "black"
-            draw.text((middles[column], middles[row]), str(counts[row, column]), colour, figures, anchor="mm")
-
-    names = [shown(name, limit=24)[1:-1] for name in label_names] if cell >= READABLE else []
-    letters = font(min(12, cell))
-    margin = 16 + int(max(84, *map(letters.getlength, names), 0))
-    strip = Image.new("L", (margin, side), 255)
-    for name, middle in zip(names, middles, strict=False):
-        ImageDraw.Draw(strip).text((margin - 8, middle), name, 0, letters, anchor="rm")
-    picture = Image.new("RGB", (margin + side + 8, 8 + side + margin), "white")
-    picture.paste(squares, (margin, 8))
-    picture.paste(strip, (0, 8))
-    picture.paste(strip.transpose(Image.Transpose.ROTATE_90), (margin, 8 + side))
-    corner = ImageDraw.Draw(picture)
-    corner.text((margin - 8, picture.height - 8), "predicted →", "black", font(12), anchor="rb")
-    corner.text((8, 8 + side + 8), "↑ label", "black", font(12), anchor="lt")
-    content = io.BytesIO()
-    picture.save(content, format="PNG")
-    return content.getvalue()
+            axes.text(
+                *(column, row, str(counts[row, column])),
+                color="white" if shares[row, column] > 0.5 else "black",
+                ha="center",
+                va="center",
+                fontsize=_points(count_size),
+            )
+    return figure
 
 
 def reliability(bins: CalibrationBins) -> Figure:
@@ -140,10 +127,10 @@ def thresholds(confidence: NDArray[np.float64], correct: NDArray[np.bool_], sugg
 def accuracy_by_length(lengths: NDArray[np.int64], correct: NDArray[np.bool_]) -> Figure:
     """Accuracy by length of text in words, in bins of about equally many texts."""
     edges = np.unique(np.quantile(lengths, np.linspace(0, 1, LENGTH_BINS + 1)).round().astype(int))
-    places = np.clip(np.searchsorted(edges, lengths, side="right") - 1, 0, max(0, len(edges) - 2))
+    bins = np.clip(np.searchsorted(edges, lengths, side="right") - 1, 0, max(0, len(edges) - 2))
     names, scores, counts = [], [], []
-    for place in np.unique(places):
-        members = places == place
+    for number in np.unique(bins):
+        members = bins == number
         low, high = lengths[members].min(), lengths[members].max()
         names.append(f"{low}" if low == high else f"{low}–{high}")
         scores.append(correct[members].mean())
@@ -175,38 +162,31 @@ def attention(tokens: Sequence[str], weights: NDArray[np.float32]) -> Figure:
         middle = left + (len(names) - 1) / 2
         axes.text(middle, top - 0.8, f"layer {layer + 1}, head {head + 1}", ha="center", va="bottom", fontsize=7)
     axes.imshow(image, cmap="Blues", vmin=0, vmax=1)
-    places = np.arange(len(names))
-    axes.set_xticks((np.arange(heads)[:, None] * pitch + places).ravel(), names * heads, rotation=90, fontsize=6)
-    axes.set_yticks((np.arange(layers)[:, None] * pitch + places).ravel(), names * layers, fontsize=6)
+    positions = np.arange(len(names))
+    axes.set_xticks((np.arange(heads)[:, None] * pitch + positions).ravel(), names * heads, rotation=90, fontsize=6)
+    axes.set_yticks((np.arange(layers)[:, None] * pitch + positions).ravel(), names * layers, fontsize=6)
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
     return figure
 
 
-def positions(added: NDArray[np.float32]) -> Figure:
-    """What is added to the tokens' vectors for their places, (places, d_model)."""
+def position_vectors(added: NDArray[np.float32]) -> Figure:
+    """The vectors (positions, d_model) that are added to those of the tokens."""
     figure = _figure(6, 3)
     axes = figure.subplots()
     axes.imshow(added, aspect="auto", cmap="RdBu")
-    axes.set(xlabel="feature", ylabel="place")
+    axes.set(xlabel="feature", ylabel="position")
     return figure
 
 
-def dots(groups: NDArray[np.int64]) -> bytes:
-    """A PNG of dots `DOT` pixels wide, row by row in a square: one for each number, equal numbers in equal colours."""
+def colour_squares(groups: NDArray[np.int64]) -> NDArray[np.float32]:
+    """Square images (groups, 3, `SQUARE`, `SQUARE`) with a white edge: equal numbers have equal colours."""
     import matplotlib as mpl
-    from PIL import Image
 
-    palette = (255 * np.array(mpl.colormaps["tab20"](range(20)))).astype(np.uint8)
-    columns = max(1, math.ceil(math.sqrt(len(groups))))
-    places = np.arange(DOT) - (DOT - 1) / 2
-    disc = np.hypot(places, places[:, None]) < DOT / 2 - 0.5
-    sheet = np.zeros((columns**2, DOT, DOT, 4), dtype=np.uint8)
-    sheet[: len(groups)] = palette[groups % len(palette), None, None] * disc[:, :, None]
-    square = sheet.reshape(columns, columns, DOT, DOT, 4).swapaxes(1, 2).reshape(columns * DOT, columns * DOT, 4)
-    content = io.BytesIO()
-    Image.fromarray(square).save(content, format="PNG")
-    return content.getvalue()
+    palette = np.array(mpl.colormaps["tab20"](range(20)), dtype=np.float32)[:, :3]
+    images = np.ones((len(groups), 3, SQUARE, SQUARE), dtype=np.float32)
+    images[:, :, 1:-1, 1:-1] = palette[groups % len(palette), :, None, None]
+    return images
 
 
 def to_svg(figure: Figure) -> str:
@@ -227,6 +207,16 @@ def to_png(figure: Figure) -> bytes:
     return content.getvalue()
 
 
+def to_pixels(figure: Figure) -> NDArray[np.uint8]:
+    """A figure as an image (height, width, 3)."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    canvas = FigureCanvasAgg(figure)
+    with _any_character():
+        canvas.draw()  # type: ignore[no-untyped-call]
+    return np.asarray(canvas.buffer_rgba())[:, :, :3]  # type: ignore[no-untyped-call]
+
+
 @contextmanager
 def _any_character() -> Iterator[None]:
     """No warning of characters that matplotlib's font has not: a PNG has a box for each, a browser its own font."""
@@ -237,15 +227,19 @@ def _any_character() -> Iterator[None]:
 
 def plain_label(text: str, *, limit: int) -> str:
     """A text for an axis: one line, short, no formula, nothing that cannot be in XML."""
-    short = text if len(text) <= limit else text[: limit - 1] + "…"
-    plain = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in short).replace("$", r"\$")
+    plain = replace_unprintable(shortened(text, limit=limit)).replace("$", r"\$")
     return f" {plain}" if plain.startswith("_") else plain  # matplotlib leaves such a name out of a legend
 
 
+def _points(pixels: float) -> float:
+    """A size of letters as matplotlib has it."""
+    return pixels * 72 / DPI
+
+
 def _figure(width: float, height: float, *, margin: float = 0.7, top: float = 0.12) -> Figure:
-    """An empty figure, in inches of 100 points; to let matplotlib find the margins would double the time."""
+    """An empty figure, in inches; to let matplotlib find the margins would double the time."""
     from matplotlib.figure import Figure  # a third of a second
 
-    figure = Figure(figsize=(width, height), dpi=100)
+    figure = Figure(figsize=(width, height), dpi=DPI)
     figure.subplots_adjust(margin / width, margin / height, 1 - 0.12 / width, 1 - top / height)
     return figure

@@ -1,35 +1,23 @@
-"""What an evaluation found out, and how a person reads it: text for the terminal, a page."""
+"""What an evaluation found out, as a data class, as JSON values and as text for a terminal."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from encoder_cls.data.dataset import Split, listed
-from encoder_cls.evaluation.html import marked, render
-from encoder_cls.evaluation.metrics import Metrics, answers
-from encoder_cls.evaluation.plots import (
-    accuracy_by_length,
-    confusion,
-    precision_recall,
-    reliability,
-    thresholds,
-    to_svg,
-)
+from encoder_cls.data.dataset import listed
+from encoder_cls.evaluation.metrics import Metrics
 from encoder_cls.inference.explain import WordWeight
-from encoder_cls.inference.logits import Logits, softmax
-from encoder_cls.system.display import json_text, shown
-from encoder_cls.system.files import to_json, write_file
+from encoder_cls.system.display import printable, shortened, shown
 
 LARGEST_TABLE = 12  # classes; a wider confusion matrix does not fit a terminal
 WANTED_ACCURACY = 0.95  # of the answers above the suggested threshold
 FEWEST_ANSWERS = 20  # above it
-LONGEST_COUNTED = 1_000_000  # characters of a text whose words are counted
+LONGEST_NAME = 28  # characters of a class name in a column
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,8 +52,8 @@ class Report:
         label_names: the classes in the order of the confusion matrix, then the labels that never occur in the training
             data.
         metrics: of the classifier.
-        linear_reference: accuracy and macro_f1 of the linear model, and of how many texts and features of how many it
-            has learnt (`texts`, `of_texts`, `features`, `of_features`); none where its training texts are gone.
+        linear_reference: accuracy and macro_f1 of the linear model, and on how many texts and features of how many it
+            was trained (`texts`, `of_texts`, `features`, `of_features`); none where its training texts are gone.
         suggested_threshold: the lowest probability from which answers are right `WANTED_ACCURACY` of the time; 0 where
             all answers together are; none where no `FEWEST_ANSWERS` are.
         answered_fraction: the part of the texts that get an answer with that threshold.
@@ -93,7 +81,7 @@ class Report:
 
     @property
     def reference_note(self) -> str:
-        """Of how many of the training texts and their features the linear model has learnt, where not of all."""
+        """On how many of the training texts and their features the linear model was trained, where not on all."""
         reference = self.linear_reference
         if reference is None:
             return ""
@@ -130,27 +118,6 @@ class Report:
         }
 
 
-def write_report(folder: Path, report: Report, split: Split, logits: Logits, *, run_name: str) -> None:
-    """Write `report.html`, `report.json`, `predictions.jsonl` and, if there is a matrix, `confusion_matrix.png`.
-
-    Args:
-        folder: where to.
-        report: the report.
-        split: the examples that were scored.
-        logits: what the classifier made of them, (texts, classes).
-        run_name: whose classifier it is; equal runs have equal reports, whatever their folders are called.
-
-    Raises:
-        EncoderClsError: the disk refuses.
-    """
-    page = report_page(f"{run_name}: report on {report.split}", report, split, logits)
-    write_file(folder / "predictions.jsonl", _prediction_lines(split, logits, report.label_names))
-    if report.metrics.confusion_matrix:
-        write_file(folder / "confusion_matrix.png", confusion(report.metrics.confusion_matrix, report.label_names))
-    write_file(folder / "report.html", page.encode())
-    write_file(folder / "report.json", to_json(report.to_dict()))
-
-
 def suggest_threshold(confidence: NDArray[np.float64], correct: NDArray[np.bool_]) -> float | None:
     """The lowest probability, in thousandths, from which `WANTED_ACCURACY` of the answers are right.
 
@@ -166,25 +133,6 @@ def suggest_threshold(confidence: NDArray[np.float64], correct: NDArray[np.bool_
     return float(steps[fitting[0]]) if len(fitting) else None
 
 
-def report_page(title: str, report: Report, split: Split, logits: Logits) -> str:
-    """The report as one HTML page; other arguments as in `write_report`."""
-    confidence, correct = answers(logits, split.labels)
-    num_words = np.array([len(text[:LONGEST_COUNTED].split()) for text in split.texts])
-    return render(
-        "report.html",
-        title=title,
-        report=report,
-        metrics=report.metrics,
-        wanted=WANTED_ACCURACY,
-        matrix=_matrix_rows(report),
-        reliability=to_svg(reliability(report.metrics.calibration)),
-        curves=to_svg(precision_recall(softmax(logits), split.labels, report.label_names)),
-        thresholds=to_svg(thresholds(confidence, correct, report.suggested_threshold)),
-        lengths=to_svg(accuracy_by_length(num_words, correct)),
-        errors=[(error, Path(error.where).name, marked(error.text, error.words)) for error in report.worst_errors],
-    )
-
-
 def summary_text(report: Report) -> str:
     """The first lines of the report: what one looks at when a training is over."""
     return "\n".join(_summary_lines(report))
@@ -195,15 +143,6 @@ def report_text(report: Report) -> str:
     return "\n".join([*_summary_lines(report), *_detail_lines(report)])
 
 
-def _matrix_rows(report: Report) -> list[tuple[str, list[int], list[float]]]:
-    """Of each label its name, its counts by prediction, and these as parts of all; none of too many classes."""
-    if report.metrics.confusion_matrix is None:
-        return []
-    matrix = np.array(report.metrics.confusion_matrix)
-    shares = matrix / np.maximum(1, matrix.sum(axis=1, keepdims=True))
-    return list(zip(report.label_names, matrix.tolist(), shares.tolist(), strict=True))
-
-
 def _summary_lines(report: Report) -> Iterator[str]:
     metrics, threshold = report.metrics, report.suggested_threshold
     yield f"{report.split}: {metrics.num_examples} examples"
@@ -212,17 +151,16 @@ def _summary_lines(report: Report) -> Iterator[str]:
     yield f"  accuracy {metrics.accuracy:.4f}   macro-F1 {metrics.macro_f1:.4f}   calibration error {metrics.ece:.4f}"
     yield from _reference_lines(report)
     if threshold:
-        answers = f"answers from probability {threshold:.3f} up (--threshold), {report.answered_fraction:.0%} of all,"
-        yield f"  {answers} are right {WANTED_ACCURACY:.0%} of the time"
+        answered = f"answers from probability {threshold:.3f} up (--threshold), {report.answered_fraction:.0%} of all,"
+        yield f"  {answered} are right {WANTED_ACCURACY:.0%} of the time"
     if metrics.most_confused:
         yield "  most confused: " + "; ".join(
-            f"{shown(it.label)[1:-1]} taken for {shown(it.prediction)[1:-1]} ({it.count})"
-            for it in metrics.most_confused[:2]
+            f"{_name(it.label)} taken for {_name(it.prediction)} ({it.count})" for it in metrics.most_confused[:2]
         )
 
 
 def _detail_lines(report: Report) -> Iterator[str]:
-    metrics, names = report.metrics, [shown(name, limit=28)[1:-1] for name in report.label_names]
+    metrics, names = report.metrics, [_name(name, limit=LONGEST_NAME) for name in report.label_names]
     too_long = f"texts longer than the encoder reads {report.truncated_fraction:.1%}"
     yield f"  {too_long}   unknown tokens {report.unknown_fraction:.1%}"
     width = max(len(name) for name in [*names, "class"])
@@ -240,8 +178,8 @@ def _detail_lines(report: Report) -> Iterator[str]:
         yield "\n  most confident mistakes"
     for error in report.worst_errors[:5]:
         yield (
-            f"  {error.probability:.2f} {shown(error.prediction)[1:-1]}, "
-            f"not {shown(error.label)[1:-1]}: {shown(error.text, limit=90)}"
+            f"  {error.probability:.2f} {_name(error.prediction)}, "
+            f"not {_name(error.label)}: {shown(error.text, limit=90)}"
         )
 
 
@@ -258,13 +196,6 @@ def _reference_lines(report: Report) -> Iterator[str]:
         yield "  the linear reference is more accurate here: prefer it, or give the classifier more text"
 
 
-def _prediction_lines(split: Split, logits: Logits, label_names: Sequence[str]) -> Iterator[bytes]:
-    for text, where, label, row in zip(split.texts, split.where, split.labels, softmax(logits), strict=True):
-        record = {
-            "where": where,
-            "text": text,
-            "label": label_names[label],
-            "prediction": label_names[row.argmax()],
-            "probability": float(row.max()),
-        }
-        yield (json_text(record) + "\n").encode()
+def _name(name: str, *, limit: int = 80) -> str:
+    """A class name, short and on one line."""
+    return printable(shortened(name, limit=limit))

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 
 def shown(text: str, *, limit: int = 80) -> str:
     """A text in quotes for a message: short, on one line, control characters escaped."""
-    return repr(text if len(text) <= limit else text[: limit - 1] + "…")
+    return repr(shortened(text, limit=limit))
+
+
+def shortened(text: str, *, limit: int) -> str:
+    """A text of so many characters at most, an ellipsis at the end of one that is cut."""
+    return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 def kind(value: Any) -> str:
@@ -19,6 +25,26 @@ def kind(value: Any) -> str:
 def printable(text: str) -> str:
     """A text on one line in which control, formatting and half surrogate characters are escaped."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def replace_unprintable(text: str, *, keep: str = "") -> str:
+    """A text in which U+FFFD stands for control, formatting and half surrogate characters.
+
+    For formats in which an escaped character would say nothing, such as HTML; of these characters some may be kept.
+    """
+    return "".join(c if c.isprintable() or c in keep else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
+def markdown_code(text: str) -> str:
+    """A text as Markdown code, whatever is in it."""
+    fence = "`" * (1 + max(map(len, re.findall("`+", text)), default=0))
+    space = " " if len(fence) > 1 else ""
+    return f"{fence}{space}{printable(text)}{space}{fence}"
+
+
+def markdown_text(text: str) -> str:
+    """A text as Markdown on one line in which nothing is markup, whatever is in it."""
+    return "".join(f"&#{ord(c)};" if c in "<>&|*_`[]()#\\!~" else c if c.isprintable() else " " for c in text)
 
 
 def json_text(value: Any, *, indent: int | None = None) -> str:

@@ -5,24 +5,26 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import struct
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
-from tensorboard.compat.proto.summary_pb2 import Summary
 from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
+from encoder_cls.evaluation import plots
 from encoder_cls.evaluation.metrics import CalibrationBins
-from encoder_cls.evaluation.plots import DOT, confusion, dots, reliability, to_png
-from encoder_cls.system.display import json_text
+from encoder_cls.system.display import json_text, replace_unprintable
 from encoder_cls.system.files import reporting_os_errors, write_file
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 # Charts in which curves of several splits or scores are to be seen together.
 LAYOUT = {
@@ -41,7 +43,7 @@ class MetricLog:
     """Appends rows to `metrics.jsonl` and shows them in TensorBoard.
 
     TensorBoard's files are made anew from `metrics.jsonl` whenever training goes on, so that its curves and
-    pictures have neither gaps nor overlaps, however often and wherever a run was interrupted.
+    images have neither gaps nor overlaps, however often and wherever a run was interrupted.
 
     Args:
         metrics_file: where the rows go.
@@ -96,7 +98,7 @@ class MetricLog:
         """Log values of a split at a step.
 
         Numbers are shown as curves, but those of the split `data` as a table; `confusion_matrix` and `calibration`
-        (as in `Metrics`) as pictures, with the row's `label_names` where it has some. All else goes to `metrics.jsonl`
+        (as in `Metrics`) as images, with the row's `label_names` where it has some. All else goes to `metrics.jsonl`
         alone.
 
         Raises:
@@ -109,9 +111,9 @@ class MetricLog:
                 rest = rest[self._file.write(rest) :]
         self._show(row)
 
-    def picture(self, name: str, png: bytes, step: int) -> None:
-        """Show a PNG at a step."""
-        self._mirror(lambda writer: _add_png(writer, name, png, step, time.time()))
+    def image(self, name: str, pixels: NDArray[np.uint8], step: int) -> None:
+        """Show an image (height, width, 3) at a step."""
+        self._mirror(lambda writer: writer.add_image(name, pixels, step, dataformats="HWC"))
 
     def text(self, name: str, markdown: str, step: int) -> None:
         """Show a text at a step."""
@@ -125,17 +127,28 @@ class MetricLog:
         """Show precision against recall of a class at a step."""
         self._mirror(lambda writer: writer.add_pr_curve(name, is_class, probabilities, step))
 
-    def projector(self, vectors: NDArray[np.float32], labels: Sequence[str], texts: Sequence[str]) -> None:
-        """Show vectors (points, d_model) in space, each with its text and in the colour of its label."""
+    def embedding(
+        self, name: str, vectors: NDArray[np.float32], labels: Sequence[str], texts: Sequence[str], step: int
+    ) -> None:
+        """Show vectors (points, d_model) in space, each with its label and its text.
+
+        Points have one colour until someone chooses another, but their images keep theirs: so the image of each point
+        is a square in the colour of its label.
+        """
         _, groups = np.unique(labels, return_inverse=True)
-        self._mirror(lambda _: _write_projector(self._tensorboard, vectors, labels, texts, dots(groups)))
+        rows = [[_one_line(label), _one_line(text)] for label, text in zip(labels, texts, strict=True)]
+        images = torch.from_numpy(plots.colour_squares(groups))
+        self._mirror(
+            lambda writer: writer.add_embedding(vectors, rows, images, step, name, metadata_header=["label", "text"])
+        )
 
     def hparams(self, chosen: Mapping[str, bool | float | str], curves: Sequence[str]) -> None:
         """Show what was chosen beside the ends of curves, in the run itself, so that runs compare in one table."""
 
         def show(writer: SummaryWriter) -> None:
+            file_writer = writer._get_file_writer()  # type: ignore[no-untyped-call]
             for summary in hparams(dict(chosen), dict.fromkeys(curves, 0.0)):  # type: ignore[no-untyped-call]
-                _add_summary(writer, summary)  # `add_hparams` would make a run of its own
+                file_writer.add_summary(summary)  # `add_hparams` would make a run of its own
 
         self._mirror(show)
 
@@ -181,7 +194,7 @@ class MetricLog:
 def _show_row(writer: SummaryWriter, row: Mapping[str, Any], label_names: Sequence[str]) -> None:
     split, step, when = row["split"], row["step"], row["time"]
     if split == "data":
-        writer.add_text("data", _table_of_facts(row), step, walltime=when)
+        writer.add_text("data", _data_table(row), step, walltime=when)
         return
     earlier, _, part = split.rpartition("/")  # a stage before the last
     for name, value in row.items():
@@ -195,55 +208,30 @@ def _show_row(writer: SummaryWriter, row: Mapping[str, Any], label_names: Sequen
             writer.add_scalar(f"{split}_{name}", value, step, walltime=when)  # a group by themselves
     if "confusion_matrix" in row:
         names = row.get("label_names", label_names)
-        _add_png(writer, f"{split}/confusion_matrix", confusion(row["confusion_matrix"], names), step, when)
+        _add_figure(writer, f"{split}/confusion_matrix", plots.confusion(row["confusion_matrix"], names), step, when)
     if "calibration" in row:
-        figure = reliability(CalibrationBins(**row["calibration"]))
-        _add_png(writer, f"{split}/reliability", to_png(figure), step, when)
+        bins = CalibrationBins(**row["calibration"])
+        _add_figure(writer, f"{split}/reliability", plots.reliability(bins), step, when)
 
 
-def _table_of_facts(row: Mapping[str, Any]) -> str:
-    """A Markdown table of what is known of the data."""
-    facts = {name.replace("_", " "): value for name, value in row.items() if name not in NOT_SHOWN}
+def _data_table(row: Mapping[str, Any]) -> str:
+    """A Markdown table of the statistics of the data."""
+    statistics = {name.replace("_", " "): value for name, value in row.items() if name not in NOT_SHOWN}
     lines = [
-        f"| {name} | {f'{value:,}' if isinstance(value, int) else f'{value:.1%}'} |" for name, value in facts.items()
+        f"| {name} | {f'{value:,}' if isinstance(value, int) else f'{value:.1%}'} |"
+        for name, value in statistics.items()
     ]
     return "\n".join(["| data | |", "| --- | ---: |", *lines])
 
 
-def _write_projector(
-    folder: Path, vectors: NDArray[np.float32], labels: Sequence[str], texts: Sequence[str], sheet: bytes
-) -> None:
-    """The files that TensorBoard's projector reads.
-
-    Points have one colour until someone chooses another, but the pictures of points keep theirs: so each point has
-    a dot in the colour of its label as its picture.
-    """
-    rows = [("label", "text"), *zip(labels, texts, strict=True)]
-    table = "".join(f"{' '.join(label.split())}\t{' '.join(text.split())}\n" for label, text in rows)
-    shape = " ".join(f"tensor_shape: {size}" for size in vectors.shape)
-    config = f"""embeddings {{
-  tensor_name: "texts" {shape}
-  tensor_path: "projector/vectors.bytes"
-  metadata_path: "projector/texts.tsv"
-  sprite {{ image_path: "projector/dots.png" single_image_dim: {DOT} single_image_dim: {DOT} }}
-}}
-"""
-    (folder / "projector").mkdir()
-    (folder / "projector/vectors.bytes").write_bytes(vectors.tobytes())
-    (folder / "projector/texts.tsv").write_text(table, encoding="utf-8", errors="replace")
-    (folder / "projector/dots.png").write_bytes(sheet)
-    (folder / "projector_config.pbtxt").write_text(config)
+def _add_figure(writer: SummaryWriter, name: str, figure: Figure, step: int, when: float) -> None:
+    """`SummaryWriter.add_figure` would import pyplot, and knows nothing of characters that a font lacks."""
+    writer.add_image(name, plots.to_pixels(figure), step, walltime=when, dataformats="HWC")
 
 
-def _add_png(writer: SummaryWriter, name: str, png: bytes, step: int, when: float) -> None:
-    """As it is: `add_image` would want pixels, and compress them once more."""
-    width, height = struct.unpack(">II", png[16:24])
-    image = Summary.Image(width=width, height=height, colorspace=3, encoded_image_string=png)
-    _add_summary(writer, Summary(value=[Summary.Value(tag=name, image=image)]), step, when)
-
-
-def _add_summary(writer: SummaryWriter, summary: Summary, step: int | None = None, when: float | None = None) -> None:
-    writer._get_file_writer().add_summary(summary, step, when)  # type: ignore[no-untyped-call]
+def _one_line(text: str) -> str:
+    """A text as a field of a table whose fields are separated by tabs, and its rows by ends of lines."""
+    return replace_unprintable(" ".join(text.split()))
 
 
 def _ignore(_: threading.ExceptHookArgs) -> None:

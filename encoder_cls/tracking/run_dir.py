@@ -4,8 +4,8 @@ config.yaml     the resolved config
 model/          the portable classifier with the best validation score
 checkpoints/    training state to resume from
 metrics.jsonl   every logged number
-eval/           report, predictions, picture
-tensorboard/    the dashboards
+eval/           report, predictions, plot of the confusion matrix
+tensorboard/    what TensorBoard shows
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ class RunDir:
 
         Raises:
             ConfigError: as `check_trainable`.
-            EncoderClsError: as `held`.
+            EncoderClsError: as `lock`.
         """
         self.check_trainable(config, resume=resume)
         with self.lock():

@@ -1,6 +1,8 @@
-"""A finished run in, the rest of its TensorBoard out: what one looks at once, when training is over."""
+"""A finished run in, what TensorBoard shows of its result out: what one looks at once, when training is over."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -8,12 +10,13 @@ from numpy.typing import NDArray
 
 from encoder_cls.config import Config
 from encoder_cls.data.dataset import Split
-from encoder_cls.evaluation.plots import attention, positions, to_png
+from encoder_cls.evaluation import plots
 from encoder_cls.evaluation.report import Report
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.explain import attention_maps
 from encoder_cls.inference.logits import Logits, softmax
 from encoder_cls.inference.torch_engine import in_batches, torch_encoder
+from encoder_cls.system.display import markdown_text, shortened
 from encoder_cls.text.token_arrays import TokenizedTexts
 from encoder_cls.tracking.metric_log import MetricLog
 
@@ -22,11 +25,11 @@ MOST_CURVES = 12  # classes with a curve of their own
 MOST_ROWS = 4096  # of a matrix in its histogram
 MOST_POINTS = 2000  # texts in the projector
 MOST_ATTENTION_TEXTS = 2
-MOST_PLACES = 128
+MOST_POSITIONS = 128
 MOST_CHARACTERS = 70  # of a mistake; `report.html` has all
 
 
-def show(
+def log_final_report(
     metric_log: MetricLog,
     classifier: Classifier,
     config: Config,
@@ -49,29 +52,47 @@ def show(
         group: the name under which the report's numbers were logged.
         step: at which the classifier was the best.
     """
-    names = classifier.label_names
-    probabilities = softmax(logits)
     metric_log.hparams(_hparams(config), [f"{group}/{name}" for name in sorted(report.metrics.scalars())])
-    sizes = np.bincount(split.labels, minlength=len(names))[: len(names)]
-    for number in np.argsort(-sizes, kind="stable")[:MOST_CURVES].tolist():
-        # A group by themselves: a class may be called as a metric is.
-        metric_log.pr_curve(
-            f"{group}_precision_recall/{names[number]}", split.labels == number, probabilities[:, number], step
-        )
-    metric_log.histogram(f"{group}/probability of the answer", probabilities.max(axis=1), step)
-    for name, weight in torch_encoder(classifier).weights().items():
-        if weight.ndim > 1:
-            metric_log.histogram(f"weights/{name}", weight[:: 1 + len(weight) // MOST_ROWS], step)
+    _log_probabilities(metric_log, split, softmax(logits), classifier.label_names, group=group, step=step)
     metric_log.text(f"{group}/most confident mistakes", _mistakes(report), step)
+    _log_weights(metric_log, classifier, step)
     chosen = np.random.default_rng(0).permutation(len(split))[:MOST_POINTS]
     texts = [split.texts[i] for i in chosen]
     vectors = pooled_vectors(classifier, classifier.tokenize(texts), batch_tokens=config.train.batch_tokens)
-    metric_log.projector(vectors, [report.label_names[label] for label in split.labels[chosen]], texts)
+    metric_log.embedding("texts", vectors, [report.label_names[label] for label in split.labels[chosen]], texts, step)
     for number, text in enumerate(texts[:MOST_ATTENTION_TEXTS], start=1):
         maps = attention_maps(classifier, text)
-        metric_log.picture(f"weights/attention in text {number}", to_png(attention(maps.tokens, maps.weights)), step)
-    if config.model.positions != "none":
-        metric_log.picture("weights/positions", to_png(positions(_added_for_places(classifier))), step)
+        figure = plots.attention(maps.tokens, maps.weights)
+        metric_log.image(f"weights/attention in text {number}", plots.to_pixels(figure), step)
+
+
+def _log_probabilities(
+    metric_log: MetricLog,
+    split: Split,
+    probabilities: NDArray[np.float64],
+    label_names: Sequence[str],
+    *,
+    group: str,
+    step: int,
+) -> None:
+    """Precision against recall of the largest classes, and how probable the answers are."""
+    sizes = np.bincount(split.labels, minlength=len(label_names))[: len(label_names)]
+    for number in np.argsort(-sizes, kind="stable")[:MOST_CURVES].tolist():
+        # A group by themselves: a class may be called as a metric is.
+        name = f"{group}_precision_recall/{label_names[number]}"
+        metric_log.pr_curve(name, split.labels == number, probabilities[:, number], step)
+    metric_log.histogram(f"{group}/probability of the answer", probabilities.max(axis=1), step)
+
+
+def _log_weights(metric_log: MetricLog, classifier: Classifier, step: int) -> None:
+    """Of each matrix a histogram, and the vectors of positions as an image."""
+    encoder = torch_encoder(classifier)
+    for name, weight in encoder.weights().items():
+        if weight.ndim > 1:
+            metric_log.histogram(f"weights/{name}", weight[:: 1 + len(weight) // MOST_ROWS], step)
+    if encoder.architecture.positions != "none":
+        figure = plots.position_vectors(_position_vectors(classifier))
+        metric_log.image("weights/positions", plots.to_pixels(figure), step)
 
 
 def pooled_vectors(classifier: Classifier, texts: TokenizedTexts, *, batch_tokens: int) -> NDArray[np.float32]:
@@ -104,22 +125,18 @@ def _mistakes(report: Report) -> str:
     rows = ["| answer | label | text |", "| --- | --- | --- |"]
     for error in report.worst_errors:
         # A longer text would squeeze the other columns until names are broken at any letter.
-        text = error.text if len(error.text) <= MOST_CHARACTERS else error.text[: MOST_CHARACTERS - 1] + "…"
+        text = shortened(error.text, limit=MOST_CHARACTERS)
         cells = (f"{error.prediction} {error.probability:.2f}", error.label, text)
-        rows.append("| " + " | ".join(_plain(cell) for cell in cells) + " |")
+        rows.append("| " + " | ".join(markdown_text(cell) for cell in cells) + " |")
     return "\n".join(rows)
 
 
-def _plain(text: str) -> str:
-    return "".join(f"&#{ord(c)};" if c in "<>&|*_`[]()#\\!~" else c if c.isprintable() else " " for c in text)
-
-
-def _added_for_places(classifier: Classifier) -> NDArray[np.float32]:
-    """What is added to the tokens' vectors for their places, (places, d_model)."""
+def _position_vectors(classifier: Classifier) -> NDArray[np.float32]:
+    """What the encoder adds to the vectors of the tokens, (positions, d_model)."""
     encoder = torch_encoder(classifier)
     config, embedding = encoder.architecture, encoder.model.encoder.embedding
-    places = min(config.max_seq_len, MOST_PLACES)
+    length = min(config.max_seq_len, MOST_POSITIONS)
     device = next(encoder.model.parameters()).device
     with torch.inference_mode():
-        added: torch.Tensor = embedding.positions(torch.zeros(1, places, config.d_model, device=device))[0]
+        added: torch.Tensor = embedding.positions(torch.zeros(1, length, config.d_model, device=device))[0]
     return added.float().cpu().numpy()

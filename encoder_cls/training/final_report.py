@@ -9,15 +9,16 @@ import torch
 
 from encoder_cls.evaluation.baseline import linear_reference
 from encoder_cls.evaluation.evaluate import evaluate
-from encoder_cls.evaluation.report import Report, write_report
+from encoder_cls.evaluation.model_card import model_card
+from encoder_cls.evaluation.report import Report
+from encoder_cls.evaluation.report_files import write_report
 from encoder_cls.inference.serialization import load_classifier
 from encoder_cls.inference.torch_engine import torch_encoder
 from encoder_cls.system.files import write_file
 from encoder_cls.tracking.metric_log import MetricLog
 from encoder_cls.tracking.run_dir import RunDir
-from encoder_cls.tracking.tensorboard import show
+from encoder_cls.tracking.tensorboard import log_final_report
 from encoder_cls.training.interruptible import run_interruptibly
-from encoder_cls.training.model_card import model_card
 from encoder_cls.training.setup import TrainingSetup
 
 
@@ -55,7 +56,15 @@ def write_final_report(
     write_report(run.eval, report, split, logits, run_name=config.name)
     group = name if dataset.test else f"best_{name}"  # the curves of validation end with the last weights
     metric_log.log(best_step, group, {**report.metrics.scalars(), **report.metrics.drawable()})
-    show(metric_log, best, config, report, split, logits, group=group, step=best_step)
+    log_final_report(metric_log, best, config, report, split, logits, group=group, step=best_step)
     shutil.rmtree(run.stages, ignore_errors=True)
-    write_file(run.model_card, model_card(setup, report, best_step).encode())
+    card = model_card(
+        config,
+        dataset,
+        report,
+        best_step=best_step,
+        vocab_size=setup.vocab_size,
+        linear_max_tokens=setup.recipe.linear and setup.recipe.linear.max_tokens,
+    )
+    write_file(run.model_card, card.encode())
     return report

@@ -6,6 +6,7 @@ import hashlib
 import importlib.metadata
 import io
 import json
+import math
 import os
 import re
 import shlex
@@ -28,6 +29,7 @@ from encoder_cls.config import load_config
 from encoder_cls.tracking.run_dir import RunDir
 from encoder_cls.training import objectives as objectives_module
 
+pytestmark = pytest.mark.usefixtures("blank_plots")
 REPOSITORY = Path(__file__).resolve().parents[2]
 COMMAND = [sys.executable, "-c", "from encoder_cls.cli import main; main()"]
 HEAVY = {"torch", "numpy", "tokenizers", "datasets", "sklearn", "matplotlib", "tensorboard", "pyarrow"}
@@ -93,7 +95,7 @@ def test_the_commands_are_those_of_the_contract():
 def test_help_is_quick_and_imports_nothing_heavy(arguments):
     """Help answers at once, because no large library is loaded for it; the limit is for a busy machine."""
     seconds = []
-    for _ in range(3):
+    while len(seconds) < 3 and min(seconds, default=math.inf) >= 1.5:
         began = time.perf_counter()
         assert run_process(*arguments).returncode == 0
         seconds.append(time.perf_counter() - began)

@@ -13,6 +13,7 @@ from sklearn import metrics as reference
 
 from encoder_cls.data.dataset import Split
 from encoder_cls.evaluation.evaluate import evaluate
+from encoder_cls.evaluation.html import render_report
 from encoder_cls.evaluation.metrics import (
     LARGEST_MATRIX,
     MIN_PROBABILITY,
@@ -24,7 +25,7 @@ from encoder_cls.evaluation.metrics import (
     expected_calibration_error,
     most_confused,
 )
-from encoder_cls.evaluation.report import Report, report_page, report_text
+from encoder_cls.evaluation.report import Report, report_text
 from encoder_cls.inference.logits import softmax
 
 NAMES = ("a", "b", "c", "d", "e")
@@ -136,7 +137,7 @@ def test_the_calibration_error_of_known_cases(confidence, correct, expected):
 
 
 def test_the_worst_errors_come_first(classifier):
-    """Of 33 wrong labels, the 20 that the classifier was surest of, each with its place."""
+    """Of 33 wrong labels, the 20 that the classifier was surest of, each with its file and line."""
     texts = [f"{word}{' of' * i}" for i in range(11) for word in ("rain snow", "soup salt", "ball goal")]
     wrong = np.array([0, 1, 2] * 11)  # küche, sport, weather: each is another's
     split = Split(texts=texts, labels=wrong, where=[f"file:{i}" for i in range(33)])
@@ -148,9 +149,9 @@ def test_the_worst_errors_come_first(classifier):
     everything = classifier.predict(texts)
     assert errors[0].probability == pytest.approx(max(prediction.probability for prediction in everything))
     for error in errors:
-        place = int(error.where.removeprefix("file:"))
-        assert error.text == texts[place]
-        assert (error.label, error.prediction) == (classifier.label_names[wrong[place]], everything[place].label)
+        index = int(error.where.removeprefix("file:"))
+        assert error.text == texts[index]
+        assert (error.label, error.prediction) == (classifier.label_names[wrong[index]], everything[index].label)
 
 
 def test_the_most_confused_classes_are_found():
@@ -187,7 +188,7 @@ def test_the_report_of_many_classes_names_the_confused_pairs_instead_of_a_matrix
     logits = np.eye(classes, dtype=np.float32)[(labels + (labels % 2)) % classes] * 9
     metrics = compute_metrics(logits, labels, names)
     report = replace(report_of(None, names=names), metrics=metrics, label_names=names)
-    page = report_page("many", report, Split(texts=["x"] * classes, labels=labels, where=[""] * classes), logits)
+    page = render_report("many", report, Split(texts=["x"] * classes, labels=labels, where=[""] * classes), logits)
     assert (metrics.confusion_matrix is not None) == drawn
     assert ("matrix" in page.partition("<h2>Confusion")[2].partition("<h2>")[0].partition("<table")[2]) == drawn
     assert "class 1 taken for class 2" in page
@@ -231,7 +232,7 @@ def test_only_a_report_on_validation_texts_says_what_else_they_did():
 
 
 def test_the_report_says_of_how_many_texts_the_linear_model_is():
-    """Where it has not learnt from all of them or of all their features, and only there."""
+    """Where it was not trained on all of them or on all their features, and only there."""
     cases = (
         ({"texts": 2000, "of_texts": 30_000}, "(TF-IDF, linear SVM, trained on 2,000 of 30,000 texts)"),
         ({"features": 5, "of_features": 9}, "SVM, trained on 5 of 9 features)"),
@@ -293,7 +294,7 @@ def test_eval_repeats_the_final_report_of_the_training(cli, run_copy):
 
 
 def test_predictions_are_written_for_each_text(trained_run):
-    """A line for each text of the split, in order, with its place, label and prediction."""
+    """A line for each text of the split, in order, with its file and line, label and prediction."""
     rows = [json.loads(line) for line in (trained_run.eval / "predictions.jsonl").read_text("utf-8").splitlines()]
     assert len(rows) == 15
     assert all(row.keys() == {"where", "text", "label", "prediction", "probability"} for row in rows)

@@ -1,4 +1,4 @@
-"""Reports: thresholds that keep what they promise, and pages in which nothing of a stranger's runs."""
+"""Reports: thresholds that keep what they promise, and HTML in which nothing of a stranger's runs."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from encoder_cls.data.dataset import Split
 from encoder_cls.evaluation.evaluate import evaluate
-from encoder_cls.evaluation.html import explanations_page, marked
+from encoder_cls.evaluation.html import marked, render_explanations, render_report
 from encoder_cls.evaluation.metrics import CALIBRATION_BINS, calibration_bins
-from encoder_cls.evaluation.report import FEWEST_ANSWERS, WANTED_ACCURACY, report_page, suggest_threshold
+from encoder_cls.evaluation.report import FEWEST_ANSWERS, WANTED_ACCURACY, suggest_threshold
 from encoder_cls.inference.explain import WordWeight
 from encoder_cls.inference.logits import softmax
 
@@ -68,7 +68,7 @@ def test_what_is_marked_is_the_whole_text():
 def test_a_hostile_text_is_shown_and_not_run():
     """It stands in the page as text; the only script is the page's own, and the policy names its hash."""
     rows = [{"text": HOSTILE, "label": HOSTILE, "probability": 0.5, "weights": []}]
-    page = explanations_page(HOSTILE, rows)
+    page = render_explanations(HOSTILE, rows)
     assert page.count("<script") == 1
     assert "<img" not in page
     assert html.unescape(page).count(HOSTILE) == 4  # title, heading, class, text
@@ -81,7 +81,7 @@ def test_a_report_says_what_was_measured(classifier):
     texts = ["rain and snow", "ball goal team", "soup bread", HOSTILE, "\x00\ud800\x1b[31m", ""]
     split = split_of(classifier, texts)
     report, logits = evaluate(classifier, split, name="test", reference=REFERENCE)
-    page = report_page("a report", report, split, logits)
+    page = render_report("a report", report, split, logits)
     assert "accuracy of the linear reference, trained on 7 of 9,000 texts" in page
     assert f"{report.metrics.accuracy:.1%}" in page
     assert "The linear model" in page
@@ -92,7 +92,7 @@ def test_a_report_says_what_was_measured(classifier):
     wrong = (softmax(logits).argmax(axis=1) != 0).sum()
     assert len(report.worst_errors) == wrong
     assert page.count("file.csv:") == wrong
-    assert report_page("a report", report, split, logits) == page
+    assert render_report("a report", report, split, logits) == page
 
 
 def test_a_report_without_mistakes_or_of_one_text_can_be_drawn(classifier):
@@ -101,7 +101,7 @@ def test_a_report_without_mistakes_or_of_one_text_can_be_drawn(classifier):
     split = split_of(classifier, ["rain and snow and wind"], label)
     report, logits = evaluate(classifier, split, name="x", reference=None)
     assert report.worst_errors == []
-    assert "There are none." in report_page("a report", report, split, logits)
+    assert "There are none." in render_report("a report", report, split, logits)
 
 
 def test_errors_are_explained_for_the_class_that_was_answered(classifier):
@@ -122,6 +122,6 @@ def test_a_text_whose_label_training_never_showed_stands_in_the_report(classifie
     report, logits = evaluate(classifier, split, name="test", reference=REFERENCE)
     assert report.metrics.accuracy == pytest.approx(2 / 3)
     assert [error.label for error in report.worst_errors] == ["music"]
-    page = report_page("a report", report, split, logits)
+    page = render_report("a report", report, split, logits)
     assert "<td>music</td>" in page
     assert "1 texts have labels that never occur in the training data" in page

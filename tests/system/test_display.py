@@ -9,7 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from encoder_cls.system.display import json_text, kind, printable, shown
+from encoder_cls.system.display import (
+    json_text,
+    kind,
+    markdown_code,
+    markdown_text,
+    printable,
+    replace_unprintable,
+    shortened,
+    shown,
+)
 
 CHARACTERS = ["\n", "\x1b", "\x85", "\x9b", "\u202e", "\u2028", "\ud800", "\0", "\U000e0041"]
 
@@ -47,3 +56,29 @@ def test_a_long_text_is_shown_in_part():
     """A message stays readable whatever the text."""
     assert len(shown("x" * 10_000)) < 100
     assert shown("short") == "'short'"
+
+
+def test_a_text_is_cut_to_its_limit():
+    """With an ellipsis as its last character; a shorter one stays."""
+    assert shortened("abcdef", limit=6) == "abcdef"
+    assert shortened("abcdefg", limit=6) == "abcde…"
+
+
+def test_what_cannot_be_printed_is_replaced():
+    """One character for each, but those that are to be kept."""
+    assert replace_unprintable("a\nb\x1b\ud800\u202e") == "a\ufffdb\ufffd\ufffd\ufffd"
+    assert replace_unprintable("a\n\tb\x1b", keep="\n\t") == "a\n\tb\ufffd"
+
+
+def test_a_name_is_code_in_markdown():
+    """Whatever it is made of: on one line, and the code ends where the name ends."""
+    assert markdown_code("plain") == "`plain`"
+    assert markdown_code("a`b") == "`` a`b ``"
+    assert markdown_code("a\n\x1b[31m") == "`a\\n\\x1b[31m`"
+
+
+def test_a_text_is_no_markdown():
+    """Nor HTML, nor a column of a table, whatever is in it."""
+    found = markdown_text("| *a* <b>\n# [x](y) ~~z~~ \\ !")
+    assert found.isprintable()
+    assert not set(found.replace("&#", "")) & set("|*<>[]()`~\\!#")

@@ -5,14 +5,16 @@ from __future__ import annotations
 import errno
 import re
 
+import numpy as np
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from torch.utils.tensorboard import SummaryWriter
 
 from encoder_cls.errors import EncoderClsError
 from encoder_cls.tracking.metric_log import MetricLog, read_metrics
 
 
-def open_dashboard(folder, resume_after=None, warn=pytest.fail):
+def open_log(folder, resume_after=None, warn=pytest.fail):
     return MetricLog(
         metrics_file=folder / "metrics.jsonl",
         tensorboard=folder / "tensorboard",
@@ -28,9 +30,9 @@ def scalars(folder, tag):
     return [(event.step, pytest.approx(event.value)) for event in events.Scalars(tag)]
 
 
-def test_rows_and_dashboards_agree(tmp_path):
+def test_rows_and_tensorboard_agree(tmp_path):
     """Each number is in both, under `split/name`; texts are in the file alone."""
-    with open_dashboard(tmp_path) as metric_log:
+    with open_log(tmp_path) as metric_log:
         for step in (2, 4):
             metric_log.log(step, "train", {"loss": 1 / step, "note": "text"})
     rows = read_metrics(tmp_path / "metrics.jsonl")
@@ -47,12 +49,12 @@ def test_rows_and_dashboards_agree(tmp_path):
 
 def test_a_resumed_run_has_neither_gaps_nor_overlaps(tmp_path):
     """What was logged after the checkpoint is forgotten, in the file and in TensorBoard."""
-    with open_dashboard(tmp_path) as metric_log:
+    with open_log(tmp_path) as metric_log:
         for step in range(1, 7):
             metric_log.log(step, "train", {"loss": float(step)})
         metric_log.log(4, "validation", {"loss": 4.0})
         metric_log.log(6, "validation", {"loss": 6.0})
-    with open_dashboard(tmp_path, {"train": 4, "validation": 2}) as metric_log:
+    with open_log(tmp_path, {"train": 4, "validation": 2}) as metric_log:
         metric_log.log(4, "validation", {"loss": 40.0})
         metric_log.log(5, "train", {"loss": 50.0})
     rows = [(row["split"], row["step"], row["loss"]) for row in read_metrics(tmp_path / "metrics.jsonl")]
@@ -65,7 +67,7 @@ def test_a_resumed_run_has_neither_gaps_nor_overlaps(tmp_path):
 
 def test_of_an_earlier_stage_only_what_tells_whether_it_learns_is_shown(tmp_path):
     """And of no split what is an axis; `metrics.jsonl` has it all."""
-    with open_dashboard(tmp_path) as metric_log:
+    with open_log(tmp_path) as metric_log:
         metric_log.log(1, "pretraining/validation", {"loss": 1.0, "accuracy": 0.5, "epoch": 1.0, "f1/a": 0.1})
         metric_log.log(2, "validation", {"loss": 1.0, "accuracy": 0.5, "epoch": 1.0, "f1/a": 0.1})
     shown = {"validation_earlier/pretraining_loss", "validation_earlier/pretraining_accuracy"}
@@ -78,12 +80,12 @@ def test_of_an_earlier_stage_only_what_tells_whether_it_learns_is_shown(tmp_path
 def test_rows_of_an_earlier_stage_before_the_checkpoint_stay(tmp_path):
     """A run resumed in its last stage keeps what the one before logged, and forgets of each split what came later."""
     splits = ["pretraining/train", "pretraining/validation", "pretraining/train", "train"]
-    with open_dashboard(tmp_path) as metric_log:
+    with open_log(tmp_path) as metric_log:
         for step, split in enumerate(splits, start=1):
             metric_log.log(step, split, {"loss": float(step)})
         metric_log.log(4, "validation", {"loss": 4.0})
         metric_log.log(5, "pretraining/train", {"loss": 5.0})
-    with open_dashboard(tmp_path, {"train": 4, "validation": 3}):
+    with open_log(tmp_path, {"train": 4, "validation": 3}):
         pass
     rows = [(row["step"], row["split"]) for row in read_metrics(tmp_path / "metrics.jsonl")]
     assert rows == list(enumerate(splits, start=1))
@@ -93,31 +95,31 @@ def test_rows_of_an_earlier_stage_before_the_checkpoint_stay(tmp_path):
 DRAWN = {"confusion_matrix": [[3, 1], [0, 2]], "calibration": {"confidence": [0.9], "accuracy": [0.8], "texts": [6]}}
 
 
-def pictures(folder, name) -> dict[int, bytes]:
+def images(folder, name) -> dict[int, bytes]:
     events = EventAccumulator(str(folder / "tensorboard")).Reload()
     return {event.step: event.encoded_image_string for event in events.Images(name)}
 
 
 @pytest.mark.parametrize("name", ["validation/confusion_matrix", "validation/reliability"])
-def test_pictures_are_drawn_from_rows_and_drawn_again_on_a_resume(tmp_path, name):
+def test_images_are_drawn_from_rows_and_drawn_again_on_a_resume(tmp_path, name):
     """Each at its step, the same as before, and none of what was logged after the checkpoint."""
-    with open_dashboard(tmp_path) as metric_log:
+    with open_log(tmp_path) as metric_log:
         metric_log.log(1, "validation", {"loss": 1.0})
         for step in (2, 4):
             metric_log.log(step, "validation", {"loss": 1.0, **DRAWN})
-    before = pictures(tmp_path, name)
+    before = images(tmp_path, name)
     assert sorted(before) == [2, 4]
     assert all(png.startswith(b"\x89PNG") for png in before.values())
-    with open_dashboard(tmp_path, {"train": 3, "validation": 2}) as metric_log:
+    with open_log(tmp_path, {"train": 3, "validation": 2}) as metric_log:
         metric_log.log(6, "validation", {"loss": 1.0, **DRAWN})
-    assert pictures(tmp_path, name) == {2: before[2], 6: before[4]}
+    assert images(tmp_path, name) == {2: before[2], 6: before[4]}
 
 
-def test_facts_of_the_data_are_a_table_and_no_curve(tmp_path):
+def test_statistics_of_the_data_are_a_table_and_no_curve(tmp_path):
     """Counts and fractions as a person writes them; they stay when the run goes on."""
-    with open_dashboard(tmp_path) as metric_log:
+    with open_log(tmp_path) as metric_log:
         metric_log.log(0, "data", {"training_texts": 1200, "unknown_fraction": 0.25})
-    with open_dashboard(tmp_path, {"data": 0, "train": 0}):
+    with open_log(tmp_path, {"data": 0, "train": 0}):
         pass
     events = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
     assert events.Tags()["scalars"] == []
@@ -128,9 +130,9 @@ def test_facts_of_the_data_are_a_table_and_no_curve(tmp_path):
 
 def test_a_new_run_forgets_an_aborted_one(tmp_path):
     """A run that ended before its first checkpoint leaves nothing in the next one's curves."""
-    with open_dashboard(tmp_path) as metric_log:
+    with open_log(tmp_path) as metric_log:
         metric_log.log(1, "train", {"loss": 9.0})
-    with open_dashboard(tmp_path) as metric_log:
+    with open_log(tmp_path) as metric_log:
         metric_log.log(1, "train", {"loss": 1.0})
     assert scalars(tmp_path, "train/loss") == [(1, 1.0)]
     assert len(read_metrics(tmp_path / "metrics.jsonl")) == 1
@@ -140,7 +142,7 @@ def test_a_new_run_forgets_an_aborted_one(tmp_path):
 def test_rows_are_read_whatever_a_class_is_called(tmp_path, character):
     """Characters at which Python, though not JSON lines, would end a line."""
     for resume_after in (None, {"validation": 1}):
-        with open_dashboard(tmp_path, resume_after) as metric_log:
+        with open_log(tmp_path, resume_after) as metric_log:
             if resume_after is None:
                 metric_log.log(1, "validation", {f"f1/a{character}b": 0.5})
     (row,) = read_metrics(tmp_path / "metrics.jsonl")
@@ -151,9 +153,23 @@ def test_a_row_cut_short_by_a_crash_is_left_out(tmp_path):
     """The half row of a killed process does not hinder the next."""
     path = tmp_path / "metrics.jsonl"
     path.write_text('{"step": 1, "split": "train", "time": 1.5, "loss": 1.0}\n{"step": 2, "spl')
-    with open_dashboard(tmp_path, {"train": 1, "validation": 0}) as metric_log:
+    with open_log(tmp_path, {"train": 1, "validation": 0}) as metric_log:
         metric_log.log(2, "train", {"loss": 2.0})
     assert [row["step"] for row in read_metrics(path)] == [1, 2]
+
+
+def test_points_are_in_the_projector_whatever_is_in_their_texts(tmp_path):
+    """A row each, of two fields; the vectors to the last bit, and images of one colour a label."""
+    labels, texts = ["b", "a\tb", "b"], ["x\ty\n\u2028z", "", "half \ud800 and \x1b"]
+    vectors = np.array([[0.1, 1e-30], [1 / 3, 0], [-1e30, 2]], dtype=np.float32)
+    with open_log(tmp_path) as metric_log:
+        metric_log.embedding("texts", vectors, labels, texts, 7)
+    folder = tmp_path / "tensorboard/00007/texts"
+    lines = (folder / "metadata.tsv").read_text("utf-8").split("\n")
+    assert lines == ["label\ttext", "b\tx y z", "a b\t", "b\thalf \ufffd and \ufffd", ""]
+    assert (np.loadtxt(folder / "tensors.tsv", dtype=np.float32) == vectors).all()
+    config = (tmp_path / "tensorboard/projector_config.pbtxt").read_text()
+    assert all(f'"00007/texts/{name}"' in config for name in ("tensors.tsv", "metadata.tsv", "sprite.png"))
 
 
 @pytest.mark.parametrize("moment", ["open", "write"])
@@ -162,9 +178,9 @@ def test_without_tensorboard_training_goes_on(tmp_path, monkeypatch, moment):
     warnings = []
     if moment == "open":
         (tmp_path / "tensorboard").write_text("in the way")
-    with open_dashboard(tmp_path, warn=warnings.append) as metric_log:
+    with open_log(tmp_path, warn=warnings.append) as metric_log:
         if moment == "write":
-            monkeypatch.setattr(metric_log._writer, "add_scalar", refuse)
+            monkeypatch.setattr(SummaryWriter, "add_scalar", refuse)
         for step in (1, 2, 3):
             metric_log.log(step, "train", {"loss": 1.0})
             metric_log.flush()
@@ -179,7 +195,7 @@ def refuse(*_arguments, **_options):
 
 def test_a_number_that_cannot_be_kept_is_an_error(tmp_path):
     """`metrics.jsonl` is the truth: without it there is no going on."""
-    with open_dashboard(tmp_path) as metric_log:
+    with open_log(tmp_path) as metric_log:
         metric_log._file.close()
         metric_log._file = open("/dev/full", "ab", buffering=0)  # noqa: PTH123, SIM115
         with pytest.raises(EncoderClsError, match=r"metrics\.jsonl: cannot write: No space left"):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from PIL import Image
+from matplotlib.image import imread
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
 from encoder_cls.config import load_config
-from encoder_cls.evaluation.plots import DOT
+from encoder_cls.evaluation.plots import SQUARE
 from encoder_cls.evaluation.report import Report, WrongExample
 from encoder_cls.inference.torch_engine import compute_logits, torch_encoder
 from encoder_cls.tracking.metric_log import read_metrics
@@ -21,7 +21,7 @@ def tags(trained_run) -> dict[str, list[str]]:
     return EventAccumulator(str(trained_run.tensorboard)).Reload().Tags()
 
 
-def test_a_finished_run_has_its_pictures_curves_and_tables(tags, classifier):
+def test_a_finished_run_has_its_images_curves_and_tables(tags, classifier):
     """Each by its name; nothing is there for each head or each bias."""
     assert set(tags["images"]) == {
         *("weights/attention in text 1", "weights/attention in text 2", "weights/positions"),
@@ -48,17 +48,17 @@ def test_the_table_of_runs_has_the_scores_of_the_best_weights(trained_run):
 
 
 def test_the_projector_has_a_point_for_each_text(trained_run, classifier):
-    """Label and text of each in one line, its vector, and a dot in the colour of its label."""
-    folder = trained_run.tensorboard / "projector"
-    header, *rows = [line.split("\t") for line in (folder / "texts.tsv").read_text().splitlines()]
+    """Label and text of each in one line, its vector, and a square in the colour of its label."""
+    (folder,) = trained_run.tensorboard.glob("*/texts")
+    header, *rows = [line.split("\t") for line in (folder / "metadata.tsv").read_text("utf-8").splitlines()]
     assert header == ["label", "text"]
     assert len(rows) == 15
     assert all(len(row) == 2 for row in rows)
-    vectors = np.frombuffer((folder / "vectors.bytes").read_bytes(), dtype=np.float32).reshape(15, -1)
+    vectors = np.loadtxt(folder / "tensors.tsv", dtype=np.float32)
     expected = pooled_vectors(classifier, classifier.tokenize([text for _, text in rows]), batch_tokens=8192)
     np.testing.assert_allclose(vectors, expected, atol=1e-5)
-    sheet = np.array(Image.open(folder / "dots.png"))
-    colours = sheet[DOT // 2 :: DOT, DOT // 2 :: DOT].reshape(-1, 4)[:15].tolist()
+    sheet = (255 * imread(folder / "sprite.png")).round().astype(int)
+    colours = sheet[SQUARE // 2 :: SQUARE, SQUARE // 2 :: SQUARE].reshape(-1, 3)[:15].tolist()
     assert len({(label, *colour) for (label, _), colour in zip(rows, colours, strict=True)}) == 3
 
 
@@ -83,7 +83,7 @@ def test_points_are_what_the_head_sees(classifier):
     )
 
 
-def test_a_text_is_no_markdown(trained_run):
+def test_a_text_is_no_markdown():
     """Nor HTML, nor a column of the table, whatever is in it."""
     error = WrongExample(text="| *a* <b>\n# [x](y)", where="f:1", label="a|b", prediction="`c`", probability=0.5)
     report = Report(

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from matplotlib.figure import Figure
 
-from encoder_cls.evaluation import report
-from encoder_cls.tracking import metric_log, tensorboard
 from encoder_cls.training import interruptible
 
 
@@ -17,12 +14,5 @@ def _asked_in_steps_alone(monkeypatch):
 
 
 @pytest.fixture(autouse=True)
-def _blank_pictures(monkeypatch):
-    """Drawing takes most of the time of a tiny run; how it is done is tested elsewhere."""
-    names = {
-        metric_log: ["reliability"],
-        report: ["reliability", "precision_recall", "thresholds", "accuracy_by_length"],
-        tensorboard: ["attention", "positions"],
-    }
-    for module, name in ((module, name) for module, some in names.items() for name in some):
-        monkeypatch.setattr(module, name, lambda *_: Figure(figsize=(1, 1)))
+def _blank_plots(blank_plots):
+    """See `blank_plots`."""

@@ -82,7 +82,7 @@ def test_pretraining_comes_before_the_labels(tmp_path):
 
 
 @pytest.mark.parametrize("epochs", [3, 27])
-def test_pictures_are_of_validations_all_along_the_way(tmp_path, epochs):
+def test_plots_are_of_validations_all_along_the_way(tmp_path, epochs):
     """Ten at most, the last among them; they say what the numbers say."""
     config = make_config(tmp_path, texts=60, linear=True, pretrain={"epochs": 2}, epochs=epochs)
     run_all(config, tmp_path / "run")

@@ -1,0 +1,34 @@
+"""A finished training in, its model card out: Markdown for whoever finds the model folder."""
+
+from __future__ import annotations
+
+from encoder_cls.config import Config
+from encoder_cls.data.dataset import Dataset
+from encoder_cls.evaluation.html import template_environment
+from encoder_cls.evaluation.report import Report
+
+
+def model_card(
+    config: Config, dataset: Dataset, report: Report, *, best_step: int, vocab_size: int, linear_max_tokens: int | None
+) -> str:
+    """What the model of a run is, was trained on and scores, and how to use it, as Markdown.
+
+    Args:
+        config: of the run.
+        dataset: what it was trained on.
+        report: on its best weights.
+        best_step: the step at which validation was best.
+        vocab_size: the number of tokens in the vocabulary.
+        linear_max_tokens: of how many tokens its linear classifier reads; none where it has none.
+    """
+    template = template_environment().get_template("model_card.md")
+    card = template.render(
+        config=config,
+        label_names=dataset.label_names,
+        num_texts=len(dataset.train),
+        report=report,
+        best_step=best_step,
+        vocab_size=vocab_size,
+        linear_max_tokens=linear_max_tokens,
+    )
+    return f"{card}\n"

@@ -1,0 +1,64 @@
+"""Model cards: Markdown whatever the names in it are, with every number of the report."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from encoder_cls.config import load_config
+from encoder_cls.data.dataset import Dataset, load_dataset
+from encoder_cls.evaluation.evaluate import evaluate
+from encoder_cls.evaluation.model_card import model_card
+from encoder_cls.evaluation.report import Report
+
+REFERENCE = {"accuracy": 0.75, "macro_f1": 1.0, "texts": 7, "of_texts": 9000, "features": 5, "of_features": 5}
+
+
+@pytest.fixture(scope="module")
+def dataset(trained_run) -> Dataset:
+    return load_dataset(trained_run.load_config().data, seed=0)
+
+
+@pytest.fixture(scope="module")
+def report(classifier, dataset) -> Report:
+    return evaluate(classifier, dataset.test, name="test", reference=None)[0]
+
+
+def test_the_card_of_a_run_says_what_it_is(trained_run, dataset, report):
+    """Line by line, as it is written at the end of a training."""
+    config, metrics = trained_run.load_config(), report.metrics
+    card = model_card(config, dataset, report, best_step=36, vocab_size=1234, linear_reach=None)
+    assert (
+        card
+        == f"""# tiny
+
+A Transformer-encoder text classifier, trained from scratch with encoder-cls.
+
+- Classes: `küche`, `sport`, `weather`
+- Trained on 72 texts of `{config.data.train}`; validation was best at step 36
+- Test split: 15 texts, accuracy {metrics.accuracy:.4f}, macro-F1 {metrics.macro_f1:.4f}, \
+expected calibration error {metrics.ece:.4f}
+- Reads the first 16 tokens of a text; 1,234 tokens known
+
+```python
+from encoder_cls import load_classifier
+
+classifier = load_classifier("path/to/this/folder")
+print(classifier.predict(["some text"])[0].label)
+```
+"""
+    )
+
+
+def test_the_card_has_notes_where_there_is_something_to_note(dataset, report):
+    """Of the linear classifier and of the linear model, and of a split that is no test split; names are code."""
+    dataset = replace(dataset, label_names=("a`b", "c\n<d>", "ß"))
+    report = replace(report, split="validation", linear_reference=REFERENCE)
+    card = model_card(load_config(), dataset, report, best_step=1, vocab_size=9, linear_reach=4096)
+    classes, _, scores, reads = [line for line in card.splitlines() if line.startswith("- ")]
+    assert classes == r"- Classes: `` a`b ``, `c\n<d>`, `ß`"
+    assert scores.startswith("- Validation split: 15 texts, accuracy ")
+    assert " (a linear model on TF-IDF, trained on 7 of 9,000 texts: 0.7500), macro-F1 " in scores
+    assert "; these texts also chose the weights and calibrated them: " in scores
+    assert reads.endswith(" tokens of a text, its linear classifier the first 4,096; 9 tokens known")
