@@ -1,5 +1,7 @@
 """Other ways to train a text classifier on the same splits: what `accuracy.py` compares encoder-cls with.
 
+    python scripts/benchmarks/peers.py METHOD SEED THREADS [section.key=value ...]    # prints the outcome as JSON
+
 Every function takes a `Dataset` and a seed, makes all its choices on the validation split, and scores the test split
 once, with the setting chosen. fastText is loaded only where it is used.
 """
@@ -8,13 +10,15 @@ from __future__ import annotations
 
 import importlib
 import itertools
+import json
 import re
+import sys
 import tempfile
 import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -39,12 +43,14 @@ class Outcome:
 
     Attributes:
         accuracy: on the test split, a fraction.
+        num_test: texts in the test split.
         seconds: to train with the chosen setting, features included.
         search_seconds: to train with all settings.
         chosen: the setting that was best on the validation split.
     """
 
     accuracy: float
+    num_test: int
     seconds: float
     search_seconds: float
     chosen: str
@@ -71,6 +77,7 @@ def _best(trials: Iterable[_Trial], test: Split, *, shared_seconds: float = 0.0)
         raise RuntimeError("no setting could be trained")
     return Outcome(
         accuracy=_accuracy(best.predict(test), test),
+        num_test=len(test),
         seconds=shared_seconds + best.seconds,
         search_seconds=search_seconds,
         chosen=best.name,
@@ -302,27 +309,21 @@ def _restored_answers(
     return _tutorial_answers(model, numbers, length, split)
 
 
-@dataclass(frozen=True)
-class Peer:
-    """A method: its function, and the modules whose versions its result depends on."""
-
-    train: Callable[[Dataset, int], Outcome]
-    modules: tuple[str, ...]
-
-
-PEERS = {
-    "fasttext": Peer(partial(fasttext, chars=False), ("fasttext",)),
-    "fasttext-chars": Peer(partial(fasttext, chars=True), ("fasttext",)),
-    "tfidf-words": Peer(partial(tfidf, chars=False), ("sklearn",)),
-    "tfidf-chars": Peer(partial(tfidf, chars=True), ("sklearn",)),
-    "torch-tutorial": Peer(torch_tutorial, ("torch",)),
+PEERS: dict[str, Callable[[Dataset, int], Outcome]] = {
+    "fasttext": partial(fasttext, chars=False),
+    "fasttext-chars": partial(fasttext, chars=True),
+    "tfidf-words": partial(tfidf, chars=False),
+    "tfidf-chars": partial(tfidf, chars=True),
+    "torch-tutorial": torch_tutorial,
 }
 
 
-def train_peer(name: str, overrides: Sequence[str], seed: int, threads: int) -> Outcome:
-    """Train a peer by its name on the data that config overrides name, so that another process can be asked to.
-
-    That process reads the data by itself: much of it is in files without a name, which cannot be sent.
-    """
+def main(method: str, seed: int, threads: int, overrides: Sequence[str]) -> None:
+    """Train a peer on the data that config overrides name, and print its outcome as JSON."""
     torch.set_num_threads(threads)
-    return PEERS[name].train(load_dataset(load_config(None, overrides).data, seed=seed), seed)
+    dataset = load_dataset(load_config(None, overrides).data, seed=seed)
+    print(json.dumps(asdict(PEERS[method](dataset, seed))))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4:])
