@@ -7,7 +7,7 @@ Trains the bundled example into a new folder, on one thread. CPU time, so that a
 
 from __future__ import annotations
 
-import sys
+import argparse
 import time
 from collections import defaultdict
 from collections.abc import Callable
@@ -47,12 +47,16 @@ def timed(function: Callable[..., Any], name: str, seconds: dict[str, float]) ->
 
 def main() -> None:
     """Train, and print a line for each part and one for all of them."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, help="a new one, for the run")
+    parser.add_argument("overrides", nargs="*", metavar="section.key=value", help="of the default config")
+    arguments = parser.parse_args()
     torch.set_num_threads(1)
     seconds: dict[str, float] = defaultdict(float)
     for owner, name in MEASURED:
         setattr(owner, name, timed(getattr(owner, name), f"{owner.__name__.rpartition('.')[2]}.{name}", seconds))
-    setup = prepare(load_config(None, sys.argv[2:]))
-    for _ in training.train(setup, RunDir(Path(sys.argv[1])), device=torch.device("cpu")):
+    setup = prepare(load_config(None, arguments.overrides))
+    for _ in training.train(setup, RunDir(arguments.folder), device=torch.device("cpu")):
         pass
     for name, spent in sorted(seconds.items(), key=lambda item: -item[1]):
         print(f"{spent:8.2f} s  {name}")
