@@ -32,6 +32,9 @@ def write_curves(plan: Plan, results: Results, path: Path) -> bool:
                 sizes, means, spreads = zip(*points, strict=True)
                 axes.errorbar(sizes, means, spreads, label=TITLES[method], color=f"C{number}", marker="o", capsize=2)
         axes.set(title=data, xscale="log", xlabel="labelled texts", ylabel="accuracy, %")
+        ticks = [size for size in plan.sizes("curves", data) if size]
+        axes.minorticks_off()
+        axes.set_xticks(ticks, [f"{size:,}" for size in ticks])
         axes.grid(visible=True, alpha=0.3)
     for axes in panels[len(names) :]:
         axes.set_axis_off()

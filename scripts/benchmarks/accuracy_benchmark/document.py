@@ -133,7 +133,7 @@ def origin(used: Sequence[Result]) -> str:
     for word, counts in parts.items():
         several = [f"{value} ({number} trainings)" for value, number in counts.most_common()]
         told.append(f"{word} {next(iter(counts)) if len(counts) == 1 else '; '.join(several)}")
-    return fill(f"{', '.join(told)}.", WIDTH)
+    return fill(f"{', '.join(told)}.", WIDTH, break_on_hyphens=False)
 
 
 def headline_table(plan: Plan, results: Results) -> list[str]:
