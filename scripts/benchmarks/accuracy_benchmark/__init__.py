@@ -1,0 +1,1 @@
+"""How accurate encoder-cls is beside other methods: the parts of `accuracy.py`."""
