@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from encoder_cls.inference.architecture import EncoderArchitecture
+from encoder_cls.inference.encoder_architecture import EncoderArchitecture
 from encoder_cls.inference.logits import Logits
 from encoder_cls.inference.numpy_engine import NumpyEncoder
 from encoder_cls.inference.weights_file import Weight

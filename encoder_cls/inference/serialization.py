@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from encoder_cls.errors import ConfigError, EncoderClsError
-from encoder_cls.inference.architecture import EncoderArchitecture
+from encoder_cls.inference.encoder_architecture import EncoderArchitecture
 from encoder_cls.inference.auto_engine import AutoEncoder
 from encoder_cls.inference.classifier import Classifier, Encoder
 from encoder_cls.inference.linear import LinearClassifier, num_one_vs_rest

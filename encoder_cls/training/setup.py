@@ -14,7 +14,7 @@ from torch import Tensor
 from encoder_cls.config import Config, TrainConfig
 from encoder_cls.data.dataset import Dataset, listed, load_dataset
 from encoder_cls.errors import ConfigError
-from encoder_cls.inference.architecture import EncoderArchitecture
+from encoder_cls.inference.encoder_architecture import EncoderArchitecture
 from encoder_cls.model import EncoderClassifier
 from encoder_cls.system.disk_arrays import Joined
 from encoder_cls.text.token_arrays import TokenizedTexts

@@ -28,7 +28,7 @@ def report(classifier, dataset) -> Report:
 def test_the_card_of_a_run_says_what_it_is(trained_run, dataset, report):
     """Line by line, as it is written at the end of a training."""
     config, metrics = trained_run.load_config(), report.metrics
-    card = model_card(config, dataset, report, best_step=36, vocab_size=1234, linear_reach=None)
+    card = model_card(config, dataset, report, best_step=36, vocab_size=1234, linear_max_tokens=None)
     assert (
         card
         == f"""# tiny
@@ -55,7 +55,7 @@ def test_the_card_has_notes_where_there_is_something_to_note(dataset, report):
     """Of the linear classifier and of the linear model, and of a split that is no test split; names are code."""
     dataset = replace(dataset, label_names=("a`b", "c\n<d>", "ß"))
     report = replace(report, split="validation", linear_reference=REFERENCE)
-    card = model_card(load_config(), dataset, report, best_step=1, vocab_size=9, linear_reach=4096)
+    card = model_card(load_config(), dataset, report, best_step=1, vocab_size=9, linear_max_tokens=4096)
     classes, _, scores, reads = [line for line in card.splitlines() if line.startswith("- ")]
     assert classes == r"- Classes: `` a`b ``, `c\n<d>`, `ß`"
     assert scores.startswith("- Validation split: 15 texts, accuracy ")

@@ -41,7 +41,7 @@ def test_rows_that_are_not_stored_are_zero(dtype, stored):
 def test_narrow_rows_have_no_scale(columns):
     """It would take more than it saves."""
     table = compress(MATRIX[:, :columns], "int8")
-    assert (table.mixture_weights, table.values.dtype) == (None, np.float16)
+    assert (table.scales, table.values.dtype) == (None, np.float16)
 
 
 def test_no_value_is_beyond_the_scale():
