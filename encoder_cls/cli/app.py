@@ -6,7 +6,6 @@ needs it, so that `--help` answers at once.
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import re
 import sys
@@ -41,19 +40,26 @@ _debug = False
 
 def _print_version(is_wanted: bool) -> None:
     if is_wanted:
+        import importlib.metadata
+
         print_out(f"{PROGRAM} {importlib.metadata.version(PROGRAM)}\n")
         raise typer.Exit
 
 
 @app.callback()
 def _root(
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error, and what is chosen.")] = False,
     version: Annotated[  # noqa: ARG001 - its callback has printed it
         bool, typer.Option("--version", help="Show the version and end.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
     global _debug  # noqa: PLW0603 - one switch of the process, read where it ends
     _debug = debug
+    if debug:
+        import logging
+
+        logging.basicConfig(format="debug: %(message)s")
+        logging.getLogger("encoder_cls").setLevel(logging.DEBUG)
 
 
 def main() -> NoReturn:

@@ -14,6 +14,7 @@ from encoder_cls.evaluation.evaluate import evaluate
 from encoder_cls.evaluation.report import Report
 from encoder_cls.evaluation.report_files import write_report
 from encoder_cls.inference.serialization import load_classifier
+from encoder_cls.inference.torch_engine import torch_encoder
 from encoder_cls.tracking.run_dir import RunDir, run_of
 from encoder_cls.training.checkpoint import newest_fingerprint
 
@@ -31,6 +32,8 @@ def evaluate_run(path: Path, *, data: str | None, warn: Callable[[str], None]) -
         DataError: the data is missing or malformed, or no longer what the classifier was trained on.
     """
     classifier = load_classifier(path)
+    if classifier.encoder:
+        classifier.encoder = torch_encoder(classifier)
     run = run_of(path)
     if run is None:
         if data is None:

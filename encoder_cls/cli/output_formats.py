@@ -12,9 +12,8 @@ from typing import Any, Literal
 import typer
 
 from encoder_cls.cli.text_inputs import Input
-from encoder_cls.evaluation.html import STRONG, marked, render_attention, render_explanations
 from encoder_cls.inference.classifier import Classifier, Prediction
-from encoder_cls.inference.explain import Explanation, WordWeight, attention_maps, explain
+from encoder_cls.inference.explain import STRONG, Explanation, WordWeight, attention_maps, explain, marked
 from encoder_cls.system.display import json_text, printable, shown
 from encoder_cls.text.token_arrays import TokenizedTexts
 
@@ -96,6 +95,8 @@ def _page(
     warn: Callable[[str], None],
 ) -> str:
     """Predictions with their words in colours; of many texts the first."""
+    from encoder_cls.evaluation.html import render_explanations
+
     texts = (item for chunk in chunks for item in chunk)
     shown_texts = list(islice(texts, MOST_PAGE_TEXTS))
     note = None
@@ -151,6 +152,8 @@ def _warning_once(warn: Callable[[str], None]) -> Callable[[str], None]:
 
 def attention_html(classifier: Classifier, inputs: Sequence[Input]) -> str:
     """A page with the attention maps of some texts, of `MOST_ATTENTION_TEXTS` at most."""
+    from encoder_cls.evaluation.html import render_attention
+
     texts = [item.text for item in inputs[:MOST_ATTENTION_TEXTS]]
     lines = [
         f"{prediction.label} {prediction.probability:.3f}: {text}"

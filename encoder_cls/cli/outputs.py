@@ -16,13 +16,16 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import combinations
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from encoder_cls.config import DataConfig
 from encoder_cls.data.named_files import FASTTEXT, TABLES, TEXT, files_named, texts_of
 from encoder_cls.errors import ConfigError, DataError
 from encoder_cls.evaluation.report_files import REPORT_FILES
 from encoder_cls.system.files import path_of, stream_named
 from encoder_cls.tracking.run_dir import LOCK_FILE, RunDir, run_of
+
+if TYPE_CHECKING:
+    from encoder_cls.config import DataConfig
 
 STANDARD_INPUT = "-"
 HUB = "hub:"
@@ -50,8 +53,11 @@ def check_outputs(
         DataError: a folder of texts cannot be read.
     """
     targets = [_target(path) for path in outputs]
-    if is_printing:
-        targets.append(_Target("standard output", None, _status_of(1)))
+    standard_output = _Target("standard output", None, _status_of(1))
+    if is_printing and standard_output.is_file:
+        targets.append(standard_output)
+    if not targets:
+        return
     run = run_of(model) if model else None
     data = _data_of(run)
     for target in targets:

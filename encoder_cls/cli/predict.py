@@ -74,6 +74,9 @@ def predict_command(
         typer.Option(help="Write a page of the first texts' attention maps to this file.", show_default=False),
     ] = None,
     device: Device = "auto",
+    engine: Annotated[
+        str, typer.Option(help="auto, numpy or torch: by what the encoder is computed.", metavar="ENGINE")
+    ] = "auto",
 ) -> None:
     """Classify texts: given here, in a file, or on standard input; one result a line."""
     chosen_format = _format(output_format, output)
@@ -92,13 +95,15 @@ def predict_command(
         note(f"model: {folder} (the newest finished run; --model names another)")
     if output is None:
         warn_if_output_closed()
+    if source is None:  # a few texts need no pool of threads, which NumPy would make as it is imported
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
     from encoder_cls.cli.output_formats import attention_html, predict_lines
     from encoder_cls.cli.text_inputs import Input, check_inputs, has_ids, read_inputs
     from encoder_cls.inference.serialization import load_classifier
     from encoder_cls.system.files import write_output
 
-    classifier = load_classifier(folder, device=device)
+    classifier = load_classifier(folder, device=device, engine=engine)
     chunks: Iterator[list[Input]]
     with_id: bool | None = None
     if source is None:

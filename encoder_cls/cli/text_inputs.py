@@ -11,8 +11,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from encoder_cls.data.named_files import files_named
-from encoder_cls.data.readers import read_rows
 from encoder_cls.errors import DataError
 from encoder_cls.system.disk_arrays import in_chunks
 
@@ -40,6 +38,8 @@ def read_inputs(source: str, *, text_columns: Sequence[str]) -> Iterator[list[In
     if source == "-":
         yield from _as_they_come(sys.stdin.fileno())
     else:
+        from encoder_cls.data.readers import read_rows
+
         rows = read_rows(source, role="test", text_columns=text_columns, label_column=None)
         yield from in_chunks((Input(row.text, row.id) for row in rows), CHUNK)
 
@@ -80,6 +80,8 @@ def has_ids(source: str, *, text_columns: Sequence[str]) -> bool | None:
 
 def _files_to_read_again(source: str) -> list[Path]:
     """The files that a source names, if all of them can be read more than once; else none."""
+    from encoder_cls.data.named_files import files_named
+
     files = [] if source == "-" else files_named(source)
     return files if all(file.is_file() or file.is_dir() for file in files) else []
 

@@ -28,7 +28,12 @@ if TYPE_CHECKING:
 
 SECONDS_BETWEEN_LINES = 30
 # Of a validation, in words.
-SCORES = {"loss": "loss", "accuracy": "accuracy", "macro_f1": "macro-F1", "linear_part": "linear model's part"}
+SCORES = {
+    "loss": "loss",
+    "accuracy": "accuracy",
+    "macro_f1": "macro-F1",
+    "linear_weight": "weight of the linear classifier",
+}
 
 
 def train_command(

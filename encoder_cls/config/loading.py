@@ -92,7 +92,7 @@ def _explain(error: ValidationError, source: str) -> Iterator[str]:
     """One line for each faulty field, naming the nearest right key where one was misspelt."""
     explained: set[str] = set()
     for fault in error.errors():
-        path = [str(part) for part in fault["loc"]] or ["a key"]  # one that is no Unicode has no place
+        path = [str(part) for part in fault["loc"]] or ["a key"]  # one that is no Unicode is not named
         if fault["type"] == "literal_error" and isinstance(fault["input"], dict) and len(path) > 2:
             continue  # class_weights by name: the fault is in the mapping, and follows
         # Each member of a union reports its own fault under its own name; the field is what the user wrote.

@@ -99,7 +99,7 @@ class DataConfig(Section):
 
 
 class TokenizerConfig(Section):
-    """How a text becomes tokens; learnt from the training texts and those without labels."""
+    """How a text becomes tokens; learned from the training texts and those without labels."""
 
     type: Literal["word_level", "word_piece", "bpe", "unigram"] = "word_level"
     """`word_level`: whole words; or one of the sub-word models `word_piece`, `bpe` and `unigram`."""
@@ -134,7 +134,7 @@ class ModelConfig(Section):
     activation: Literal["relu", "gelu"] = "gelu"
     """The non-linearity of the feed-forward network: `relu` or `gelu`."""
     positions: Literal["sinusoidal", "learned", "none"] = "sinusoidal"
-    """How the model is told a token's place: `sinusoidal`, `learned` or `none`."""
+    """How the model is told a token's position: `sinusoidal`, `learned` or `none`."""
     char_ngram_buckets: Annotated[int, Field(ge=0, le=2**24)] = 32_768
     """Rows of the table of character n-grams, through which unknown words are read; 0: none."""
     bigram_buckets: Annotated[int, Field(ge=0, le=2**24)] = 32_768
@@ -144,8 +144,8 @@ class ModelConfig(Section):
     head_dropout: Fraction = 0.1
     """Dropout on the pooled vector before the last linear map."""
     linear: bool = True
-    """Whether the scores of a linear model of word and character n-grams are added to the encoder's; not where there is
-    too much text for one."""
+    """Whether the logits of a linear classifier of word and character n-grams are combined with the encoder's; not
+    where there is too much text for one."""
 
     @model_validator(mode="after")
     def _heads_divide_width(self) -> ModelConfig:
@@ -157,10 +157,10 @@ class ModelConfig(Section):
 
 
 class PretrainConfig(Section):
-    """Masked-LM pretraining, before any class is learnt; with the batches, learning rate and precision of `train`."""
+    """Masked-LM pretraining, before any class is learned; with the batches, learning rate and precision of `train`."""
 
     epochs: Annotated[int, Field(ge=0, lt=2**31)] | Literal["auto"] = "auto"
-    """Passes over the texts; `auto`: the fewer the more text there is; 0: no pretraining."""
+    """How often the texts are read; `auto`: the fewer the more text there is; 0: no pretraining."""
     time_budget: PositiveFloat | None = None
     """The most minutes it may take, judged by its first steps; null: as many as it takes."""
     mask_probability: Annotated[float, Field(gt=0, lt=1)] = 0.2
@@ -171,12 +171,12 @@ class TrainConfig(Section):
     """How the weights are found."""
 
     epochs: Count | Literal["auto"] = "auto"
-    """Passes over the training texts, at most (see patience); `auto`: the fewer the more text there is."""
+    """How often the training texts are read, at most (see patience); `auto`: the fewer the more text there is."""
     batch_size: Count = 64
     """The most texts in a batch."""
     batch_tokens: Count = 8192
-    """The most tokens in a batch, padding counted; a batch of long texts holds fewer of them. Where texts are read
-    twice (see rdrop_weight), each counts once."""
+    """The most tokens in a batch, padding counted; a batch of long texts holds fewer of them. Where texts are
+    there twice (see rdrop_weight), each counts once."""
     accumulation_steps: Count = 1
     """Batches whose gradients are summed before one update."""
     learning_rate: Annotated[PositiveFloat, AfterValidator(_in_float32)] = 1e-3
@@ -192,8 +192,8 @@ class TrainConfig(Section):
     word_dropout: Fraction = 0.25
     """The part of the words replaced by `[UNK]` in training, so that unknown words are known to be unknown."""
     rdrop_weight: NonNegativeFloat = 1.0
-    """How much it counts in the loss that two readings of a text agree, each with other words and features dropped
-    (R-Drop); 0: each text is read once."""
+    """The weight in the loss of the symmetric Kullback-Leibler divergence of two dropout passes (R-Drop); 0: each text
+    passes once."""
     class_weights: Literal["none", "balanced"] | dict[str, PositiveFloat] = "none"
     """Weights of the classes in the loss: `none`, `balanced` (the rarer the heavier), or by name: {spam: 2.0}."""
     monitor: Literal["accuracy", "macro_f1", "loss"] = "loss"

@@ -35,8 +35,8 @@ def split_warnings(name: str, split: Split, label_names: Sequence[str]) -> Itera
         label_names: the classes that occur in train.
     """
     if split.left_out:
-        places = ", ".join(split.first_left_out) + (", …" if split.left_out > len(split.first_left_out) else "")
-        yield f"rows of {name} without a text, which are left out: {split.left_out:,} ({places})"
+        locations = ", ".join(split.first_left_out) + (", …" if split.left_out > len(split.first_left_out) else "")
+        yield f"rows of {name} without a text, which are left out: {split.left_out:,} ({locations})"
     unseen = np.flatnonzero(split.labels >= len(label_names))
     if len(unseen):
         follows = "left out of what chooses the weights" if name == "validation" else "counted as mistakes"
@@ -73,12 +73,12 @@ def _of_texts(dataset: Dataset) -> Iterator[str]:
     repeated = np.flatnonzero(_are_in(np.unique(in_order[1:][in_order[1:] == in_order[:-1]]), train))
     _, groups = np.unique(train[repeated], return_inverse=True)
     labels = dataset.train.labels[repeated]
-    for places, what in (
+    for indices, what in (
         (repeated[_contradicted(groups, labels)], "occur with other labels, too"),
         (repeated[_repeating(groups, labels)], "repeat an earlier one with the same label"),
     ):
-        if len(places):
-            yield f"{len(places):,} training texts {what}, the first at {dataset.train.where[places[0]]}"
+        if len(indices):
+            yield f"{len(indices):,} training texts {what}, the first at {dataset.train.where[indices[0]]}"
     for name, split in (("validation", dataset.validation), ("test", dataset.test)):
         if split is None:
             continue
@@ -112,8 +112,8 @@ def _are_in(in_order: NDArray[np.int64], wanted: NDArray[np.int64]) -> NDArray[n
     """Which numbers are among others, which are sorted; `np.isin` takes several times the memory."""
     if not len(in_order):
         return np.zeros(len(wanted), dtype=bool)
-    places = np.minimum(np.searchsorted(in_order, wanted), len(in_order) - 1)
-    are_in: NDArray[np.bool_] = in_order[places] == wanted
+    indices = np.minimum(np.searchsorted(in_order, wanted), len(in_order) - 1)
+    are_in: NDArray[np.bool_] = in_order[indices] == wanted
     return are_in
 
 

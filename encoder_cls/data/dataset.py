@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 
 from encoder_cls.config import DataConfig
 from encoder_cls.data.holdout import rows_to_hold_out
-from encoder_cls.data.labelled_rows import LabelledRows, PlaceColumn, check_unicode, read_labelled
+from encoder_cls.data.labelled_rows import DiskBackedLocations, LabelledRows, check_unicode, read_labelled
 from encoder_cls.data.labels import LabelsAre, class_name, what_labels_are
 from encoder_cls.data.readers import read_rows
-from encoder_cls.data.records import Place
+from encoder_cls.data.records import SourceLocation
 from encoder_cls.errors import DataError
-from encoder_cls.system.disk_arrays import Column, TextColumn, in_chunks
+from encoder_cls.system.disk_arrays import DiskBackedTexts, LazyTexts, in_chunks
 from encoder_cls.system.display import shown
 
 SHOWN_NAMES = 8
@@ -33,7 +33,7 @@ class Split:
 
     Attributes:
         texts: the texts.
-        labels: their classes; those from the number of the data set's classes on are the places in `unseen_names`.
+        labels: their classes; those from the number of the data set's classes on are indices into `unseen_names`.
         where: file and line of each.
         left_out: how many rows of their source had no text, where that is allowed.
         first_left_out: where the first of these are.
@@ -51,7 +51,7 @@ class Split:
         return len(self.texts)
 
     def subset(self, indices: NDArray[np.int64]) -> Split:
-        """The examples at these places, in this order."""
+        """The examples with these indices, in this order."""
         return Split(
             texts=_selected(self.texts, indices),
             labels=self.labels[indices],
@@ -95,7 +95,7 @@ def _fingerprint(texts: Iterable[str], before: bytes = b"") -> str:
 
 
 def _selected(column: Sequence[str], indices: NDArray[np.int64]) -> Sequence[str]:
-    return column.select(indices) if isinstance(column, Column) else [column[i] for i in indices]
+    return column.select(indices) if isinstance(column, LazyTexts) else [column[i] for i in indices]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,7 +104,7 @@ class Dataset:
 
     Attributes:
         label_names: the classes that occur in train.
-        train: what is learnt from.
+        train: what is learned from.
         validation: what the training is judged by, also rows whose labels never occur in train: see `selection`.
         test: what the final report is on, if there is any.
         unlabelled: further texts of the kind, none where none are named.
@@ -140,7 +140,7 @@ def load_dataset(config: DataConfig, *, seed: int) -> Dataset:
     """
     sources = {"train": config.train, "validation": config.validation, "test": config.test}
     rows = {role: read_labelled(source, role, config) for role, source in sources.items() if source is not None}
-    labels_are = what_labels_are(_first_places(rows.values()), config.label_names)
+    labels_are = what_labels_are(_first_locations(rows.values()), config.label_names)
     label_names = _class_names(rows["train"], config, labels_are)
     splits = {role: _to_split(of_role, label_names, config, labels_are) for role, of_role in rows.items()}
     train, validation = splits["train"], splits.get("validation")
@@ -195,7 +195,7 @@ def hold_out(split: Split, *, fraction: float, seed: int) -> tuple[Split, Split]
 def _unlabelled(config: DataConfig) -> Unlabelled:
     if config.unlabelled is None:
         return Unlabelled()
-    texts, where = TextColumn(), PlaceColumn()
+    texts, where = DiskBackedTexts(), DiskBackedLocations()
     rows = read_rows(config.unlabelled, role="train", text_columns=config.text_column, label_column=None)
     # An empty text says nothing, and there is no label to go with it.
     found = (row for row in rows if row.text.strip())
@@ -209,19 +209,19 @@ def _unlabelled(config: DataConfig) -> Unlabelled:
     return Unlabelled(texts=texts, where=where)
 
 
-def _first_places(all_rows: Iterable[LabelledRows]) -> dict[str, Place]:
-    places: dict[str, Place] = {}
+def _first_locations(all_rows: Iterable[LabelledRows]) -> dict[str, SourceLocation]:
+    locations: dict[str, SourceLocation] = {}
     for rows in all_rows:
-        places = rows.labels | places
-    return places
+        locations = rows.labels | locations
+    return locations
 
 
 def _of_two_types(all_rows: Iterable[LabelledRows]) -> dict[str, tuple[str, str]]:
     """Of each label that is an integer in one row and a text in another, where the first of each are."""
-    types: dict[str, dict[type, Place]] = defaultdict(dict)
+    types: dict[str, dict[type, SourceLocation]] = defaultdict(dict)
     for rows in all_rows:
-        for label, places in rows.types.items():
-            types[label] = places | types[label]
+        for label, locations in rows.types.items():
+            types[label] = locations | types[label]
     return {label: (str(it[int]), str(it[str])) for label, it in types.items() if len(it) > 1}
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from encoder_cls.data.records import Place, Record, check_columns, with_class_names
+from encoder_cls.data.records import Record, SourceLocation, check_columns, with_class_names
 from encoder_cls.errors import DataError
 from encoder_cls.system.display import shown
 
@@ -44,7 +44,7 @@ def hub_records(rest: str, role: str, columns: Sequence[str]) -> Iterator[Record
         column: feature.names for column, feature in table.features.items() if isinstance(feature, datasets.ClassLabel)
     }
     for number, record in enumerate(table):
-        where = Place(f"hub:{name}/{split}", number)
+        where = SourceLocation(f"hub:{name}/{split}", number)
         yield where, with_class_names(record, names, where)
 
 

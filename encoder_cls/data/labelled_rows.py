@@ -1,4 +1,4 @@
-"""A labelled source in; its texts, labels and places out, as columns that memory need not hold."""
+"""A labelled source in; its texts, labels and locations out, which memory need not hold."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from numpy.typing import NDArray
 
 from encoder_cls.config import DataConfig
 from encoder_cls.data.readers import Row, read_rows
-from encoder_cls.data.records import Place
+from encoder_cls.data.records import SourceLocation
 from encoder_cls.errors import DataError
-from encoder_cls.system.disk_arrays import Column, GrowingArray, TextColumn, in_chunks
+from encoder_cls.system.disk_arrays import DiskBackedArray, DiskBackedTexts, LazyTexts, in_chunks
 from encoder_cls.system.display import kind
 
 SHOWN_ROWS = 3
 
 
-class PlaceColumn(Column):
+class DiskBackedLocations(LazyTexts):
     """Where rows were read, each as a number for the file and one for the line."""
 
     def __init__(self) -> None:
         self._files: dict[str, int] = {}
-        self._file_numbers = GrowingArray(np.int32)
-        self._lines = GrowingArray(np.int64)
+        self._file_numbers = DiskBackedArray(np.int32)
+        self._lines = DiskBackedArray(np.int64)
         self._rows_in_all = 0
 
-    def append(self, places: Sequence[Place]) -> None:
-        """Add places at the end."""
-        self._file_numbers.append([self._files.setdefault(place.file, len(self._files)) for place in places])
-        self._lines.append([place.line for place in places])
-        self._rows_in_all += len(places)
+    def append(self, locations: Sequence[SourceLocation]) -> None:
+        """Add locations at the end."""
+        self._file_numbers.append([self._files.setdefault(location.file, len(self._files)) for location in locations])
+        self._lines.append([location.line for location in locations])
+        self._rows_in_all += len(locations)
 
     def _count(self) -> int:
         return self._rows_in_all
@@ -42,7 +42,7 @@ class PlaceColumn(Column):
     def _at(self, rows: NDArray[np.int64]) -> list[str]:
         files = list(self._files)
         numbers = zip(self._file_numbers.array()[rows].tolist(), self._lines.array()[rows].tolist(), strict=True)
-        return [str(Place(files[file], line)) for file, line in numbers]
+        return [str(SourceLocation(files[file], line)) for file, line in numbers]
 
 
 @dataclass(kw_only=True)
@@ -50,20 +50,20 @@ class LabelledRows:
     """The labelled rows of a source, as far as it is read.
 
     Attributes:
-        labels: of each label, an integer as its digits, the place of its first row, in the order of these.
-        types: of each label that a format has as an integer or as a text, the first place of each.
+        labels: of each label, an integer as its digits, the location of its first row, in the order of these.
+        types: of each label that a format has as an integer or as a text, the first location of each.
         numbers: of each row the index of its label in `labels`.
         left_out: rows without a text.
         first_left_out: where the first of these are.
     """
 
-    texts: TextColumn = field(default_factory=TextColumn)
-    where: PlaceColumn = field(default_factory=PlaceColumn)
-    labels: dict[str, Place] = field(default_factory=dict)
-    types: dict[str, dict[type, Place]] = field(default_factory=lambda: defaultdict(dict))
-    numbers: GrowingArray[np.int32] = field(default_factory=lambda: GrowingArray(np.int32))
+    texts: DiskBackedTexts = field(default_factory=DiskBackedTexts)
+    where: DiskBackedLocations = field(default_factory=DiskBackedLocations)
+    labels: dict[str, SourceLocation] = field(default_factory=dict)
+    types: dict[str, dict[type, SourceLocation]] = field(default_factory=lambda: defaultdict(dict))
+    numbers: DiskBackedArray[np.int32] = field(default_factory=lambda: DiskBackedArray(np.int32))
     left_out: int = 0
-    first_left_out: list[Place] = field(default_factory=list)
+    first_left_out: list[SourceLocation] = field(default_factory=list)
 
 
 def read_labelled(source: str, role: str, config: DataConfig) -> LabelledRows:
@@ -76,15 +76,15 @@ def read_labelled(source: str, role: str, config: DataConfig) -> LabelledRows:
     indices: dict[str, int] = {}
     numbers: dict[str | int, int] = {}  # 1 and "1" are two keys of one number
     for chunk in in_chunks(_labelled_rows(source, role, config, rows)):
-        texts, labels, places = zip(*chunk, strict=True)
-        for label, place in zip(labels, places, strict=True):
+        texts, labels, locations = zip(*chunk, strict=True)
+        for label, location in zip(labels, locations, strict=True):
             if label not in numbers:
-                rows.labels.setdefault(str(label), place)
+                rows.labels.setdefault(str(label), location)
                 numbers[label] = indices.setdefault(str(label), len(indices))
-                if _has_types(place):
-                    rows.types[str(label)][type(label)] = place
+                if _has_types(location):
+                    rows.types[str(label)][type(label)] = location
         rows.texts.append(texts)
-        rows.where.append(places)
+        rows.where.append(locations)
         rows.numbers.append([numbers[label] for label in labels])
     _check_left_out(rows, config.empty_texts)
     if not len(rows.texts):
@@ -94,8 +94,8 @@ def read_labelled(source: str, role: str, config: DataConfig) -> LabelledRows:
 
 def _labelled_rows(
     source: str, role: str, config: DataConfig, rows: LabelledRows
-) -> Iterator[tuple[str, str | int, Place]]:
-    """Text, label and place of each row; those without a text are counted in `rows`."""
+) -> Iterator[tuple[str, str | int, SourceLocation]]:
+    """Text, label and location of each row; those without a text are counted in `rows`."""
     for row in read_rows(source, role=role, text_columns=config.text_column, label_column=config.label_column):
         if not row.text.strip():
             if rows.left_out < SHOWN_ROWS:
@@ -106,17 +106,17 @@ def _labelled_rows(
         yield row.text, _label(row), row.where
 
 
-def _has_types(place: Place) -> bool:
+def _has_types(location: SourceLocation) -> bool:
     """Whether a format tells integers from texts; in a CSV file both are characters."""
-    return place.file.startswith("hub:") or Path(place.file).suffix.lower() in (".jsonl", ".parquet")
+    return location.file.startswith("hub:") or Path(location.file).suffix.lower() in (".jsonl", ".parquet")
 
 
 def _check_left_out(rows: LabelledRows, empty_texts: str) -> None:
     total = rows.left_out + len(rows.texts)
     most = {"auto": math.ceil(total / 100), "drop": total, "error": 0}[empty_texts]
     if rows.left_out > most:
-        places = ", ".join(map(str, rows.first_left_out)) + (", …" if rows.left_out > SHOWN_ROWS else "")
-        several = f", as in {rows.left_out:,} of {total:,} rows ({places})" if rows.left_out > 1 else ""
+        locations = ", ".join(map(str, rows.first_left_out)) + (", …" if rows.left_out > SHOWN_ROWS else "")
+        several = f", as in {rows.left_out:,} of {total:,} rows ({locations})" if rows.left_out > 1 else ""
         raise DataError(
             f"{rows.first_left_out[0]}: the text is empty{several}; mend the file, or leave such rows out with "
             "data.empty_texts=drop"

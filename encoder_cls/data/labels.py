@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from encoder_cls.data.records import Place
+from encoder_cls.data.records import SourceLocation
 from encoder_cls.errors import DataError
 from encoder_cls.system.display import shown
 
@@ -15,7 +15,7 @@ LabelsAre = Literal["names", "indices"]  # into data.label_names
 _NUMBER = re.compile(r"[0-9]{1,9}")  # what is longer is a name
 
 
-def what_labels_are(found: Mapping[str, Place], names: Sequence[str] | None) -> LabelsAre:
+def what_labels_are(found: Mapping[str, SourceLocation], names: Sequence[str] | None) -> LabelsAre:
     """Decide whether all labels are names, or all are indices into the names.
 
     Args:
@@ -40,7 +40,7 @@ def what_labels_are(found: Mapping[str, Place], names: Sequence[str] | None) -> 
     raise AssertionError("each label fits")
 
 
-def class_name(label: str, where: Place, names: Sequence[str] | None, labels_are: LabelsAre) -> str:
+def class_name(label: str, where: SourceLocation, names: Sequence[str] | None, labels_are: LabelsAre) -> str:
     """The name of a label's class.
 
     Raises:
@@ -61,7 +61,7 @@ def class_name(label: str, where: Place, names: Sequence[str] | None, labels_are
     raise DataError(f"{where}: label {shown(label)} is not in data.label_names{both if is_number else ''}")
 
 
-def _check_one_meaning(found: Mapping[str, Place], names: Sequence[str]) -> None:
+def _check_one_meaning(found: Mapping[str, SourceLocation], names: Sequence[str]) -> None:
     if any(label != str(int(label)) for label in found):
         return  # nobody writes an index as 01
     for label, where in found.items():

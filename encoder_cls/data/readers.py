@@ -1,7 +1,7 @@
-"""Files, folders, globs and Hub data sets in, rows out, each with its place.
+"""Files, folders, globs and Hub data sets in, rows out, each with its location.
 
 Every reader is strict: a text is passed on exactly as it stands in the file, or the row is refused with
-its place (file:line). Nothing is guessed, coerced or skipped in silence.
+its location (file:line). Nothing is guessed, coerced or skipped in silence.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from encoder_cls.data import fasttext_format
 from encoder_cls.data.hub import hub_records
 from encoder_cls.data.named_files import FASTTEXT, class_folders, data_files, texts_of
-from encoder_cls.data.records import Place, Record, check_columns, check_undoubled, with_class_names
+from encoder_cls.data.records import Record, SourceLocation, check_columns, check_undoubled, with_class_names
 from encoder_cls.errors import DataError
 from encoder_cls.system.display import kind, shown
 
@@ -29,7 +29,7 @@ class Row(NamedTuple):
     text: str
     label: str | int | None
     id: str | int | None
-    where: Place
+    where: SourceLocation
 
 
 def read_rows(source: str, *, role: str, text_columns: Sequence[str], label_column: str | None) -> Iterator[Row]:
@@ -63,7 +63,7 @@ def _records(source: str, role: str, text_columns: Sequence[str], label_column: 
         return
     if colon and scheme == "example":
         source = str(Path(__file__).parent / "example" / f"{rest}.csv")
-    place: Path | str = source
+    location: Path | str = source
     tables = {".csv": _csv_records, ".tsv": _tsv_records, ".jsonl": _jsonl_records, ".parquet": _parquet_records}
     try:
         folders = class_folders(Path(source), is_labelled=label_column is not None)
@@ -71,7 +71,7 @@ def _records(source: str, role: str, text_columns: Sequence[str], label_column: 
             yield from _text_file_records(folders, text_columns, label_column)
             return
         for file in data_files(source, is_labelled=label_column is not None):
-            place = file
+            location = file
             suffix = file.suffix.lower()
             if suffix in tables:
                 yield from tables[suffix](file, columns)
@@ -81,7 +81,7 @@ def _records(source: str, role: str, text_columns: Sequence[str], label_column: 
             else:
                 yield from _line_records(file, text_columns[0], has_labels=suffix == FASTTEXT)
     except OSError as error:
-        raise DataError(f"{error.filename or place}: cannot be read: {error.strerror or error}") from None
+        raise DataError(f"{error.filename or location}: cannot be read: {error.strerror or error}") from None
 
 
 def _text_lines(path: Path) -> Iterator[str]:
@@ -111,7 +111,7 @@ def _table_records(path: Path, rows: Iterator[tuple[int, list[str]]], columns: S
         values = fields or [""]
         if len(values) != len(header):
             raise DataError(f"{path}:{line}: {len(values)} fields where the header has {len(header)}")
-        yield Place(name, line), dict(zip(header, values, strict=True))
+        yield SourceLocation(name, line), dict(zip(header, values, strict=True))
 
 
 def _csv_records(path: Path, columns: Sequence[str]) -> Iterator[Record]:
@@ -145,7 +145,7 @@ def _line_records(path: Path, text_column: str, *, has_labels: bool) -> Iterator
     name = str(path)
     for number, line in enumerate(_text_lines(path), start=1):
         text = fasttext_format.parse_line(line).text if has_labels else line.removesuffix("\n").removesuffix("\r")
-        yield Place(name, number), {text_column: text}
+        yield SourceLocation(name, number), {text_column: text}
 
 
 def _fasttext_records(path: Path, text_column: str, label_column: str) -> Iterator[Record]:
@@ -153,7 +153,7 @@ def _fasttext_records(path: Path, text_column: str, label_column: str) -> Iterat
     for number, line in enumerate(_text_lines(path), start=1):
         if not line.strip():
             continue
-        where = Place(name, number)
+        where = SourceLocation(name, number)
         if not fasttext_format.is_labelled(line):
             raise DataError(
                 f"{where}: the line has no label; labelled .txt and .ft files are fastText's, each line beginning with "
@@ -171,7 +171,7 @@ def _jsonl_records(path: Path, columns: Sequence[str]) -> Iterator[Record]:
     for number, line in enumerate(_text_lines(path), start=1):
         if not line.strip():
             continue
-        where = Place(name, number)
+        where = SourceLocation(name, number)
         try:
             record = json.loads(line, object_pairs_hook=_without_doubles)
         except (ValueError, RecursionError) as error:
@@ -204,7 +204,7 @@ def _parquet_records(path: Path, columns: Sequence[str]) -> Iterator[Record]:
             for batch in file.iter_batches(batch_size=4096, columns=wanted):
                 for record in batch.to_pylist():
                     number += 1
-                    where = Place(name, number)
+                    where = SourceLocation(name, number)
                     yield where, with_class_names(record, names, where)
     except (pyarrow.ArrowException, ValueError, OverflowError, OSError) as error:
         if isinstance(error, OSError) and error.errno:
@@ -235,4 +235,4 @@ def _text_file_records(
     for folder in folders:
         for file in texts_of(folder):
             record: dict[str, Any] = {text_columns[0]: "".join(_text_lines(file)), "id": file.name}
-            yield Place(str(file)), record | ({label_column: folder.name} if label_column else {})
+            yield SourceLocation(str(file)), record | ({label_column: folder.name} if label_column else {})

@@ -10,7 +10,7 @@ from encoder_cls.errors import DataError
 from encoder_cls.system.display import shown
 
 
-class Place(NamedTuple):
+class SourceLocation(NamedTuple):
     """Where a row was read: a file and the line, or the number, of the row in it; -1 where the file is one row."""
 
     file: str
@@ -20,10 +20,10 @@ class Place(NamedTuple):
         return self.file if self.line < 0 else f"{self.file}:{self.line}"
 
 
-Record = tuple[Place, dict[str, Any]]  # where it was read, and its columns
+Record = tuple[SourceLocation, dict[str, Any]]  # where it was read, and its columns
 
 
-def check_columns(path: Path | Place | str, found: Sequence[str], wanted: Sequence[str]) -> None:
+def check_columns(path: Path | SourceLocation | str, found: Sequence[str], wanted: Sequence[str]) -> None:
     """Make sure that the columns that are wanted are there.
 
     Raises:
@@ -53,7 +53,7 @@ def check_undoubled(where: Path | str, found: Sequence[str], wanted: Sequence[st
         raise DataError(f"{where}: two columns are called {shown(doubled)}")
 
 
-def with_class_names(record: dict[str, Any], names: dict[str, list[str]], where: Place) -> dict[str, Any]:
+def with_class_names(record: dict[str, Any], names: dict[str, list[str]], where: SourceLocation) -> dict[str, Any]:
     """A record in which integers are replaced by the class names that its data set has for them.
 
     Raises:

@@ -18,7 +18,7 @@ from encoder_cls.data.dataset import Split
 from encoder_cls.evaluation import plots
 from encoder_cls.evaluation.metrics import answers
 from encoder_cls.evaluation.report import WANTED_ACCURACY, Report
-from encoder_cls.inference.explain import AttentionMaps, WordWeight
+from encoder_cls.inference.explain import STRONG, AttentionMaps, marked
 from encoder_cls.inference.logits import Logits, softmax
 from encoder_cls.system.display import markdown_code, replace_unprintable
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 LONGEST_COUNTED = 1_000_000  # characters of a text whose words are counted
-STRONG = 2.0  # log odds from which a word has its full colour
 
 
 def render(template: str, **values: Any) -> str:
@@ -35,15 +34,6 @@ def render(template: str, **values: Any) -> str:
     source, _, _ = environment.loader.get_source(environment, "script.js")  # type: ignore[union-attr]
     digest = base64.b64encode(hashlib.sha256(source.encode()).digest()).decode()
     return environment.get_template(template).render(script=source, script_sha256=digest, **values)
-
-
-def marked(text: str, weights: Sequence[WordWeight]) -> list[tuple[str, float]]:
-    """A text cut into pieces, each with its weight; what is between words has none."""
-    pieces, end = [], 0
-    for word in weights:
-        pieces += [(text[end : word.start], 0.0), (text[word.start : word.end], word.weight)]
-        end = word.end
-    return [(piece, weight) for piece, weight in [*pieces, (text[end:], 0.0)] if piece]
 
 
 def render_report(title: str, report: Report, split: Split, logits: Logits) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 import math
+import sys
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
@@ -19,8 +19,6 @@ from encoder_cls.text.token_arrays import TokenizedTexts
 
 if TYPE_CHECKING:
     from encoder_cls.inference.torch_engine import TorchEncoder
-
-LOG = logging.getLogger(__name__)
 
 # Multiplications from which PyTorch is quicker, its import of one to two seconds included (docs/speed.md). An engine is
 # chosen by the work and not by the clock, so that equal inputs have equal results.
@@ -59,7 +57,7 @@ class AutoEncoder:
         """Logits of all texts, (texts, classes); arguments as in `NumpyEncoder.logits`."""
         work = multiplications(self.architecture, texts.lengths)
         if self._torch is None and max(work, self._work_done) > BREAK_EVEN and find_spec("torch"):
-            LOG.debug("engine: PyTorch, for %.0e multiplications at once or so far", max(work, self._work_done))
+            _tell(f"engine: PyTorch, for {max(work, self._work_done):.0e} multiplications at once or so far")
             self.torch()
         self._work_done += work
         encoder = self._torch or self._numpy
@@ -80,6 +78,12 @@ class AutoEncoder:
         if self._torch is None:
             self._torch = TorchEncoder.from_weights(self.architecture, self.weights(), device=self._device)
         return self._torch
+
+
+def _tell(message: str) -> None:
+    """Say what is chosen, to whoever listens; who does has imported `logging`, whose time others save."""
+    if "logging" in sys.modules:
+        sys.modules["logging"].getLogger(__name__).debug(message)
 
 
 def multiplications(architecture: EncoderArchitecture, lengths: NDArray[np.int64]) -> float:

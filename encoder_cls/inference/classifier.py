@@ -71,7 +71,7 @@ class Classifier:
     """A trained encoder, or a linear classifier, or both, with their tokenizer and class names.
 
     Wide and deep learning (Cheng et al., 2016, https://arxiv.org/abs/1606.07792): what a few words say by themselves is
-    learnt best from their counts, what they say together by an encoder; a weighted sum of both logits is the answer.
+    learned best from their counts, what they say together by an encoder; a weighted sum of both logits is the answer.
 
     Attributes:
         encoder: the encoder with its head, if there is one.

@@ -23,6 +23,7 @@ from encoder_cls.text.tokenizer import Span, token_spans
 # explained, which is a text of 2,048; of a longer one the first words are.
 MOST_TOKENS = 1 << 22
 TOKENS_AT_ONCE = 1 << 22  # of such variants of a text, in some 100 MB
+STRONG = 2.0  # log odds from which a word has its full colour
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +53,15 @@ class Explanation(list[WordWeight]):
     def __init__(self, words: Iterable[WordWeight] = (), *, left_out: int = 0) -> None:
         super().__init__(words)
         self.left_out = left_out
+
+
+def marked(text: str, weights: Sequence[WordWeight]) -> list[tuple[str, float]]:
+    """A text cut into pieces, each with its weight; what is between words has none."""
+    pieces, end = [], 0
+    for word in weights:
+        pieces += [(text[end : word.start], 0.0), (text[word.start : word.end], word.weight)]
+        end = word.end
+    return [(piece, weight) for piece, weight in [*pieces, (text[end:], 0.0)] if piece]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from encoder_cls.inference.encoder_architecture import EncoderArchitecture
 from encoder_cls.inference.collate import Batch, by_length, pad
+from encoder_cls.inference.encoder_architecture import EncoderArchitecture
 from encoder_cls.inference.logits import Logits
 from encoder_cls.inference.weights_file import Weight, as_table, dense, is_table
 from encoder_cls.text.char_ngrams import PAIR_MULTIPLIER, CharNgrams

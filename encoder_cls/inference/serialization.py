@@ -27,9 +27,9 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from encoder_cls.errors import ConfigError, EncoderClsError
-from encoder_cls.inference.encoder_architecture import EncoderArchitecture
 from encoder_cls.inference.auto_engine import AutoEncoder
 from encoder_cls.inference.classifier import Classifier, Encoder
+from encoder_cls.inference.encoder_architecture import EncoderArchitecture
 from encoder_cls.inference.linear import LinearClassifier, num_one_vs_rest
 from encoder_cls.inference.numpy_engine import NumpyEncoder
 from encoder_cls.inference.weights_file import DTYPES, Weight, dense, pack, unpack

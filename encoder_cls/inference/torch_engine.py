@@ -13,10 +13,10 @@ from torch import Tensor
 
 from encoder_cls.config import ModelConfig
 from encoder_cls.inference import collate
-from encoder_cls.inference.encoder_architecture import EncoderArchitecture
 from encoder_cls.inference.auto_engine import AutoEncoder
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.collate import Indices, by_length
+from encoder_cls.inference.encoder_architecture import EncoderArchitecture
 from encoder_cls.inference.logits import Logits
 from encoder_cls.inference.weights_file import Weight, dense
 from encoder_cls.model import CharNgramBatch, EncoderClassifier

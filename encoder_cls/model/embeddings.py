@@ -88,7 +88,7 @@ def sinusoids(num_positions: int, d_model: int) -> Tensor:
 
 
 class CharNgramBatch(NamedTuple):
-    """How the words of a batch are spelt: each distinct word once.
+    """The character n-grams of the words of a batch, each distinct word once.
 
     Attributes:
         words: (B, T), which of the distinct words each token is; what stands on padding does not matter.
@@ -137,7 +137,7 @@ class BigramEmbedding(nn.Module):
 
 
 class InputEmbedding(nn.Module):
-    """Tokens -> vectors: the token's own plus those of its letters, of its neighbour and of its place."""
+    """Tokens -> vectors: the token's own plus those of its character n-grams, of its neighbour and of its position."""
 
     def __init__(self, config: ModelConfig, *, vocab_size: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What this machine can do: which device, which precision, the facts that exact resume depends on, and its memory."""
+"""What this machine can do: its devices, their precision, its memory, and the environment that exact resume needs."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def autocast(precision: torch.dtype, device: torch.device) -> torch.autocast:
 
 
 def environment(device: torch.device, precision: torch.dtype) -> dict[str, str | int]:
-    """The facts that change the last bits of a result from one machine to another."""
+    """The versions and settings that change the last bits of a result from one machine to another."""
     return {
         "torch": torch.__version__,
         "scikit-learn": version("scikit-learn"),

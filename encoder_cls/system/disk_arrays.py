@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import copy
 import mmap
-import tempfile
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
@@ -28,7 +27,7 @@ Number = TypeVar("Number", bound=np.generic)
 Item = TypeVar("Item")
 
 
-class GrowingArray(Generic[Number]):
+class DiskBackedArray(Generic[Number]):
     """Numbers of one type that are appended and, once all are there, read as an array, (numbers,)."""
 
     def __init__(self, dtype: type[Number]) -> None:
@@ -71,6 +70,8 @@ class GrowingArray(Generic[Number]):
             self._map.madvise(mmap.MADV_DONTNEED)
 
     def _write(self) -> None:
+        import tempfile
+
         content = memoryview(b"".join(part.tobytes() for part in self._pending))
         try:
             if self._file is None:
@@ -86,12 +87,12 @@ class GrowingArray(Generic[Number]):
         self._pending, self._pending_bytes = [], 0
 
 
-class RaggedArray(Generic[Number]):
+class DiskBackedRaggedArray(Generic[Number]):
     """Rows of different lengths that are appended and, once all are there, read as one flat array."""
 
     def __init__(self, dtype: type[Number]) -> None:
-        self._numbers = GrowingArray(dtype)
-        self._offsets = GrowingArray(np.int64)
+        self._numbers = DiskBackedArray(dtype)
+        self._offsets = DiskBackedArray(np.int64)
         self._offsets.append([0])
         self._size, self._num_rows = 0, 0
 
@@ -110,7 +111,7 @@ class RaggedArray(Generic[Number]):
         self._num_rows += len(lengths)
 
     def arrays(self) -> tuple[NDArray[Number], NDArray[np.int64]]:
-        """All numbers, and `rows + 1` offsets: row `i` has `numbers[offsets[i]:offsets[i + 1]]`; as `GrowingArray`."""
+        """All numbers, and `rows + 1` offsets: row `i` has `numbers[offsets[i]:offsets[i + 1]]`."""
         return self._numbers.array(), self._offsets.array()
 
     def forget(self) -> None:
@@ -119,7 +120,7 @@ class RaggedArray(Generic[Number]):
         self._offsets.forget()
 
 
-class Column(Sequence[str], ABC):
+class LazyTexts(Sequence[str], ABC):
     """Texts that are made when they are asked for, all rows of a column or some of them."""
 
     _rows: NDArray[np.int64] | None = None  # of the whole column; none: all
@@ -142,21 +143,21 @@ class Column(Sequence[str], ABC):
         return self._count() if self._rows is None else len(self._rows)
 
     @overload
-    def __getitem__(self, place: int) -> str: ...
+    def __getitem__(self, index: int) -> str: ...
     @overload
-    def __getitem__(self, place: slice) -> list[str]: ...
-    def __getitem__(self, place: int | slice) -> str | list[str]:
-        places = range(len(self))[place]
-        rows = np.atleast_1d(np.asarray(places, dtype=np.int64))
+    def __getitem__(self, index: slice) -> list[str]: ...
+    def __getitem__(self, index: int | slice) -> str | list[str]:
+        indices = range(len(self))[index]
+        rows = np.atleast_1d(np.asarray(indices, dtype=np.int64))
         texts = self._at(rows if self._rows is None else self._rows[rows])
-        return texts[0] if isinstance(places, int) else texts
+        return texts[0] if isinstance(indices, int) else texts
 
     def __iter__(self) -> Iterator[str]:
         for start in range(0, len(self), CHUNK):
             yield from self[start : start + CHUNK]
 
 
-class TextColumn(Column):
+class DiskBackedTexts(LazyTexts):
     """Texts, kept as UTF-8.
 
     Args:
@@ -164,7 +165,7 @@ class TextColumn(Column):
     """
 
     def __init__(self, texts: Sequence[str] = ()) -> None:
-        self._contents = RaggedArray(np.uint8)
+        self._contents = DiskBackedRaggedArray(np.uint8)
         self.append(texts)
 
     def append(self, texts: Sequence[str]) -> None:
@@ -181,13 +182,13 @@ class TextColumn(Column):
 
     def _at(self, rows: NDArray[np.int64]) -> list[str]:
         content, offsets = self._contents.arrays()
-        places = zip(offsets[rows].tolist(), offsets[rows + 1].tolist(), strict=True)
-        texts = [str(content.data[start:end], "utf-8") for start, end in places]
+        ends = zip(offsets[rows].tolist(), offsets[rows + 1].tolist(), strict=True)
+        texts = [str(content.data[start:end], "utf-8") for start, end in ends]
         self._contents.forget()
         return texts
 
 
-class Joined(Iterable[str]):
+class ConcatenatedTexts(Iterable[str]):
     """The texts of several sequences, one after the other, as often as they are wanted."""
 
     def __init__(self, *parts: Sequence[str]) -> None:

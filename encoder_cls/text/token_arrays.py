@@ -7,16 +7,19 @@ unknown word is a word of its own. Every sequence begins with `[CLS]`, so that n
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple, TypeVar
+from itertools import chain, islice
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from encoder_cls.system.disk_arrays import GrowingArray, RaggedArray, in_chunks
+from encoder_cls.system.disk_arrays import DiskBackedArray, DiskBackedRaggedArray, in_chunks
 from encoder_cls.text.char_ngrams import CharNgrams, hash_char_ngrams
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 PAD_ID, UNK_ID, CLS_ID, MASK_ID = range(4)
 SPECIAL_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[MASK]"]
@@ -118,7 +121,7 @@ class TokenizedTexts:
     def unknown(self) -> NDArray[np.int32]:
         """How many of the tokens of each text that an encoder reads are `[UNK]`."""
         is_unknown = self.word_ids == UNK_ID
-        counts = GrowingArray(np.int32)
+        counts = DiskBackedArray(np.int32)
         for first in range(0, len(self), TEXTS_AT_ONCE):
             offsets = self.offsets[first : first + TEXTS_AT_ONCE + 1]
             starts, lengths = offsets[:-1] - offsets[0], np.diff(offsets)
@@ -147,7 +150,7 @@ def index_tokens(read: TokenReader, texts: Iterable[str], *, max_seq_len: int) -
         found = read([text[:most_characters] for text in chunk], most_kept)
         return found, [len(text) > most_characters for text in chunk] | (found.lengths > max_seq_len)
 
-    index, rows, truncated = _TokenIndex(), RaggedArray(np.int32), GrowingArray(np.bool_)
+    index, rows, truncated = _TokenIndex(), DiskBackedRaggedArray(np.int32), DiskBackedArray(np.bool_)
     for found, are_truncated in _ahead(found_in, in_chunks(texts)):
         rows.append(index.rows(found), found.lengths)
         truncated.append(are_truncated)
@@ -169,7 +172,7 @@ class _TokenIndex:
 
     def __init__(self) -> None:
         self._rows: dict[str, int] = {}
-        self._ngrams = RaggedArray(np.uint32)
+        self._ngrams = DiskBackedRaggedArray(np.uint32)
 
     def words(self) -> list[str]:
         """All words, in the order of their rows."""
@@ -193,6 +196,14 @@ class _TokenIndex:
 
 def _ahead(function: Callable[[Item], Made], items: Iterable[Item]) -> Iterator[Made]:
     """What a function makes of each item, made in another thread while the one before is used."""
+    items = iter(items)
+    first_two = list(islice(items, 2))
+    if len(first_two) < 2:  # no thread, nor the time of its import
+        yield from map(function, first_two)
+        return
+    from concurrent.futures import ThreadPoolExecutor
+
+    items = chain(first_two, items)
     with ThreadPoolExecutor(1) as thread:
         coming: Future[Made] | None = None
         for item in items:

@@ -10,18 +10,19 @@ tensorboard/    what TensorBoard shows
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from shlex import quote
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
-from encoder_cls.config import Config, load_config
 from encoder_cls.errors import ConfigError, EncoderClsError
 from encoder_cls.system.files import TEMPORARY_PREFIX, remove_leftovers, reporting_os_errors, write_file
+
+if TYPE_CHECKING:
+    from encoder_cls.config import Config
 
 LOCK_FILE = ".lock"
 
@@ -91,6 +92,8 @@ class RunDir:
         Raises:
             ConfigError: it cannot be read.
         """
+        from encoder_cls.config import load_config  # what only predicts does without it
+
         return load_config(self.config_file)
 
     def check_trainable(self, config: Config, *, resume: bool) -> None:
@@ -148,6 +151,8 @@ class RunDir:
                         folder.rmdir()
 
     def _lock(self) -> TextIO:
+        import fcntl  # not on Windows, where one can still predict
+
         path = self.path / LOCK_FILE
         while True:
             lock = path.open("a+")

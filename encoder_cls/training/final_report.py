@@ -1,4 +1,4 @@
-"""The best weights of a run in; its report, the pictures of it and the model card out, as the end of the run."""
+"""The best weights of a run in; its report, the plots of it and the model card out, as the end of the run."""
 
 from __future__ import annotations
 

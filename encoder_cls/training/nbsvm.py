@@ -30,7 +30,7 @@ from encoder_cls.text.ngram_features import (
     tfidf,
 )
 from encoder_cls.text.token_arrays import TokenizedTexts
-from encoder_cls.training.calibration import fit_platt, fit_scale
+from encoder_cls.training.calibration import fit_inverse_temperature, fit_platt
 
 NB_RATIO_POWER = 0.5  # of naive Bayes' ratios: at 1, where classes have few texts, chance scales features
 PENALTIES = (0.5, 1.0, 2.0)  # LinearSVC's C, of which cross-validation chooses one
@@ -41,7 +41,7 @@ MOST_BYTES = 1 << 25  # of features, since each has a weight a class and a model
 
 
 class _OneVsRest(NamedTuple):
-    """What support vector machines have learnt: weights (features, SVMs) and biases (SVMs,)."""
+    """What support vector machines have learned: weights (features, SVMs) and biases (SVMs,)."""
 
     weights: NDArray[np.float32]
     biases: NDArray[np.float32]
@@ -140,7 +140,7 @@ def _cross_validated(
     for penalty, parts in zip(PENALTIES, zip(*margins, strict=True), strict=True):
         together = np.concatenate(parts)
         if num_one_vs_rest(len(class_weights)) == 1:  # a shift of opposite margins has no bias to go to
-            scale, shift = fit_scale(margins_to_logits(together), found, class_weights[found]), 0.0
+            scale, shift = fit_inverse_temperature(margins_to_logits(together), found, class_weights[found]), 0.0
         else:
             scale, shift = fit_platt(together, found, class_weights[found])
         logits = margins_to_logits((together * scale + shift).astype(np.float32))
@@ -167,29 +167,29 @@ def _learn(
     idf[occurrences == 0] = 0  # where texts are held out; to the others this feature does not exist
     features = _tfidf(counts, feature_ids, idf.astype(np.float32))
     classes = range(num_classes - num_one_vs_rest(num_classes), num_classes)
-    learnt = [
+    learned = [
         _OneVsRest(np.zeros((len(feature_ids), len(classes)), np.float32), np.zeros(len(classes), np.float32))
         for _ in penalties
     ]
     for column, number in enumerate(classes):
         is_class = labels == number
         if is_class.all() or not is_class.any():  # where texts are held out
-            for it in learnt:
+            for it in learned:
                 it.biases[column] = 1.0 if is_class.any() else -1.0
             continue
         ratios = np.abs(_log_count_ratios(present, is_class)) ** NB_RATIO_POWER
         # The product with a diagonal matrix: scipy's takes as long as half the learning.
         values = features.data * ratios[features.indices]
         scaled = sp.csr_matrix((values, features.indices, features.indptr), shape=features.shape)
-        for penalty, it in zip(penalties, learnt, strict=True):
+        for penalty, it in zip(penalties, learned, strict=True):
             svm = LinearSVC(C=penalty, random_state=0)
             with warnings.catch_warnings():
-                # Labels that contradict each other keep it from converging; texts held out judge what it has learnt.
+                # Labels that contradict each other keep it from converging; texts held out judge what it has learned.
                 warnings.simplefilter("ignore", category=ConvergenceWarning)
                 svm.fit(scaled, is_class, sample_weight=class_weights[labels])
             it.weights[:, column] = svm.coef_[0] * ratios
             it.biases[column] = svm.intercept_[0]
-    return idf.astype(np.float32), learnt
+    return idf.astype(np.float32), learned
 
 
 def _log_count_ratios(present: sp.csr_matrix, is_class: NDArray[np.bool_]) -> NDArray[np.float32]:

@@ -23,7 +23,7 @@ from encoder_cls.inference.logits import combine_logits
 from encoder_cls.inference.torch_engine import Batch, compute_logits, pad
 from encoder_cls.model import EncoderClassifier
 from encoder_cls.text.token_arrays import TokenizedTexts
-from encoder_cls.training.calibration import fit_scales
+from encoder_cls.training.calibration import fit_mixture_weights
 from encoder_cls.training.masking import drop_tokens, mask_tokens
 from encoder_cls.training.sampler import BatchSampler
 
@@ -264,15 +264,15 @@ class ClassificationObjective:
         labels = dataset.selection.labels
         weights = self._class_weights.cpu().numpy()[labels]
         all_logits = [logits, *self._linear_logits]
-        scales, parts = fit_scales(all_logits, labels, weights)
-        joint = combine_logits(all_logits, scales).astype(np.float32)
+        mixture_weights, shares = fit_mixture_weights(all_logits, labels, weights)
+        joint = combine_logits(all_logits, mixture_weights).astype(np.float32)
         metrics = compute_metrics(joint, labels, dataset.label_names, weights)
         scores = metrics.scalars()
-        for given, part in zip(self._linear_logits, parts[1:], strict=True):
-            scores |= {"linear_accuracy": float((given.argmax(axis=1) == labels).mean()), "linear_part": part}
+        for given, share in zip(self._linear_logits, shares[1:], strict=True):
+            scores |= {"linear_accuracy": float((given.argmax(axis=1) == labels).mean()), "linear_weight": share}
         monitored = scores[config.monitor] * (-1 if config.monitor == "loss" else 1)
         # On small splits many validations have equal accuracy: the loss then tells which is better.
-        return ValidationResult(scores, (monitored, -metrics.loss), metrics, scales)
+        return ValidationResult(scores, (monitored, -metrics.loss), metrics, mixture_weights)
 
     def _collate(self, indices: Indices) -> ClassificationBatch:
         config, dataset = self._config, self._dataset

@@ -31,7 +31,7 @@ class Schedule:
     """How long an encoder is trained.
 
     Attributes:
-        epochs: how often each text is learnt from, at most.
+        epochs: how often each text is learned from, at most.
         epochs_between_validations: more than 1 where epochs are short.
     """
 

@@ -16,7 +16,7 @@ from encoder_cls.data.dataset import Dataset, listed, load_dataset
 from encoder_cls.errors import ConfigError
 from encoder_cls.inference.encoder_architecture import EncoderArchitecture
 from encoder_cls.model import EncoderClassifier
-from encoder_cls.system.disk_arrays import Joined
+from encoder_cls.system.disk_arrays import ConcatenatedTexts
 from encoder_cls.text.token_arrays import TokenizedTexts
 from encoder_cls.text.tokenizer import tokenize
 from encoder_cls.text.tokenizer_trainer import train_and_tokenize
@@ -210,7 +210,7 @@ def prepare(config: Config) -> TrainingSetup:
     dataset = load_dataset(config.data, seed=config.seed)
     _check_class_weights(config, dataset)
     max_seq_len = config.model.max_seq_len
-    texts_to_learn_from = Joined(dataset.train.texts, dataset.unlabelled.texts)
+    texts_to_learn_from = ConcatenatedTexts(dataset.train.texts, dataset.unlabelled.texts)
     tokenizer, texts = train_and_tokenize(texts_to_learn_from, config.tokenizer, max_seq_len=max_seq_len)
     validation_texts = tokenize(tokenizer, dataset.selection.texts, max_seq_len=max_seq_len)
     labelled = texts.first(len(dataset.train))

@@ -15,7 +15,7 @@ from encoder_cls.training.sampler import BatchSampler
 from encoder_cls.training.state import TrainingState
 
 TIMED_STEPS = 20  # from which the time of the others is judged
-DRAWN_VALIDATIONS = 10  # TensorBoard shows no more pictures of a kind
+PLOTTED_VALIDATIONS = 10  # TensorBoard shows no more plots of a kind
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +29,7 @@ class Stage:
         starts_from: the stage whose weights are its first; none: random ones.
         texts: from which it learns.
         sampler: the batches of all epochs.
-        epochs: how often each text is learnt from, at most.
+        epochs: how often each text is learned from, at most.
         validate_every: steps between validations.
         patience: validations without a better score after which it ends; none: it goes on to its last step.
         time_budget: minutes that it may take, as judged by its first steps; none: as many as it takes.
@@ -75,10 +75,10 @@ class Stage:
         return is_due and state.step > state.validated_step
 
     def is_drawn(self, state: TrainingState) -> bool:
-        """Whether pictures are drawn of the validation at this step: of the first in each tenth of all steps."""
+        """Whether plots are drawn of the validation at this step: of the first in each tenth of all steps."""
         step, total = state.step_in_stage, self.steps(state)
         former = (step - 1) // self.validate_every * self.validate_every
-        return step * DRAWN_VALIDATIONS // total > former * DRAWN_VALIDATIONS // total
+        return step * PLOTTED_VALIDATIONS // total > former * PLOTTED_VALIDATIONS // total
 
     def is_done(self, state: TrainingState) -> bool:
         """Whether its steps are done, or its patience has run out."""

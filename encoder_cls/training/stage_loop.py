@@ -32,7 +32,7 @@ class StageLoop:
         state: where it goes on.
         model: which is trained.
         optimizers: of the model's parameters.
-        objective: what is learnt.
+        objective: what is learned.
         config: of the training.
         precision: of the matrix products.
         metric_log: where metrics go.

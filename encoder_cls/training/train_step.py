@@ -54,7 +54,7 @@ def train_step(
     Args:
         model: in any mode; it is in training mode afterwards.
         optimizers: of its parameters.
-        objective: what is learnt.
+        objective: what is learned.
         step: of the stage, counted from 0.
         seed: of all random numbers of the step.
         learning_rate: of the step.

@@ -163,7 +163,7 @@ class _Trainer:
     def _train_stage(self) -> Iterator[Event]:
         """One stage, with a checkpoint after each validation and wherever the config asks for one."""
         stage, config = self.stage, self.setup.config.train
-        # Where a run goes on that had only its final report before it, nothing more is to be learnt.
+        # Where a run goes on that had only its final report before it, nothing more is to be learned.
         if stage.linear and stage.has_work_left(self.state):
             self.classifier.linear = self._fit_linear(stage.linear)
         loop = self._stage_loop()

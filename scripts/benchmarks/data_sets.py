@@ -34,7 +34,7 @@ NOTES = """\
 One run each, with seed 0; for accuracy over several seeds and beside other methods see [accuracy.md](accuracy.md).
 Training time is from typing the command to the end of the final report: pretraining, the linear model and the linear
 reference included. Tokens/s is the median over all steps of a run, those of pretraining and those on labels, of real
-tokens, never padding; those of a text that is read twice count twice. Prediction is of the test texts, the start of
+tokens, never padding; those of a text that passes twice count twice. Prediction is of the test texts, the start of
 the process included."""
 
 

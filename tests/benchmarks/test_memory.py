@@ -17,7 +17,7 @@ def test_memory_grows_by_little_with_each_text():
     """By less than the text itself: neither texts nor tokens stay in memory, and a few numbers of each text do."""
     less, more = (memory.measure(texts, vocabulary=2000, prepare_only=True) for texts in (20_000, 140_000))
     assert min(less.seconds, more.seconds) > 0  # which is longer, a busy machine decides
-    assert memory.bytes_per_text(less, more, "own_bytes") < 150
+    assert memory.bytes_per_text(less, more, "own_bytes") < 200
     assert less.own_bytes < less.peak_bytes < 2 << 30
 
 

@@ -39,7 +39,7 @@ CONTRACT = {
     "eval": {"run", "--data", "--output", "--json"},
     "predict": {
         *("texts", "--model", "--input", "--output", "--text-column", "--format"),
-        *("--top-k", "--threshold", "--batch-tokens", "--device", "--explain", "--attention"),
+        *("--top-k", "--threshold", "--batch-tokens", "--device", "--explain", "--attention", "--engine"),
     },
 }
 
@@ -231,7 +231,7 @@ def test_training_tells_when_it_stops_early(cli, trained_run):
 
 
 def test_training_tells_of_each_stage_and_of_the_best_validations(cli, trained_run, monkeypatch):
-    """What is learnt is told before, each stage by its name, and a validation only where it is the best."""
+    """What is learned is told before, each stage by its name, and a validation only where it is the best."""
     accuracies = iter([0.25, 0.5, 0.125, 0.75, 0.375])
     real = objectives_module.compute_metrics
     monkeypatch.setattr(
@@ -243,7 +243,9 @@ def test_training_tells_of_each_stage_and_of_the_best_validations(cli, trained_r
     assert outcome.code == 0
     assert "parameters, beside it a linear model\n" in outcome.err
     assert "steps: 30 in all; 1 epoch of masked-LM pretraining, 4 epochs of training on labels\n" in outcome.err
-    told = re.findall(r"^model .*accuracy (\d\.\d{4}).*linear model's part [01]\.\d{4}$", outcome.err, re.MULTILINE)
+    told = re.findall(
+        r"^model .*accuracy (\d\.\d{4}).*weight of the linear classifier [01]\.\d{4}$", outcome.err, re.MULTILINE
+    )
     assert told == ["0.2500", "0.5000", "0.7500"]
     assert re.search(r"^pretraining  epoch   1\.0  step      6: validation loss \d\.\d{4}$", outcome.err, re.MULTILINE)
     assert re.search(r"best weights from step 30; \d+ MB$", outcome.err, re.MULTILINE)
@@ -633,7 +635,7 @@ def test_too_little_memory_is_told_with_what_needs_less(cli, trained_run, monkey
     def refuse(*_arguments, **_options):
         raise error
 
-    monkeypatch.setattr("encoder_cls.inference.torch_engine.compute_logits", refuse)
+    monkeypatch.setattr("encoder_cls.inference.classifier.Classifier.logits", refuse)
     outcome = cli("predict", "--model", trained_run.path, "rain")
     assert outcome.code == 1
     assert re.fullmatch(r"error: out of memory: .*train\.batch_tokens.*\n", outcome.err)
@@ -645,7 +647,7 @@ def test_no_product_is_computed_in_another_way_for_want_of_memory(cli, trained_r
     def switch(*_arguments, **_options):
         warnings.warn("mkldnn_matmul failed, switching to baddbmm:could not create a primitive", stacklevel=2)
 
-    monkeypatch.setattr("encoder_cls.inference.torch_engine.compute_logits", switch)
+    monkeypatch.setattr("encoder_cls.inference.classifier.Classifier.logits", switch)
     outcome = cli("predict", "--model", trained_run.path, "rain")
     assert outcome.code == 1
     assert re.fullmatch(r"error: out of memory: mkldnn_matmul failed.*train\.batch_tokens.*\n", outcome.err)
@@ -700,7 +702,7 @@ def test_a_panic_in_a_library_is_one_line(cli, trained_run, monkeypatch):
     def panic(*_arguments, **_options):
         raise PanicException("index out of bounds")
 
-    monkeypatch.setattr("encoder_cls.inference.torch_engine.compute_logits", panic)
+    monkeypatch.setattr("encoder_cls.inference.classifier.Classifier.logits", panic)
     outcome = cli("predict", "--model", trained_run.path, "rain")
     assert outcome.code == 1
     assert outcome.err.startswith("error: unexpected PanicException: index out of bounds")
@@ -716,6 +718,6 @@ def test_ctrl_c_inside_a_library_is_ctrl_c(cli, trained_run, monkeypatch):
         except KeyboardInterrupt as error:
             raise RuntimeError("Error calling __set_name__") from error
 
-    monkeypatch.setattr("encoder_cls.inference.torch_engine.compute_logits", interrupted)
+    monkeypatch.setattr("encoder_cls.inference.classifier.Classifier.logits", interrupted)
     outcome = cli("predict", "--model", trained_run.path, "rain")
     assert (outcome.code, outcome.err) == (130, "")

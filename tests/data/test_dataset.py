@@ -661,7 +661,7 @@ def test_the_seed_decides_what_is_held_out():
 
 
 def test_a_class_of_one_example_stays_in_train():
-    """It can be learnt, if not validated."""
+    """It can be learned, if not validated."""
     dataset = load(write("a.csv", "text,label\n1,x\n2,rare\n3,x\n"), validation=None)
     assert sorted(dataset.train.labels) == [0, 1]
     assert dataset.validation.labels.tolist() == [1]
@@ -816,7 +816,7 @@ def test_fasttext_files_in_a_folder_or_a_glob_are_one_split():
     ],
 )
 def test_a_line_without_one_label_and_a_text_is_refused(name, content, message):
-    """With its line; so is a file of plain lines, from which no class can be learnt."""
+    """With its line; so is a file of plain lines, from which no class can be learned."""
     if name.startswith("d/"):
         write("d/x/1.txt", "one")
         write("d/b.ft", content)

@@ -7,14 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from encoder_cls.data.labels import class_name, what_labels_are
-from encoder_cls.data.records import Place
+from encoder_cls.data.records import SourceLocation
 from encoder_cls.errors import DataError
 
 NUMBERS = st.integers(0, 6).map(str)
 
 
-def places(labels: list[str]) -> dict[str, Place]:
-    return {label: Place("f", line) for line, label in enumerate(labels)}
+def locations(labels: list[str]) -> dict[str, SourceLocation]:
+    return {label: SourceLocation("f", line) for line, label in enumerate(labels)}
 
 
 @settings(deadline=None, derandomize=True)
@@ -28,23 +28,23 @@ def test_labels_are_what_they_alone_can_be(labels, names):
     are_indices = all(label.isdigit() and int(label) < len(names) for label in labels)
     by_index = [names[int(label)] for label in labels] if are_indices else []
     if are_names != are_indices or (are_names and by_index == labels):
-        found = what_labels_are(places(labels), names)
+        found = what_labels_are(locations(labels), names)
         assert found == ("names" if are_names else "indices")
-        classes = [class_name(label, Place("f"), names, found) for label in labels]
+        classes = [class_name(label, SourceLocation("f"), names, found) for label in labels]
         assert classes == (labels if are_names else by_index)
         assert len(set(classes)) == len(labels)
     else:
         with pytest.raises(DataError, match=r"^f:"):
-            what_labels_are(places(labels), names)
+            what_labels_are(locations(labels), names)
 
 
 def test_without_names_every_label_is_one():
     """Whatever it looks like."""
-    assert what_labels_are(places(["1", "01", "a"]), None) == "names"
-    assert class_name("01", Place("f"), None, "names") == "01"
+    assert what_labels_are(locations(["1", "01", "a"]), None) == "names"
+    assert class_name("01", SourceLocation("f"), None, "names") == "01"
 
 
 def test_names_with_leading_zeros_are_no_indices():
     """Nobody counts 00, 01, 02 where these are the names; where they are not, these are numbers all the same."""
-    assert what_labels_are(places(["01", "02"]), ["01", "02", "03"]) == "names"
-    assert what_labels_are(places(["00", "01"]), ["no", "yes"]) == "indices"
+    assert what_labels_are(locations(["01", "02"]), ["01", "02", "03"]) == "names"
+    assert what_labels_are(locations(["00", "01"]), ["no", "yes"]) == "indices"

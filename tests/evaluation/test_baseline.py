@@ -10,7 +10,7 @@ from sklearn.svm import LinearSVC
 from encoder_cls.data.dataset import Split
 from encoder_cls.evaluation import baseline
 from encoder_cls.evaluation.baseline import linear_reference
-from encoder_cls.system.disk_arrays import TextColumn
+from encoder_cls.system.disk_arrays import DiskBackedTexts
 
 
 def split_of(texts, labels) -> Split:
@@ -37,7 +37,7 @@ def test_a_label_that_training_never_showed_is_a_mistake():
 def test_the_linear_reference_reads_a_sample_of_much_text(monkeypatch):
     """No more characters than the limit, of texts drawn from everywhere; the same texts each time."""
     texts = [f"{'good' if i % 2 else 'poor'} {'x' * (i % 7)}" for i in range(300)]
-    split = split_of(TextColumn(texts), np.arange(300) % 2)
+    split = split_of(DiskBackedTexts(texts), np.arange(300) % 2)
     monkeypatch.setattr(baseline, "MOST_SCORES", 15)
     monkeypatch.setattr(baseline, "MOST_CHARACTERS", 800)
     read = []

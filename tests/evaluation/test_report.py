@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from encoder_cls.data.dataset import Split
 from encoder_cls.evaluation.evaluate import evaluate
-from encoder_cls.evaluation.html import marked, render_explanations, render_report
+from encoder_cls.evaluation.html import render_explanations, render_report
 from encoder_cls.evaluation.metrics import CALIBRATION_BINS, calibration_bins
 from encoder_cls.evaluation.report import FEWEST_ANSWERS, WANTED_ACCURACY, suggest_threshold
-from encoder_cls.inference.explain import WordWeight
+from encoder_cls.inference.explain import WordWeight, marked
 from encoder_cls.inference.logits import softmax
 
 HOSTILE = '<script>document.title="x"</script><img src=x onerror="alert(1)">"&\'{{ 7 * 7 }}'

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from encoder_cls.errors import EncoderClsError
 from encoder_cls.system import disk_arrays as columns
-from encoder_cls.system.disk_arrays import CHUNK, GrowingArray, RaggedArray, TextColumn, in_chunks
+from encoder_cls.system.disk_arrays import CHUNK, DiskBackedArray, DiskBackedRaggedArray, DiskBackedTexts, in_chunks
 
 TEXTS = ["", "a", "naïve 🙂", "", "two\nlines", "\0", "last"]
 
@@ -33,7 +33,7 @@ def most_pending(request, tmp_path, monkeypatch) -> int:
 @pytest.mark.parametrize("lengths", [[], [0], [1], [3, 0, 50, 1], [7] * 20])
 def test_parts_make_one_array(dtype, lengths):
     """In order, of the type asked for, also where there are none."""
-    column, random = GrowingArray(dtype), np.random.default_rng(0)
+    column, random = DiskBackedArray(dtype), np.random.default_rng(0)
     parts = [random.integers(0, 2, length) for length in lengths]
     for part in parts:
         column.append(part)
@@ -47,7 +47,7 @@ def test_parts_make_one_array(dtype, lengths):
 @pytest.mark.parametrize("parts", [[], [[]], [[[]], [[1, 2], [], [3]], [], [[4], []]], [[[5] * 7] * 5] * 4])
 def test_rows_make_one_flat_array(parts):
     """With the places where each begins and the last ends, whatever the parts they came in."""
-    ragged, rows = RaggedArray(np.int32), [row for part in parts for row in part]
+    ragged, rows = DiskBackedRaggedArray(np.int32), [row for part in parts for row in part]
     for part in parts:
         ragged.append(np.array([number for row in part for number in row]), [*map(len, part)])
     for _ in range(2):
@@ -62,7 +62,7 @@ def test_rows_make_one_flat_array(parts):
 @given(parts=st.lists(st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=9), max_size=5), max_size=5))
 def test_texts_are_read_back(parts):
     """Any text, in parts of any size."""
-    column = TextColumn()
+    column = DiskBackedTexts()
     for part in parts:
         column.append(part)
     expected = [text for part in parts for text in part]
@@ -72,7 +72,7 @@ def test_texts_are_read_back(parts):
 
 def test_texts_are_a_sequence():
     """Indices and slices mean what they mean in a list."""
-    column = TextColumn(TEXTS)
+    column = DiskBackedTexts(TEXTS)
     places = [0, 3, -1, np.int64(2)]
     assert [column[place] for place in places] == [TEXTS[place] for place in places]
     for part in (slice(2, 5), slice(None, None, -2), slice(5, 99), slice(3, 3)):
@@ -84,7 +84,7 @@ def test_texts_are_a_sequence():
 
 def test_a_selection_is_a_sequence_of_its_own():
     """Rows in any order, some of them twice; also a selection of a selection."""
-    column = TextColumn(TEXTS)
+    column = DiskBackedTexts(TEXTS)
     selection = column.select(np.array([6, 1, 1, 2]))
     assert list(selection) == [TEXTS[6], TEXTS[1], TEXTS[1], TEXTS[2]]
     assert list(selection.select(np.array([3, 0]))) == [TEXTS[2], TEXTS[6]]
@@ -95,7 +95,7 @@ def test_a_selection_is_a_sequence_of_its_own():
 
 def test_what_is_written_has_no_name(tmp_path, most_pending):
     """The file is in the folder for temporary files, but no name is, so that nothing can be left behind."""
-    column = TextColumn(TEXTS)
+    column = DiskBackedTexts(TEXTS)
     opened = [str(link.readlink()) for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
     assert any(name.startswith(str(tmp_path)) for name in opened) == (most_pending == 5)
     assert list(column) == TEXTS
@@ -112,7 +112,7 @@ def test_a_full_disk_is_named(tmp_path, monkeypatch, most_pending):
 
     monkeypatch.setattr(tempfile, "TemporaryFile", lambda **_: Full())
     with pytest.raises(EncoderClsError, match=rf"{tmp_path}: cannot write .*: No space left on device .*TMPDIR"):
-        TextColumn(TEXTS)
+        DiskBackedTexts(TEXTS)
 
 
 @pytest.mark.parametrize("most_pending", [5], indirect=True)
@@ -124,7 +124,7 @@ def test_writes_in_part_are_completed(tmp_path, monkeypatch, most_pending):
             return super().write(content[:3])
 
     monkeypatch.setattr(tempfile, "TemporaryFile", lambda **_: Slow(os.open(tmp_path, os.O_TMPFILE | os.O_RDWR), "r+"))
-    assert list(TextColumn(TEXTS)) == TEXTS
+    assert list(DiskBackedTexts(TEXTS)) == TEXTS
 
 
 @pytest.mark.parametrize("count", [0, 1, CHUNK, 2 * CHUNK + 1])

@@ -17,9 +17,9 @@ from encoder_cls.training.calibration import (
     MAX_SHIFT,
     MIN_WEIGHT,
     RIDGE_PENALTY,
+    fit_inverse_temperature,
+    fit_mixture_weights,
     fit_platt,
-    fit_scale,
-    fit_scales,
 )
 
 LOGITS = arrays(np.float32, st.tuples(st.integers(1, 6), st.integers(2, 5)), elements=st.floats(-1e4, 1e4, width=32))
@@ -64,14 +64,14 @@ def test_the_loss_of_the_impossible_is_large_but_finite():
 def test_the_temperature_that_made_the_labels_is_found(temperature, classes):
     """Overconfident or underconfident logits: within a tenth of the truth from twenty thousand texts."""
     logits, labels = draw(temperature, classes=classes)
-    assert 1 / fit_scale(logits, labels) == pytest.approx(temperature, rel=0.1)
+    assert 1 / fit_inverse_temperature(logits, labels) == pytest.approx(temperature, rel=0.1)
 
 
 def test_no_other_scale_explains_the_labels_better():
     """The fitted one has the least cross entropy of a grid, and less than none."""
     logits, labels = draw(3.0, texts=500)
     targets = one_hot(labels, logits.shape[1])
-    found = cross_entropy(softmax(logits * fit_scale(logits, labels)), targets)
+    found = cross_entropy(softmax(logits * fit_inverse_temperature(logits, labels)), targets)
     assert found <= min(cross_entropy(softmax(logits * s), targets) for s in np.geomspace(0.05, 20, 200)) + 1e-6
     assert found < cross_entropy(softmax(logits), targets) - 0.01
 
@@ -81,7 +81,7 @@ def test_no_other_scale_explains_the_labels_better():
 def test_one_scale_is_positive_bounded_and_changes_no_prediction(logits, seed):
     """For any logits and labels, however few or foolish."""
     labels = np.random.default_rng(seed).integers(0, logits.shape[1], size=len(logits))
-    scale = fit_scale(logits, labels)
+    scale = fit_inverse_temperature(logits, labels)
     assert 1 / MAX_SCALE <= scale <= MAX_SCALE
     scaled = combine_logits([logits], [scale])
     best = np.take_along_axis(scaled, logits.argmax(axis=1)[:, None], axis=1)
@@ -92,7 +92,7 @@ def test_labels_that_are_all_right_make_as_certain_as_one_more_text_that_is_anyo
     """60 right texts of 3 classes are 60 1/3 in 61, not certainty."""
     labels = np.arange(60) % 3
     logits = np.eye(3, dtype=np.float32)[labels]
-    confidence = softmax(logits * fit_scale(logits, labels)).max(axis=1)
+    confidence = softmax(logits * fit_inverse_temperature(logits, labels)).max(axis=1)
     np.testing.assert_allclose(confidence, (60 + 1 / 3) / 61, rtol=1e-4)
 
 
@@ -100,7 +100,7 @@ def test_labels_that_are_all_wrong_give_the_least_scale():
     """Nothing to calibrate on: without a limit the probabilities would be 1 / classes."""
     labels = np.arange(60) % 3
     logits = -np.eye(3, dtype=np.float32)[labels]
-    assert fit_scale(logits, labels) == pytest.approx(1 / MAX_SCALE, rel=1e-3)
+    assert fit_inverse_temperature(logits, labels) == pytest.approx(1 / MAX_SCALE, rel=1e-3)
 
 
 def draw_by_sigmoids(scale: float, shift: float, *, texts: int = 20_000):
@@ -126,7 +126,9 @@ def test_sigmoids_explain_the_labels_of_a_softmax_as_well_as_a_scale():
     assert shift < -2
     targets = one_hot(labels, 4)
     found = cross_entropy(softmax(log_sigmoid(logits * scale + shift)), targets)
-    assert found == pytest.approx(cross_entropy(softmax(logits * fit_scale(logits, labels)), targets), abs=1e-3)
+    assert found == pytest.approx(
+        cross_entropy(softmax(logits * fit_inverse_temperature(logits, labels)), targets), abs=1e-3
+    )
 
 
 def test_of_sigmoids_a_text_of_weight_three_counts_as_three_texts():
@@ -162,13 +164,16 @@ def test_one_classifier_has_all_the_part():
     """And the scale that it has alone, with and without weights."""
     logits, labels = draw(2.0, texts=300)
     for weights in (None, 1.0 + labels):
-        assert fit_scales([logits], labels, weights) == ((fit_scale(logits, labels, weights),), (1.0,))
+        assert fit_mixture_weights([logits], labels, weights) == (
+            (fit_inverse_temperature(logits, labels, weights),),
+            (1.0,),
+        )
 
 
 def test_the_scales_that_made_the_labels_are_found():
     """Of three classifiers, of which one knows nothing; many labels overcome all caution."""
     scores, labels = drawn_from_a_sum([2.0, 0.0, 0.5])
-    scales, parts = fit_scales(scores, labels)
+    scales, parts = fit_mixture_weights(scores, labels)
     assert scales == pytest.approx([2.0, 0.0, 0.5], abs=0.05)
     assert sum(parts) == pytest.approx(1)
     assert min(parts) == parts[1] < 0.1
@@ -177,8 +182,8 @@ def test_the_scales_that_made_the_labels_are_found():
 def test_scores_of_any_size_are_scaled():
     """What another classifier says need not be logits: fifteen times the score has a fifteenth of the scale."""
     scores, labels = drawn_from_a_sum([2.0, 0.5], texts=2000)
-    (first, second), parts = fit_scales(scores, labels)
-    (fifteenth, same), same_parts = fit_scales([scores[0] * 15, scores[1]], labels)
+    (first, second), parts = fit_mixture_weights(scores, labels)
+    (fifteenth, same), same_parts = fit_mixture_weights([scores[0] * 15, scores[1]], labels)
     assert (fifteenth * 15, same) == pytest.approx((first, second), rel=0.01)
     assert same_parts == pytest.approx(parts, abs=0.01)
 
@@ -186,7 +191,7 @@ def test_scores_of_any_size_are_scaled():
 def test_few_labels_hardly_speak_against_the_last_classifier():
     """One that knows nothing has the larger part where 12 labels say so, and none where 3,000 do."""
     scores, labels = drawn_from_a_sum([2.0, 0.0], texts=3000)
-    of_few, of_many = (fit_scales([score[:n] for score in scores], labels[:n])[1] for n in (12, 3000))
+    of_few, of_many = (fit_mixture_weights([score[:n] for score in scores], labels[:n])[1] for n in (12, 3000))
     assert of_few[1] > 0.5
     assert of_many[1] < 0.05
 
@@ -196,14 +201,14 @@ def test_there_is_the_penalty_of_ridge_regression(is_weighted):
     """The scales have the least sum of loss and penalty of a grid."""
     scores, labels = drawn_from_a_sum([1.0, 0.5], texts=40)
     weights = 1.0 + 8 * (labels == 1) if is_weighted else None
-    alone = fit_scale(scores[0], labels, weights)
+    alone = fit_inverse_temperature(scores[0], labels, weights)
     targets = (one_hot(labels, 3) * 40 + 1 / 3) / 41
 
     def cost(first: float, second: float) -> float:
         probabilities = softmax(combine_logits(scores, (first * alone, second)))
         return 40 * cross_entropy(probabilities, targets, weights) + RIDGE_PENALTY * (first**2 + (second - 1) ** 2)
 
-    (first, second), _ = fit_scales(scores, labels, weights)
+    (first, second), _ = fit_mixture_weights(scores, labels, weights)
     grid = np.linspace(0.001, 2, 60)
     assert cost(first / alone, second) <= min(cost(one, other) for one in grid for other in grid) + 1e-3
 
@@ -212,7 +217,7 @@ def test_what_misleads_in_company_keeps_a_least_part():
     """A classifier that is right, and only says so louder than another: no scale is zero or below."""
     scores, labels = drawn_from_a_sum([1.0], texts=3000)
     noisy = scores[0] + np.random.default_rng(2).standard_normal(scores[0].shape).astype(np.float32)
-    scales, parts = fit_scales([noisy, scores[0]], labels)
+    scales, parts = fit_mixture_weights([noisy, scores[0]], labels)
     assert min(scales) > 0
     assert parts[0] < 0.05
     assert parts[0] >= MIN_WEIGHT / MAX_SCALE
@@ -222,9 +227,9 @@ def test_two_classifiers_together_explain_no_less_than_each():
     """On the labels they are fitted to."""
     scores, labels = drawn_from_a_sum([1.0, 0.7], texts=500)
     targets = one_hot(labels, 3)
-    both = cross_entropy(softmax(combine_logits(scores, fit_scales(scores, labels)[0])), targets)
+    both = cross_entropy(softmax(combine_logits(scores, fit_mixture_weights(scores, labels)[0])), targets)
     for score in scores:
-        assert both < cross_entropy(softmax(score * fit_scale(score, labels)), targets)
+        assert both < cross_entropy(softmax(score * fit_inverse_temperature(score, labels)), targets)
 
 
 def test_a_text_of_weight_three_counts_as_three_texts():
@@ -232,11 +237,15 @@ def test_a_text_of_weight_three_counts_as_three_texts():
     scores, labels = drawn_from_a_sum([1.0, 0.7], texts=3000)
     weights = 1.0 + 2 * (labels == 1)
     repeated = np.repeat(np.arange(3000), weights.astype(int))
-    found, _ = fit_scales(scores, labels, weights)
+    found, _ = fit_mixture_weights(scores, labels, weights)
     # Only in the number of texts beside the one that is anyone's guess do they differ.
-    assert found == pytest.approx(fit_scales([score[repeated] for score in scores], labels[repeated])[0], rel=0.02)
-    assert found != pytest.approx(fit_scales(scores, labels)[0], rel=0.02)
-    assert fit_scales(scores, labels, np.full(3000, 7.0))[0] == pytest.approx(fit_scales(scores, labels)[0])
+    assert found == pytest.approx(
+        fit_mixture_weights([score[repeated] for score in scores], labels[repeated])[0], rel=0.02
+    )
+    assert found != pytest.approx(fit_mixture_weights(scores, labels)[0], rel=0.02)
+    assert fit_mixture_weights(scores, labels, np.full(3000, 7.0))[0] == pytest.approx(
+        fit_mixture_weights(scores, labels)[0]
+    )
     probabilities, targets = softmax(scores[0]), one_hot(labels, 3)
     assert cross_entropy(probabilities, targets, weights) == pytest.approx(
         cross_entropy(probabilities[repeated], targets[repeated])

@@ -24,7 +24,7 @@ from encoder_cls.text.token_arrays import TokenizedTexts
 from encoder_cls.text.tokenizer import tokenize
 from encoder_cls.text.tokenizer_trainer import train_tokenizer
 from encoder_cls.training import nbsvm
-from encoder_cls.training.calibration import fit_platt, fit_scale
+from encoder_cls.training.calibration import fit_inverse_temperature, fit_platt
 from encoder_cls.training.nbsvm import NB_RATIO_POWER, bytes_at_most, feature_bytes, fit_linear
 
 MAX_SEQ_LEN = 12
@@ -279,7 +279,7 @@ def test_scores_are_the_logits_of_texts_never_seen(num_classes, weight):
         weights=weights,
     )
     scores = classifier.logits(read(tokenizer, texts[asked]))
-    assert fit_scale(scores, labels[asked], weights[labels[asked]]) == pytest.approx(1, abs=0.15)
+    assert fit_inverse_temperature(scores, labels[asked], weights[labels[asked]]) == pytest.approx(1, abs=0.15)
     if num_classes > 2:
         margins = logit(np.exp(scores.astype(np.float64)))
         scale, shift = fit_platt(margins, labels[asked], weights[labels[asked]])

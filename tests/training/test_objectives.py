@@ -1,4 +1,4 @@
-"""Objective: what is learnt in a step, what it says of each class, and how a validation judges what has been learnt."""
+"""Objective: what is learned in a step, what it says of each class, and how a validation judges a model."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from encoder_cls.inference.logits import Logits, combine_logits, softmax
 from encoder_cls.inference.torch_engine import pad
 from encoder_cls.text.token_arrays import CLS_ID, MASK_ID, UNK_ID
 from encoder_cls.training import objectives
-from encoder_cls.training.calibration import fit_scales
+from encoder_cls.training.calibration import fit_mixture_weights
 from encoder_cls.training.objectives import ClassificationObjective, MaskedLMObjective
 from encoder_cls.training.setup import TrainingSetup, prepare
 
@@ -147,13 +147,13 @@ def test_a_validation_judges_the_sum_of_all_scores(tmp_path, monkeypatch, with_l
     linear = Beside(setup) if with_linear else None
     scores = [logits, linear.given] if linear else [logits]
     result = classification_objective(setup, linear).validate(model, lambda: None)
-    scales, parts = fit_scales(scores, labels)
+    scales, parts = fit_mixture_weights(scores, labels)
     assert result.mixture_weights == scales
     metrics = compute_metrics(combine_logits(scores, result.mixture_weights).astype(np.float32), labels, CLASSES)
     assert result.metrics == metrics
     beside = {}
     if linear:
-        beside = {"linear_accuracy": (linear.given.argmax(axis=1) == labels).mean(), "linear_part": parts[1]}
+        beside = {"linear_accuracy": (linear.given.argmax(axis=1) == labels).mean(), "linear_weight": parts[1]}
         assert len({metrics.accuracy, beside["linear_accuracy"], (logits.argmax(axis=1) == labels).mean()}) == 3
     assert result.scores == metrics.scalars() | beside
     assert result.selection_key == (-metrics.loss if monitor == "loss" else metrics.scalars()[monitor], -metrics.loss)
@@ -168,8 +168,8 @@ def test_classes_count_by_their_weights_in_a_validation_too(tmp_path, monkeypatc
     linear = Beside(setup)
     scores, weights = [logits, linear.given], np.array([30.0, 1.0, 1.0])[labels]
     result = classification_objective(setup, linear).validate(setup.new_model(setup.stages[0]), lambda: None)
-    assert result.mixture_weights == pytest.approx(fit_scales(scores, labels, weights)[0])
-    assert result.mixture_weights != pytest.approx(fit_scales(scores, labels)[0], rel=0.01)
+    assert result.mixture_weights == pytest.approx(fit_mixture_weights(scores, labels, weights)[0])
+    assert result.mixture_weights != pytest.approx(fit_mixture_weights(scores, labels)[0], rel=0.01)
     losses = -np.log(softmax(combine_logits(scores, result.mixture_weights))[np.arange(len(labels)), labels])
     assert result.scores["loss"] == pytest.approx((weights * losses).sum() / weights.sum())
     assert result.selection_key == (-result.scores["loss"],) * 2

@@ -48,7 +48,7 @@ def test_a_model_without_some_tables_has_both_optimizers_too(tables):
 
 
 def test_a_step_changes_only_the_rows_that_a_batch_touched():
-    """Of a table, rows without a gradient keep their values and moments, whatever was learnt before."""
+    """Of a table, rows without a gradient keep their values and moments, whatever was learned before."""
     torch.manual_seed(0)
     model = EncoderClassifier(SHAPE, vocab_size=9, num_classes=2)
     _, sparse = make_optimizers(model, TrainConfig(learning_rate=0.1))

@@ -105,7 +105,7 @@ def test_epochs_fall_with_the_square_root_of_the_tokens():
 
 
 def test_short_epochs_are_repeated_between_validations():
-    """Where an epoch is a few steps, as of a hundred texts, labels are still learnt for hundreds; words are not."""
+    """Where an epoch is a few steps, as of a hundred texts, labels are still learned for hundreds; words are not."""
     tiny = recipe(1000, steps_per_epoch=2)
     assert tiny.training == Schedule(epochs=8 * 19, epochs_between_validations=19)
     assert tiny.pretraining == Schedule(epochs=20, epochs_between_validations=150)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from encoder_cls.training.sampler import BatchSampler
-from encoder_cls.training.stage import DRAWN_VALIDATIONS, TIMED_STEPS, Stage
+from encoder_cls.training.stage import PLOTTED_VALIDATIONS, TIMED_STEPS, Stage
 from encoder_cls.training.state import TrainingState
 
 
@@ -87,8 +87,8 @@ def test_pictures_are_of_ten_validations_at_most(epochs, validate_every):
     validated = [step for step in range(stage.total_steps + 1) if stage.is_validation_due(at(step))]
     drawn = [step for step in validated if stage.is_drawn(at(step))]
     assert drawn[-1] == stage.total_steps
-    assert len(drawn) == min(len(validated), DRAWN_VALIDATIONS)
-    if len(validated) > DRAWN_VALIDATIONS:
+    assert len(drawn) == min(len(validated), PLOTTED_VALIDATIONS)
+    if len(validated) > PLOTTED_VALIDATIONS:
         gaps = np.diff([0, *drawn])
         assert gaps.max() - gaps.min() <= 2 * validate_every
     else:

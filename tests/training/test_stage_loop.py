@@ -160,7 +160,7 @@ def test_rows_are_means_over_the_steps_since_the_last_row(tmp_path):
 
 
 def test_optimizers_follow_the_learning_rate(tmp_path):
-    """Tables are learnt at the same rate as all else, and that is what is logged."""
+    """Tables are learned at the same rate as all else, and that is what is logged."""
     loop, _, optimizers = make_loop(tmp_path, warmup_fraction=0.5, log_every=1)
     events = loop.events(lambda: None)
     for step in (1, 2):

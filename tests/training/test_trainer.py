@@ -36,7 +36,7 @@ from encoder_cls.training.trainer import train
 
 
 def test_it_learns_and_reports(tmp_path):
-    """A task that a word decides is learnt; the events and the folder tell the same story."""
+    """A task that a word decides is learned; the events and the folder tell the same story."""
     config = make_config(tmp_path, texts=300, epochs=6, monitor="accuracy")
     events = run_all(config, tmp_path / "run")
     assert isinstance(events[0], Started)

@@ -22,7 +22,7 @@ from encoder_cls.inference.torch_engine import compute_logits, torch_encoder
 from encoder_cls.text.ngram_features import CHAR_NGRAM_IDS
 from encoder_cls.tracking.run_dir import RunDir
 from encoder_cls.training import objectives, recipe, trainer
-from encoder_cls.training.calibration import fit_scales
+from encoder_cls.training.calibration import fit_mixture_weights
 from encoder_cls.training.events import Validated
 from encoder_cls.training.nbsvm import fit_linear
 from encoder_cls.training.setup import TrainingSetup, prepare
@@ -43,7 +43,7 @@ def test_probabilities_are_calibrated_on_the_validation_texts(tmp_path, linear):
     list(train(setup, RunDir(tmp_path / "run"), device=CPU))
     classifier = load_classifier(tmp_path / "run")
     labels = setup.dataset.validation.labels
-    assert classifier.mixture_weights == fit_scales(parts_of(setup, classifier), labels)[0]
+    assert classifier.mixture_weights == fit_mixture_weights(parts_of(setup, classifier), labels)[0]
     assert len(classifier.mixture_weights) == 1 + linear
     assert 1 not in classifier.mixture_weights
 
@@ -58,7 +58,7 @@ def test_scales_are_those_of_the_best_weights(tmp_path, monkeypatch):
     classifier = load_classifier(tmp_path / "run")
     labels = setup.dataset.validation.labels
     _, best, last = [event.result.mixture_weights for event in events if isinstance(event, Validated)]
-    assert classifier.mixture_weights == best == fit_scales(parts_of(setup, classifier), labels)[0] != last
+    assert classifier.mixture_weights == best == fit_mixture_weights(parts_of(setup, classifier), labels)[0] != last
 
 
 @pytest.mark.parametrize("use_char_ngrams", [True, False])
@@ -90,7 +90,7 @@ def test_the_linear_classifier_is_that_of_the_labelled_texts(tmp_path, monkeypat
 
 
 def test_a_validation_is_of_the_encoder_and_the_linear_classifier_together(tmp_path):
-    """Where the encoder has learnt nothing yet, the sum of both still is right, and the row says why."""
+    """Where the encoder has learned nothing yet, the sum of both still is right, and the row says why."""
     setup = prepare(make_config(tmp_path, linear=True, learning_rate=1e-9, epochs=1, monitor="loss"))
     events = list(train(setup, RunDir(tmp_path / "run"), device=CPU))
     classifier = load_classifier(tmp_path / "run")
@@ -103,7 +103,7 @@ def test_a_validation_is_of_the_encoder_and_the_linear_classifier_together(tmp_p
     assert {name: row[name] for name in metrics.scalars()} == metrics.scalars()
     assert metrics.accuracy > 0.7
     assert row["linear_accuracy"] == linear
-    assert row["linear_part"] == fit_scales(scores, labels)[1][1] > 0.5
+    assert row["linear_weight"] == fit_mixture_weights(scores, labels)[1][1] > 0.5
     assert events[-1].report.metrics == metrics
 
 

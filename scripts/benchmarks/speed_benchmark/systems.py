@@ -1,7 +1,7 @@
 """Who trains: encoder-cls, a loop as in tutorials, and Hugging Face's Trainer, on the same tokens and of one size.
 
 Each system is called again and again; a call trains on, and tells how long its steps took and how many real
-tokens, never padding, they learnt from.
+tokens, never padding, they learned from.
 """
 
 from __future__ import annotations
