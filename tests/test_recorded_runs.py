@@ -39,7 +39,8 @@ def numbers(name: str, folder: Path) -> dict[str, Any]:
     for _ in train(prepare(load_config(None, [*SHORT, *RUNS[name]])), run, device=torch.device("cpu")):
         pass
     losses = [[row["split"], row["step"], row["loss"]] for row in read_metrics(run.metrics_file) if "loss" in row]
-    tensors = safetensors.torch.load_file(run.model / "model.safetensors")
+    newest = max(run.checkpoints.glob("step-*"), key=lambda path: int(path.name.removeprefix("step-")))
+    tensors = safetensors.torch.load_file(newest / "model.safetensors")
     return {"losses": losses, "norms": {key: float(value.double().norm()) for key, value in sorted(tensors.items())}}
 
 

@@ -7,15 +7,17 @@ import io
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain, islice
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
 from encoder_cls.cli.text_inputs import Input
 from encoder_cls.inference.classifier import Classifier, Prediction
-from encoder_cls.inference.explain import STRONG, Explanation, WordWeight, attention_maps, explain, marked
 from encoder_cls.system.display import json_text, printable, shown
 from encoder_cls.text.token_arrays import TokenizedTexts
+
+if TYPE_CHECKING:
+    from encoder_cls.inference.explain import Explanation, WordWeight
 
 Format = Literal["text", "jsonl", "tsv", "csv", "html"]
 FAINT = 0.05  # of the full colour: less is none
@@ -133,6 +135,8 @@ def _explanations(
     """What the words of each text did for the class that was predicted."""
     numbers = {name: number for number, name in enumerate(classifier.label_names)}
     best = [numbers[prediction.label] for prediction in predictions]
+    from encoder_cls.inference.explain import explain
+
     found = explain(classifier, [item.text for item in inputs], tokenized, best, batch_tokens=batch_tokens)
     if any(words.left_out for words in found):
         warn("warning: of very long texts only the first words are explained; each result says how many are left out")
@@ -159,6 +163,8 @@ def attention_html(classifier: Classifier, inputs: Sequence[Input]) -> str:
         f"{prediction.label} {prediction.probability:.3f}: {text}"
         for text, prediction in zip(texts, classifier.predict(texts), strict=True)
     ]
+    from encoder_cls.inference.explain import attention_maps
+
     maps = (attention_maps(classifier, text) for text in texts)
     return render_attention("Attention", zip(lines, maps, strict=True))
 
@@ -237,7 +243,7 @@ def _text_line(
     text = shown(item.text, limit=60)
     notes: list[str] = []
     if words and coloured:
-        text = "".join(_in_colour(printable(piece), weight) for piece, weight in marked(item.text, words))
+        text = _coloured(item.text, words)
     elif words:
         notes += _reasons(words)
     if words and words.left_out:
@@ -249,8 +255,14 @@ def _text_line(
     return f"{answer}  {text}" + (f"  ({'; '.join(notes)})" if notes else "")
 
 
+def _coloured(text: str, words: Explanation) -> str:
+    from encoder_cls.inference.explain import STRONG, marked
+
+    return "".join(_in_colour(printable(piece), weight / STRONG) for piece, weight in marked(text, words))
+
+
 def _in_colour(text: str, weight: float) -> str:
-    strength = min(abs(weight) / STRONG, 1.0)
+    strength = min(abs(weight), 1.0)
     if strength < FAINT:
         return text
     full = (74, 194, 107) if weight > 0 else (255, 129, 130)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from encoder_cls.cli.options import RUNS, Device
-from encoder_cls.cli.streams import note, print_out, warn_if_output_closed
+from encoder_cls.cli.streams import is_output_a_file, note, print_out, warn_if_output_closed
 from encoder_cls.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -82,15 +82,16 @@ def predict_command(
     chosen_format = _format(output_format, output)
     source = _source(texts, input_file, text_columns)
 
-    from encoder_cls.cli.outputs import check_outputs
     from encoder_cls.system.files import stream_named
-    from encoder_cls.tracking.run_dir import newest_finished
 
     if output and stream_named(output) == 1:
         output = None  # results come as they are known, and their reader may have seen enough
-    folder = model or newest_finished(RUNS).path
+    folder = model or _newest_finished()
     outputs = [path for path in (output, attention) if path]
-    check_outputs(outputs, sources=[source] if source else [], model=folder, is_printing=output is None)
+    if outputs or is_output_a_file():
+        from encoder_cls.cli.outputs import check_outputs
+
+        check_outputs(outputs, sources=[source] if source else [], model=folder, is_printing=output is None)
     if not model:
         note(f"model: {folder} (the newest finished run; --model names another)")
     if output is None:
@@ -132,6 +133,12 @@ def predict_command(
         warn=note,
     )
     _write_lines(lines, output)
+
+
+def _newest_finished() -> Path:
+    from encoder_cls.tracking.run_dir import newest_finished
+
+    return newest_finished(RUNS).path
 
 
 def _format(named: str | None, output: Path | None) -> Format:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import os
+import stat
 import sys
 from contextlib import suppress
 from typing import TextIO
@@ -76,6 +77,14 @@ def warn_if_output_closed() -> None:
 def is_output_closed() -> bool:
     """Whether there was no standard output from the start."""
     return getattr(sys.stdout, "name", None) == os.devnull
+
+
+def is_output_a_file() -> bool:
+    """Whether standard output goes to a file, in which something may stand already."""
+    try:
+        return stat.S_ISREG(os.fstat(1).st_mode)
+    except OSError:
+        return False
 
 
 def _lead_nowhere(stream: TextIO) -> None:

@@ -82,7 +82,10 @@ class Classifier:
         label_names: the classes, in the order of the logits.
         max_seq_len: tokens of a text that the encoder reads; the linear classifier may read more.
         text_columns: the columns in which the texts of training were.
+        dtype: of the weights in the folder that it was read from.
     """
+
+    dtype = "float32"
 
     def __init__(
         self,

@@ -101,7 +101,7 @@ def load_classifier(path: str | Path, *, device: str = "auto", engine: str = "au
         EncoderClsError: the folder is damaged, or of another program.
     """
     found = _checked(model_folder(Path(path)))
-    return Classifier(
+    classifier = Classifier(
         # Outside of the check: where memory is short, the folder is not to blame.
         _encoder(found.encoder, found.encoder_weights, engine=engine, device=device) if found.encoder else None,
         found.tokenizer,
@@ -111,6 +111,8 @@ def load_classifier(path: str | Path, *, device: str = "auto", engine: str = "au
         mixture_weights=found.mixture_weights,
         text_columns=found.text_columns,
     )
+    classifier.dtype = found.dtype
+    return classifier
 
 
 def _encoder(architecture: EncoderArchitecture, weights: Mapping[str, Weight], *, engine: str, device: str) -> Encoder:
@@ -196,6 +198,7 @@ class _Read(NamedTuple):
     encoder_weights: dict[str, Weight]
     linear: LinearClassifier | None
     mixture_weights: tuple[float, ...]
+    dtype: str
 
 
 def _checked(folder: Path) -> _Read:
@@ -253,6 +256,7 @@ def _read(folder: Path) -> _Read:
         if config.linear is not None and "linear" in parts
         else None,
         mixture_weights=_mixture_weights(header["mixture_weights"], parts),
+        dtype=header["dtype"],
     )
 
 

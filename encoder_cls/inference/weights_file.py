@@ -66,7 +66,9 @@ def dense(weights: Mapping[str, Weight]) -> dict[str, NDArray[Any]]:
 
 def _packed_table(name: str, array: NDArray[np.float32], dtype: str) -> dict[str, NDArray[Any]]:
     stored = np.flatnonzero(array.any(axis=1)).astype(np.int32)
-    table = compress(array, dtype, stored_rows=stored if len(stored) < len(array) else None)
+    row_bytes = array.shape[1] if dtype == "int8" else 2 * array.shape[1]
+    is_worth_it = len(stored) * (row_bytes + stored.itemsize) < len(array) * row_bytes
+    table = compress(array, dtype, stored_rows=stored if is_worth_it else None)
     tensors: dict[str, NDArray[Any]] = {name: table.values}
     if table.stored_rows is not None:
         tensors[name + ROWS] = table.stored_rows

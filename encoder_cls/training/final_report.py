@@ -18,6 +18,7 @@ from encoder_cls.system.files import write_file
 from encoder_cls.tracking.metric_log import MetricLog
 from encoder_cls.tracking.run_dir import RunDir
 from encoder_cls.tracking.tensorboard import log_final_report
+from encoder_cls.training.compaction import compact
 from encoder_cls.training.interruptible import run_interruptibly
 from encoder_cls.training.setup import TrainingSetup
 
@@ -42,6 +43,8 @@ def write_final_report(
         stop_if_asked: called now and then; what it raises ends the work.
     """
     dataset, config = setup.dataset, setup.config
+    validation_texts, labels = setup.validation_texts, dataset.selection.labels
+    compact(run.model, validation_texts, labels, device=str(device), after_batch=stop_if_asked)
     best = load_classifier(run.model, device=str(device))
     best.encoder = torch_encoder(best)
     name, split = dataset.reported

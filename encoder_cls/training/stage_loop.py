@@ -20,6 +20,7 @@ from encoder_cls.training.setup import derive_seed
 from encoder_cls.training.stage import TIMED_STEPS, Stage
 from encoder_cls.training.state import TrainingState
 from encoder_cls.training.train_step import train_step
+from encoder_cls.training.untrained_rows import UntrainedRows
 
 STEPS_BETWEEN_RELEASES = 50  # of memory, which is then asked for anew: at every ten steps a twentieth of the time
 
@@ -36,12 +37,13 @@ class StageLoop:
         config: of the training.
         precision: of the matrix products.
         metric_log: where metrics go.
+        untrained_rows: which are zero in a validation, as they are in what is saved; none: all are as they are.
 
     Attributes:
         state: after the last event.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a step, a validation and their rows need
         self,
         stage: Stage,
         state: TrainingState,
@@ -52,6 +54,7 @@ class StageLoop:
         config: TrainConfig,
         precision: torch.dtype,
         metric_log: MetricLog,
+        untrained_rows: UntrainedRows | None = None,
     ) -> None:
         self.state = state
         self._stage = stage
@@ -61,6 +64,7 @@ class StageLoop:
         self._config = config
         self._precision = precision
         self._metric_log = metric_log
+        self._untrained_rows = untrained_rows
         # Of this process alone: how fast a run was before it was resumed is not known.
         self._timed_steps, self._seconds = 0, 0.0
         self._tokens_since_row, self._seconds_since_row = 0, 0.0
@@ -137,7 +141,8 @@ class StageLoop:
     def _validate(self, stop_if_asked: Callable[[], None]) -> Validated:
         """Validate the model."""
         state, stage = self.state, self._stage
-        result = self._objective.validate(self._model, stop_if_asked)
+        model = self._untrained_rows.zeroed(self._model) if self._untrained_rows else self._model
+        result = self._objective.validate(model, stop_if_asked)
         if result is None:
             raise DivergedError(state.step, "a validation text gets numbers that are not finite")
         is_best = state.is_best(result.selection_key)

@@ -10,6 +10,7 @@ few numbers, and a resumed run equals an uninterrupted one bit for bit.
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable, Iterator
 
@@ -38,6 +39,7 @@ from encoder_cls.training.setup import TrainingSetup
 from encoder_cls.training.stage_loop import StageLoop
 from encoder_cls.training.state import TrainingState
 from encoder_cls.training.train_step import NonFiniteError
+from encoder_cls.training.untrained_rows import UntrainedRows
 
 StopSignal = Callable[[], int | None]
 """Says which signal has asked to stop, if any."""
@@ -126,6 +128,8 @@ class _Trainer:
             text_columns=setup.config.data.text_column,
         )
         self.optimizers = make_optimizers(model, setup.config.train)
+        # The weights of an earlier stage are for training alone, so nothing is taken away from them.
+        self.untrained_rows = UntrainedRows(setup.new_model(setup.stages[0])) if self._is_last_stage else None
 
     def events(self) -> Iterator[Event]:
         """All stages, each until its last step or until patience runs out; then the final report."""
@@ -192,6 +196,7 @@ class _Trainer:
             config=self.setup.config.train,
             precision=self.precision,
             metric_log=self.metric_log,
+            untrained_rows=self.untrained_rows,
         )
 
     def _fit_linear(self, linear: LinearInput) -> LinearClassifier:
@@ -210,8 +215,12 @@ class _Trainer:
     def _save_best(self, result: ValidationResult) -> None:
         """Save the weights with what has been fitted for them, as the stage's result as far as is known."""
         self.classifier.mixture_weights = result.mixture_weights or self.classifier.mixture_weights
-        folder = self.run.model if self._is_last_stage else self.run.stage(self.stage.name)
-        save_classifier(self.classifier, folder)
+        if self.untrained_rows is None:
+            save_classifier(self.classifier, self.run.stage(self.stage.name))
+            return
+        validated = copy.copy(self.classifier)
+        validated.encoder = TorchEncoder(self.untrained_rows.zeroed(self.model), self.setup.config.model)
+        save_classifier(validated, self.run.model)
 
     def _save_checkpoint(self) -> None:
         if self.state == self.saved_state:

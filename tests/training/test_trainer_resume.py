@@ -28,6 +28,11 @@ from encoder_cls.training.setup import prepare
 from encoder_cls.training.trainer import train
 
 
+@pytest.fixture(autouse=True)
+def _exact_weights():
+    """Here runs end as they do for a user, with small weights."""
+
+
 @pytest.fixture(scope="module")
 def straight(tmp_path_factory):
     """The result of an uninterrupted run, which is made once for each config."""
