@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -82,10 +82,8 @@ class Classifier:
         label_names: the classes, in the order of the logits.
         max_seq_len: tokens of a text that the encoder reads; the linear classifier may read more.
         text_columns: the columns in which the texts of training were.
-        dtype: of the weights in the folder that it was read from.
+        dtypes: of the weights of each part, in the folder that it was read from.
     """
-
-    dtype = "float32"
 
     def __init__(
         self,
@@ -97,6 +95,7 @@ class Classifier:
         linear: LinearClassifier | None = None,
         mixture_weights: Sequence[float] | None = None,
         text_columns: Sequence[str] = ("text",),
+        dtypes: Mapping[str, str] | None = None,
     ) -> None:
         self.encoder = encoder
         self.linear = linear
@@ -105,6 +104,7 @@ class Classifier:
         self.label_names = tuple(label_names)
         self.max_seq_len = max_seq_len
         self.text_columns = tuple(text_columns)
+        self.dtypes = dict(dtypes or dict.fromkeys(self.parts, "float32"))
 
     @property
     def parts(self) -> tuple[str, ...]:

@@ -5,15 +5,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from encoder_cls.inference.logits import Logits, log_sigmoid
 from encoder_cls.inference.row_table import RowTable
-from encoder_cls.text.ngram_features import TEMPLATE_IDS, count_features, select, tfidf
+from encoder_cls.inference.weights_file import Weight, as_table
+from encoder_cls.text.ngram_features import NUM_FEATURE_IDS, TEMPLATE_IDS, count_features, select, tfidf
 from encoder_cls.text.token_arrays import TokenizedTexts
+
+PREFIX = "linear."  # of the names of its weights
+WEIGHTS = ("frequent_token_ids", "feature_ids", "idf", "weights", "biases")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +41,23 @@ class LinearClassifier:
     idf: NDArray[np.float32]
     weights: RowTable
     biases: NDArray[np.float32]
+
+    @classmethod
+    def from_weights(cls, weights: Mapping[str, Weight], *, max_tokens: int) -> LinearClassifier:
+        """That of weights by name.
+
+        Raises:
+            ValueError: the feature ids are not increasing, or beyond all that there are.
+        """
+        fields: dict[str, Any] = {name: weights[f"{PREFIX}{name}"] for name in WEIGHTS}
+        ids = fields["feature_ids"]
+        if len(ids) and not (ids[0] >= 0 and ids[-1] < NUM_FEATURE_IDS and (np.diff(ids) > 0).all()):
+            raise ValueError("the feature ids of the linear classifier are not in order")
+        return cls(max_tokens=max_tokens, **fields | {"weights": as_table(fields["weights"])})
+
+    def named_weights(self) -> dict[str, Weight]:
+        """Its weights by name."""
+        return {f"{PREFIX}{name}": getattr(self, name) for name in WEIGHTS}
 
     def logits(self, texts: TokenizedTexts) -> Logits:
         """Each text's logits, (texts, classes)."""

@@ -1,8 +1,10 @@
-"""The best weights of a run in; the same in the smallest data type that changes no answer out."""
+"""The best weights of a run in; the same in the smallest data types that change no answer out."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -10,13 +12,12 @@ from numpy.typing import NDArray
 
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.linear import LinearClassifier
-from encoder_cls.inference.logits import softmax
-from encoder_cls.inference.serialization import load_classifier, save_classifier
+from encoder_cls.inference.logits import Logits, combine_logits, softmax
+from encoder_cls.inference.serialization import load_classifier, save_classifier, weights_of_part
 from encoder_cls.inference.torch_engine import TorchEncoder
-from encoder_cls.inference.weights_file import Weight, pack, unpack
+from encoder_cls.inference.weights_file import DTYPES, Weight, pack, unpack
 from encoder_cls.text.token_arrays import TokenizedTexts
 
-SMALL_DTYPES = ("int8", "float16")  # the smaller first
 MOST_CHANGE = 0.005  # of any probability
 MOST_ACCURACY_LOST = 0.001  # where there are so many texts that this is one of them at least:
 ENOUGH_TEXTS = 1000  # with fewer, no answer may change
@@ -29,8 +30,8 @@ def compact(
     *,
     device: str,
     after_batch: Callable[[], None],
-) -> str:
-    """Save the classifier of a model folder in the smallest type that keeps its answers; returns the type.
+) -> dict[str, str]:
+    """Save the classifier of a model folder in the smallest types that keep its answers; returns the type of each part.
 
     Args:
         folder: in which it is saved in float32.
@@ -40,15 +41,23 @@ def compact(
         after_batch: called after each batch; what it raises ends the work, and the folder stays as it was.
     """
     exact = load_classifier(folder, device=device, engine="torch")
-    if exact.dtype != "float32":  # a run that was stopped after this, and goes on
-        return exact.dtype
-    expected = softmax(exact.logits(texts, after_batch=after_batch))
-    for dtype in SMALL_DTYPES:
-        found = softmax(_rounded(exact, dtype, device=device).logits(texts, after_batch=after_batch))
-        if is_close(found, expected, labels):
-            save_classifier(exact, folder, dtype=dtype)
-            return dtype
-    return "float32"
+    if set(exact.dtypes.values()) != {"float32"}:  # a run that was stopped after this, and goes on
+        return exact.dtypes
+
+    @cache
+    def logits(part: str, dtype: str) -> Logits:
+        return _logits(exact, part, dtype, texts, device=device, after_batch=after_batch)
+
+    def probabilities(dtypes: dict[str, str]) -> NDArray[np.float64]:
+        parts = [logits(part, dtype) for part, dtype in dtypes.items()]
+        return softmax(combine_logits(parts, exact.mixture_weights).astype(np.float32))
+
+    expected = probabilities(dict.fromkeys(exact.parts, "float32"))
+    for dtypes in _by_size(exact):
+        if is_close(probabilities(dtypes), expected, labels):
+            save_classifier(exact, folder, dtypes=dtypes)
+            return dtypes
+    return exact.dtypes
 
 
 def is_close(found: NDArray[np.float64], expected: NDArray[np.float64], labels: NDArray[np.int64]) -> bool:
@@ -61,27 +70,35 @@ def is_close(found: NDArray[np.float64], expected: NDArray[np.float64], labels: 
     return bool((answers == labels).mean() >= (exact_answers == labels).mean() - MOST_ACCURACY_LOST)
 
 
-def _rounded(classifier: Classifier, dtype: str, *, device: str) -> Classifier:
-    """A classifier as it is read once it has been saved in a type."""
-    encoder, linear = classifier.encoder, classifier.linear
-    rounded_encoder, rounded_linear = None, None
-    if encoder:
-        weights = _round_trip(dict(encoder.weights()), dtype)
-        rounded_encoder = TorchEncoder.from_weights(encoder.architecture, weights, device=device, precision="float32")
-    if linear:
-        arrays = {f"linear.{name}": value for name, value in vars(linear).items() if name != "max_tokens"}
-        found = _round_trip(arrays, dtype)
-        fields = {name.removeprefix("linear."): value for name, value in found.items()}
-        rounded_linear = LinearClassifier(max_tokens=linear.max_tokens, **fields)  # type: ignore[arg-type]
-    return Classifier(
-        rounded_encoder,
-        classifier.tokenizer,
-        classifier.label_names,
-        max_seq_len=classifier.max_seq_len,
-        linear=rounded_linear,
-        mixture_weights=classifier.mixture_weights,
-    )
+def _by_size(classifier: Classifier) -> list[dict[str, str]]:
+    """The types that the parts can have, the smallest together first."""
+    sizes = {
+        (part, dtype): sum(tensor.nbytes for tensor in pack(weights_of_part(classifier, part), dtype).values())
+        for part in classifier.parts
+        for dtype in DTYPES
+    }
+    choices = [
+        dict(zip(classifier.parts, dtypes, strict=True)) for dtypes in product(DTYPES, repeat=len(classifier.parts))
+    ]
+    return sorted(choices, key=lambda dtypes: sum(sizes[part, dtype] for part, dtype in dtypes.items()))
 
 
-def _round_trip(weights: dict[str, Weight], dtype: str) -> dict[str, Weight]:
-    return unpack(pack(weights, dtype), {name: weight.shape for name, weight in weights.items()}, dtype)
+def _logits(
+    classifier: Classifier,
+    part: str,
+    dtype: str,
+    texts: TokenizedTexts,
+    *,
+    device: str,
+    after_batch: Callable[[], None],
+) -> Logits:
+    """Those of a part as it is read once it has been saved in a type."""
+    weights = weights_of_part(classifier, part)
+    shapes = {name: weight.shape for name, weight in weights.items()}
+    rounded: dict[str, Weight] = unpack(pack(weights, dtype), shapes, dtype)
+    if part == "linear":
+        assert classifier.linear
+        return LinearClassifier.from_weights(rounded, max_tokens=classifier.linear.max_tokens).logits(texts)
+    assert classifier.encoder
+    encoder = TorchEncoder.from_weights(classifier.encoder.architecture, rounded, device=device, precision="float32")
+    return encoder.logits(texts, after_batch=after_batch)

@@ -14,8 +14,9 @@ from encoder_cls.model import EncoderClassifier
 from encoder_cls.system.device import release_memory
 from encoder_cls.tracking.metric_log import MetricLog
 from encoder_cls.training.events import Stepped, Validated
+from encoder_cls.training.learning_rate import learning_rate, warmup_steps
 from encoder_cls.training.objectives import Objective, ValidationResult
-from encoder_cls.training.optimizer import Optimizer, learning_rate, warmup_steps
+from encoder_cls.training.optimizer import Optimizer
 from encoder_cls.training.setup import derive_seed
 from encoder_cls.training.stage import TIMED_STEPS, Stage
 from encoder_cls.training.state import TrainingState

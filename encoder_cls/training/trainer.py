@@ -31,9 +31,10 @@ from encoder_cls.training.events import Event, Finished, Noted, StageStarted, St
 from encoder_cls.training.final_report import write_final_report
 from encoder_cls.training.fingerprint import check_fingerprint, fingerprint
 from encoder_cls.training.interruptible import run_interruptibly
+from encoder_cls.training.learning_rate import learning_rate
 from encoder_cls.training.nbsvm import fit_linear
 from encoder_cls.training.objectives import ValidationResult
-from encoder_cls.training.optimizer import learning_rate, make_optimizers
+from encoder_cls.training.optimizer import make_optimizers
 from encoder_cls.training.recipe import LinearInput
 from encoder_cls.training.setup import TrainingSetup
 from encoder_cls.training.stage_loop import StageLoop

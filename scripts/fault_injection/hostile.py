@@ -17,7 +17,8 @@ from cases import Case
 from processes import Arguments, fork
 from samples import CHECKPOINT_FILES, MODEL_FILES, Workspace, assert_mendable, newest_checkpoint
 
-from encoder_cls.inference.serialization import FORMAT, UNSEALED
+from encoder_cls.inference.classifier_config import FORMAT
+from encoder_cls.inference.serialization import UNSEALED
 from encoder_cls.system.files import sha256
 
 MOST_SECONDS, MOST_BYTES = 5.0, 1_000_000_000  # for an answer about a hostile folder
@@ -260,9 +261,9 @@ HOSTILE: dict[str, Action] = {
     "mixture weight that is no number": _weights(lambda _: None, mixture_weights={"encoder": 1.0, "linear": "nan"}),
     "parts that are not there": _weights(lambda _: None, parts=["linear", "other"]),
     "parts without their weights": _weights(lambda it: it.pop("head.linear.bias"), parts=["linear"]),
-    "another type than the weights have": _weights(lambda _: None, dtype="int8"),
-    "a type of the future": _weights(lambda _: None, dtype="int4"),
-    "rows that are not there": _weights(_with_rows, dtype="int8"),
+    "another type than the weights have": _weights(lambda _: None, dtypes={"encoder": "int8", "linear": "int8"}),
+    "a type of the future": _weights(lambda _: None, dtypes={"encoder": "int4", "linear": "float32"}),
+    "rows that are not there": _weights(_with_rows, dtypes={"encoder": "int8", "linear": "float32"}),
     "task of the future": _config(task="other"),
     "columns that are a list of numbers": _config(text_columns=[1, 2]),
     "no columns": _config(text_columns=[]),

@@ -22,11 +22,12 @@ from encoder_cls.config import ModelConfig, TokenizerConfig
 from encoder_cls.errors import ConfigError, EncoderClsError
 from encoder_cls.inference import torch_engine
 from encoder_cls.inference.classifier import Classifier
+from encoder_cls.inference.classifier_config import FORMAT
 from encoder_cls.inference.explain import attention_maps
 from encoder_cls.inference.linear import LinearClassifier
 from encoder_cls.inference.logits import softmax
 from encoder_cls.inference.row_table import compress
-from encoder_cls.inference.serialization import FORMAT, UNSEALED, load_classifier, model_folder, save_classifier
+from encoder_cls.inference.serialization import UNSEALED, load_classifier, model_folder, save_classifier
 from encoder_cls.inference.torch_engine import TorchEncoder, compute_logits, pad, torch_encoder
 from encoder_cls.model import EncoderClassifier
 from encoder_cls.system.files import sha256
@@ -393,7 +394,10 @@ def test_mixture_weights_that_are_none_are_refused(tmp_path, weights):
         {"parts": ["encoder", "encoder"]},
         {"parts": "encoder"},
         {"parts": None},
-        {"dtype": "int8"},
+        {"dtypes": {"encoder": "int4"}},
+        {"dtypes": {"linear": "float32"}},
+        {"dtypes": {}},
+        {"dtypes": "float32"},
         {"thresholds": [0.5, 0.5]},
         {"promises": {"0.95": 0.7}},
     ],
@@ -420,7 +424,8 @@ def test_a_linear_classifier_alone_is_a_classifier(tmp_path):
     save_classifier(both, tmp_path / "both")
     weights = safetensors.torch.load_file(tmp_path / "both" / "model.safetensors")
     kept = {name: weight for name, weight in weights.items() if name.startswith("linear.")}
-    reseal(tmp_path / "both", kept, keep=False, parts=["linear"], mixture_weights={"linear": 3.0})
+    header = {"parts": ["linear"], "mixture_weights": {"linear": 3.0}, "dtypes": {"linear": "float32"}}
+    reseal(tmp_path / "both", kept, keep=False, **header)
     assert load_classifier(tmp_path / "both").predict(WORDS) == alone.predict(WORDS)
     with pytest.raises(ConfigError, match="no encoder"):
         attention_maps(loaded, "rain")

@@ -21,4 +21,4 @@ def _blank_plots(blank_plots):
 @pytest.fixture(autouse=True)
 def _exact_weights(monkeypatch):
     """A run ends with float32: what its weights are can be compared. Smaller types have tests of their own."""
-    monkeypatch.setattr(final_report, "compact", lambda *_arguments, **_options: "float32")
+    monkeypatch.setattr(final_report, "compact", lambda *_arguments, **_options: {})

@@ -9,19 +9,22 @@ import numpy as np
 import pytest
 
 from encoder_cls.errors import StoppedError
+from encoder_cls.inference.classifier_config import FORMAT
 from encoder_cls.inference.logits import softmax
-from encoder_cls.inference.serialization import FORMAT, load_classifier, save_classifier
+from encoder_cls.inference.serialization import load_classifier, save_classifier
 from encoder_cls.training import compaction
 from encoder_cls.training.compaction import compact, is_close
 
 TEXTS = ["rain and snow today", "soup with salt", "ball goal team", "", "zzz qqq"]
 LABELS = np.array([2, 0, 1, 0, 0])
+EXACT = {"encoder": "float32", "linear": "float32"}
+SMALL = {"encoder": "int8", "linear": "float16"}  # of three classes there is no smaller type than 16 bits
 
 
-def dtype_of(folder) -> str:
+def dtypes_of(folder) -> dict[str, str]:
     content = (folder / "model.safetensors").read_bytes()
     length = int.from_bytes(content[:8], "little")
-    return json.loads(json.loads(content[8 : 8 + length])["__metadata__"][FORMAT])["dtype"]
+    return json.loads(json.loads(content[8 : 8 + length])["__metadata__"][FORMAT])["dtypes"]
 
 
 @pytest.fixture
@@ -32,22 +35,23 @@ def folder(trained_run, tmp_path):
     return tmp_path / "model"
 
 
-def compacted(folder) -> str:
+def compacted(folder) -> dict[str, str]:
     tokenized = load_classifier(folder).tokenize(TEXTS)
     return compact(folder, tokenized, LABELS, device="cpu", after_batch=lambda: None)
 
 
 def test_a_finished_run_is_small(trained_run):
     """Of a default training, in 8 bits."""
-    assert dtype_of(trained_run.model) == "int8"
+    assert dtypes_of(trained_run.model) == SMALL
 
 
 def test_answers_stay_what_they_were(folder):
     """The folder is smaller, only its weights change, and it predicts the same."""
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     exact = load_classifier(folder)
-    assert dtype_of(folder) == "float32"
-    assert compacted(folder) == dtype_of(folder) == "int8"
+    assert dtypes_of(folder) == EXACT
+    assert compacted(folder) == dtypes_of(folder) == SMALL
+    assert compacted(folder) == SMALL  # it is not rounded once more
     after = {path.name: path.read_bytes() for path in folder.iterdir()}
     assert {name for name in before if after[name] != before[name]} == {"model.safetensors"}
     assert len(after["model.safetensors"]) < 0.6 * len(before["model.safetensors"])
@@ -55,21 +59,28 @@ def test_answers_stay_what_they_were(folder):
     np.testing.assert_allclose(found, expected, atol=compaction.MOST_CHANGE)
 
 
-@pytest.mark.parametrize(("refused", "expected"), [({"int8"}, "float16"), ({"int8", "float16"}, "float32")])
+@pytest.mark.parametrize(
+    ("refused", "expected"),
+    [
+        ({("linear", "float16")}, {"encoder": "int8", "linear": "int8"}),
+        ({("linear", "int8"), ("linear", "float16")}, {"encoder": "int8", "linear": "float32"}),
+        ({("encoder", "int8")}, {"encoder": "float16", "linear": "float16"}),
+        ({(part, dtype) for part in EXACT for dtype in ("int8", "float16")}, EXACT),
+    ],
+)
 def test_a_type_that_changes_an_answer_is_not_taken(folder, monkeypatch, refused, expected):
-    """The next larger one is tried; at last everything stays as it is."""
-    real = compaction._rounded
-
-    def rounded(classifier, dtype, *, device):
-        found = real(classifier, dtype, device=device)
-        if dtype in refused:
-            found.mixture_weights = tuple(-weight for weight in found.mixture_weights)
-        return found
-
-    monkeypatch.setattr(compaction, "_rounded", rounded)
+    """The next larger ones are tried; at last everything stays as it is."""
+    real = compaction._logits
+    monkeypatch.setattr(
+        compaction,
+        "_logits",
+        lambda classifier, part, dtype, texts, **options: (
+            real(classifier, part, dtype, texts, **options) * (-1e4 if (part, dtype) in refused else 1)
+        ),
+    )
     before = (folder / "model.safetensors").read_bytes()
-    assert compacted(folder) == dtype_of(folder) == expected
-    assert ((folder / "model.safetensors").read_bytes() == before) == (expected == "float32")
+    assert compacted(folder) == dtypes_of(folder) == expected
+    assert ((folder / "model.safetensors").read_bytes() == before) == (expected == EXACT)
 
 
 def test_it_can_be_interrupted(folder):

@@ -11,7 +11,8 @@ import torch
 
 from encoder_cls.config import ModelConfig, TrainConfig
 from encoder_cls.model import EncoderClassifier
-from encoder_cls.training.optimizer import BETAS, AdamW, RowwiseAdam, learning_rate, make_optimizers
+from encoder_cls.training.learning_rate import learning_rate
+from encoder_cls.training.optimizer import BETAS, AdamW, RowwiseAdam, make_optimizers
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 

@@ -1,0 +1,140 @@
+"""What `config.json` of a model folder says: written from a classifier, and read with every value checked."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from encoder_cls.inference.classifier import Classifier
+from encoder_cls.inference.encoder_architecture import EncoderArchitecture
+from encoder_cls.inference.linear import PREFIX, num_one_vs_rest
+from encoder_cls.text.ngram_features import MOST_FREQUENT, NUM_FEATURE_IDS
+from encoder_cls.text.token_arrays import KEPT_PER_TOKEN
+
+FORMAT, FORMAT_VERSION = "encoder-cls", 8
+TASK = "single-label"
+
+Shapes = dict[str, tuple[int, ...]]
+"""Of weights, by name."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassifierConfig:
+    """What a classifier is, without its weights.
+
+    Attributes:
+        text_columns: the columns in which the texts of training were.
+        label_names: the classes, in the order of the logits.
+        max_seq_len: tokens of a text that the encoder reads.
+        tokenizer_sha256: of the bytes of its file.
+        encoder: the encoder's shape; none: no encoder is described.
+        linear: `max_tokens`, `frequent_tokens` and `features` of the linear classifier; none: there is none.
+    """
+
+    text_columns: tuple[str, ...]
+    label_names: tuple[str, ...]
+    max_seq_len: int
+    tokenizer_sha256: str
+    encoder: EncoderArchitecture | None
+    linear: dict[str, int] | None
+
+    @classmethod
+    def of(cls, classifier: Classifier, *, tokenizer_sha256: str) -> ClassifierConfig:
+        """That of a classifier."""
+        linear = None
+        if classifier.linear:
+            linear = {
+                "max_tokens": classifier.linear.max_tokens,
+                "frequent_tokens": len(classifier.linear.frequent_token_ids),
+                "features": len(classifier.linear.feature_ids),
+            }
+        return cls(
+            text_columns=classifier.text_columns,
+            label_names=classifier.label_names,
+            max_seq_len=classifier.max_seq_len,
+            tokenizer_sha256=tokenizer_sha256,
+            encoder=classifier.encoder.architecture if classifier.encoder else None,
+            linear=linear,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """The values of the file."""
+        return {
+            "format": FORMAT,
+            "format_version": FORMAT_VERSION,
+            "task": TASK,
+            "text_columns": self.text_columns,
+            "id2label": dict(enumerate(self.label_names)),
+            "max_seq_len": self.max_seq_len,
+            "tokenizer_sha256": self.tokenizer_sha256,
+            "encoder": self.encoder and asdict(self.encoder),
+            "linear": self.linear,
+        }
+
+    @classmethod
+    def from_json(cls, values: Any) -> ClassifierConfig:
+        """What the values of a file say.
+
+        Raises:
+            ValueError: they are of another program or version, or none that a classifier can have.
+            KeyError: one is missing.
+            TypeError: one is of another type.
+        """
+        if not isinstance(values, dict) or values.get("format") != FORMAT:
+            raise ValueError("config.json is of another program")
+        if values["format_version"] != FORMAT_VERSION:
+            raise ValueError(f"format version {values['format_version']}; this program reads {FORMAT_VERSION}")
+        if values["task"] != TASK:
+            raise ValueError(f"task {values['task']!r}, which only a newer version of encoder-cls knows")
+        names = tuple(values["id2label"][str(number)] for number in range(len(values["id2label"])))
+        if len(set(names)) < max(2, len(names)) or not all(isinstance(name, str) for name in names):
+            raise ValueError("config.json: id2label needs two or more different names")
+        columns = tuple(values["text_columns"])
+        if not columns or not all(isinstance(name, str) for name in columns):
+            raise ValueError("config.json: text_columns needs names of columns")
+        encoder = None if values["encoder"] is None else EncoderArchitecture(**values["encoder"])
+        max_seq_len = values["max_seq_len"]
+        if type(max_seq_len) is not int or max_seq_len < 1 or (encoder and encoder.max_seq_len != max_seq_len):
+            raise ValueError(f"config.json: max_seq_len is {max_seq_len!r}")
+        if values["linear"] is not None:
+            _check_linear(values["linear"], max_seq_len)
+        return cls(
+            text_columns=columns,
+            label_names=names,
+            max_seq_len=max_seq_len,
+            tokenizer_sha256=values["tokenizer_sha256"],
+            encoder=encoder,
+            linear=values["linear"],
+        )
+
+    def weight_shapes(self, *, vocab_size: int) -> dict[str, Shapes]:
+        """The shapes of the weights of each part, `encoder` and `linear`."""
+        num_classes = len(self.label_names)
+        shapes: dict[str, Shapes] = {}
+        if self.encoder:
+            shapes["encoder"] = self.encoder.weight_shapes(vocab_size=vocab_size, num_classes=num_classes)
+        if self.linear is not None:
+            features, margins = self.linear["features"], num_one_vs_rest(num_classes)
+            of_linear: Shapes = {
+                "frequent_token_ids": (self.linear["frequent_tokens"],),
+                "feature_ids": (features,),
+                "idf": (features,),
+                "weights": (features, margins),
+                "biases": (margins,),
+            }
+            shapes["linear"] = {f"{PREFIX}{name}": shape for name, shape in of_linear.items()}
+        return shapes
+
+
+def _check_linear(linear: Any, max_seq_len: int) -> None:
+    """Make sure that numbers of a linear classifier are some, and within what there can be."""
+    limits = {
+        "max_tokens": (1, KEPT_PER_TOKEN * max_seq_len),
+        "frequent_tokens": (0, MOST_FREQUENT),
+        "features": (0, NUM_FEATURE_IDS),
+    }
+    if linear.keys() != limits.keys():
+        raise ValueError(f"config.json: a linear classifier is described by {', '.join(limits)}")
+    for name, (least, most) in limits.items():
+        if type(linear[name]) is not int or not least <= linear[name] <= most:
+            raise ValueError(f"config.json: {name} of the linear classifier is {linear[name]!r}")
