@@ -18,7 +18,7 @@ from processes import Arguments, fork
 from samples import CHECKPOINT_FILES, MODEL_FILES, Workspace, assert_mendable, newest_checkpoint
 
 from encoder_cls.inference.classifier_config import FORMAT
-from encoder_cls.inference.serialization import UNSEALED
+from encoder_cls.inference.serialization import UNSEALED, load_classifier, save_classifier
 from encoder_cls.system.files import sha256
 
 MOST_SECONDS, MOST_BYTES = 5.0, 1_000_000_000  # for an answer about a hostile folder
@@ -42,6 +42,7 @@ def hostile_model(space: Workspace, _draw: random.Random, number: int) -> None:
     """A model folder made to do harm: refused within seconds and 1 GB, and nothing in it is run."""
     name = sorted(HOSTILE)[number % len(HOSTILE)]
     run, canary = space.copy(space.reference("labels")), space.new_path("canary")
+    save_classifier(load_classifier(run), run / "model")  # in float32, which is the easiest to forge
     HOSTILE[name](run / "model", canary)
     predict: Arguments = ["predict", "--model", run, "--device", "cpu", "some rain and a ball"]
     ended = fork(predict, cwd=space.folder).end()
