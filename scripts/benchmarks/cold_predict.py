@@ -18,7 +18,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from functools import partial
 from importlib.util import find_spec
@@ -41,6 +40,13 @@ for _ in range(100):
     times.append(time.perf_counter() - start)
 import statistics
 print(statistics.median(times))
+"""
+LAUNCH = """
+import os, subprocess, sys, time
+start = time.perf_counter()
+process = subprocess.Popen(sys.argv[1:], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+_, status, usage = os.wait4(process.pid, 0)
+print(time.perf_counter() - start, usage.ru_maxrss, os.waitstatus_to_exitcode(status))
 """
 # What answers a list of texts, by the lines that make it.
 OURS = "from encoder_cls import load_classifier\nanswer = load_classifier({folder!r}).predict"
@@ -182,15 +188,15 @@ def in_turns(tasks: dict[str, Callable[[], tuple[float, float]]], rounds: int) -
 
 
 def cold_start(command: list[str]) -> tuple[float, float]:
-    """Seconds from start to end of a process, and its peak of resident memory."""
-    start = time.perf_counter()
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    _, status, usage = os.wait4(process.pid, 0)
-    seconds = time.perf_counter() - start
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
+    """Seconds from start to end of a process, and its peak of resident memory.
+
+    It is started by a small process: a child's peak begins with what its parent had.
+    """
+    outcome = subprocess.run([sys.executable, "-S", "-c", LAUNCH, *command], capture_output=True, text=True, check=True)
+    seconds, peak, code = outcome.stdout.split()
+    if code != "0":
         sys.exit(f"failed: {shlex.join(command)}")
-    return seconds, usage.ru_maxrss * (1024 if sys.platform == "linux" else 1)
+    return float(seconds), float(peak) * (1024 if sys.platform == "linux" else 1)
 
 
 def loaded_answer(code: str) -> tuple[float, float]:
