@@ -221,7 +221,7 @@ def document(cold: dict[str, tuple[float, float]], loaded: dict[str, tuple[float
             "# The first answer",
             "",
             f"On {cpu_name()}, {os.cpu_count()} cores, Python {sys.version.split()[0]}. Made by `{command}`;",
-            "RUN is a run of the bundled example. In turns, medians, from start to end of a process; memory is the peak.",
+            "RUN is a run of the bundled example. In turns, medians, from start to end of a process. Memory is a peak.",
             "",
             *table(["one text, cold", "seconds", "of `import torch`", "of the libraries", "memory, MB"], rows),
             "",
