@@ -20,8 +20,9 @@ import pytest
 
 from encoder_cls.data.dataset import Split
 from encoder_cls.evaluation.evaluate import evaluate
-from encoder_cls.evaluation.html import render_attention, render_explanations, render_report
+from encoder_cls.evaluation.html import render_report
 from encoder_cls.inference.explain import attention_maps
+from encoder_cls.inference.prediction_pages import render_attention, render_explanations
 from encoder_cls.tracking.metric_log import read_metrics
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
@@ -71,7 +72,7 @@ def test_a_page_opens_and_nothing_strange_runs(classifier, tmp_path, kind):
 
 def test_tables_are_sorted_by_a_click(tmp_path):
     """Numbers as numbers, the largest first; a second click turns the order round."""
-    script = files("encoder_cls.evaluation").joinpath("templates/script.js").read_text()
+    script = files("encoder_cls.system").joinpath("html_page.js").read_text()
     rows = "".join(f"<tr><td>{name}</td><td>{number}</td></tr>" for name, number in (("b", 9), ("c", 10), ("a", 1)))
     table = f"<table class=sortable><thead><tr><th>n</th><th>v</th></tr></thead><tbody>{rows}</tbody></table>"
     act = """

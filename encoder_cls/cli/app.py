@@ -11,6 +11,7 @@ import re
 import sys
 import traceback
 import warnings
+from contextlib import suppress
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -21,7 +22,8 @@ from encoder_cls.cli.streams import mend_streams, note, print_out
 from encoder_cls.cli.train import train_command
 from encoder_cls.errors import EncoderClsError, StoppedError
 
-PROGRAM = "encoder-cls"  # its name, however it is started, and that of the package
+PROGRAM = "encoder-cls"  # its name, however it is started, and that of the distribution with everything
+RUNTIME = "encoder-cls-runtime"  # the distribution of what only predicts
 OUT_OF_MEMORY = re.compile("OutOfMemoryError|can't allocate memory|could not create a primitive")  # torch, oneDNN
 app = typer.Typer(
     name=PROGRAM,
@@ -40,10 +42,20 @@ _debug = False
 
 def _print_version(is_wanted: bool) -> None:
     if is_wanted:
-        import importlib.metadata
-
-        print_out(f"{PROGRAM} {importlib.metadata.version(PROGRAM)}\n")
+        print_out(f"{PROGRAM} {_version()}\n")
         raise typer.Exit
+
+
+def _version() -> str:
+    """The version of the distribution that is installed, and its name where it is not this program's."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    from encoder_cls import __version__
+
+    for distribution, note_of_it in ((PROGRAM, ""), (RUNTIME, f" ({RUNTIME})")):
+        with suppress(PackageNotFoundError):
+            return f"{version(distribution)}{note_of_it}"
+    return __version__  # a folder of files, not installed
 
 
 @app.callback()

@@ -9,6 +9,7 @@ import typer
 
 from encoder_cls.cli.streams import note, print_out, warn_if_output_closed
 from encoder_cls.errors import ConfigError
+from encoder_cls.system.installed import check_training_installed
 
 
 def eval_command(
@@ -25,6 +26,8 @@ def eval_command(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
     """Score a trained classifier, per class and against a linear model."""
+    check_training_installed()
+
     from encoder_cls.cli.outputs import check_outputs
 
     if data == "":

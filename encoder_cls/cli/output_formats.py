@@ -97,7 +97,7 @@ def _page(
     warn: Callable[[str], None],
 ) -> str:
     """Predictions with their words in colours; of many texts the first."""
-    from encoder_cls.evaluation.html import render_explanations
+    from encoder_cls.inference.prediction_pages import render_explanations
 
     texts = (item for chunk in chunks for item in chunk)
     shown_texts = list(islice(texts, MOST_PAGE_TEXTS))
@@ -156,7 +156,7 @@ def _warning_once(warn: Callable[[str], None]) -> Callable[[str], None]:
 
 def attention_html(classifier: Classifier, inputs: Sequence[Input]) -> str:
     """A page with the attention maps of some texts, of `MOST_ATTENTION_TEXTS` at most."""
-    from encoder_cls.evaluation.html import render_attention
+    from encoder_cls.inference.prediction_pages import render_attention
 
     texts = [item.text for item in inputs[:MOST_ATTENTION_TEXTS]]
     lines = [

@@ -206,7 +206,8 @@ def _check_not_in_input(target: _Target, source: str) -> None:
 
 def _data_of(run: RunDir | None) -> list[str]:
     if run:
-        with suppress(ConfigError):  # the classifier is whole without it
+        # The classifier is whole without it; and what only predicts has no library to read it.
+        with suppress(ConfigError, ImportError):
             return _sources_of(run.load_config().data)
     return []
 

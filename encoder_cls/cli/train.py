@@ -18,6 +18,7 @@ import typer
 from encoder_cls.cli.options import RUNS, Device
 from encoder_cls.cli.streams import note, print_out
 from encoder_cls.errors import ConfigError
+from encoder_cls.system.installed import check_training_installed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -54,6 +55,8 @@ def train_command(
     ] = False,
 ) -> None:
     """Train a classifier, then report on its test split."""
+    check_training_installed()
+
     from encoder_cls.cli.outputs import check_run_folder
     from encoder_cls.config import load_config
     from encoder_cls.tracking.run_dir import RunDir

@@ -11,12 +11,19 @@ from urllib.parse import unquote
 from encoder_cls.data.records import Record, SourceLocation, check_columns, with_class_names
 from encoder_cls.errors import DataError
 from encoder_cls.system.display import shown
+from encoder_cls.system.installed import check_installed
 
 HUB_TIMEOUT = 10.0  # seconds
 
 
 def hub_records(rest: str, role: str, columns: Sequence[str]) -> Iterator[Record]:
-    """A data set of the Hugging Face Hub, or a local folder laid out like one."""
+    """A data set of the Hugging Face Hub, or a local folder laid out like one.
+
+    Raises:
+        ConfigError: the library `datasets` is not installed.
+        DataError: it cannot be loaded, or has not these columns.
+    """
+    check_installed("datasets", needed_by=f"hub:{rest}")
     import datasets
 
     name, _, query = rest.partition("?")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import csv
 import json
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,8 +18,10 @@ from encoder_cls.data.named_files import FASTTEXT, class_folders, data_files, te
 from encoder_cls.data.records import Record, SourceLocation, check_columns, check_undoubled, with_class_names
 from encoder_cls.errors import DataError
 from encoder_cls.system.display import kind, shown
+from encoder_cls.system.installed import check_installed
 
 SHOWN_LABELS = 5
+LONGEST_FIELD = 2**31 - 1  # of a CSV file; the most that a C long holds on every system
 
 
 class Row(NamedTuple):
@@ -43,6 +44,7 @@ def read_rows(source: str, *, role: str, text_columns: Sequence[str], label_colu
             a text, else these files are fastText's.
 
     Raises:
+        ConfigError: a library that the format needs is not installed.
         DataError: with file and line.
     """
     for where, record in _records(source, role, text_columns, label_column):
@@ -70,7 +72,11 @@ def _records(source: str, role: str, text_columns: Sequence[str], label_column: 
         if folders:
             yield from _text_file_records(folders, text_columns, label_column)
             return
-        for file in data_files(source, is_labelled=label_column is not None):
+        files = data_files(source, is_labelled=label_column is not None)
+        for file in files:  # before any row: what a later file needs is told of first
+            if file.suffix.lower() == ".parquet":
+                check_installed("pyarrow", needed_by=str(file))
+        for file in files:
             location = file
             suffix = file.suffix.lower()
             if suffix in tables:
@@ -115,7 +121,7 @@ def _table_records(path: Path, rows: Iterator[tuple[int, list[str]]], columns: S
 
 
 def _csv_records(path: Path, columns: Sequence[str]) -> Iterator[Record]:
-    csv.field_size_limit(sys.maxsize)
+    csv.field_size_limit(LONGEST_FIELD)
 
     def rows() -> Iterator[tuple[int, list[str]]]:
         reader = csv.reader(_text_lines(path), strict=True)

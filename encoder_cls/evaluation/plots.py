@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encoder_cls.evaluation.metrics import CalibrationBins
+from encoder_cls.inference.prediction_pages import MOST_MAP_TOKENS
 from encoder_cls.system.display import replace_unprintable, shortened
 
 if TYPE_CHECKING:
@@ -28,7 +29,6 @@ SQUARE = 8  # pixels of a point's image
 LARGEST_CURVES = 10  # classes; more curves cannot be told apart
 MOST_DECISIONS = 5_000_000  # texts times classes behind a curve: a second
 LENGTH_BINS = 6
-MOST_TOKENS = 48  # of a text whose attention is drawn: in more cells nothing can be seen
 GAP = 3  # cells between two attention maps
 
 
@@ -145,9 +145,9 @@ def accuracy_by_length(lengths: NDArray[np.int64], correct: NDArray[np.bool_]) -
 
 
 def attention(tokens: Sequence[str], weights: NDArray[np.float32]) -> Figure:
-    """Attention maps (layers, heads, tokens, tokens) of the first `MOST_TOKENS` tokens, one row a layer."""
+    """Attention maps (layers, heads, tokens, tokens) of the first `MOST_MAP_TOKENS` tokens, one row a layer."""
     layers, heads = weights.shape[:2]
-    names = [plain_label(token, limit=14) for token in tokens[:MOST_TOKENS]]
+    names = [plain_label(token, limit=14) for token in tokens[:MOST_MAP_TOKENS]]
     # All maps are one image: axes for each of them would take ten times as long.
     pitch = len(names) + GAP
     image = np.full((layers * pitch - GAP, heads * pitch - GAP), np.nan)
@@ -156,7 +156,7 @@ def attention(tokens: Sequence[str], weights: NDArray[np.float32]) -> Figure:
     figure = _figure(margin + width + 0.12, margin + height + top, margin=margin, top=top)
     axes = figure.subplots()
     for layer, head in np.ndindex(layers, heads):
-        drawn = weights[layer, head, :MOST_TOKENS, :MOST_TOKENS]
+        drawn = weights[layer, head, :MOST_MAP_TOKENS, :MOST_MAP_TOKENS]
         top, left = layer * pitch, head * pitch
         image[top : top + len(names), left : left + len(names)] = drawn / max(float(drawn.max()), 1e-6)
         middle = left + (len(names) - 1) / 2

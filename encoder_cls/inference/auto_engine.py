@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Mapping
-from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,6 +14,7 @@ from encoder_cls.inference.encoder_architecture import EncoderArchitecture
 from encoder_cls.inference.logits import Logits
 from encoder_cls.inference.numpy_engine import NumpyEncoder
 from encoder_cls.inference.weights_file import Weight
+from encoder_cls.system.installed import is_installed
 from encoder_cls.text.token_arrays import TokenizedTexts
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class AutoEncoder:
     ) -> Logits:
         """Logits of all texts, (texts, classes); arguments as in `NumpyEncoder.logits`."""
         work = multiplications(self.architecture, texts.lengths)
-        if self._torch is None and max(work, self._work_done) > BREAK_EVEN and find_spec("torch"):
+        if self._torch is None and max(work, self._work_done) > BREAK_EVEN and is_installed("torch"):
             _tell(f"engine: PyTorch, for {max(work, self._work_done):.0e} multiplications at once or so far")
             self.torch()
         self._work_done += work

@@ -15,7 +15,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,6 +34,7 @@ from encoder_cls.inference.linear import LinearClassifier
 from encoder_cls.inference.numpy_engine import NumpyEncoder
 from encoder_cls.inference.weights_file import DTYPES, Weight, dense, pack, unpack
 from encoder_cls.system.files import read_file, reporting_os_errors, sha256, to_json, write_file
+from encoder_cls.system.installed import is_installed
 from encoder_cls.text.tokenizer import parse_tokenizer
 
 CONFIG_FILE, TOKENIZER_FILE, WEIGHTS_FILE = "config.json", "tokenizer.json", "model.safetensors"
@@ -134,7 +134,7 @@ def _encoder(architecture: EncoderArchitecture, weights: Mapping[str, Weight], *
         return NumpyEncoder(architecture, weights)
     if engine == "auto" and is_cpu:
         return AutoEncoder(architecture, weights, device=device)
-    if not find_spec("torch"):
+    if not is_installed("torch"):
         raise ConfigError(f"--engine {engine} --device {device}: needs PyTorch: pip install encoder-cls")
     from encoder_cls.inference.torch_engine import TorchEncoder
 

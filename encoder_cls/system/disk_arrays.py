@@ -66,7 +66,7 @@ class DiskBackedArray(Generic[Number]):
 
     def forget(self) -> None:
         """Give back the memory that reading has filled: what is read again comes from the file again."""
-        if self._map is not None:
+        if self._map is not None and hasattr(mmap, "MADV_DONTNEED"):  # not on Windows
             self._map.madvise(mmap.MADV_DONTNEED)
 
     def _write(self) -> None:

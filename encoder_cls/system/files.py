@@ -22,6 +22,8 @@ from encoder_cls.system.display import json_text
 TEMPORARY_PREFIX = ".tmp-"
 FORMER_SUFFIX = ".old"
 STREAMS = (Path("/dev/fd"), Path("/proc/self/fd"), Path("/proc/thread-self/fd"))  # folders of this process's streams
+# Windows has none of the first two, and translates line ends without the third, which no other system has.
+NO_LINK, NO_WAIT, BINARY = (getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY"))
 MOST_LINKS = 40  # that lead to one file; the system itself follows no more
 
 
@@ -42,7 +44,9 @@ def read_file(path: Path, *, most_bytes: int) -> bytes:
         EncoderClsError: it is something else, too large or unreadable.
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        if not (NO_LINK and NO_WAIT) and not stat.S_ISREG(path.lstat().st_mode):
+            raise EncoderClsError(f"{path}: not a plain file")
+        descriptor = os.open(path, os.O_RDONLY | NO_LINK | NO_WAIT | BINARY)
         with open(descriptor, "rb") as file:  # noqa: PTH123 - of a descriptor, not of a path
             found = os.fstat(descriptor)
             if not stat.S_ISREG(found.st_mode):
@@ -58,7 +62,9 @@ def read_file(path: Path, *, most_bytes: int) -> bytes:
 
 
 def flush_folder(folder: Path) -> None:
-    """Make the folder's list of names (creations, renames, removals) durable."""
+    """Make the folder's list of names (creations, renames, removals) durable, where the system lets a program do so."""
+    if not hasattr(os, "O_DIRECTORY"):  # Windows opens no folders
+        return
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -200,10 +206,10 @@ def _mode_of(path: Path) -> int | None:
 
 def _write_and_flush(path: Path, content: bytes | Iterable[bytes], *, mode: int | None = None) -> None:
     """Create a file that must not be there yet, not through a link either; no mode: what the umask leaves."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | NO_LINK | BINARY
     # Until it has its mode, nobody else may read it.
     with os.fdopen(os.open(path, flags, 0o666 if mode is None else 0o600), "wb") as file:
-        if mode is not None:
+        if mode is not None and hasattr(os, "fchmod"):
             with suppress(OSError):  # some file systems have no modes
                 os.fchmod(file.fileno(), mode)
         file.writelines(_parts(content))

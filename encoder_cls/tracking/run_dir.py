@@ -195,10 +195,15 @@ def run_of(path: Path) -> RunDir | None:
     run, parent = RunDir(path), RunDir(path.resolve().parent)
     if run.is_run() and run.metrics_file.is_file():
         return run
-    with suppress(ConfigError):  # any program may have a config.yaml beside the model
-        if parent.model.resolve() == path.resolve() and parent.is_run() and parent.load_config():
-            return parent
-    return None
+    if parent.model.resolve() != path.resolve() or not parent.is_run():
+        return None
+    try:
+        parent.load_config()
+    except ConfigError:  # any program may have a config.yaml beside the model
+        return None
+    except ImportError:  # what only predicts cannot read it
+        return parent if parent.metrics_file.is_file() else None
+    return parent
 
 
 def newest_finished(runs: Path) -> RunDir:

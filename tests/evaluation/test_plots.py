@@ -13,7 +13,6 @@ from encoder_cls.evaluation import plots
 from encoder_cls.evaluation.metrics import calibration_bins
 from encoder_cls.evaluation.plots import (
     DPI,
-    MOST_TOKENS,
     SQUARE,
     attention,
     colour_squares,
@@ -23,6 +22,7 @@ from encoder_cls.evaluation.plots import (
     to_pixels,
     to_png,
 )
+from encoder_cls.inference.prediction_pages import MOST_MAP_TOKENS
 
 
 def opened(png: bytes) -> np.ndarray:
@@ -112,13 +112,13 @@ def test_reliability_shows_the_bins_that_hold_texts():
     assert line.get_xydata().tolist() == [[pytest.approx(0.51), 0.5], [pytest.approx(0.95), 1.0]]
 
 
-@pytest.mark.parametrize("tokens", [1, 5, MOST_TOKENS + 20])
+@pytest.mark.parametrize("tokens", [1, 5, MOST_MAP_TOKENS + 20])
 def test_attention_maps_are_side_by_side(tokens):
     """A map for each layer and head, its rows those of the weights, cut where there are too many tokens."""
     weights = np.random.default_rng(0).random((2, 3, tokens, tokens)).astype(np.float32)
     figure = attention([f"t{number}$" for number in range(tokens)], weights)
     image = figure.axes[0].images[0].get_array().filled(np.nan)
-    size = min(tokens, MOST_TOKENS)
+    size = min(tokens, MOST_MAP_TOKENS)
     last = image[-size:, -size:]
     np.testing.assert_allclose(last, weights[1, 2, :size, :size] / weights[1, 2, :size, :size].max(), rtol=1e-6)
     assert np.isfinite(image).sum() == 6 * size**2

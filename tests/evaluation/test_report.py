@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import re
 
 import numpy as np
@@ -12,10 +11,9 @@ from hypothesis import strategies as st
 
 from encoder_cls.data.dataset import Split
 from encoder_cls.evaluation.evaluate import evaluate
-from encoder_cls.evaluation.html import render_explanations, render_report
+from encoder_cls.evaluation.html import render_report
 from encoder_cls.evaluation.metrics import CALIBRATION_BINS, calibration_bins
 from encoder_cls.evaluation.report import FEWEST_ANSWERS, WANTED_ACCURACY, suggest_threshold
-from encoder_cls.inference.explain import WordWeight, marked
 from encoder_cls.inference.logits import softmax
 
 HOSTILE = '<script>document.title="x"</script><img src=x onerror="alert(1)">"&\'{{ 7 * 7 }}'
@@ -54,26 +52,6 @@ def test_bins_of_calibration_count_every_answer():
     assert (bins.texts[0], bins.texts[middle], bins.texts[-1]) == (1, 2, 1)
     assert bins.accuracy[middle] == 0.5
     assert bins.confidence[middle] == pytest.approx(0.505)
-
-
-def test_what_is_marked_is_the_whole_text():
-    """Pieces put together give the text; words have their weights, what is between them none."""
-    text = "  no, really  "
-    words = [WordWeight(word="no", start=2, end=4, weight=1.5), WordWeight(word="really", start=6, end=12, weight=-1.0)]
-    pieces = marked(text, words)
-    assert "".join(piece for piece, _ in pieces) == text
-    assert pieces == [("  ", 0.0), ("no", 1.5), (", ", 0.0), ("really", -1.0), ("  ", 0.0)]
-
-
-def test_a_hostile_text_is_shown_and_not_run():
-    """It stands in the page as text; the only script is the page's own, and the policy names its hash."""
-    rows = [{"text": HOSTILE, "label": HOSTILE, "probability": 0.5, "weights": []}]
-    page = render_explanations(HOSTILE, rows)
-    assert page.count("<script") == 1
-    assert "<img" not in page
-    assert html.unescape(page).count(HOSTILE) == 4  # title, heading, class, text
-    assert "default-src 'none'" in page
-    assert re.search(r"script-src 'sha256-[A-Za-z0-9+/]{43}='", page)
 
 
 def test_a_report_says_what_was_measured(classifier):

@@ -60,7 +60,7 @@ def test_many_texts_are_answered_by_torch(classifier, encoder, computed_by, monk
 def test_where_torch_is_not_installed_numpy_answers_all(classifier, encoder, computed_by, monkeypatch):
     """However many."""
     monkeypatch.setattr(auto_engine, "BREAK_EVEN", 0)
-    monkeypatch.setattr(auto_engine, "find_spec", lambda _: None)
+    monkeypatch.setattr(auto_engine, "is_installed", lambda _: False)
     encoder.logits(classifier.tokenize(TEXTS))
     assert computed_by == ["numpy"]
 

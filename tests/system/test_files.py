@@ -235,3 +235,16 @@ def test_only_plain_files_of_sensible_size_are_read(tmp_path):
     ):
         with pytest.raises(EncoderClsError, match=f"{path}: .*({reason})"):
             storage.read_file(path, most_bytes=most_bytes)
+
+
+@pytest.mark.parametrize("missing", ["NO_LINK", "NO_WAIT"])
+def test_where_the_system_cannot_refuse_a_link_it_is_looked_at(tmp_path, monkeypatch, missing):
+    """As on Windows: neither a link nor a pipe is opened, and what is not there is said not to be."""
+    monkeypatch.setattr(storage, missing, 0)
+    (tmp_path / "plain").write_bytes(b"content")
+    (tmp_path / "link").symlink_to("plain")
+    os.mkfifo(tmp_path / "pipe")
+    assert storage.read_file(tmp_path / "plain", most_bytes=7) == b"content"
+    for name, reason in (("link", "not a plain file"), ("pipe", "not a plain file"), ("none", "No such file")):
+        with pytest.raises(EncoderClsError, match=reason):
+            storage.read_file(tmp_path / name, most_bytes=7)

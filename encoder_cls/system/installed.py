@@ -1,0 +1,43 @@
+"""Which libraries are installed, and what to tell whoever needs one that is not.
+
+`encoder-cls-runtime` installs what predicting needs; `encoder-cls` installs all.
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+from encoder_cls.errors import ConfigError
+
+# What `train` and `eval` import, PyTorch first.
+TRAINING = ("torch", "pydantic", "yaml", "scipy", "sklearn", "pyarrow", "matplotlib", "jinja2", "tqdm", "tensorboard")
+
+
+def is_installed(library: str) -> bool:
+    """Whether a library can be imported, as far as can be told without doing so."""
+    try:
+        return find_spec(library) is not None
+    except (ImportError, ValueError):  # a finder refuses it, or it has no description
+        return False
+
+
+def check_installed(library: str, *, needed_by: str) -> None:
+    """Make sure that a library which `encoder-cls-runtime` does without is there.
+
+    Raises:
+        ConfigError: it is not; the message says what needs it, and how to get it.
+    """
+    if not is_installed(library):
+        raise ConfigError(f"{needed_by}: needs {library}: pip install {library}")
+
+
+def check_training_installed() -> None:
+    """Make sure that all is there that training and evaluation import.
+
+    Raises:
+        ConfigError: something is not.
+    """
+    missing = [library for library in TRAINING if not is_installed(library)]
+    if missing:
+        others = "" if "torch" in missing else f" (not installed: {', '.join(missing)})"
+        raise ConfigError(f"needs PyTorch: pip install encoder-cls{others}")

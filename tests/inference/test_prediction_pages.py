@@ -1,0 +1,117 @@
+"""Pages of predictions: words in colours, attention maps, and nothing of a stranger's that runs."""
+
+from __future__ import annotations
+
+import base64
+import html
+import io
+import re
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from matplotlib.image import imread
+
+from encoder_cls.inference.explain import AttentionMaps, WordWeight, attention_maps, marked
+from encoder_cls.inference.prediction_pages import MOST_MAP_TOKENS, render_attention, render_explanations, words_html
+
+HOSTILE = '<script>document.title="x"</script><img src=x onerror="alert(1)">"&\'{{ 7 * 7 }}{title}'
+UNPRINTABLE = "\x00\ud800\x1b[31m\u202e\x9b"
+
+
+def maps_of(tokens: list[str], *, layers: int = 2, heads: int = 3) -> AttentionMaps:
+    weights = np.random.default_rng(0).random((layers, heads, len(tokens), len(tokens))).astype(np.float32)
+    return AttentionMaps(tokens=tokens, weights=weights)
+
+
+def figures(page: str) -> list[ElementTree.Element]:
+    """The SVG figures of a page, which are XML."""
+    return [ElementTree.fromstring(svg) for svg in re.findall("<svg.*?</svg>", page, re.DOTALL)]
+
+
+def pixels(figure: ElementTree.Element) -> np.ndarray:
+    """The image in a figure, (rows, columns, 3)."""
+    address = figure.find("image").attrib["href"]
+    return imread(io.BytesIO(base64.b64decode(address.removeprefix("data:image/png;base64,"))))[:, :, :3]
+
+
+def test_what_is_marked_is_the_whole_text():
+    """Pieces put together give the text; words have their weights, what is between them none."""
+    text = "  no, really  "
+    words = [WordWeight(word="no", start=2, end=4, weight=1.5), WordWeight(word="really", start=6, end=12, weight=-1.0)]
+    pieces = marked(text, words)
+    assert "".join(piece for piece, _ in pieces) == text
+    assert pieces == [("  ", 0.0), ("no", 1.5), (", ", 0.0), ("really", -1.0), ("  ", 0.0)]
+
+
+def test_words_have_the_colour_of_their_weight():
+    """Green for, red against, the full colour from `STRONG` on; what has no weight is plain."""
+    shown = words_html([("yes", 9.0), (" ", 0.0), ("no", -1.0)])
+    assert shown == (
+        '<span class="words"><span style="background:rgba(46,160,67,0.75)" title="+9.00">yes</span> '
+        '<span style="background:rgba(218,54,51,0.38)" title="-1.00">no</span></span>'
+    )
+
+
+def test_a_hostile_text_is_shown_and_not_run():
+    """It stands in the page as text; the only script is the page's own, and the policy names its hash."""
+    rows = [{"text": HOSTILE, "label": HOSTILE, "probability": 0.5, "weights": []}]
+    page = render_explanations(HOSTILE, rows, note=HOSTILE)
+    assert page.count("<script") == 1
+    assert "<img" not in page
+    assert html.unescape(page).count(HOSTILE) == 5  # title, heading, note, class, text
+    assert "default-src 'none'" in page
+
+
+def test_hostile_tokens_are_shown_and_not_run():
+    """In the line about a text and beside its maps, whose SVG stays well formed."""
+    tokens = ["[CLS]", HOSTILE, "<svg>", '"', "'&", "\u2028", UNPRINTABLE]
+    page = render_attention(HOSTILE, [(HOSTILE + UNPRINTABLE, maps_of(tokens))])
+    assert page.count("<script") == 1
+    assert "<img" not in page
+    assert html.unescape(page).count(HOSTILE) == 3  # title, heading, line
+    assert all(c.isprintable() or c in "\n\t" for c in page)
+    names = [text.text for text in figures(page)[0].iter("text")]
+    assert names[: len(tokens)] == names[len(tokens) :]
+    assert names[1:4] == ["<script>docum…", "<svg>", '"']
+
+
+@pytest.mark.parametrize("tokens", [1, 5, MOST_MAP_TOKENS + 20])
+def test_each_layer_and_head_has_its_map(tokens):
+    """Its rows are those of the weights, the darker the larger, cut where there are too many tokens, and said so."""
+    maps = maps_of([f"t{number}" for number in range(tokens)])
+    page = render_attention("Attention", [("a line", maps)])
+    size = min(tokens, MOST_MAP_TOKENS)
+    names, *drawn = figures(page)
+    assert [figure.attrib["aria-label"] for figure in drawn] == [
+        f"layer {i}, head {j}" for i in (1, 2) for j in (1, 2, 3)
+    ]
+    assert {figure.find("use").attrib["href"] for figure in drawn} == {f"#{names.find('g').attrib['id']}"}
+    assert len(list(names.iter("text"))) == 2 * size
+    for figure, weights in zip(drawn, maps.weights.reshape(6, tokens, tokens)[:, :size, :size], strict=True):
+        darkness = 1 - pixels(figure).mean(axis=-1)
+        assert darkness.shape == (size, size)
+        order = np.argsort(weights.ravel())
+        assert (np.diff(darkness.ravel()[order]) >= -1e-6).all()
+        assert darkness.ravel()[order[-1]] == pytest.approx(1 - np.mean([8, 48, 107]) / 255)  # the darkest blue
+    assert (f"The first {MOST_MAP_TOKENS} tokens." in page) == (tokens > MOST_MAP_TOKENS)
+
+
+def test_each_text_has_its_own_names(classifier):
+    """Maps refer to the names of their text, not to those of the first one on the page."""
+    texts = ["rain and snow", "", "the ball"]
+    page = render_attention("Attention", [(text, attention_maps(classifier, text)) for text in texts])
+    ids = [figure.find("g").attrib["id"] for figure in figures(page) if figure.find("g") is not None]
+    assert len(set(ids)) == 3
+    used = [figure.find("use").attrib["href"] for figure in figures(page) if figure.find("use") is not None]
+    heads = classifier.encoder.architecture.num_heads
+    assert used == [f"#{name}" for name in ids for _ in range(heads)]  # of one layer
+
+
+def test_names_have_room_however_wide_they_are():
+    """A figure is wider where its tokens are, and wider still where their letters are."""
+
+    def width(name: str) -> int:
+        return int(figures(render_attention("x", [("", maps_of(["[CLS]", name]))]))[1].attrib["width"])
+
+    assert width("i") == width("its") < width("a" * 14) == width("a" * 500) < width("天" * 14)

@@ -1,0 +1,39 @@
+"""The page around what is shown: its own script runs, and no other."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import re
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from encoder_cls.system.html_page import escaped, html_page
+
+
+def test_the_policy_lets_the_script_of_the_page_run_and_no_other():
+    """It names the hash of exactly what stands between the script's tags."""
+    page = html_page("title", "<p>body</p>")
+    (script,) = re.findall("<script>(.*?)</script>", page, re.DOTALL)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'sha256-{digest}'\"" in page
+    assert not re.search(r"(src|href)=.?https?:", page)
+
+
+def test_a_title_is_text_and_a_body_is_markup():
+    """Braces in both are left alone."""
+    page = html_page("<b>{title}</b>", "<b>{body}{0}</b>")
+    assert "<title>&lt;b&gt;{title}&lt;/b&gt;</title>" in page
+    assert "<b>{body}{0}</b>" in page
+
+
+@given(st.text())
+def test_any_text_can_stand_in_a_page(text):
+    """Nothing in it is markup or steers a terminal, and what can be shown is shown."""
+    found = escaped(text)
+    assert not set(found) & set("<>\"'")
+    assert all(c.isprintable() or c in "\n\t" for c in found)
+    assert html.unescape(found) == "".join(c if c.isprintable() or c in "\n\t" else "\ufffd" for c in text)
+    found.encode()

@@ -1,0 +1,51 @@
+"""Libraries that are not there: what is said of them."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from encoder_cls.errors import ConfigError
+from encoder_cls.system.installed import check_installed, check_training_installed, is_installed
+
+
+def test_a_library_is_installed_or_not(monkeypatch):
+    """Also where a finder refuses to answer, and where the library is known to be none."""
+    assert is_installed("torch")
+    assert not is_installed("no_such_library")
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert not is_installed("torch")
+
+    class Refusing:
+        def find_spec(self, name, path=None, target=None):
+            raise ImportError(name)
+
+    monkeypatch.setattr(sys, "meta_path", [Refusing()])
+    assert not is_installed("no_such_library")
+
+
+def test_who_needs_a_library_is_told(monkeypatch):
+    """What needs it, its name, and how to get it."""
+    check_installed("pyarrow", needed_by="a.parquet")
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(ConfigError, match=r"^a\.parquet: needs pyarrow: pip install pyarrow$"):
+        check_installed("pyarrow", needed_by="a.parquet")
+
+
+@pytest.mark.parametrize(
+    ("missing", "message"),
+    [
+        (["torch"], "needs PyTorch: pip install encoder-cls"),
+        (["torch", "pydantic"], "needs PyTorch: pip install encoder-cls"),
+        (["pydantic", "yaml"], "needs PyTorch: pip install encoder-cls (not installed: pydantic, yaml)"),
+    ],
+)
+def test_training_without_its_libraries_is_refused(monkeypatch, missing, message):
+    """In one line; nothing is said where all are there."""
+    check_training_installed()
+    for library in missing:
+        monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(ConfigError) as refused:
+        check_training_installed()
+    assert str(refused.value) == message
