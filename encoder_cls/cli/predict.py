@@ -28,7 +28,10 @@ TEXT_ENDINGS = ("txt", "log", "out")  # of files in which lines of text are expe
 def predict_command(
     texts: Annotated[list[str] | None, typer.Argument(help="Texts to classify.", show_default=False)] = None,
     model: Annotated[
-        Path | None, typer.Option(help="A run or model folder. Default: the newest finished run.", show_default=False)
+        Path | None,
+        typer.Option(
+            help="A run or model folder, or hub:owner/name. Default: the newest finished run.", show_default=False
+        ),
     ] = None,
     input_file: Annotated[
         str | None,

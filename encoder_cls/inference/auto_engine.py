@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from threading import Lock
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,6 +43,7 @@ class AutoEncoder:
         self._numpy = NumpyEncoder(architecture, weights)
         self._torch: TorchEncoder | None = None
         self._work_done = 0.0
+        self._lock = Lock()
 
     def weights(self) -> dict[str, NDArray[np.float32]]:
         """Its weights by name."""
@@ -55,13 +57,11 @@ class AutoEncoder:
         after_batch: Callable[[], None] | None = None,
     ) -> Logits:
         """Logits of all texts, (texts, classes); arguments as in `NumpyEncoder.logits`."""
-        work = multiplications(self.architecture, texts.lengths)
-        if self._torch is None and max(work, self._work_done) > BREAK_EVEN and is_installed("torch"):
-            _tell(f"engine: PyTorch, for {max(work, self._work_done):.0e} multiplications at once or so far")
-            self.torch()
-        self._work_done += work
-        encoder = self._torch or self._numpy
-        return encoder.logits(texts, batch_tokens=batch_tokens, after_batch=after_batch)
+        return self._quicker_for(texts).logits(texts, batch_tokens=batch_tokens, after_batch=after_batch)
+
+    def embed(self, texts: TokenizedTexts, *, batch_tokens: int | None = None) -> NDArray[np.float32]:
+        """The vectors of texts that the head sees, (texts, d_model); arguments as in `NumpyEncoder.logits`."""
+        return self._quicker_for(texts).embed(texts, batch_tokens=batch_tokens)
 
     def attention_maps(self, texts: TokenizedTexts) -> NDArray[np.float32]:
         """The attention weights in one text, (layers, heads, T, T): [layer, head, looking, looked at]."""
@@ -75,9 +75,29 @@ class AutoEncoder:
         """
         from encoder_cls.inference.torch_engine import TorchEncoder
 
-        if self._torch is None:
-            self._torch = TorchEncoder.from_weights(self.architecture, self.weights(), device=self._device)
-        return self._torch
+        with self._lock:  # of several threads the first one makes it
+            if self._torch is None:
+                self._torch = TorchEncoder.from_weights(self.architecture, self.weights(), device=self._device)
+            return self._torch
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What a copy is made of, also one for another process, which need not have PyTorch, nor the same device."""
+        # The copy of one by PyTorch is one that has done enough work to be computed by it.
+        work_done = math.inf if self._torch else self._work_done
+        return self.__dict__ | {"_torch": None, "_lock": None, "_work_done": work_done}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state | {"_lock": Lock()})
+
+    def _quicker_for(self, texts: TokenizedTexts) -> NumpyEncoder | TorchEncoder:
+        """The engine for these texts, whose work is then counted as done."""
+        work = multiplications(self.architecture, texts.lengths)
+        if self._torch is None and max(work, self._work_done) > BREAK_EVEN and is_installed("torch"):
+            _tell(f"engine: PyTorch, for {max(work, self._work_done):.0e} multiplications at once or so far")
+            self.torch()
+        with self._lock:
+            self._work_done += work
+        return self._torch or self._numpy
 
 
 def _tell(message: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -10,9 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
+from encoder_cls.errors import ConfigError
 from encoder_cls.inference.encoder_architecture import EncoderArchitecture
 from encoder_cls.inference.linear import LinearClassifier
 from encoder_cls.inference.logits import Logits, combine_logits, softmax
+from encoder_cls.system.display import kind
 from encoder_cls.text.token_arrays import TokenizedTexts
 from encoder_cls.text.tokenizer import parse_tokenizer, tokenize
 
@@ -62,6 +64,9 @@ class Encoder(Protocol):
             batch_tokens: the most tokens in a batch; none: what the device is fast with.
             after_batch: called after each batch; what it raises ends the work.
         """
+
+    def embed(self, texts: TokenizedTexts, *, batch_tokens: int | None = None) -> NDArray[np.float32]:
+        """The vectors of texts that the head sees, (texts, d_model), in float32; arguments as in `logits`."""
 
     def attention_maps(self, texts: TokenizedTexts) -> NDArray[np.float32]:
         """The attention weights in one text, (layers, heads, T, T): [layer, head, looking, looked at]."""
@@ -127,11 +132,28 @@ class Classifier:
             batch_tokens: the most tokens in a batch, padding counted; none: what the device is fast with.
 
         Raises:
-            TypeError: a single text, which would be taken for many of one character each.
+            TypeError: a single text, which would be taken for many of one character each; or what is no text.
         """
-        if isinstance(texts, str):
-            raise TypeError("predict takes several texts; put a single one in a list: predict([text])[0]")
-        return self.predict_tokenized(self.tokenize(texts), batch_tokens=batch_tokens)
+        return self.predict_tokenized(self.tokenize(_checked(texts, "predict")), batch_tokens=batch_tokens)
+
+    def predict_proba(self, texts: Sequence[str], *, batch_tokens: int | None = None) -> NDArray[np.float64]:
+        """The probabilities of all classes for each text, (texts, classes), in the order of `label_names`.
+
+        Arguments and errors as in `predict`.
+        """
+        return softmax(self.logits(self.tokenize(_checked(texts, "predict_proba")), batch_tokens=batch_tokens))
+
+    def embed(self, texts: Sequence[str], *, batch_tokens: int | None = None) -> NDArray[np.float32]:
+        """A vector for each text, (texts, d_model): the mean of those of its tokens, from which the head reads.
+
+        In float32 by whatever engine; the linear classifier has no part in it. Arguments and errors as in `predict`.
+
+        Raises:
+            ConfigError: the classifier has no encoder.
+        """
+        if not self.encoder:
+            raise ConfigError("the model has no encoder, so texts have no vectors")
+        return self.encoder.embed(self.tokenize(_checked(texts, "embed")), batch_tokens=batch_tokens)
 
     def predict_tokenized(self, texts: TokenizedTexts, *, batch_tokens: int | None = None) -> list[Prediction]:
         """Classify texts that `tokenize` has read; arguments as in `predict`."""
@@ -165,3 +187,20 @@ class Classifier:
         if self.linear:
             logits.append(self.linear.logits(texts))
         return combine_logits(logits, self.mixture_weights).astype(np.float32)
+
+
+def _checked(texts: Iterable[str], method: str) -> Iterator[str]:
+    """Texts as they are asked for, once each has proved to be one.
+
+    Raises:
+        TypeError: one is not; or all are a single one.
+    """
+    if isinstance(texts, str):
+        raise TypeError(f"{method} takes several texts; put a single one in a list: {method}([text])[0]")
+    return (_text(number, text) for number, text in enumerate(texts))
+
+
+def _text(number: int, text: object) -> str:
+    if not isinstance(text, str):
+        raise TypeError(f"texts[{number}] is {kind(text)}, not a text")
+    return text

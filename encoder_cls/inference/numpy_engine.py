@@ -6,12 +6,12 @@ Suffixes of names are shapes: B batch, T tokens, D d_model, H heads, K width of 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
-from encoder_cls.inference.collate import Batch, by_length, pad
+from encoder_cls.inference.collate import Batch, Indices, by_length, pad
 from encoder_cls.inference.encoder_architecture import EncoderArchitecture
 from encoder_cls.inference.logits import Logits
 from encoder_cls.inference.weights_file import Weight, as_table, dense, is_table
@@ -57,11 +57,15 @@ class NumpyEncoder:
             after_batch: called after each batch; what it raises ends the work.
         """
         rows = np.zeros((len(texts), len(self._weights["head.linear.bias"])), dtype=np.float32)
-        for piece in by_length(texts.lengths, batch_tokens=batch_tokens or BATCH_TOKENS):
-            batch = pad(texts, *piece)
-            rows[piece.indices] = self._linear("head.linear", _mean(self._encode(batch), batch.attention_mask))
-            if after_batch:
-                after_batch()
+        for indices, pooled_BD in self._pooled(texts, batch_tokens, after_batch):
+            rows[indices] = self._linear("head.linear", pooled_BD)
+        return rows
+
+    def embed(self, texts: TokenizedTexts, *, batch_tokens: int | None = None) -> Array:
+        """The vectors of texts that the head sees, (texts, D); arguments as in `logits`."""
+        rows = np.zeros((len(texts), self.architecture.d_model), dtype=np.float32)
+        for indices, pooled_BD in self._pooled(texts, batch_tokens, None):
+            rows[indices] = pooled_BD
         return rows
 
     def attention_maps(self, texts: TokenizedTexts) -> Array:
@@ -69,6 +73,16 @@ class NumpyEncoder:
         maps: list[Array] = []
         self._encode(pad(texts, np.array([0])), maps)
         return np.concatenate(maps)
+
+    def _pooled(
+        self, texts: TokenizedTexts, batch_tokens: int | None, after_batch: Callable[[], None] | None
+    ) -> Iterator[tuple[Indices, Array]]:
+        """Batch after batch: the indices of its texts, and the means of their tokens' vectors, (B, D)."""
+        for piece in by_length(texts.lengths, batch_tokens=batch_tokens or BATCH_TOKENS):
+            batch = pad(texts, *piece)
+            yield piece.indices, _mean(self._encode(batch), batch.attention_mask)
+            if after_batch:
+                after_batch()
 
     def _encode(self, batch: Batch, maps: list[Array] | None = None) -> Array:
         """A vector for each token, (B, T, D); attention weights (B, H, T, T) are appended to `maps`, if given."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,11 +29,12 @@ from encoder_cls.inference.auto_engine import AutoEncoder
 from encoder_cls.inference.classifier import Classifier, Encoder
 from encoder_cls.inference.classifier_config import FORMAT, ClassifierConfig
 from encoder_cls.inference.encoder_architecture import EncoderArchitecture
+from encoder_cls.inference.hub_models import SCHEME, download
 from encoder_cls.inference.linear import PREFIX as LINEAR
 from encoder_cls.inference.linear import LinearClassifier
 from encoder_cls.inference.numpy_engine import NumpyEncoder
 from encoder_cls.inference.weights_file import DTYPES, Weight, dense, pack, unpack
-from encoder_cls.system.files import read_file, reporting_os_errors, sha256, to_json, write_file
+from encoder_cls.system.files import path_of, read_file, reporting_os_errors, sha256, to_json, write_file
 from encoder_cls.system.installed import is_installed
 from encoder_cls.text.tokenizer import parse_tokenizer
 
@@ -93,19 +94,24 @@ def weights_of_part(classifier: Classifier, part: str) -> dict[str, Weight]:
 
 
 def load_classifier(path: str | Path, *, device: str = "auto", engine: str = "auto") -> Classifier:
-    """Load a classifier from a run folder or a model folder, checking all its hashes.
+    """Load a classifier from a run folder, a model folder or the Hugging Face Hub, checking all its hashes.
 
     Args:
-        path: of the folder.
+        path: of the folder, or `hub:owner/name[?revision=...]`.
         device: where the encoder is computed: `auto`, `cpu`, `cuda` or `cuda:N`.
         engine: by which it is computed: `numpy`, `torch` in float32, or `auto`: NumPy for a few texts, PyTorch for
             many where it is installed, in bfloat16 where the device is fast at it.
 
     Raises:
         ConfigError: there is no classifier at this path, or no such device or engine.
-        EncoderClsError: the folder is damaged, or of another program.
+        EncoderClsError: the folder is damaged, or of another program; or the Hub cannot be reached.
     """
-    found = _checked(model_folder(Path(path)))
+    named = Path(path).as_posix()
+    if named.startswith(SCHEME):
+        folder = download(named, [CONFIG_FILE, TOKENIZER_FILE, WEIGHTS_FILE], mark=FORMAT)
+        found = _checked(folder, of_hub=named)
+    else:
+        found = _checked(model_folder(Path(path)))
     config, weights = found.config, found.weights
     encoder, linear = None, None  # outside of the check: where memory is short, the folder is not to blame
     if config.encoder and "encoder" in weights:
@@ -175,28 +181,28 @@ class _Read(NamedTuple):
     dtypes: dict[str, str]
 
 
-def _checked(folder: Path) -> _Read:
-    """What the folder holds.
+def _checked(folder: Path, *, of_hub: str = "") -> _Read:
+    """What the folder holds, which may be of the Hub, by that name.
 
     Raises:
         EncoderClsError: it is damaged, or of another program.
     """
     try:
-        return _read(folder)
+        return _read(folder, path_of if of_hub else Path)  # in the cache of the Hub all are links, which it has made
     except (ValueError, KeyError, TypeError, AttributeError, RuntimeError, safetensors.SafetensorError) as error:
         reason, _, _ = str(error).partition("\n")
-        raise EncoderClsError(f"{folder}: damaged, or not a model folder of encoder-cls: {reason}") from None
+        raise EncoderClsError(f"{of_hub or folder}: damaged, or not a model folder of encoder-cls: {reason}") from None
 
 
-def _read(folder: Path) -> _Read:
+def _read(folder: Path, file_of: Callable[[Path], Path]) -> _Read:
     """Read each file once, and check it against what vouches for it.
 
     What is read stays in proportion to what is there: the tokenizer bounds the vocabulary, the architecture and the
     vocabulary bound the weights.
     """
-    config_bytes = read_file(folder / CONFIG_FILE, most_bytes=LARGEST_CONFIG)
+    config_bytes = read_file(file_of(folder / CONFIG_FILE), most_bytes=LARGEST_CONFIG)
     config = ClassifierConfig.from_json(json.loads(config_bytes))
-    tokenizer_bytes = read_file(folder / TOKENIZER_FILE, most_bytes=LARGEST_TOKENIZER)
+    tokenizer_bytes = read_file(file_of(folder / TOKENIZER_FILE), most_bytes=LARGEST_TOKENIZER)
     if sha256(tokenizer_bytes) != config.tokenizer_sha256:
         raise ValueError(f"{TOKENIZER_FILE} is not the one the model was trained with")
     tokenizer = parse_tokenizer(tokenizer_bytes.decode())
@@ -205,7 +211,7 @@ def _read(folder: Path) -> _Read:
     most_bytes = 8 + LARGEST_HEADER
     for of_part in shapes.values():
         most_bytes += 4 * sum(map(math.prod, of_part.values()))  # no form takes more
-    weights_bytes = read_file(folder / WEIGHTS_FILE, most_bytes=most_bytes)
+    weights_bytes = read_file(file_of(folder / WEIGHTS_FILE), most_bytes=most_bytes)
     header = _sealed_header(weights_bytes)
     if header["config_sha256"] != sha256(config_bytes):
         raise ValueError(f"{WEIGHTS_FILE} and {CONFIG_FILE} do not belong together")

@@ -108,6 +108,21 @@ class TorchEncoder:
             self.model, texts, batch_tokens=batch_tokens, after_batch=after_batch, precision=self.precision
         )
 
+    def embed(self, texts: TokenizedTexts, *, batch_tokens: int | None = None) -> NDArray[np.float32]:
+        """The vectors of texts that the head sees, (texts, d_model); arguments as in `in_batches`.
+
+        In float32, whatever the precision of the logits: vectors are kept and compared with those of other days.
+        """
+        model = self.model
+        return in_batches(
+            model,
+            texts,
+            lambda batch: model.head.pool(model.encoder(*batch), batch.attention_mask),
+            width=self.architecture.d_model,
+            batch_tokens=batch_tokens,
+            precision="float32",
+        )
+
     def attention_maps(self, texts: TokenizedTexts) -> NDArray[np.float32]:
         """The attention weights in one text, (layers, heads, T, T): [layer, head, looking, looked at]."""
         device = next(self.model.parameters()).device

@@ -15,9 +15,8 @@ from encoder_cls.evaluation.report import Report
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.explain import attention_maps
 from encoder_cls.inference.logits import Logits, softmax
-from encoder_cls.inference.torch_engine import in_batches, torch_encoder
+from encoder_cls.inference.torch_engine import torch_encoder
 from encoder_cls.system.display import markdown_text, shortened
-from encoder_cls.text.token_arrays import TokenizedTexts
 from encoder_cls.tracking.metric_log import MetricLog
 
 ALWAYS_COMPARED = {"model.d_model", "model.num_layers", "train.learning_rate"}
@@ -58,7 +57,7 @@ def log_final_report(
     _log_weights(metric_log, classifier, step)
     chosen = np.random.default_rng(0).permutation(len(split))[:MOST_POINTS]
     texts = [split.texts[i] for i in chosen]
-    vectors = pooled_vectors(classifier, classifier.tokenize(texts), batch_tokens=config.train.batch_tokens)
+    vectors = classifier.embed(texts, batch_tokens=config.train.batch_tokens)
     metric_log.embedding("texts", vectors, [report.label_names[label] for label in split.labels[chosen]], texts, step)
     for number, text in enumerate(texts[:MOST_ATTENTION_TEXTS], start=1):
         maps = attention_maps(classifier, text)
@@ -93,19 +92,6 @@ def _log_weights(metric_log: MetricLog, classifier: Classifier, step: int) -> No
     if encoder.architecture.positions != "none":
         figure = plots.position_vectors(_position_vectors(classifier))
         metric_log.image("weights/positions", plots.to_pixels(figure), step)
-
-
-def pooled_vectors(classifier: Classifier, texts: TokenizedTexts, *, batch_tokens: int) -> NDArray[np.float32]:
-    """The vectors that the head sees of texts, (texts, d_model)."""
-    encoder = torch_encoder(classifier)
-    model = encoder.model
-    return in_batches(
-        model,
-        texts,
-        lambda batch: model.head.pool(model.encoder(*batch), batch.attention_mask),
-        width=encoder.architecture.d_model,
-        batch_tokens=batch_tokens,
-    )
 
 
 def _hparams(config: Config) -> dict[str, bool | float | str]:

@@ -48,13 +48,17 @@ def both(config: ModelConfig, kind: str = "word_level", seed: int = 0) -> tuple[
     texts=st.lists(st.sampled_from(TEXTS) | st.text(max_size=30), min_size=1, max_size=5),
     batch_tokens=st.sampled_from([None, 1, 40]),
 )
-def test_logits_and_maps_are_those_of_torch(kind, texts, batch_tokens, **knobs):
+def test_logits_vectors_and_maps_are_those_of_torch(kind, texts, batch_tokens, **knobs):
     """Norms, activations, positions, tables on and off, heads, sub-words, scripts, empty texts, any batches."""
     by_torch, by_numpy = both(ModelConfig(d_model=16, d_ff=24, max_seq_len=16, **knobs), kind)
     tokenized = tokenize(tokenizer_of(kind), texts, max_seq_len=16)
     expected = by_torch.logits(tokenized)
     np.testing.assert_allclose(by_numpy.logits(tokenized, batch_tokens=batch_tokens), expected, atol=1e-5)
     assert np.ptp(expected) > 0.01
+    vectors = by_torch.embed(tokenized)
+    np.testing.assert_allclose(by_numpy.embed(tokenized, batch_tokens=batch_tokens), vectors, atol=1e-5)
+    head = by_numpy.weights()
+    np.testing.assert_allclose(vectors @ head["head.linear.weight"].T + head["head.linear.bias"], expected, atol=1e-5)
     first = tokenized.take_one(0)
     np.testing.assert_allclose(by_numpy.attention_maps(first), by_torch.attention_maps(first), atol=1e-5)
 

@@ -11,9 +11,9 @@ from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 from encoder_cls.config import load_config
 from encoder_cls.evaluation.plots import SQUARE
 from encoder_cls.evaluation.report import Report, WrongExample
-from encoder_cls.inference.torch_engine import compute_logits, torch_encoder
+from encoder_cls.inference.torch_engine import torch_encoder
 from encoder_cls.tracking.metric_log import read_metrics
-from encoder_cls.tracking.tensorboard import ALWAYS_COMPARED, _hparams, _mistakes, pooled_vectors
+from encoder_cls.tracking.tensorboard import ALWAYS_COMPARED, _hparams, _mistakes
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +55,7 @@ def test_the_projector_has_a_point_for_each_text(trained_run, classifier):
     assert len(rows) == 15
     assert all(len(row) == 2 for row in rows)
     vectors = np.loadtxt(folder / "tensors.tsv", dtype=np.float32)
-    expected = pooled_vectors(classifier, classifier.tokenize([text for _, text in rows]), batch_tokens=8192)
+    expected = classifier.embed([text for _, text in rows])
     np.testing.assert_allclose(vectors, expected, atol=1e-5)
     sheet = (255 * imread(folder / "sprite.png")).round().astype(int)
     colours = sheet[SQUARE // 2 :: SQUARE, SQUARE // 2 :: SQUARE].reshape(-1, 3)[:15].tolist()
@@ -68,19 +68,6 @@ def test_what_is_compared_is_what_was_chosen():
     assert set(chosen) == {"seed", "model.dropout", "train.class_weights", *ALWAYS_COMPARED}
     assert chosen["model.dropout"] == 0.3
     assert chosen["model.d_model"] == 64
-
-
-def test_points_are_what_the_head_sees(classifier):
-    """Pooled vectors through the last map are the encoder's logits."""
-    texts = classifier.tokenize(["rain and snow", "a ball", ""])
-    head = torch_encoder(classifier).model.head.linear
-    found = (
-        pooled_vectors(classifier, texts, batch_tokens=8192) @ head.weight.detach().numpy().T
-        + head.bias.detach().numpy()
-    )
-    np.testing.assert_allclose(
-        found, compute_logits(torch_encoder(classifier).model, texts, batch_tokens=8192), atol=1e-5
-    )
 
 
 def test_a_text_is_no_markdown():

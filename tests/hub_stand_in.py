@@ -1,7 +1,7 @@
-"""A loopback stand-in for the Hugging Face Hub: the few paths that `datasets.load_dataset` asks for.
+"""A loopback stand-in for the Hugging Face Hub: the few paths that `datasets.load_dataset` and downloads ask for.
 
-The paths were found by logging the requests of datasets 5.2 with huggingface_hub 2.4; one that a later
-version adds is answered with status 404 and kept in `HubStandIn.unknown`.
+The paths were found by logging the requests of datasets 5.2, and of `snapshot_download`, with huggingface_hub 2.4; one
+that a later version adds is answered with status 404 and kept in `HubStandIn.unknown`.
 """
 
 from __future__ import annotations
@@ -17,16 +17,18 @@ from urllib.parse import unquote, urlsplit
 
 Files = Mapping[str, bytes]  # a path in the repository -> the content of that file
 
-ROUTE = re.compile(r"(?:/api)?/datasets/([^/]+/[^/]+)(?:/(resolve|revision|tree)/([^/]+)/?(.*))?")
+# Data sets and models have paths of their own; here a name is either a data set or a model.
+ROUTE = re.compile(r"(?:/api)?(?:/datasets|/models)?/([^/]+/[^/]+)(?:/(resolve|revision|tree)/([^/]+)/?(.*))?")
 
 
 class HubStandIn:
-    """Serves data set repositories from memory on a free port of 127.0.0.1 while in a `with` statement."""
+    """Serves repositories from memory on a free port of 127.0.0.1 while in a `with` statement."""
 
     def __init__(self, repositories: Mapping[str, Mapping[str, Files]]) -> None:
         """Take the repositories: owner/name -> revision (`main` is the default one) -> path -> content."""
         self.repositories = repositories
         self.unknown: list[str] = []
+        self.downloaded: list[str] = []
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), type("_Handler", (_Handler,), {"hub": self}))
 
     @property
@@ -73,7 +75,7 @@ class _Handler(BaseHTTPRequestHandler):
         if kind == "resolve":
             return self._file(commit, files, rest)
         if kind == "tree":
-            return self._tree(files, rest)
+            return self._tree(files, rest, is_recursive="recursive=true" in urlsplit(self.path).query.lower())
         return self._info(name, commit)
 
     def do_HEAD(self) -> None:
@@ -89,15 +91,16 @@ class _Handler(BaseHTTPRequestHandler):
         """HEAD or GET /datasets/NAME/resolve/REVISION/PATH: a file, its version and its commit."""
         if path not in files:
             return self._refuse("EntryNotFound")
+        self.hub.downloaded.append(path)
         self._send(200, files[path], {"ETag": f'"{_sha1(files[path])}"', "X-Repo-Commit": commit})
 
-    def _tree(self, files: Files, folder: str) -> None:
+    def _tree(self, files: Files, folder: str, *, is_recursive: bool) -> None:
         """GET /api/datasets/NAME/tree/REVISION/FOLDER: what lies in a folder, for the globs of the README."""
         prefix = f"{folder}/" if folder else ""
         below = [path.removeprefix(prefix) for path in files if path.startswith(prefix)]
         if not below:
             return self._refuse("EntryNotFound")
-        children = sorted({prefix + path.split("/")[0] for path in below})
+        children = sorted({prefix + (path if is_recursive else path.split("/")[0]) for path in below})
         self._send_json([_entry(files, child) for child in children])
 
     def _info(self, name: str, commit: str) -> None:

@@ -1,0 +1,161 @@
+"""The classifier as a Python object: probabilities and vectors as arrays, many threads, copies, types."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Barrier
+
+import numpy as np
+import pytest
+
+from encoder_cls.errors import ConfigError
+from encoder_cls.inference import auto_engine, torch_engine
+from encoder_cls.inference.classifier import Classifier
+from encoder_cls.inference.serialization import load_classifier
+from encoder_cls.inference.torch_engine import TorchEncoder, torch_encoder
+
+ROOT = Path(__file__).parent.parent.parent
+TEXTS = ["rain and snow today", "", "a big soup with zzz", "ball " * 40]
+METHODS = pytest.mark.parametrize("method", ["predict", "predict_proba", "embed"])
+
+
+def test_probabilities_are_an_array_in_the_order_of_the_classes(classifier):
+    """Float64, a row a text, and the same numbers as in predictions."""
+    found = classifier.predict_proba(TEXTS)
+    assert (found.dtype, found.shape) == (np.float64, (4, 3))
+    assert found.tolist() == [list(it.probabilities.values()) for it in classifier.predict(TEXTS)]
+    assert [*classifier.predict(TEXTS)[0].probabilities] == list(classifier.label_names)
+
+
+def test_vectors_are_what_the_head_sees(trained_run):
+    """Through the head they are the encoder's logits; each engine gives the same ones, within 1e-5."""
+    by_engine = {engine: load_classifier(trained_run.path, engine=engine) for engine in ("numpy", "torch", "auto")}
+    found = {engine: it.embed(TEXTS) for engine, it in by_engine.items()}
+    for vectors in found.values():
+        assert (vectors.dtype, vectors.shape) == (np.float32, (4, 16))
+        np.testing.assert_allclose(vectors, found["numpy"], atol=1e-5)
+    assert np.ptp(found["numpy"], axis=0).max() > 0.1
+    by_numpy = by_engine["numpy"]
+    weights = by_numpy.encoder.weights()
+    logits = found["torch"] @ weights["head.linear.weight"].T + weights["head.linear.bias"]
+    np.testing.assert_allclose(logits, by_numpy.encoder.logits(by_numpy.tokenize(TEXTS)), atol=1e-4)
+
+
+def test_vectors_are_exact_where_logits_are_not(trained_run, monkeypatch):
+    """Vectors are kept, and compared with those of another engine: bfloat16 is for logits alone."""
+    exact = load_classifier(trained_run.path, engine="numpy")
+    fast = load_classifier(trained_run.path)
+    fast.encoder = torch_encoder(fast)
+    monkeypatch.setattr("encoder_cls.system.device._cpu_has_bfloat16", lambda: True)
+    tokenized = exact.tokenize(TEXTS)
+    assert np.abs(fast.encoder.logits(tokenized) - exact.encoder.logits(tokenized)).max() > 1e-4
+    np.testing.assert_allclose(fast.embed(TEXTS), exact.embed(TEXTS), atol=1e-5)
+
+
+@METHODS
+def test_no_texts_give_nothing(classifier, method):
+    """Arrays keep their width."""
+    found = getattr(classifier, method)([])
+    assert len(found) == 0
+    assert getattr(found, "shape", None) in {None, (0, 3), (0, 16)}
+
+
+@METHODS
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        ("good film", r"{method} takes several texts; put a single one in a list: {method}\(\[text\]\)\[0\]"),
+        (["good", None], r"texts\[1\] is nothing, not a text"),
+        ([float("nan")], r"texts\[0\] is float 'nan', not a text"),
+        ([["good"]], r"texts\[0\] is list .*, not a text"),
+    ],
+    ids=str,
+)
+def test_what_is_no_list_of_texts_is_refused(classifier, method, texts, message):
+    """With one line that says which of them it is."""
+    with pytest.raises(TypeError, match=f"^{message.format(method=method)}$"):
+        getattr(classifier, method)(texts)
+
+
+def test_without_an_encoder_there_are_no_vectors(classifier):
+    """All else a linear classifier does alone."""
+    alone = Classifier(None, classifier.tokenizer, classifier.label_names, max_seq_len=16, linear=classifier.linear)
+    assert alone.predict_proba(TEXTS).shape == (4, 3)
+    with pytest.raises(ConfigError, match="no encoder"):
+        alone.embed(TEXTS)
+
+
+@pytest.mark.parametrize("engine", ["numpy", "torch", "auto"])
+def test_threads_that_predict_at_once_get_the_same_answers(trained_run, engine):
+    """One classifier, eight threads with texts of their own: each has, bit for bit, what it would have alone."""
+    classifier = load_classifier(trained_run.path, engine=engine)
+    of_each = [[f"{text} {['ball', 'snow', 'soup'][number % 3]} {number}" for text in TEXTS] for number in range(8)]
+    expected = [(classifier.predict_proba(texts).tolist(), classifier.embed(texts).tolist()) for texts in of_each]
+    together = Barrier(len(of_each))
+
+    def answers(texts: list[str]) -> list[object]:
+        together.wait(30)
+        return [(classifier.predict_proba(texts).tolist(), classifier.embed(texts).tolist()) for _ in range(10)]
+
+    with ThreadPoolExecutor(len(of_each)) as pool:
+        for found, alone in zip(pool.map(answers, of_each), expected, strict=True):
+            assert found == [alone] * 10
+
+
+def test_threads_make_one_engine(trained_run, monkeypatch):
+    """Where all come to the break-even point at once, PyTorch is made ready for all of them, once."""
+    made = []
+    real = TorchEncoder.from_weights
+    monkeypatch.setattr(auto_engine, "BREAK_EVEN", 0)
+    monkeypatch.setattr(
+        torch_engine.TorchEncoder, "from_weights", lambda *args, **named: made.append(1) or real(*args, **named)
+    )
+    classifier, together = load_classifier(trained_run.path), Barrier(8)
+
+    def answer(_: int) -> list[list[float]]:
+        together.wait(30)
+        return classifier.embed(TEXTS).tolist()
+
+    with ThreadPoolExecutor(8) as pool:
+        first, *others = pool.map(answer, range(8))
+    assert all(other == first for other in others)
+    assert made == [1]
+
+
+def test_a_copy_of_one_by_pytorch_is_one_by_pytorch(trained_run):
+    """It answers the same, bit for bit, and what is copied are the weights alone."""
+    classifier = load_classifier(trained_run.path)
+    unused = len(pickle.dumps(classifier))
+    torch_encoder(classifier)
+    content = pickle.dumps(classifier)
+    assert len(content) < unused + 100
+    copied = pickle.loads(content)  # noqa: S301 - its own
+    assert copied.predict(TEXTS) == classifier.predict(TEXTS)
+    assert copied.encoder._torch is not None
+    assert copied.embed(TEXTS).tolist() == classifier.embed(TEXTS).tolist()
+
+
+def test_a_copy_needs_no_pytorch(trained_run, tmp_path):
+    """A pickle of a classifier that PyTorch computed is read, and answers, where PyTorch cannot be imported."""
+    classifier = load_classifier(trained_run.path)
+    torch_encoder(classifier)
+    (tmp_path / "classifier").write_bytes(pickle.dumps(classifier))
+    code = (
+        "import pickle, sys, importlib.util\n"
+        "sys.modules['torch'] = None\n"
+        "found = importlib.util.find_spec\n"
+        "importlib.util.find_spec = lambda name: None if name == 'torch' else found(name)\n"
+        "with open('classifier', 'rb') as file: print(pickle.load(file).predict(['rain'])[0].label)\n"
+    )
+    environment = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    ended = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, env=environment)
+    assert ended.stdout == "weather\n"
+
+
+def test_the_package_says_that_it_is_typed():
+    """So a type checker of who uses it looks into it; `tests/typed_client.py` is what mypy is run on."""
+    assert (ROOT / "encoder_cls" / "py.typed").is_file()
