@@ -111,7 +111,7 @@ def load_classifier(path: str | Path, *, device: str = "auto", engine: str = "au
         mixture_weights=found.mixture_weights,
         text_columns=found.text_columns,
     )
-    classifier.dtype = found.dtype
+    classifier.dtype, classifier.sha256 = found.dtype, found.sha256
     return classifier
 
 
@@ -199,6 +199,7 @@ class _Read(NamedTuple):
     linear: LinearClassifier | None
     mixture_weights: tuple[float, ...]
     dtype: str
+    sha256: str
 
 
 def _checked(folder: Path) -> _Read:
@@ -257,6 +258,7 @@ def _read(folder: Path) -> _Read:
         else None,
         mixture_weights=_mixture_weights(header["mixture_weights"], parts),
         dtype=header["dtype"],
+        sha256=header["sha256"],
     )
 
 
