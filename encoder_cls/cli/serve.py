@@ -32,6 +32,4 @@ def serve_command(
 
     from encoder_cls.serving.server import serve
 
-    if host not in {"127.0.0.1", "::1", "localhost"}:
-        note(f"warning: --host {host}: whoever can connect can ask, there are no passwords and no encryption")
     serve(run, host=host, port=port, tell=note)

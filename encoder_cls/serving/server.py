@@ -11,6 +11,7 @@ import signal
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from ipaddress import ip_address
 from pathlib import Path
 
 import uvicorn
@@ -23,6 +24,7 @@ from encoder_cls.serving.limits import CLOSING_SECONDS, KEEP_ALIVE_SECONDS, STOP
 from encoder_cls.serving.protocol import TimedProtocol
 
 STOPPING = tuple(signal.Signals[name] for name in ("SIGTERM", "SIGINT", "SIGBREAK") if hasattr(signal, name))
+SECONDS_BETWEEN_LOOKS = 0.05
 SHORT_HASH = 12  # characters of a model's SHA-256 that are shown
 
 
@@ -57,8 +59,6 @@ def serve(folder: Path, *, host: str, port: int, tell: Callable[[str], None]) ->
             timeout_graceful_shutdown=CLOSING_SECONDS,
         )
         server = _Server(config, service, folder, tell)
-        address = _address(listener)
-        tell(f"serving {folder} (model {service.classifier.sha256[:SHORT_HASH]}) on {address}; Ctrl-C stops it")
         server.run(sockets=[listener])
     if server.ended_by:
         raise StoppedError(
@@ -81,6 +81,16 @@ class _Server(uvicorn.Server):
         self._tasks: set[asyncio.Task[None]] = set()  # which the event loop alone would not keep
         self._reloading = asyncio.Lock()
         self._reloads_waiting = 0
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to listen, and only then say so."""
+        await super().startup(sockets)
+        for listener in sockets or []:
+            host, port = listener.getsockname()[:2]
+            if not ip_address(host.partition("%")[0]).is_loopback:
+                self._tell(f"warning: whoever can connect to {host} can ask: there are no passwords and no encryption")
+            model, address = self._service.classifier.sha256[:SHORT_HASH], f"[{host}]" if ":" in host else host
+            self._tell(f"serving {self._folder} (model {model}) on http://{address}:{port}; Ctrl-C stops it")
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -114,7 +124,9 @@ class _Server(uvicorn.Server):
 
     async def _stop(self) -> None:
         """Connections stay open until all is answered; who sends more meanwhile is told 503, and closes his own."""
-        await asyncio.gather(asyncio.sleep(STOPPING_SECONDS), asyncio.to_thread(self._service.batcher.join))
+        await asyncio.sleep(STOPPING_SECONDS)
+        while self._service.batcher.is_alive:  # a thread that waits for it could not be ended by a second signal
+            await asyncio.sleep(SECONDS_BETWEEN_LOOKS)
         self.should_exit = True
 
     def _reload_by(self, _: int) -> None:
@@ -157,8 +169,11 @@ def _listening(host: str, port: int) -> Iterator[socket.socket]:
         EncoderClsError: it is taken, or not for this user.
     """
     try:
-        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-        listener = socket.socket(family, socket.SOCK_STREAM)
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, address = found[0]
+        # The protocol has to be named: asyncio sends without delay where it sees that it is TCP, and else an answer
+        # waits 40 ms for the client's acknowledgement of its head.
+        listener = socket.socket(family, kind, protocol)
     except (OSError, UnicodeError) as error:
         raise ConfigError(f"--host {host}: {getattr(error, 'strerror', None) or error}") from None
     with listener:
@@ -170,8 +185,3 @@ def _listening(host: str, port: int) -> Iterator[socket.socket]:
             reason = f"--host {host} --port {port}: cannot listen: {error.strerror or error}"
             raise EncoderClsError(f"{reason} (another --port may be free; 0 takes any)") from None
         yield listener
-
-
-def _address(listener: socket.socket) -> str:
-    host, port = listener.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -91,7 +91,7 @@ def test_a_failure_is_that_of_one_request(classifier):
     """The others of the batch are answered, and so is who comes later."""
     held, batcher = Held(classifier, fails_on="bad"), Batcher()
     fine, bad, other = submitted(batcher, held, ask("rain"), ask("bad"), ask("snow"))
-    with pytest.raises(RefusedError, match="MemoryError: no more$") as refused:
+    with pytest.raises(RefusedError, match=r"MemoryError: no more$") as refused:
         bad.result(30)
     assert refused.value.status == 500
     later = batcher.submit(ask("ball"), held)
