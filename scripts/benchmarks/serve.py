@@ -304,8 +304,9 @@ def lost(seen: Seen) -> int:
 def hostile_table(seen: Seen, code: int) -> list[str]:
     """A table of what became of requests and of the server."""
     percentiles = statistics.quantiles(seen.seconds, n=100)
-    quarter = max(1, len(seen.memory) // 4)
-    mebibytes = [f"{max(part) / 2**20:.0f}" for part in (seen.memory[:quarter], seen.memory[-quarter:], seen.memory)]
+    middle = len(seen.memory) // 2  # about when it loads its model again, and holds two for a moment
+    moments = (middle // 2, middle - 2, middle + middle // 2, -2)
+    mebibytes = [f"{seen.memory[moment] / 2**20:.0f}" for moment in moments] + [f"{max(seen.memory) / 2**20:.0f}"]
     rows = [
         *(
             [f"honest requests: {what}", f"{count:,}"]
@@ -316,7 +317,7 @@ def hostile_table(seen: Seen, code: int) -> list[str]:
         *([f"hostile requests: {what}", f"{count:,}"] for what, count in sorted(seen.hostile.items())),
         ["reloads under load", str(seen.outcomes["reloaded"])],
         ["lost", str(lost(seen))],
-        ["memory, MiB: first quarter, last quarter, peak", ", ".join(mebibytes)],
+        ["memory, MiB: after 1/4, before the reload, after 3/4, at the end, peak", ", ".join(mebibytes)],
         ["exit code of the server", str(code)],
     ]
     return table(("", "found"), rows)

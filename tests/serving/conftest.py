@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Timer
 from typing import Any
 
 import pytest
@@ -48,13 +49,18 @@ class Running:
         return self.ask("POST", "/predict", {"texts": texts, **options})
 
     def said(self, what: str) -> str:
-        """The next line of standard error that holds this."""
-        return next(line for line in self.process.stderr if what in line)
+        """The next line of standard error that holds this; the process is not waited for without an end."""
+        patience = Timer(30, self.process.kill)
+        patience.start()
+        try:
+            return next(line for line in self.process.stderr if what in line)
+        finally:
+            patience.cancel()
 
     def stop(self) -> int:
         """Ask the server to stop; its exit code."""
         self.process.send_signal(signal.SIGTERM)
-        self.process.stderr.read()
+        self.said("stopped; all accepted requests are answered")
         return self.process.wait(30)
 
 

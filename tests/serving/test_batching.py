@@ -90,7 +90,7 @@ def test_of_texts_to_be_explained_one_is_in_a_batch(classifier):
 def test_a_failure_is_that_of_one_request(classifier):
     """The others of the batch are answered, and so is who comes later."""
     held, batcher = Held(classifier, fails_on="bad"), Batcher()
-    fine, bad, other = submitted(batcher, held, ask("rain"), ask("bad"), ask("snow"))
+    fine, other, bad = submitted(batcher, held, ask("rain"), ask("snow"), ask("bad"))
     with pytest.raises(RefusedError, match=r"MemoryError: no more$") as refused:
         bad.result(30)
     assert refused.value.status == 500
@@ -140,14 +140,14 @@ def test_what_was_accepted_is_answered_before_the_end(classifier):
     assert batcher.waiting == 0
 
 
-def test_an_answer_is_that_of_one_model(classifier, monkeypatch):
-    """Of requests for two, each names its own."""
-    monkeypatch.setattr(batching, "BATCH_CHARACTERS", 1)
+def test_an_answer_is_that_of_one_model(classifier):
+    """Of requests for two, which wait together, each gets its own model's."""
     former, new, batcher = Held(classifier), Held(classifier), Batcher()
     new.sha256 = "new"
-    first = batcher.submit(ask("rain", "snow", "wind"), former)
-    second = batcher.submit(ask("ball", "goal"), new)
-    former.goes_on.set()
     new.goes_on.set()
+    batcher.submit(ask("soup"), former)
+    assert former.begun.wait(30)
+    first, second = batcher.submit(ask("rain", "snow"), former), batcher.submit(ask("ball", "goal"), new)
+    former.goes_on.set()
     assert (first.result(30).model, second.result(30).model) == ("hash", "new")
-    assert sorted(text for texts in former.batches for text in texts) == ["rain", "snow", "wind"]
+    assert (former.batches, new.batches) == ([["soup"], ["rain", "snow"]], [["ball", "goal"]])
