@@ -5,14 +5,15 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import typer
 
 from encoder_cls.cli.text_inputs import Input
 from encoder_cls.inference.classifier import Classifier, Prediction
+from encoder_cls.inference.json_record import json_record
 from encoder_cls.system.display import json_text, printable, shown
 from encoder_cls.text.token_arrays import TokenizedTexts
 
@@ -82,7 +83,9 @@ def predict_lines(  # noqa: PLR0913 - what `predict` can be asked for
             if table:
                 lines.append(table.line(item, prediction, label, words))
             elif output_format == "jsonl":
-                lines.append(_json_line(item, prediction, label, top_k, words))
+                record = {} if item.id is None else {"id": item.id}
+                record |= json_record(prediction, top_k=top_k, threshold=threshold, words=words)
+                lines.append(json_text(record))
             else:
                 lines.append(_text_line(item, prediction, label, top_k, words, coloured=coloured))
         yield lines
@@ -167,22 +170,6 @@ def attention_html(classifier: Classifier, inputs: Sequence[Input]) -> str:
 
     maps = (attention_maps(classifier, text) for text in texts)
     return render_attention("Attention", zip(lines, maps, strict=True))
-
-
-def _json_line(item: Input, prediction: Prediction, label: str | None, top_k: int, words: Explanation | None) -> str:
-    record: dict[str, Any] = {} if item.id is None else {"id": item.id}
-    record |= {
-        "label": label,
-        "probability": prediction.probability,
-        "top": [{"label": name, "probability": probability} for name, probability in prediction.top(top_k)],
-        "truncated": prediction.truncated,
-        "unknown_words": prediction.unknown_words,
-    }
-    if words is not None:
-        record["explanation"] = [asdict(word) for word in words]
-        if words.left_out:
-            record["explanation_left_out"] = words.left_out
-    return json_text(record)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -84,10 +84,11 @@ def explain(
     labels: Sequence[int],
     *,
     batch_tokens: int | None = None,
+    most_tokens: int | None = None,
 ) -> list[Explanation]:
     """The weights of the words of each text for a class, in the order of the words.
 
-    Of a text so long that reading it once for each word would be more than `MOST_TOKENS`, the first words alone.
+    Of a text so long that reading it once for each word would be more than so many tokens, the first words alone.
 
     Args:
         classifier: the classifier.
@@ -95,9 +96,11 @@ def explain(
         tokenized: their tokens, by the classifier.
         labels: for each text the number of the class that is explained.
         batch_tokens: the most tokens in a batch; none: what the device is fast with.
+        most_tokens: that are read for the explanation of a text; none: `MOST_TOKENS`.
     """
+    most_tokens = most_tokens or MOST_TOKENS
     return [
-        _explain(classifier, text, tokenized.take_one(row), label, batch_tokens=batch_tokens)
+        _explain(classifier, text, tokenized.take_one(row), label, batch_tokens=batch_tokens, most_tokens=most_tokens)
         for row, (text, label) in enumerate(zip(texts, labels, strict=True))
     ]
 
@@ -116,10 +119,16 @@ def attention_maps(classifier: Classifier, text: str) -> AttentionMaps:
 
 
 def _explain(
-    classifier: Classifier, text: str, tokenized: TokenizedTexts, label: int, *, batch_tokens: int | None
+    classifier: Classifier,
+    text: str,
+    tokenized: TokenizedTexts,
+    label: int,
+    *,
+    batch_tokens: int | None,
+    most_tokens: int,
 ) -> Explanation:
     words = _words(token_spans(classifier.tokenizer, text, max_seq_len=classifier.max_seq_len))
-    explained = words[: max(1, MOST_TOKENS // int(tokenized.lengths[0]) - 1)]
+    explained = words[: max(1, most_tokens // int(tokenized.lengths[0]) - 1)]
     logits = np.concatenate(
         [classifier.logits(some, batch_tokens=batch_tokens) for some in _variants(tokenized, explained)]
     ).astype(np.float64)

@@ -118,7 +118,7 @@ def load_classifier(path: str | Path, *, device: str = "auto", engine: str = "au
         encoder = _encoder(config.encoder, weights["encoder"], engine=engine, device=device)
     if config.linear is not None and "linear" in weights:
         linear = LinearClassifier.from_weights(weights["linear"], max_tokens=config.linear["max_tokens"])
-    return Classifier(
+    classifier = Classifier(
         encoder,
         found.tokenizer,
         config.label_names,
@@ -128,6 +128,8 @@ def load_classifier(path: str | Path, *, device: str = "auto", engine: str = "au
         text_columns=config.text_columns,
         dtypes=found.dtypes,
     )
+    classifier.sha256 = found.sha256
+    return classifier
 
 
 def _encoder(architecture: EncoderArchitecture, weights: Mapping[str, Weight], *, engine: str, device: str) -> Encoder:
@@ -179,6 +181,7 @@ class _Read(NamedTuple):
     weights: dict[str, dict[str, Weight]]
     mixture_weights: tuple[float, ...]
     dtypes: dict[str, str]
+    sha256: str
 
 
 def _checked(folder: Path, *, of_hub: str = "") -> _Read:
@@ -228,6 +231,7 @@ def _read(folder: Path, file_of: Callable[[Path], Path]) -> _Read:
         weights=weights,
         mixture_weights=_mixture_weights(header["mixture_weights"], parts),
         dtypes=header["dtypes"],
+        sha256=header["sha256"],
     )
 
 

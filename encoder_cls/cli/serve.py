@@ -1,0 +1,35 @@
+"""`encoder-cls serve`: a run or model folder in, predictions over HTTP until a signal comes."""
+
+from __future__ import annotations
+
+import os
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from encoder_cls.cli.streams import note
+from encoder_cls.errors import ConfigError
+
+LIBRARIES = ("starlette", "uvicorn", "prometheus_client")
+
+
+def serve_command(
+    run: Annotated[Path, typer.Argument(help="A run or model folder.", show_default=False)],
+    host: Annotated[
+        str, typer.Option(help="The address to listen on; 0.0.0.0 is each of this machine's.", metavar="ADDRESS")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 takes a free one.")] = 8000,
+) -> None:
+    """Answer over HTTP: POST /predict, GET /health and /metrics, and a page to try texts."""
+    missing = [name for name in LIBRARIES if find_spec(name) is None]
+    if missing:
+        raise ConfigError(f"serve needs {' and '.join(missing)}: pip install 'encoder-cls[serve]'")
+    # One thread computes, one reads and writes. A pool of NumPy's, whose threads wait in a busy loop, would take the
+    # other's time: on 2 busy cores requests take eight times as long.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+    from encoder_cls.serving.server import serve
+
+    serve(run, host=host, port=port, tell=note)

@@ -1,0 +1,36 @@
+"""A prediction as the JSON object that `predict --format jsonl` prints and the server answers with."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from encoder_cls.inference.classifier import Prediction
+
+if TYPE_CHECKING:
+    from encoder_cls.inference.explain import Explanation
+
+
+def json_record(
+    prediction: Prediction, *, top_k: int, threshold: float, words: Explanation | None = None
+) -> dict[str, Any]:
+    """What JSON says of a text.
+
+    Args:
+        prediction: of the text.
+        top_k: how many classes to name.
+        threshold: a less probable best class is withheld: the label is null.
+        words: how much each word counts, where that was asked for.
+    """
+    record: dict[str, Any] = {
+        "label": prediction.label if prediction.probability >= threshold else None,
+        "probability": prediction.probability,
+        "top": [{"label": name, "probability": probability} for name, probability in prediction.top(top_k)],
+        "truncated": prediction.truncated,
+        "unknown_words": prediction.unknown_words,
+    }
+    if words is not None:
+        record["explanation"] = [asdict(word) for word in words]
+        if words.left_out:
+            record["explanation_left_out"] = words.left_out
+    return record

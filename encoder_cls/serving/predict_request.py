@@ -1,0 +1,110 @@
+"""The body of a request in, what it asks for out; or the status and the line that say what is wrong with it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from encoder_cls.serving.limits import MOST_EXPLAINED_TEXTS, MOST_TEXTS
+from encoder_cls.system.display import kind, shown
+
+FIELDS = ("texts", "top_k", "threshold", "explain")
+
+
+class RefusedError(Exception):
+    """A request that gets no predictions.
+
+    Args:
+        status: of HTTP.
+        message: what is wrong with it, for its sender.
+    """
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+@dataclass(frozen=True, kw_only=True)
+class PredictRequest:
+    """What `POST /predict` is asked for; the fields are those of its JSON.
+
+    Attributes:
+        texts: to classify.
+        top_k: how many classes to name.
+        threshold: the label is withheld where its probability is lower.
+        explain: whether to say how much each word counts.
+    """
+
+    texts: list[str]
+    top_k: int = 1
+    threshold: float = 0.0
+    explain: bool = False
+
+
+def parse_predict_request(body: bytes) -> PredictRequest:
+    """Read a request's body.
+
+    Raises:
+        RefusedError: 400 where it is no JSON, 422 where a field is wrong (the message names it), 413 where there are
+            too many texts.
+    """
+    try:
+        fields = json.loads(body.decode("utf-8-sig"), parse_constant=_refuse_constant)
+    except UnicodeDecodeError as error:
+        raise RefusedError(400, f"the body is not UTF-8: byte {error.start} is invalid") from None
+    except RecursionError:
+        raise RefusedError(400, "the body is not the JSON expected here: it is nested too deeply") from None
+    except ValueError as error:
+        raise RefusedError(400, f"the body is not JSON: {error}") from None
+    if not isinstance(fields, dict):
+        raise RefusedError(
+            422, f'the body is {_name(fields)}, where an object such as {{"texts": ["..."]}} is expected'
+        )
+    unknown = [name for name in fields if name not in FIELDS]
+    if unknown:
+        raise RefusedError(422, f"{shown(unknown[0])}: no such field; known are {', '.join(FIELDS)}")
+    request = PredictRequest(**{"texts": None, **fields})
+    _check_texts(request.texts)
+    _check_options(request)
+    if request.explain and len(request.texts) > MOST_EXPLAINED_TEXTS:
+        raise RefusedError(
+            413,
+            f"texts: {len(request.texts):,}, where {MOST_EXPLAINED_TEXTS} are the most that can be explained at once",
+        )
+    return request
+
+
+def _check_texts(texts: Any) -> None:
+    if isinstance(texts, str):
+        raise RefusedError(422, 'texts: a string, where a list of strings is expected: {"texts": ["..."]}')
+    if not isinstance(texts, list):
+        raise RefusedError(422, f"texts: {_name(texts)}, where a list of strings is expected")
+    for number, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise RefusedError(422, f"texts[{number}]: {_name(text)}, where a string is expected")
+    if len(texts) > MOST_TEXTS:
+        raise RefusedError(
+            413, f"texts: {len(texts):,}, where {MOST_TEXTS:,} are the most there can be; send them in parts"
+        )
+
+
+def _check_options(request: PredictRequest) -> None:
+    # A bool is an int for Python, and no number for JSON.
+    if type(request.top_k) is not int or request.top_k < 1:
+        raise RefusedError(422, f"top_k: {_name(request.top_k)}, where a whole number from 1 is expected")
+    if type(request.threshold) not in {int, float} or not 0 <= request.threshold <= 1:
+        raise RefusedError(422, f"threshold: {_name(request.threshold)}, where a number from 0 to 1 is expected")
+    if type(request.explain) is not bool:
+        raise RefusedError(422, f"explain: {_name(request.explain)}, where true or false is expected")
+
+
+def _name(value: Any) -> str:
+    """What a value is, in JSON's words."""
+    if isinstance(value, (dict, list)):
+        return "an object" if isinstance(value, dict) else "a list"
+    return {True: "true", False: "false"}[value] if isinstance(value, bool) else kind(value)
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is no number of JSON")

@@ -1,0 +1,187 @@
+"""The server's life: it listens, answers, takes another model at SIGHUP, and stops when all that it accepted is said.
+
+Signals are handled here and not by uvicorn, which would end the process by the same signal once more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from ipaddress import ip_address
+from pathlib import Path
+
+import uvicorn
+
+from encoder_cls.errors import ConfigError, EncoderClsError, StoppedError
+from encoder_cls.inference.classifier import Classifier
+from encoder_cls.inference.serialization import load_classifier
+from encoder_cls.serving.app import Service
+from encoder_cls.serving.limits import CLOSING_SECONDS, KEEP_ALIVE_SECONDS, STOPPING_SECONDS
+from encoder_cls.serving.protocol import TimedProtocol
+
+STOPPING = tuple(signal.Signals[name] for name in ("SIGTERM", "SIGINT", "SIGBREAK") if hasattr(signal, name))
+SECONDS_BETWEEN_LOOKS = 0.05
+SHORT_HASH = 12  # characters of a model's SHA-256 that are shown
+
+
+def serve(folder: Path, *, host: str, port: int, tell: Callable[[str], None]) -> None:
+    """Serve a classifier until a signal comes.
+
+    Args:
+        folder: a run or model folder, read again at SIGHUP.
+        host: the address to listen on.
+        port: of TCP; 0: one that is free.
+        tell: told, in lines, where the server listens, what it does and what goes wrong.
+
+    Raises:
+        ConfigError: there is no such model or address.
+        EncoderClsError: the model is damaged, or the port is taken.
+        StoppedError: a second signal came before all was answered.
+    """
+    with _listening(host, port) as listener:
+        service = Service(_load(folder), tell)
+        config = uvicorn.Config(
+            service.app(),
+            http=TimedProtocol,
+            ws="none",
+            loop="asyncio",
+            lifespan="off",
+            log_config=None,
+            log_level="critical",  # what is wrong with a request is told to whoever sent it
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            timeout_keep_alive=KEEP_ALIVE_SECONDS,
+            timeout_graceful_shutdown=CLOSING_SECONDS,
+        )
+        server = _Server(config, service, folder, tell)
+        server.run(sockets=[listener])
+    if server.ended_by:
+        raise StoppedError(
+            f"stopped at once; requests without an answer: {service.batcher.waiting}", signal_number=server.ended_by
+        )
+    tell("stopped; all accepted requests are answered")
+
+
+class _Server(uvicorn.Server):
+    """Which signals do what.
+
+    Attributes:
+        ended_by: the second signal to stop, which asks to do so at once; 0: there was none.
+    """
+
+    def __init__(self, config: uvicorn.Config, service: Service, folder: Path, tell: Callable[[str], None]) -> None:
+        super().__init__(config)
+        self.ended_by = 0
+        self._service, self._folder, self._tell = service, folder, tell
+        self._tasks: set[asyncio.Task[None]] = set()  # which the event loop alone would not keep
+        self._reloading = asyncio.Lock()
+        self._reloads_waiting = 0
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to listen, and only then say so."""
+        await super().startup(sockets)
+        for listener in sockets or []:
+            host, port = listener.getsockname()[:2]
+            if not ip_address(host.partition("%")[0]).is_loopback:
+                self._tell(f"warning: whoever can connect to {host} can ask: there are no passwords and no encryption")
+            model, address = self._service.classifier.sha256[:SHORT_HASH], f"[{host}]" if ":" in host else host
+            self._tell(f"serving {self._folder} (model {model}) on http://{address}:{port}; Ctrl-C stops it")
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Handle signals as long as the server runs."""
+        loop = asyncio.get_running_loop()
+        handled: dict[signal.Signals, Callable[[int], None]] = dict.fromkeys(STOPPING, self._stop_by)
+        if hasattr(signal, "SIGHUP"):
+            handled[signal.SIGHUP] = self._reload_by
+
+        def handle(number: int, _: object) -> None:
+            loop.call_soon_threadsafe(handled[signal.Signals(number)], number)
+
+        former = {number: signal.signal(number, handle) for number in handled}
+        try:
+            yield
+        finally:
+            for number, handler in former.items():
+                signal.signal(number, handler)
+
+    def _start(self, task: asyncio.Task[None]) -> None:
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _stop_by(self, number: int) -> None:
+        if self._service.is_stopping:
+            self.ended_by, self.force_exit, self.should_exit = number, True, True
+            return
+        self._service.stop()
+        self._tell(f"stopping: {self._service.batcher.waiting} requests wait; once more ends at once")
+        self._start(asyncio.create_task(self._stop()))
+
+    async def _stop(self) -> None:
+        """Connections stay open until all is answered; who sends more meanwhile is told 503, and closes his own."""
+        await asyncio.sleep(STOPPING_SECONDS)
+        while self._service.batcher.is_alive:  # a thread that waits for it could not be ended by a second signal
+            await asyncio.sleep(SECONDS_BETWEEN_LOOKS)
+        self.should_exit = True
+
+    def _reload_by(self, _: int) -> None:
+        if self._reloads_waiting < 2:  # one that runs, and one that finds what is written while it does
+            self._reloads_waiting += 1
+            self._start(asyncio.create_task(self._reload()))
+
+    async def _reload(self) -> None:
+        """Let the model that is in the folder now answer from now on, if it can."""
+        async with self._reloading:
+            reloads, former = self._service.metrics.reloads, self._service.classifier
+            try:
+                self._service.classifier = await asyncio.to_thread(_load, self._folder)
+            except Exception as error:  # whatever it is, the model that is there goes on answering
+                reloads.labels("failed").inc()
+                self._tell(f"warning: not reloaded, model {former.sha256[:SHORT_HASH]} goes on answering: {error}")
+            else:
+                reloads.labels("done").inc()
+                self._tell(f"reloaded: model {self._service.classifier.sha256[:SHORT_HASH]}")
+            finally:
+                self._reloads_waiting -= 1
+
+
+def _load(folder: Path) -> Classifier:
+    """A classifier that has proven to answer.
+
+    By NumPy, however much work comes: equal texts get equal answers at any time, and no import stops the others.
+    """
+    classifier = load_classifier(folder, engine="numpy")
+    classifier.predict(["a text"])
+    return classifier
+
+
+@contextmanager
+def _listening(host: str, port: int) -> Iterator[socket.socket]:
+    """A socket at an address; bound before the model is read, which takes longer.
+
+    Raises:
+        ConfigError: this machine has no such address.
+        EncoderClsError: it is taken, or not for this user.
+    """
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, address = found[0]
+        # The protocol has to be named: asyncio sends without delay where it sees that it is TCP, and else an answer
+        # waits 40 ms for the client's acknowledgement of its head.
+        listener = socket.socket(family, kind, protocol)
+    except (OSError, UnicodeError) as error:
+        raise ConfigError(f"--host {host}: {getattr(error, 'strerror', None) or error}") from None
+    with listener:
+        try:
+            if os.name == "posix":  # elsewhere it would share the port with whoever has it
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+        except OSError as error:
+            reason = f"--host {host} --port {port}: cannot listen: {error.strerror or error}"
+            raise EncoderClsError(f"{reason} (another --port may be free; 0 takes any)") from None
+        yield listener

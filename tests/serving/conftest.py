@@ -1,0 +1,94 @@
+"""A server in a process of its own, on a free port of this machine alone."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Timer
+from typing import Any
+
+import pytest
+
+BLOCKED = ["torch", "scipy", "sklearn", "pyarrow", "pydantic", "pandas", "datasets", "yaml", "jinja2", "matplotlib"]
+
+
+@dataclass
+class Running:
+    """A server that runs.
+
+    Attributes:
+        process: its own.
+        port: where it listens.
+        warnings: what it said before.
+    """
+
+    process: subprocess.Popen[str]
+    port: int
+    warnings: list[str]
+
+    def ask(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
+        """The status and the content of a reply; a body that is no bytes is sent as JSON."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        content = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
+        connection.request(method, path, content)
+        reply = connection.getresponse()
+        found = reply.read()
+        connection.close()
+        is_json = reply.headers["Content-Type"] == "application/json"
+        return reply.status, json.loads(found) if is_json else found.decode()
+
+    def predict(self, *texts: str, **options: Any) -> tuple[int, Any]:
+        """Ask for predictions."""
+        return self.ask("POST", "/predict", {"texts": texts, **options})
+
+    def said(self, what: str) -> str:
+        """The next line of standard error that holds this; the process is not waited for without an end."""
+        patience = Timer(30, self.process.kill)
+        patience.start()
+        try:
+            return next(line for line in self.process.stderr if what in line)
+        finally:
+            patience.cancel()
+
+    def stop(self) -> int:
+        """Ask the server to stop; its exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        self.said("stopped; all accepted requests are answered")
+        return self.process.wait(30)
+
+
+@pytest.fixture(scope="session")
+def start() -> Iterator[Callable[..., Running]]:
+    """Starts a server of a model, after some lines of Python that change its limits."""
+    started = []
+
+    def run(model: Path, before: str = "", *, host: str = "127.0.0.1") -> Running:
+        code = f"{before}\nfrom encoder_cls.cli import main; main()"
+        command = [sys.executable, "-c", code, "serve", str(model), "--port", "0", "--host", host]
+        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        started.append(process)
+        said = []
+        for line in process.stderr:
+            if found := re.search(r" on http://[0-9.]+:(\d+); ", line):
+                return Running(process, int(found[1]), said)
+            said.append(line.strip())
+        raise AssertionError(said)
+
+    yield run
+    for process in started:
+        process.kill()
+        process.wait()
+        process.stderr.close()
+
+
+@pytest.fixture(scope="session")
+def server(start, trained_run) -> Running:
+    """A server of the trained run, where no library of training can be imported."""
+    return start(trained_run.path, f"import sys; sys.modules.update(dict.fromkeys({BLOCKED}))")

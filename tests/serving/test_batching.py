@@ -1,0 +1,153 @@
+"""The queue: what waits together is computed together, in order, fairly, and nothing accepted is lost."""
+
+from __future__ import annotations
+
+import json
+from threading import Event
+
+import pytest
+
+from encoder_cls.cli.output_formats import predict_lines
+from encoder_cls.cli.text_inputs import Input
+from encoder_cls.serving import batching
+from encoder_cls.serving.batching import Batcher
+from encoder_cls.serving.predict_request import PredictRequest, RefusedError
+
+
+class Held:
+    """A classifier whose first answer waits until it is let go, and which notes the texts of each batch."""
+
+    def __init__(self, classifier, *, fails_on: str | None = None) -> None:
+        self._classifier, self._fails_on = classifier, fails_on
+        self.sha256, self.label_names = "hash", classifier.label_names
+        self.goes_on, self.begun, self.batches = Event(), Event(), []
+
+    def tokenize(self, texts):
+        self.batches.append(list(texts))
+        self.begun.set()
+        assert self.goes_on.wait(30)
+        if self._fails_on in texts:
+            raise MemoryError("no more\nat all")
+        return self._classifier.tokenize(texts)
+
+    def __getattr__(self, name):
+        return getattr(self._classifier, name)
+
+
+def ask(*texts: str, **options) -> PredictRequest:
+    return PredictRequest(texts=list(texts), **options)
+
+
+def submitted(batcher: Batcher, held: Held, *requests: PredictRequest) -> list:
+    """The futures of requests, of which all but the first waited for it together."""
+    first = batcher.submit(requests[0], held)
+    assert held.begun.wait(30)
+    others = [batcher.submit(request, held) for request in requests[1:]]
+    held.goes_on.set()
+    return [first, *others]
+
+
+def test_what_waits_is_computed_together(classifier):
+    """Each gets its own answers, those that `predict` prints, in order, whatever it asked for besides."""
+    held, sizes = Held(classifier), []
+    asked = [ask("rain"), ask("ball goal", "soup", top_k=2), ask("", threshold=1), ask("snow and rain", explain=True)]
+    batcher = Batcher(sizes.append)
+    answers = [future.result(30) for future in submitted(batcher, held, *asked)]
+    assert held.batches == [["rain"], ["ball goal", "soup", "", "snow and rain"]]
+    assert sizes == [1, 3]
+    for request, answer in zip(asked, answers, strict=True):
+        options = {"top_k": request.top_k, "threshold": request.threshold, "explained": request.explain}
+        chunks = [[Input(text) for text in request.texts]]
+        (lines,) = predict_lines(classifier, chunks, output_format="jsonl", batch_tokens=None, **options)
+        for line, record in zip(lines, answer.records, strict=True):
+            expected = json.loads(line)
+            assert record.keys() == expected.keys()
+            assert record["label"] == expected["label"]
+            assert record["probability"] == pytest.approx(expected["probability"], abs=1e-5)
+    assert answers[1].words == [2, 1]
+
+
+def test_a_long_request_is_cut_so_that_short_ones_come_between(classifier, monkeypatch):
+    """Its answers are in order nevertheless."""
+    monkeypatch.setattr(batching, "BATCH_CHARACTERS", 20)
+    held = Held(classifier)
+    long = ["rain snow", "ball goal", "soup bread", "wind frost"]
+    _, answer, short = submitted(Batcher(), held, ask("rain"), ask(*long), ask("snow"))
+    assert [record["label"] for record in answer.result(30).records] == ["weather", "sport", "küche", "weather"]
+    assert short.result(30)
+    assert held.batches == [["rain"], [*long[:1], "snow"], *([text] for text in long[1:])]
+
+
+def test_of_texts_to_be_explained_one_is_in_a_batch(classifier):
+    """They take longest: what is only to be classified does not wait for all of them."""
+    held = Held(classifier)
+    asked = [ask("soup"), ask("rain", "snow", explain=True), ask("ball", explain=True), ask("goal")]
+    futures = submitted(Batcher(), held, *asked)
+    assert all(future.result(30) for future in futures)
+    assert held.batches == [["soup"], ["rain", "goal"], ["ball"], ["snow"]]
+
+
+def test_a_failure_is_that_of_one_request(classifier):
+    """The others of the batch are answered, and so is who comes later."""
+    held, batcher = Held(classifier, fails_on="bad"), Batcher()
+    fine, other, bad = submitted(batcher, held, ask("rain"), ask("snow"), ask("bad"))
+    with pytest.raises(RefusedError, match=r"MemoryError: no more$") as refused:
+        bad.result(30)
+    assert refused.value.status == 500
+    later = batcher.submit(ask("ball"), held)
+    assert [future.result(30).labels for future in (fine, other, later)] == [["weather"], ["weather"], ["sport"]]
+    assert batcher.is_alive
+
+
+def test_what_nobody_waits_for_is_not_computed(classifier):
+    """A request whose sender has gone leaves the queue."""
+    held, batcher = Held(classifier), Batcher()
+    first = batcher.submit(ask("rain"), held)
+    assert held.begun.wait(30)
+    gone, other = batcher.submit(ask("ball"), held), batcher.submit(ask("snow"), held)
+    assert gone.cancel()
+    held.goes_on.set()
+    assert first.result(30).records
+    assert other.result(30).records
+    assert held.batches == [["rain"], ["snow"]]
+
+
+def test_the_queue_has_an_end(classifier, monkeypatch):
+    """Beyond it a request is told to come again; who is in it is answered, and then there is room."""
+    monkeypatch.setattr(batching, "MOST_WAITING", 2)
+    held, batcher = Held(classifier), Batcher()
+    futures = [batcher.submit(ask("rain"), held), batcher.submit(ask("snow"), held)]
+    with pytest.raises(RefusedError, match="wait already") as refused:
+        batcher.submit(ask("ball"), held)
+    assert refused.value.status == 429
+    held.goes_on.set()
+    assert all(future.result(30) for future in futures)
+    batcher.submit(ask("ball"), held).result(30)
+
+
+def test_what_was_accepted_is_answered_before_the_end(classifier):
+    """After `stop` nothing more is accepted."""
+    held, batcher = Held(classifier), Batcher()
+    futures = [batcher.submit(ask(text), held) for text in ("rain", "ball", "soup")]
+    batcher.stop()
+    with pytest.raises(RefusedError, match="stopping") as refused:
+        batcher.submit(ask("snow"), held)
+    assert refused.value.status == 503
+    held.goes_on.set()
+    batcher.join(30)
+    assert all(future.done() for future in futures)
+    assert not batcher.is_alive
+    assert batcher.waiting == 0
+
+
+def test_an_answer_is_that_of_one_model(classifier):
+    """Of requests for two, which wait together, each gets its own model's."""
+    former, new, batcher = Held(classifier), Held(classifier), Batcher()
+    new.sha256 = "new"
+    new.goes_on.set()
+    batcher.submit(ask("soup"), former)
+    assert former.begun.wait(30)
+    first, second = batcher.submit(ask("rain", "snow"), former), batcher.submit(ask("ball", "goal"), new)
+    former.goes_on.set()
+    assert (first.result(30).model, second.result(30).model) == ("hash", "new")
+    assert (former.batches, new.batches) == ([["soup"], ["rain", "snow"]], [["ball", "goal"]])

@@ -1,0 +1,56 @@
+"""The body of a request: what is wrong with it has a status, and a line that names the field."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from encoder_cls.serving.limits import MOST_EXPLAINED_TEXTS, MOST_TEXTS
+from encoder_cls.serving.predict_request import PredictRequest, RefusedError, parse_predict_request
+
+WRONG = {
+    "no JSON": (b'{"texts": ["rain"]', 400, "not JSON"),
+    "nothing": (b"", 400, "not JSON"),
+    "no UTF-8": (b'{"texts": ["\xff"]}', 400, "UTF-8: byte 12"),
+    "nested": (b"[" * 100_000, 400, "nested"),
+    "a number that JSON has not": (b'{"texts": [], "threshold": NaN}', 400, "NaN"),
+    "endless digits": (b'{"texts": [], "top_k": ' + b"9" * 5000 + b"}", 400, "not JSON"),
+    "a list": (b'["rain"]', 422, "a list, where an object"),
+    "no texts": (b"{}", 422, "texts: nothing"),
+    "one text": (b'{"texts": "rain"}', 422, "texts: a string"),
+    "a number among texts": (b'{"texts": ["rain", 7]}', 422, "texts[1]: int '7'"),
+    "null among texts": (b'{"texts": [null]}', 422, "texts[0]: nothing"),
+    "an unknown field": (b'{"texts": [], "topk": 2}', 422, "'topk': no such field"),
+    "a bool for a number": (b'{"texts": [], "top_k": true}', 422, "top_k: true"),
+    "no class": (b'{"texts": [], "top_k": 0}', 422, "top_k"),
+    "a fraction": (b'{"texts": [], "top_k": 1.5}', 422, "top_k"),
+    "a probability of 2": (b'{"texts": [], "threshold": 2}', 422, "threshold"),
+    "a string for a number": (b'{"texts": [], "threshold": "0.5"}', 422, "threshold: str '0.5'"),
+    "a number for a bool": (b'{"texts": [], "explain": 1}', 422, "explain: int '1'"),
+    "too many": (json.dumps({"texts": [""] * (MOST_TEXTS + 1)}).encode(), 413, "1,001"),
+    "too many to explain": (
+        json.dumps({"texts": [""] * (MOST_EXPLAINED_TEXTS + 1), "explain": True}).encode(),
+        413,
+        "explained",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_is_wrong_is_named(case):
+    """With the status of the contract."""
+    body, status, message = WRONG[case]
+    with pytest.raises(RefusedError) as refused:
+        parse_predict_request(body)
+    assert refused.value.status == status
+    assert message in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_what_is_right_is_read():
+    """With the defaults of the contract, a byte order mark, and half surrogates, which JSON can say."""
+    read = parse_predict_request(b'\xef\xbb\xbf{"texts": ["rain \\ud800", ""]}')
+    assert read == PredictRequest(texts=["rain \ud800", ""], top_k=1, threshold=0.0, explain=False)
+    body = b'{"texts": [], "top_k": 3, "threshold": 1, "explain": true}'
+    assert parse_predict_request(body) == PredictRequest(texts=[], top_k=3, threshold=1, explain=True)

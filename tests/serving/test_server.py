@@ -1,0 +1,284 @@
+"""The server over loopback: the contract of docs/serving.md, hostile clients, another model, the end."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from http.client import HTTPException
+from threading import Event
+
+import pytest
+
+from encoder_cls.inference.serialization import load_classifier, save_classifier
+from encoder_cls.serving.limits import MOST_BODY_BYTES
+from encoder_cls.serving.page import PAGE
+
+TEXTS = ["rain and snow", "ball goal team", "soup bread", "", "rain " * 200, "\ud800 <b>zebra</b>"]
+IMPATIENT = """
+import encoder_cls.serving.protocol as protocol, encoder_cls.serving.app as app
+protocol.HEADER_SECONDS = app.BODY_SECONDS = protocol.SEND_SECONDS = 0.3
+protocol.MOST_CONNECTIONS = 6
+"""
+
+SLOW = """
+import time
+from encoder_cls.inference.classifier import Classifier
+real = Classifier.tokenize
+Classifier.tokenize = lambda self, texts: (time.sleep(20 * (len(texts) > 1)), real(self, texts))[1]
+"""
+
+
+def raw(server, content: bytes) -> socket.socket:
+    """A connection on which these bytes were sent."""
+    connection = socket.create_connection(("127.0.0.1", server.port), timeout=20)
+    connection.sendall(content)
+    return connection
+
+
+def read_all(connection: socket.socket) -> bytes:
+    with connection:
+        return b"".join(iter(lambda: connection.recv(1 << 16), b""))
+
+
+def test_it_answers_what_predict_prints(server, cli, trained_run):
+    """Object by object, and names the model by its hash."""
+    arguments = [text for text in TEXTS if text.isascii()]
+    printed = cli("predict", "--model", trained_run.path, "--format", "jsonl", "--top-k", 2, "--explain", *arguments)
+    status, found = server.predict(*arguments, top_k=2, explain=True)
+    assert status == 200
+    assert found["model"] == load_classifier(trained_run.path).sha256
+    assert len(found["model"]) == 64
+    for line, answer in zip(printed.out.splitlines(), found["predictions"], strict=True):
+        expected = json.loads(line)
+        assert answer.keys() == expected.keys()
+        assert answer["probability"] == pytest.approx(expected["probability"], abs=1e-5)
+        assert [word["word"] for word in answer["explanation"]] == [word["word"] for word in expected["explanation"]]
+        assert [item["label"] for item in answer["top"]] == [item["label"] for item in expected["top"]]
+
+
+def test_clients_at_once_get_their_own_answers(server, classifier):
+    """Each the one that it would get alone."""
+    expected = [prediction.label for prediction in classifier.predict(TEXTS)]
+    with ThreadPoolExecutor(16) as pool:
+        found = list(pool.map(lambda number: server.predict(TEXTS[number % 6], TEXTS[0]), range(96)))
+    assert {status for status, _ in found} == {200}
+    answers = [[item["label"] for item in answer["predictions"]] for _, answer in found]
+    assert answers == [[expected[number % 6], expected[0]] for number in range(96)]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "message"),
+    [
+        ("POST", "/predict", b"{", 400, "not JSON"),
+        ("POST", "/predict", {"texts": [3]}, 422, "texts[0]"),
+        ("POST", "/predict", {"texts": [], "label": 1}, 422, "'label'"),
+        ("POST", "/predict", b" " * (MOST_BODY_BYTES + 1), 413, "1,048,576 bytes"),
+        ("POST", "/predict", {"texts": ["a"] * 1001}, 413, "1,001"),
+        ("GET", "/predict", None, 405, "GET"),
+        ("GET", "/elsewhere", None, 404, "POST /predict"),
+    ],
+)
+def test_what_is_refused_is_told_as_json(server, method, path, body, status, message):
+    """With its status, and the reason in one field."""
+    found, reply = server.ask(method, path, body)
+    assert found == status
+    assert reply.keys() == {"error"}
+    assert message in reply["error"]
+
+
+def test_a_body_without_a_length_has_an_end(server):
+    """Sent in chunks, it is refused as soon as it is too large, though more would come."""
+    head = b"POST /predict HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+    chunk = b"%x\r\n%b\r\n" % (1 << 16, b" " * (1 << 16))
+    with raw(server, head + chunk * 17) as connection:
+        assert b" 413 " in connection.recv(1 << 16)
+
+
+def test_an_answer_comes_without_delay(server):
+    """On a connection that is kept, it does not wait for the acknowledgement of its head, which takes 40 ms."""
+    body = json.dumps({"texts": ["rain"]}).encode()
+    content = b"POST /predict HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
+    with raw(server, b"") as connection:
+        seconds = []
+        for _ in range(20):
+            began = time.perf_counter()
+            connection.sendall(content)
+            found = b""
+            while not found.endswith(b'"}'):
+                found += connection.recv(1 << 16)
+            seconds.append(time.perf_counter() - began)
+    assert min(seconds[5:]) < 0.03  # the first acknowledgements are sent at once
+
+
+def test_what_is_no_http_is_told_as_json(server):
+    """And the connection ends."""
+    found = read_all(raw(server, b"hello\r\n\r\n"))
+    assert found.startswith(b"HTTP/1.1 400 ")
+    assert b'{"error": ' in found
+
+
+def test_health_and_metrics_say_how_it_is(start, trained_run, classifier):
+    """In Prometheus' text: requests, labels, unknown words, and rates of the last two."""
+    from prometheus_client.parser import text_string_to_metric_families
+
+    server = start(trained_run.path)
+    server.predict("rain snow", "ball zebra")
+    server.predict("the zebra", threshold=1)
+    server.ask("POST", "/predict", b"{")
+    status, health = server.ask("GET", "/health")
+    assert status == 200
+    assert health == {"status": "ok", "model": classifier.sha256, "labels": list(classifier.label_names)}
+    status, text = server.ask("GET", "/metrics")
+    found = {
+        (sample.name, *sample.labels.values()): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+    labels = [prediction.label for prediction in classifier.predict(["rain snow", "ball zebra", "the zebra"])]
+    assert status == 200
+    assert found["encoder_cls_requests_total", "/predict", "200"] == 2
+    assert found["encoder_cls_requests_total", "/predict", "400"] == 1
+    assert found["encoder_cls_texts_total",] == 3
+    assert (found["encoder_cls_words_total",], found["encoder_cls_unknown_words_total",]) == (6, 2)
+    assert found["encoder_cls_unknown_word_rate",] == pytest.approx(1 / 3)
+    for label in set(labels):
+        assert found["encoder_cls_labels_total", label] == labels.count(label)
+        assert found["encoder_cls_label_rate", label] == pytest.approx(labels.count(label) / 3)
+    assert found["encoder_cls_model_info", classifier.sha256] == 1
+    assert found["encoder_cls_waiting_requests",] == 0
+
+
+def test_slow_clients_are_let_go_and_hold_up_nobody(start, trained_run):
+    """Half a head, half a body, an answer that nobody reads, too many connections: each has its end."""
+    server = start(trained_run.path, IMPATIENT)
+    head = b"POST /predict HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n"
+    half_head, half_body, silent = raw(server, head), raw(server, head + b'\r\n{"te'), raw(server, b"")
+    unread = raw(server, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n" * 4000)  # answers of 20 MB
+    assert server.predict("rain")[0] == 200
+    more = [raw(server, b"") for _ in range(3)]
+    refused = read_all(more[-1])
+    assert refused.startswith(b"HTTP/1.1 429 ")
+    for connection in (half_head, half_body, silent, *more[:-1]):
+        found = read_all(connection)
+        assert found.startswith(b"HTTP/1.1 408 ")
+        assert found.endswith(b' seconds"}')
+    time.sleep(0.5)
+    received = 0
+    with suppress(ConnectionResetError), unread:
+        while content := unread.recv(1 << 20):
+            received += len(content)
+    assert received < 4000 * len(PAGE)  # what it never took is given up
+    assert server.predict("rain")[0] == 200
+
+
+def test_who_hangs_up_is_forgotten(start, trained_run):
+    """The request leaves no trace in the queue, and its room is free for others."""
+    server = start(trained_run.path, "import encoder_cls.serving.app as app; app.MOST_HELD_BYTES = 40_000")
+    body = json.dumps({"texts": ["rain snow " * 2000]}).encode()
+    for _ in range(5):
+        raw(server, b"POST /predict HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)).close()
+    deadline = time.monotonic() + 20
+    while (
+        server.ask("POST", "/predict", body)[0] == 429 or "waiting_requests 0" not in server.ask("GET", "/metrics")[1]
+    ):
+        assert time.monotonic() < deadline
+    body = json.dumps({"texts": ["rain snow " * 4001]}).encode()
+    status, found = server.ask("POST", "/predict", body)
+    assert (status, "wait already" in found["error"]) == (429, True)
+
+
+def test_another_model_takes_the_place_of_the_first(start, run_copy, classifier):
+    """At SIGHUP; one that is damaged does not, and is told of."""
+    server = start(run_copy.path)
+    weights = run_copy.model / "model.safetensors"
+    content = weights.read_bytes()
+    weights.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    server.process.send_signal(signal.SIGHUP)
+    line = server.said("warning: not reloaded, model ")
+    assert "has changed since it was written" in line
+    assert server.predict("rain")[1]["model"] == classifier.sha256
+    weights.write_bytes(content)
+    other = load_classifier(run_copy.path)
+    other.mixture_weights = (0.5, 0.5)
+    save_classifier(other, run_copy.model)
+    server.process.send_signal(signal.SIGHUP)
+    server.said("reloaded: model ")
+    status, found = server.predict("rain")
+    assert status == 200
+    assert found["model"] == load_classifier(run_copy.path).sha256 != classifier.sha256
+    assert found["predictions"][0]["probability"] == pytest.approx(other.predict(["rain"])[0].probability, abs=1e-5)
+    assert 'encoder_cls_reloads_total{outcome="failed"} 1.0' in server.ask("GET", "/metrics")[1]
+
+
+def test_a_stop_loses_nothing_that_was_accepted(start, trained_run):
+    """Under load each request is answered, told 503, or finds nobody listening; and the exit code is 0."""
+    server, stopping = start(trained_run.path), Event()
+
+    def load(_: int) -> list[int]:
+        found = []
+        while True:
+            try:
+                status, reply = server.predict("rain snow", "the ball", explain=True)
+            except (ConnectionRefusedError, ConnectionResetError):  # after the second in which 503 is said
+                return [*found, 0] if stopping.is_set() else [-1]
+            assert status in {200, 503}
+            assert status == 503 or len(reply["predictions"]) == 2
+            found.append(status)
+
+    with ThreadPoolExecutor(8) as pool:
+        clients = [pool.submit(load, number) for number in range(8)]
+        time.sleep(0.3)
+        stopping.set()
+        assert server.stop() == 0
+        found = [status for client in clients for status in client.result(30)]
+    assert {200, 503, 0} == set(found)
+
+
+def test_a_second_signal_ends_at_once(start, trained_run):
+    """With the code of the signal, and the number of those who got no answer; and who listens to all is warned."""
+    server = start(trained_run.path, SLOW, host="0.0.0.0")
+    assert server.warnings == [
+        "warning: whoever can connect to 0.0.0.0 can ask: there are no passwords and no encryption"
+    ]
+    with ThreadPoolExecutor(1) as pool:
+        client = pool.submit(server.predict, "rain", "snow")
+        while "waiting_requests 1.0" not in server.ask("GET", "/metrics")[1]:
+            time.sleep(0.05)
+        server.process.send_signal(signal.SIGTERM)
+        server.said("stopping: 1 requests wait")
+        server.process.send_signal(signal.SIGTERM)
+        assert "requests without an answer: 1" in server.said("stopped at once")
+        assert server.process.wait(10) == 143
+        with suppress(ConnectionError, HTTPException):
+            assert client.result(30)[0] == 500
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["nowhere"], 2, "nowhere: no such folder"),
+        (["{run}", "--port", "99999"], 2, "--port"),
+        (["{run}", "--host", "no.such.host.invalid"], 2, "--host no.such.host.invalid"),
+        (["{run}", "--port", "{taken}"], 1, "cannot listen: Address already in use"),
+    ],
+)
+def test_what_cannot_be_served_is_told(cli, trained_run, arguments, code, message):
+    """In one line, before anything is answered."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        values = {"run": trained_run.path, "taken": taken.getsockname()[1]}
+        outcome = cli("serve", *(argument.format(**values) for argument in arguments))
+    assert (outcome.code, outcome.out) == (code, "")
+    assert message in outcome.err
+    assert outcome.err.count("\n") == 1
+
+
+def test_without_the_extra_it_says_what_to_install(cli, trained_run, monkeypatch):
+    """Exit code 2, and the command."""
+    monkeypatch.setattr("encoder_cls.cli.serve.find_spec", lambda name: None if name == "uvicorn" else name)
+    outcome = cli("serve", trained_run.path)
+    assert outcome.code == 2
+    assert outcome.err == "error: serve needs uvicorn: pip install 'encoder-cls[serve]'\n"
