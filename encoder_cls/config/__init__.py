@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from encoder_cls.config.loading import load_config
+from encoder_cls.config.loading import config_of, load_config
 from encoder_cls.config.schema import Config, DataConfig, ModelConfig, PretrainConfig, TokenizerConfig, TrainConfig
 
-__all__ = ["Config", "DataConfig", "ModelConfig", "PretrainConfig", "TokenizerConfig", "TrainConfig", "load_config"]
+__all__ = [
+    "Config",
+    "DataConfig",
+    "ModelConfig",
+    "PretrainConfig",
+    "TokenizerConfig",
+    "TrainConfig",
+    "config_of",
+    "load_config",
+]

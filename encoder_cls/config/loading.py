@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,29 @@ def load_config(path: Path | None = None, overrides: Iterable[str] = ()) -> Conf
     values = {"name": _run_name(path.stem) if path else "example"} | values
     for override in overrides:
         values = _with_override(values, override)
+    return _validated(values, source)
+
+
+def config_of(values: Mapping[str, Any], *, source: str) -> Config:
+    """The config of values by dotted key, such as `{"train.epochs": 5}`.
+
+    Args:
+        values: by key.
+        source: what to call them in a message.
+
+    Raises:
+        ConfigError: a field is unknown or out of range; the message names each.
+    """
+    nested: dict[str, Any] = {}
+    for dotted, value in values.items():
+        keys = dotted.split(".") if isinstance(dotted, str) else [""]
+        if not all(keys):
+            raise ConfigError(f"{source}: {dotted!r} is no key; write it as section.key, such as train.epochs")
+        nested = _with_value(nested, keys, value)
+    return _validated(nested, source)
+
+
+def _validated(values: dict[str, Any], source: str) -> Config:
     try:
         return Config.model_validate(values)
     except ValidationError as error:
@@ -74,7 +97,11 @@ def _with_override(values: dict[str, Any], override: str) -> dict[str, Any]:
     keys = dotted.strip().split(".")
     if not equals or not all(keys):
         raise ConfigError(f"--set {override}: write it as section.key=value, such as train.epochs=5")
-    value = parse_yaml(text, source=f"--set {dotted}", keys=keys)
+    return _with_value(values, keys, parse_yaml(text, source=f"--set {dotted}", keys=keys))
+
+
+def _with_value(values: dict[str, Any], keys: Sequence[str], value: Any) -> dict[str, Any]:
+    """A copy of nested values in which one has another value."""
     for key in reversed(keys[1:]):
         value = {key: value}
     return _merged(values, {keys[0]: value})

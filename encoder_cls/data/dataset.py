@@ -15,9 +15,15 @@ from numpy.typing import NDArray
 
 from encoder_cls.config import DataConfig
 from encoder_cls.data.holdout import rows_to_hold_out
-from encoder_cls.data.labelled_rows import DiskBackedLocations, LabelledRows, check_unicode, read_labelled
+from encoder_cls.data.labelled_rows import (
+    DiskBackedLocations,
+    LabelledRows,
+    check_unicode,
+    collect_labelled,
+    read_labelled,
+)
 from encoder_cls.data.labels import LabelsAre, class_name, what_labels_are
-from encoder_cls.data.readers import read_rows
+from encoder_cls.data.readers import Row, read_rows
 from encoder_cls.data.records import SourceLocation
 from encoder_cls.errors import DataError
 from encoder_cls.system.disk_arrays import DiskBackedTexts, LazyTexts, in_chunks
@@ -131,15 +137,24 @@ class Dataset:
         return ("test", self.test) if self.test else ("validation", self.validation)
 
 
-def load_dataset(config: DataConfig, *, seed: int) -> Dataset:
+def load_dataset(config: DataConfig, *, seed: int, train_rows: Iterable[Row] | None = None) -> Dataset:
     """Read all splits that the config names, and hold out a validation split where none is named.
+
+    Args:
+        config: what to read, and how.
+        seed: what is held out is a function of it.
+        train_rows: the rows to train on, where they are in memory; then `data.train` is a name for messages.
 
     Raises:
         DataError: a source is missing or malformed, train has fewer than two classes, or too many labels of another
             split never occur in train.
     """
     sources = {"train": config.train, "validation": config.validation, "test": config.test}
-    rows = {role: read_labelled(source, role, config) for role, source in sources.items() if source is not None}
+    rows: dict[str, LabelledRows] = {}
+    if train_rows is not None:
+        rows["train"] = collect_labelled(train_rows, config.train, empty_texts=config.empty_texts)
+        del sources["train"]
+    rows |= {role: read_labelled(source, role, config) for role, source in sources.items() if source is not None}
     labels_are = what_labels_are(_first_locations(rows.values()), config.label_names)
     label_names = _class_names(rows["train"], config, labels_are)
     splits = {role: _to_split(of_role, label_names, config, labels_are) for role, of_role in rows.items()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -72,10 +72,25 @@ def read_labelled(source: str, role: str, config: DataConfig) -> LabelledRows:
     Raises:
         DataError: it is malformed, has no text, or more rows without one than `data.empty_texts` allows.
     """
+    found = read_rows(source, role=role, text_columns=config.text_column, label_column=config.label_column)
+    return collect_labelled(found, source, empty_texts=config.empty_texts)
+
+
+def collect_labelled(found: Iterable[Row], source: str, *, empty_texts: str) -> LabelledRows:
+    """Collect rows that have labels.
+
+    Args:
+        found: the rows.
+        source: what to call them in a message.
+        empty_texts: as `data.empty_texts`.
+
+    Raises:
+        DataError: as `read_labelled`.
+    """
     rows = LabelledRows()
     indices: dict[str, int] = {}
     numbers: dict[str | int, int] = {}  # 1 and "1" are two keys of one number
-    for chunk in in_chunks(_labelled_rows(source, role, config, rows)):
+    for chunk in in_chunks(_with_text(found, rows)):
         texts, labels, locations = zip(*chunk, strict=True)
         for label, location in zip(labels, locations, strict=True):
             if label not in numbers:
@@ -86,17 +101,15 @@ def read_labelled(source: str, role: str, config: DataConfig) -> LabelledRows:
         rows.texts.append(texts)
         rows.where.append(locations)
         rows.numbers.append([numbers[label] for label in labels])
-    _check_left_out(rows, config.empty_texts)
+    _check_left_out(rows, empty_texts)
     if not len(rows.texts):
         raise DataError(f"{source}: no rows with a text")
     return rows
 
 
-def _labelled_rows(
-    source: str, role: str, config: DataConfig, rows: LabelledRows
-) -> Iterator[tuple[str, str | int, SourceLocation]]:
+def _with_text(found: Iterable[Row], rows: LabelledRows) -> Iterator[tuple[str, str | int, SourceLocation]]:
     """Text, label and location of each row; those without a text are counted in `rows`."""
-    for row in read_rows(source, role=role, text_columns=config.text_column, label_column=config.label_column):
+    for row in found:
         if not row.text.strip():
             if rows.left_out < SHOWN_ROWS:
                 rows.first_left_out.append(row.where)

@@ -47,7 +47,7 @@ class MetricLog:
 
     Args:
         metrics_file: where the rows go.
-        tensorboard: the folder for TensorBoard's event files.
+        tensorboard: the folder for TensorBoard's event files; none: nothing is shown there.
         resume_after: for each split, in whatever stage (`train` means `pretraining/train`, too), the step after
             which it goes on; what was logged later is removed. None: a new run.
         config_text: the resolved config, shown as text.
@@ -62,7 +62,7 @@ class MetricLog:
         self,
         *,
         metrics_file: Path,
-        tensorboard: Path,
+        tensorboard: Path | None,
         resume_after: dict[str, int] | None,
         config_text: str,
         label_names: Sequence[str],
@@ -83,12 +83,13 @@ class MetricLog:
         self._writer: SummaryWriter | None = None
         # Its thread dies of an error, with a traceback for the user, and the next call here raises the same.
         self._former_hook, threading.excepthook = threading.excepthook, _ignore
-        shutil.rmtree(tensorboard, ignore_errors=True)
-        try:
-            # purge_step makes a TensorBoard that is already looking forget what it saw of the former files.
-            self._writer = SummaryWriter(str(tensorboard), purge_step=0)
-        except OSError as error:
-            self._give_up(error)
+        if tensorboard:
+            shutil.rmtree(tensorboard, ignore_errors=True)
+            try:
+                # purge_step makes a TensorBoard that is already looking forget what it saw of the former files.
+                self._writer = SummaryWriter(str(tensorboard), purge_step=0)
+            except OSError as error:
+                self._give_up(error)
         self._mirror(lambda writer: writer.add_custom_scalars(LAYOUT))
         self._mirror(lambda writer: writer.add_text("config", f"```yaml\n{config_text}```"))
         for row in kept:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -13,6 +14,7 @@ from torch import Tensor
 
 from encoder_cls.config import Config, TrainConfig
 from encoder_cls.data.dataset import Dataset, listed, load_dataset
+from encoder_cls.data.readers import Row
 from encoder_cls.errors import ConfigError
 from encoder_cls.inference.encoder_architecture import EncoderArchitecture
 from encoder_cls.model import EncoderClassifier
@@ -200,14 +202,18 @@ def derive_seed(*numbers: int) -> int:
     return int(np.random.SeedSequence(numbers).generate_state(1)[0])
 
 
-def prepare(config: Config) -> TrainingSetup:
+def prepare(config: Config, *, train_rows: Iterable[Row] | None = None) -> TrainingSetup:
     """Read the data, train the tokenizer and decide on the recipe.
+
+    Args:
+        config: of the run.
+        train_rows: as in `load_dataset`.
 
     Raises:
         DataError: the data is missing, malformed or not enough.
         ConfigError: class weights name a class that does not occur.
     """
-    dataset = load_dataset(config.data, seed=config.seed)
+    dataset = load_dataset(config.data, seed=config.seed, train_rows=train_rows)
     _check_class_weights(config, dataset)
     max_seq_len = config.model.max_seq_len
     texts_to_learn_from = ConcatenatedTexts(dataset.train.texts, dataset.unlabelled.texts)

@@ -53,6 +53,7 @@ def train(
     device: torch.device,
     resume: bool = False,
     stop_signal: StopSignal = lambda: None,
+    with_report: bool = True,
 ) -> Iterator[Event]:
     """Train into a run folder, telling of each step.
 
@@ -62,6 +63,8 @@ def train(
         device: where to train.
         resume: go on from the newest checkpoint; a finished run ends at once, an empty folder starts anew.
         stop_signal: asked after each step and each batch of a validation.
+        with_report: else nothing is shown in TensorBoard, and with the best weights in `model/` the run is at its end:
+            no report, no model card, and weights in float32.
 
     Raises:
         ConfigError: the folder holds something else, or a run with another config or other data.
@@ -72,7 +75,7 @@ def train(
     with run.open_for_training(setup.config, resume=resume):
         if run.is_finished():
             return
-        trainer = _Trainer(setup, run, device=device, stop_signal=stop_signal)
+        trainer = _Trainer(setup, run, device=device, stop_signal=stop_signal, with_report=with_report)
         with trainer.metric_log:
             yield from trainer.events()
         yield from trainer.noted()
@@ -81,11 +84,14 @@ def train(
 class _Trainer:
     """The life of one run: its stages one after the other, what is saved of them, and the final report."""
 
-    def __init__(self, setup: TrainingSetup, run: RunDir, *, device: torch.device, stop_signal: StopSignal) -> None:
+    def __init__(
+        self, setup: TrainingSetup, run: RunDir, *, device: torch.device, stop_signal: StopSignal, with_report: bool
+    ) -> None:
         self.setup = setup
         self.run = run
         self.device = device
         self.stop_signal = stop_signal
+        self.with_report = with_report
         self.started = time.monotonic()
         self.precision = resolve_precision(setup.config.train.precision, device)
         self.fingerprint = fingerprint(setup, device=device, precision=self.precision)
@@ -101,7 +107,7 @@ class _Trainer:
             checkpoint.restore(self.model, self.optimizers)
         self.metric_log = MetricLog(
             metrics_file=run.metrics_file,
-            tensorboard=run.tensorboard,
+            tensorboard=run.tensorboard if with_report else None,
             resume_after={"data": 0, "train": self.state.step, "validation": self.state.validated_step}
             if checkpoint
             else None,
@@ -144,6 +150,8 @@ class _Trainer:
             self.state = self.state.at_next_stage()
             self._begin_stage(anew=True)
             self._save_checkpoint()
+        if not self.with_report:
+            return
         best_step = self.state.best_step
         report = write_final_report(
             self.setup,

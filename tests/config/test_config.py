@@ -18,6 +18,7 @@ from encoder_cls.config import (
     PretrainConfig,
     TokenizerConfig,
     TrainConfig,
+    config_of,
     load_config,
 )
 from encoder_cls.config.yaml_dialect import parse_yaml
@@ -296,6 +297,17 @@ def test_heads_divide_the_width(changes, message):
 
 
 # ---------------------------------------------------------------- overrides
+
+
+def test_values_by_dotted_key_are_a_config():
+    """As from a file with these overrides; a key that is none, and a value, are named as there."""
+    values = {"name": "run", "data.train": "a.csv", "model.norm": "post", "train.class_weights": {"a": 2.0}}
+    found = config_of(values, source="here")
+    assert (found.data.train, found.model.norm, found.train.class_weights) == ("a.csv", "post", {"a": 2.0})
+    assert found.train.learning_rate == load_config().train.learning_rate
+    for key, message in [("model.nrom", "here: model.nrom: unknown key"), ("model..norm", "'model..norm' is no key")]:
+        with pytest.raises(ConfigError, match=message):
+            config_of(values | {key: "post"}, source="here")
 
 
 def test_overrides_reach_into_sections_and_later_ones_win():

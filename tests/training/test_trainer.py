@@ -56,6 +56,20 @@ def test_it_learns_and_reports(tmp_path):
     assert RunDir(folder).load_config() == config
 
 
+def test_without_a_report_the_model_is_the_same(tmp_path):
+    """Weights and metrics, to the bit; nothing is written but what the model and a resume need."""
+    config = make_config(tmp_path, linear=True)
+    run_all(config, tmp_path / "reported")
+    events = run_all(config, tmp_path / "bare", with_report=False)
+    assert weights_hash(tmp_path / "bare") == weights_hash(tmp_path / "reported")
+    rows = [row for row in metric_rows(tmp_path / "reported") if row["split"] != "best_validation"]
+    assert metric_rows(tmp_path / "bare") == rows
+    assert isinstance(events[-1], Validated)
+    assert {path.name for path in (tmp_path / "bare").iterdir()} == {
+        ".lock", "config.yaml", "model", "checkpoints", "metrics.jsonl"
+    }  # fmt: skip
+
+
 def test_pretraining_comes_before_the_labels(tmp_path):
     """It is a stage of its own with validations of its own, and nothing but the model is kept."""
     config = make_config(tmp_path, texts=300, linear=True, pretrain={"epochs": 4}, epochs=6)

@@ -1,0 +1,235 @@
+"""The classifier as an estimator of scikit-learn: labelled texts in, a fitted `TextClassifier` out.
+
+>>> from encoder_cls.sklearn import TextClassifier
+>>> model = TextClassifier(settings={"model.d_model": 64}).fit(texts, labels)
+>>> model.predict(["where is my parcel?"])
+array(['track_order'], dtype='<U16')
+"""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import check_consistent_length, column_or_1d
+from sklearn.utils.validation import check_is_fitted
+
+from encoder_cls.errors import ConfigError, DataError
+from encoder_cls.inference.classifier import Classifier
+from encoder_cls.system.display import kind
+
+if TYPE_CHECKING:
+    from encoder_cls.config import Config
+    from encoder_cls.data.readers import Row
+
+# What the arguments of the estimator are in a config.
+KEYS = {
+    "epochs": "train.epochs",
+    "learning_rate": "train.learning_rate",
+    "time_budget": "pretrain.time_budget",
+    "seed": "seed",
+}
+# What `fit` is given, what nobody would see, and what would change the names of the labels.
+NOT_SETTINGS = ("data.train", "data.test", "data.label_names")
+# Random numbers of training come from the one generator that torch has for a process: two fits at once would share it.
+_ONE_FIT = threading.Lock()
+
+
+class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
+    """A Transformer encoder and a linear classifier, trained from scratch on the texts that `fit` is given.
+
+    Args:
+        epochs: how often the texts are read in training, at most; `auto`: the fewer the more text there is.
+        learning_rate: the peak learning rate.
+        time_budget: the most minutes that pretraining may take; none: as many as it takes.
+        seed: of everything random; equal seeds give equal models.
+        settings: further values of a config by dotted key, as `--set` takes them: `{"model.d_model": 64}`;
+            `configs/example.yaml` explains all of them.
+
+    Attributes:
+        classes_: the labels, sorted; the order of the columns of `predict_proba`.
+        classifier_: the trained `Classifier`.
+    """
+
+    classes_: NDArray[Any]
+    classifier_: Classifier
+
+    def __init__(
+        self,
+        *,
+        epochs: int | Literal["auto"] = "auto",
+        learning_rate: float = 1e-3,
+        time_budget: float | None = None,
+        seed: int = 0,
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        # As they are, unchecked: `clone` compares, and `set_params` changes them.
+        self.epochs = epochs
+        self.learning_rate = learning_rate
+        self.time_budget = time_budget
+        self.seed = seed
+        self.settings = settings
+
+    def fit(self, texts: Sequence[str], labels: Sequence[Any]) -> Self:
+        """Train on texts with their labels, in a temporary folder, which is then removed.
+
+        A part of the texts is held out to choose the best weights by, unless `settings` names a file in
+        `data.validation`.
+
+        Args:
+            texts: the texts.
+            labels: the class of each: all texts, or all integers.
+
+        Raises:
+            TypeError: one of the texts is none.
+            ValueError: there are too few of them, or not as many as labels; or a setting is unknown or out of range:
+                the message names it.
+        """
+        listed = _as_texts(texts)
+        known = _as_labels(labels)
+        check_consistent_length(listed, known)
+        classes = np.unique(known)
+        with _value_errors():
+            config = self._config()
+            classifier = _train(config, _rows(listed, map(str, known)))
+        self.classes_, self.classifier_ = classes, classifier
+        return self
+
+    def predict(self, texts: Sequence[str]) -> NDArray[Any]:
+        """The most probable label of each text, (texts,)."""
+        probabilities = self.predict_proba(texts)
+        labels: NDArray[Any] = self.classes_[probabilities.argmax(axis=1)]
+        return labels
+
+    def predict_proba(self, texts: Sequence[str]) -> NDArray[np.float64]:
+        """The probability of each class for each text, (texts, classes), in the order of `classes_`."""
+        check_is_fitted(self, "classifier_")
+        probabilities = self.classifier_.predict_proba(_as_texts(texts))
+        # The classifier has its classes in the order of their numbers or of the alphabet, scikit-learn as NumPy sorts.
+        columns = {name: column for column, name in enumerate(self.classifier_.label_names)}
+        return probabilities[:, [columns[str(label)] for label in self.classes_]]
+
+    def __sklearn_tags__(self) -> Any:
+        """What scikit-learn asks of an estimator: this one takes texts, not numbers."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.string = True
+        tags.input_tags.two_d_array = False
+        return tags
+
+    def _config(self) -> Config:
+        """The config of a run.
+
+        Raises:
+            ConfigError: a setting is unknown, out of range, or an argument by another name.
+        """
+        from encoder_cls.config import config_of
+
+        settings = {} if self.settings is None else self.settings
+        if not isinstance(settings, Mapping):
+            raise ConfigError(f"settings: expected is a mapping such as {{'model.d_model': 64}}, not {kind(settings)}")
+        for argument, key in KEYS.items():
+            if key in settings:
+                raise ConfigError(f"settings: {key!r}: give it as TextClassifier({argument}=...)")
+        for key in settings:
+            if key in NOT_SETTINGS:
+                raise ConfigError(f"settings: {key!r}: the texts and labels of fit take its place")
+            if not isinstance(key, str) or "." not in key:
+                raise ConfigError(
+                    f"settings: {key!r}: no key of a value; write it as section.key, such as model.d_model"
+                )
+        values = {"name": type(self).__name__, "data.train": "texts", **settings}
+        values |= {key: getattr(self, argument) for argument, key in KEYS.items()}
+        return config_of(values, source="TextClassifier")
+
+
+def _train(config: Config, rows: Iterable[Row]) -> Classifier:
+    """A classifier of these rows; what the command line would warn of becomes Python's warnings."""
+    import torch
+
+    from encoder_cls.data.checks import data_warnings
+    from encoder_cls.inference.serialization import load_classifier
+    from encoder_cls.system.device import resolve_device
+    from encoder_cls.tracking.run_dir import RunDir
+    from encoder_cls.training.compaction import compact
+    from encoder_cls.training.events import Noted
+    from encoder_cls.training.setup import prepare
+    from encoder_cls.training.trainer import train
+
+    device = resolve_device("auto")
+    # Random numbers of whoever calls this go on as if nothing had been.
+    forked = torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
+    with _ONE_FIT, forked, tempfile.TemporaryDirectory(prefix="encoder-cls-") as folder:
+        setup, run = prepare(config, train_rows=rows), RunDir(Path(folder))
+        for message in data_warnings(setup.dataset):
+            _warn(message)
+        for event in train(setup, run, device=device, with_report=False):
+            if isinstance(event, Noted):
+                _warn(event.message)
+        labels = setup.dataset.selection.labels
+        compact(run.model, setup.validation_texts, labels, device=str(device), after_batch=lambda: None)
+        return load_classifier(run.model)
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, UserWarning, stacklevel=4)  # of whoever calls `fit`
+
+
+def _as_texts(texts: Any) -> list[str]:
+    """The texts as a list.
+
+    Raises:
+        TypeError: they are a single one, or one of them is none.
+        ValueError: they are a table.
+    """
+    if isinstance(texts, str):
+        raise TypeError("several texts are expected; put a single one in a list")
+    if getattr(texts, "ndim", 1) != 1:
+        raise ValueError(f"texts are expected, not a table of shape {texts.shape}; choose the column with the texts")
+    listed = list(texts)
+    for number, text in enumerate(listed):
+        if not isinstance(text, str):
+            raise TypeError(f"texts[{number}] is {kind(text)}, not a text")
+    return listed
+
+
+def _as_labels(labels: Any) -> NDArray[Any]:
+    """The labels as an array.
+
+    Raises:
+        ValueError: they are neither all texts, nor all integers.
+    """
+    if labels is None:  # in the words in which scikit-learn looks for this
+        raise ValueError("TextClassifier requires y to be passed, but the target y is None: each text needs a label")
+    # As objects: of texts and integers together NumPy would make texts.
+    listed = column_or_1d(np.asarray(labels, dtype=object), warn=True)
+    for number, label in enumerate(listed):
+        is_number = isinstance(label, int | np.integer | np.bool_) or (isinstance(label, float) and label.is_integer())
+        if not (isinstance(label, str) if isinstance(listed[0], str) else is_number):
+            raise ValueError(f"labels[{number}] is {kind(label)}; labels are all texts, or all integers")
+    return np.asarray(labels).reshape(-1)
+
+
+def _rows(texts: Sequence[str], names: Iterable[str]) -> Iterator[Row]:
+    """Rows as if they were read from a file."""
+    from encoder_cls.data.readers import Row
+    from encoder_cls.data.records import SourceLocation
+
+    for number, (text, name) in enumerate(zip(texts, names, strict=True)):
+        yield Row(text, name, None, SourceLocation(f"texts[{number}]"))
+
+
+@contextmanager
+def _value_errors() -> Iterator[None]:
+    """What is wrong with settings or data as the error that scikit-learn expects of an estimator."""
+    try:
+        yield
+    except (ConfigError, DataError) as error:
+        raise ValueError(str(error)) from None

@@ -1,0 +1,271 @@
+"""The estimator of scikit-learn: what its tools ask of an estimator holds for this one."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import random
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import FunctionTransformer
+
+from encoder_cls.sklearn import TextClassifier
+from encoder_cls.training.trainer import train
+
+ROOT = Path(__file__).parent.parent
+TOPICS = {
+    "food": ["soup", "bread", "salt", "pan", "oven", "garlic"],
+    "sport": ["ball", "goal", "team", "coach", "race", "medal"],
+    "weather": ["rain", "snow", "cloud", "storm", "wind", "frost"],
+}
+TINY = {
+    **{"model.d_model": 8, "model.num_layers": 1, "model.num_heads": 2, "model.d_ff": 16, "model.max_seq_len": 8},
+    **{"model.char_ngram_buckets": 64, "model.bigram_buckets": 64, "pretrain.epochs": 0, "train.batch_size": 12},
+    **{"train.precision": "float32", "data.validation_fraction": 0.2},
+}
+
+
+def examples(names: dict[str, object] | None = None) -> tuple[list[str], list[object]]:
+    """Texts of words that each class has for itself, in no order; the labels by other names."""
+    draw = random.Random(0)
+    rows = [(" ".join(draw.sample(words, 3)), label) for label, words in TOPICS.items() for _ in range(12)]
+    draw.shuffle(rows)
+    return [text for text, _ in rows], [names[label] if names else label for _, label in rows]
+
+
+TEXTS, LABELS = examples()
+
+
+def tiny(**arguments: object) -> TextClassifier:
+    return TextClassifier(**{"epochs": 2, "learning_rate": 0.01, "settings": TINY} | arguments)
+
+
+@pytest.fixture(scope="module")
+def fitted() -> TextClassifier:
+    return tiny().fit(TEXTS, LABELS)
+
+
+# ---------------------------------------------------------------- fit and predict
+
+
+def test_it_learns_and_answers_in_the_labels_that_it_was_given(fitted):
+    """Labels, probabilities in the order of `classes_`, and a score."""
+    assert fitted.classes_.tolist() == ["food", "sport", "weather"]
+    asked = ["soup with bread", "the race", "rain and snow"]
+    assert fitted.predict(asked).tolist() == ["food", "sport", "weather"]
+    probabilities = fitted.predict_proba(asked)
+    assert probabilities.shape == (3, 3)
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1)
+    assert probabilities.argmax(axis=1).tolist() == [0, 1, 2]
+    assert fitted.score(TEXTS, LABELS) > 0.9
+    assert fitted.predict(np.array(asked)).tolist() == fitted.predict(asked).tolist()
+    assert fitted.predict_proba([]).shape == (0, 3)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        {"food": 10, "sport": 9, "weather": -1},
+        {"food": "10", "sport": "9", "weather": "-1"},
+        {"food": np.int64(2), "sport": np.int64(10), "weather": np.int64(0)},
+    ],
+    ids=["integers", "digits", "numpy"],
+)
+def test_labels_come_back_as_they_were(names):
+    """Integers as integers, digits as texts; `classes_` is sorted as NumPy sorts, and columns are in its order."""
+    texts, labels = examples(names)
+    model = tiny(epochs=1, settings=TINY | {"model.linear": True}).fit(texts, np.array(labels))
+    assert model.classes_.tolist() == sorted(set(labels))
+    asked = ["soup bread salt", "goal race team", "rain snow wind"]
+    assert model.predict(asked).tolist() == list(names.values())
+    columns = model.predict_proba(asked).argmax(axis=1)
+    assert model.classes_[columns].tolist() == list(names.values())
+    assert model.predict(asked).dtype == np.array(labels).dtype
+
+
+def test_nothing_is_left_behind(tmp_path, monkeypatch):
+    """No file, neither after a fit nor after one that failed; and nobody's random numbers have changed."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    torch.manual_seed(5)
+    expected = torch.rand(1).item()
+    torch.manual_seed(5)
+    tiny(epochs=1).fit(TEXTS, LABELS)
+    assert torch.rand(1).item() == expected
+    monkeypatch.setattr("encoder_cls.training.trainer.save_classifier", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        tiny(epochs=1).fit(TEXTS, LABELS)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_seed_decides(fitted):
+    """Equal seeds give equal probabilities, also where fits are started in several threads at once; others do not."""
+    expected = fitted.predict_proba(TEXTS).tolist()
+    with ThreadPoolExecutor(2) as pool:
+        for model in pool.map(lambda _: tiny().fit(TEXTS, LABELS), range(2)):
+            assert model.predict_proba(TEXTS).tolist() == expected
+    assert tiny(seed=1).fit(TEXTS, LABELS).predict_proba(TEXTS).tolist() != expected
+
+
+def test_arguments_are_values_of_the_config():
+    """Each by its key, also as the numbers of NumPy that a search draws."""
+    model = tiny(epochs=np.int64(3), learning_rate=np.float64(0.5), time_budget=2, seed=np.int32(7))
+    config = model._config()
+    found = (config.train.epochs, config.train.learning_rate, config.pretrain.time_budget, config.seed)
+    assert found == (3, 0.5, 2.0, 7)
+    assert config.model.d_model == 8
+    assert TextClassifier()._config().train.epochs == "auto"
+
+
+def test_what_is_dubious_about_the_data_is_warned_of():
+    """In Python's way, with the place in the texts, and as said by whoever called `fit`."""
+    with pytest.warns(UserWarning, match=r"rows of train without a text.*: 1 \(texts\[36\]\)") as found:
+        tiny(epochs=1).fit([*TEXTS, " "], [*LABELS, "food"])
+    assert {Path(warning.filename) for warning in found} == {Path(__file__)}
+
+
+# ---------------------------------------------------------------- scikit-learn's tools
+
+
+def test_a_clone_has_the_same_settings_and_nothing_learned(fitted):
+    """By value: a change of the clone's settings is none of the original's."""
+    copied = clone(fitted)
+    assert copied.get_params() == fitted.get_params() == {
+        "epochs": 2, "learning_rate": 0.01, "time_budget": None, "seed": 0, "settings": TINY
+    }  # fmt: skip
+    with pytest.raises(NotFittedError):
+        copied.predict(["rain"])
+    copied.set_params(epochs=7).settings["model.d_model"] = 4
+    assert (fitted.epochs, fitted.settings["model.d_model"]) == (2, 8)
+    with pytest.raises(ValueError, match="Invalid parameter 'epoch'"):
+        copied.set_params(epoch=7)
+
+
+def test_a_pickle_answers_the_same(fitted):
+    """Bit for bit, and goes on being an estimator."""
+    copied = pickle.loads(pickle.dumps(fitted))  # noqa: S301 - its own
+    assert copied.predict_proba(TEXTS).tolist() == fitted.predict_proba(TEXTS).tolist()
+    assert copied.predict(TEXTS).tolist() == fitted.predict(TEXTS).tolist()
+    assert clone(copied).get_params() == fitted.get_params()
+
+
+def test_it_is_the_last_step_of_a_pipeline(fitted):
+    """After a step that mends texts; settings are reached through it."""
+    steps = [("mend", FunctionTransformer(lambda texts: [text.replace("_", " ") for text in texts])), ("model", tiny())]
+    model = Pipeline(steps).set_params(model__epochs=2)
+    underscored = [text.replace(" ", "_") for text in TEXTS]
+    found = model.fit(underscored, LABELS).predict_proba(underscored)
+    assert found.tolist() == fitted.predict_proba(TEXTS).tolist()
+    assert model.score(underscored, LABELS) > 0.9
+
+
+def test_cross_validation_scores_each_fold():
+    """Each on texts that its model has not seen."""
+    scores = cross_val_score(tiny(), TEXTS, LABELS, cv=2, error_score="raise")
+    assert scores.shape == (2,)
+    assert (scores > 0.6).all()
+
+
+def test_a_grid_search_compares_models_that_differ(monkeypatch):
+    """Each candidate is trained with its own settings, and the best one is that which could learn."""
+    trained = []
+
+    def spy(setup, *arguments, **options):
+        trained.append((setup.config.model.d_model, setup.config.train.learning_rate, setup.config.model.linear))
+        return train(setup, *arguments, **options)
+
+    monkeypatch.setattr("encoder_cls.training.trainer.train", spy)
+    without_linear = TINY | {"model.linear": False}
+    grid = {"learning_rate": [1e-9, 0.02], "settings": [without_linear, without_linear | {"model.d_model": 4}]}
+    search = GridSearchCV(tiny(epochs=6), grid, cv=2, refit=False, scoring="neg_log_loss", error_score="raise")
+    search.fit(TEXTS, LABELS)
+    candidates = [(8, 1e-9, False), (4, 1e-9, False), (8, 0.02, False), (4, 0.02, False)]
+    assert trained == [candidate for candidate in candidates for _ in range(2)]
+    assert len(set(search.cv_results_["mean_test_score"])) == 4
+    assert search.best_params_["learning_rate"] == 0.02
+
+
+# ---------------------------------------------------------------- bad input
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"settings": {"model.d_modl": 8}}, r"TextClassifier: model.d_modl: unknown key; did you mean d_model\?"),
+        ({"settings": {"modl.d_model": 8}}, r"TextClassifier: modl: unknown key; .*"),
+        ({"settings": {"model.d_model": "wide"}}, r"TextClassifier: model.d_model: .*integer.* \(found 'wide'\)"),
+        ({"settings": {"model": {"d_model": 8}}}, r"settings: 'model': .* write it as section.key.*"),
+        ({"settings": {3: 8}}, r"settings: 3: .* write it as section.key.*"),
+        ({"settings": {"model.": 8}}, r"TextClassifier: 'model.' is no key; .*"),
+        ({"settings": {"train.epochs": 8}}, r"settings: 'train.epochs': give it as TextClassifier\(epochs=...\)"),
+        ({"settings": {"data.test": "f.csv"}}, r"settings: 'data.test': the texts and labels of fit take its place"),
+        ({"settings": ["model.d_model=8"]}, r"settings: expected is a mapping such as .*, not list .*"),
+        ({"epochs": 0}, r"TextClassifier: train.epochs: .*"),
+        ({"seed": -1}, r"TextClassifier: seed: .*"),
+    ],
+    ids=str,
+)
+def test_a_setting_that_is_none_is_refused_by_its_name(arguments, message):
+    """In one line, before any work; as scikit-learn has it, when the model is fitted."""
+    model = TextClassifier(**arguments)
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        model.fit(TEXTS, LABELS)
+
+
+@pytest.mark.parametrize(
+    ("texts", "labels", "error", "message"),
+    [
+        ("rain", ["a"], TypeError, "put a single one in a list"),
+        ([*TEXTS[:2], None], ["a", "b", "a"], TypeError, r"texts\[2\] is nothing, not a text"),
+        ([["a"]], ["a"], TypeError, r"texts\[0\] is list .*, not a text"),
+        (np.array([["a", "b"]]), ["a"], ValueError, r"table of shape \(1, 2\); choose the column"),
+        (TEXTS, LABELS[1:], ValueError, "inconsistent numbers of samples"),
+        (TEXTS, None, ValueError, "each text needs a label"),
+        (["a", "b"], ["x", 1], ValueError, r"labels\[1\] is int '1'; labels are all texts, or all integers"),
+        (["a", "b"], [1, None], ValueError, r"labels\[1\] is nothing"),
+        (["a", "b"], [1.0, 0.5], ValueError, r"labels\[1\] is float '0.5'"),
+        (["a", "b"], [1.0, float("nan")], ValueError, r"labels\[1\] is float 'nan'"),
+        (["a", "b"], ["x", "x"], ValueError, "at least two classes are needed"),
+        (["a", "b"], ["x", " "], ValueError, r"texts\[1\]: the label is empty"),
+        (["a", "b", " ", "", " "], ["x", "y", "x", "y", "x"], ValueError, r"texts\[2\]: the text is empty, as in 3 of"),
+        (["a", "\ud800"], ["x", "y"], ValueError, r"texts\[1\]: the text holds half of a surrogate pair"),
+        ([], [], ValueError, "no rows with a text"),
+    ],
+    ids=str,
+)
+def test_data_that_cannot_be_learned_from_is_refused(texts, labels, error, message):
+    """With the place, by an error that scikit-learn's tools expect."""
+    with pytest.raises(error, match=message):
+        tiny().fit(texts, labels)
+
+
+def test_prediction_before_fitting_is_refused(fitted):
+    """And so is a single text."""
+    with pytest.raises(NotFittedError):
+        TextClassifier().predict(["rain"])
+    with pytest.raises(TypeError, match="in a list"):
+        fitted.predict("rain")
+
+
+def test_nothing_of_training_is_loaded_before_it_is_needed(fitted, tmp_path):
+    """The package loads neither this module nor scikit-learn; a fitted estimator answers without PyTorch."""
+    (tmp_path / "model").write_bytes(pickle.dumps(fitted))
+    code = (
+        "import sys, pickle, encoder_cls\n"
+        "assert 'sklearn' not in sys.modules and 'encoder_cls.sklearn' not in sys.modules\n"
+        "with open('model', 'rb') as file: print(pickle.load(file).predict(['rain snow'])[0])\n"
+        "assert 'sklearn' in sys.modules and 'torch' not in sys.modules and 'pydantic' not in sys.modules\n"
+    )
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    ended = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True, env=environment)
+    assert (ended.stdout, ended.stderr) == ("weather\n", "")
