@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Literal
 
 import typer
 
-from encoder_cls.cli.text_inputs import Input
+from encoder_cls.cli.columns import Answer, TableLines, answer_name, new_table, record_text
+from encoder_cls.cli.text_inputs import Columns, Input, add_columns
 from encoder_cls.inference.classifier import Classifier, Prediction
 from encoder_cls.inference.json_record import json_record
 from encoder_cls.system.display import json_text, printable, shown
@@ -20,7 +18,8 @@ from encoder_cls.text.token_arrays import TokenizedTexts
 if TYPE_CHECKING:
     from encoder_cls.inference.explain import Explanation, WordWeight
 
-Format = Literal["text", "jsonl", "tsv", "csv", "html"]
+Format = Literal["text", "jsonl", "tsv", "csv", "html", "parquet"]
+BYTE_ORDER_MARK = "\ufeff"
 FAINT = 0.05  # of the full colour: less is none
 MOST_REASONS = 3  # words named for, and against, a class where there are no colours
 MOST_ATTENTION_TEXTS = 20  # on one page
@@ -36,8 +35,10 @@ def predict_lines(  # noqa: PLR0913 - what `predict` can be asked for
     threshold: float,
     batch_tokens: int | None,
     explained: bool = False,
-    coloured: bool = False,
-    with_id: bool | None = None,
+    on_terminal: bool = False,
+    keep_columns: bool = False,
+    columns: Columns | None = None,
+    byte_order_mark: bool = False,
     warn: Callable[[str], None] = lambda _: None,
 ) -> Iterator[list[str]]:
     """Classify chunks of texts; for each chunk a list of lines, without line ends, in order.
@@ -52,22 +53,49 @@ def predict_lines(  # noqa: PLR0913 - what `predict` can be asked for
             html).
         batch_tokens: the most tokens in a batch; none: what the device is fast with.
         explained: whether to say which words spoke for the best class, and which against it.
-        coloured: whether a text shows that in colours.
-        with_id: whether tables have a column of ids; none: where the first chunk has one.
+        on_terminal: whether a terminal shows the lines, and colours say it.
+        keep_columns: whether answers (jsonl, tsv, csv) come beside all columns of their rows.
+        columns: those that are taken over from the input; none: what the first chunk has.
+        byte_order_mark: whether a table begins with the mark by which spreadsheets know UTF-8.
         warn: told what has been left out.
     """
     if output_format == "html":
         yield _page(classifier, chunks, threshold=threshold, batch_tokens=batch_tokens, warn=warn).split("\n")
         return
     chunks = iter(chunks)
-    table: _Columns | None = None
-    if output_format in {"tsv", "csv"}:
+    if columns is None and (keep_columns or output_format in {"tsv", "csv"}):
         first = next(chunks, [])
         chunks = chain([first] if first else [], chunks)
-        if with_id is None:
-            with_id = any(item.id is not None for item in first)
-        table = _Columns(with_id=with_id, top_k=top_k, explained=explained, is_csv=output_format == "csv")
-        yield [table.header(len(classifier.label_names))]
+        add_columns(columns := {}, first)
+    lines: TableLines | None = None
+    if output_format in {"tsv", "csv"}:
+        num_classes = len(classifier.label_names)
+        table = new_table(
+            columns or {}, keep_columns=keep_columns, top_k=top_k, num_classes=num_classes, explained=explained
+        )
+        lines = TableLines(table=table, is_csv=output_format == "csv", for_terminal=on_terminal)
+        yield [BYTE_ORDER_MARK * byte_order_mark + lines.header()]
+    for found in answers(
+        classifier, chunks, threshold=threshold, batch_tokens=batch_tokens, explained=explained, warn=warn
+    ):
+        if lines:
+            yield [lines.line(answer) for answer in found]
+        elif output_format == "jsonl":
+            yield [_json_line(answer, top_k, columns or {}) for answer in found]
+        else:
+            yield [_text_line(answer, top_k, coloured=on_terminal) for answer in found]
+
+
+def answers(
+    classifier: Classifier,
+    chunks: Iterable[Sequence[Input]],
+    *,
+    threshold: float,
+    batch_tokens: int | None,
+    explained: bool,
+    warn: Callable[[str], None],
+) -> Iterator[list[Answer]]:
+    """Classify chunks of texts; arguments as in `predict_lines`."""
     warn_once = _warning_once(warn)
     for chunk in chunks:
         tokenized = classifier.tokenize([item.text for item in chunk])
@@ -77,18 +105,10 @@ def predict_lines(  # noqa: PLR0913 - what `predict` can be asked for
             reasons = _explanations(
                 classifier, chunk, tokenized, predictions, batch_tokens=batch_tokens, warn=warn_once
             )
-        lines = []
-        for item, prediction, words in zip(chunk, predictions, reasons, strict=True):
-            label = prediction.label if prediction.probability >= threshold else None
-            if table:
-                lines.append(table.line(item, prediction, label, words))
-            elif output_format == "jsonl":
-                record = {} if item.id is None else {"id": item.id}
-                record |= json_record(prediction, top_k=top_k, threshold=threshold, words=words)
-                lines.append(json_text(record))
-            else:
-                lines.append(_text_line(item, prediction, label, top_k, words, coloured=coloured))
-        yield lines
+        yield [
+            Answer(item, prediction, prediction.label if prediction.probability >= threshold else None, words)
+            for item, prediction, words in zip(chunk, predictions, reasons, strict=True)
+        ]
 
 
 def _page(
@@ -172,61 +192,22 @@ def attention_html(classifier: Classifier, inputs: Sequence[Input]) -> str:
     return render_attention("Attention", zip(lines, maps, strict=True))
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Columns:
-    """Values separated by tabs or commas: which columns there are.
-
-    Control characters are escaped in both, so that a row is a line; fields with commas and quotes are in quotes, as
-    RFC 4180 has them, where commas separate them.
-    """
-
-    with_id: bool
-    top_k: int
-    explained: bool
-    is_csv: bool = False
-
-    def header(self, num_classes: int) -> str:
-        ranks = range(2, min(self.top_k, num_classes) + 1)
-        ranked = [f"{column}_{rank}" for rank in ranks for column in ("label", "probability")]
-        names = [*(["id"] if self.with_id else []), "label", "probability", *ranked, "truncated", "unknown_words"]
-        return self._joined(names + (["explanation"] if self.explained else []))
-
-    def line(self, item: Input, prediction: Prediction, label: str | None, words: Explanation | None) -> str:
-        top = prediction.top(self.top_k)[1:]
-        fields = [
-            *([printable("" if item.id is None else str(item.id))] if self.with_id else []),
-            printable(label or ""),
-            f"{prediction.probability:.6f}",
-            *(field for name, probability in top for field in (printable(name), f"{probability:.6f}")),
-            str(prediction.truncated).lower(),
-            str(prediction.unknown_words),
-        ]
-        if self.explained:
-            weights = [f"{printable(word.word)}:{word.weight:+.2f}" for word in words or ()]
-            left_out = [f"({words.left_out} words left out)"] if words and words.left_out else []
-            fields.append(" ".join(weights + left_out))
-        return self._joined(fields)
-
-    def _joined(self, fields: Sequence[str]) -> str:
-        if not self.is_csv:
-            return "\t".join(fields)
-        line = io.StringIO()
-        csv.writer(line, lineterminator="").writerow(fields)
-        return line.getvalue()
+def _json_line(answer: Answer, top_k: int, columns: Columns) -> str:
+    item, prediction, label, words = answer
+    record = json_record(prediction, top_k=top_k, threshold=0, words=words) | {"label": label}
+    if item.record is not None:
+        # Called alike in all lines, whether or not this row has the column.
+        taken = columns.keys() | item.record.keys()
+        named = {answer_name(name, taken): value for name, value in record.items()}
+        return record_text({**item.record, **named})
+    return json_text(record if item.id is None else {"id": item.id, **record})
 
 
-def _text_line(
-    item: Input,
-    prediction: Prediction,
-    label: str | None,
-    top_k: int,
-    words: Explanation | None,
-    *,
-    coloured: bool,
-) -> str:
+def _text_line(answer: Answer, top_k: int, *, coloured: bool) -> str:
+    item, prediction, label, words = answer
     best, *others = prediction.top(top_k)
     names = [(label or "?", best[1]), *others]
-    answer = "  ".join(f"{printable(name)} {probability:.3f}" for name, probability in names)
+    shown_names = "  ".join(f"{printable(name)} {probability:.3f}" for name, probability in names)
     text = shown(item.text, limit=60)
     notes: list[str] = []
     if words and coloured:
@@ -239,7 +220,7 @@ def _text_line(
         notes.append("longer than the encoder reads")
     if prediction.unknown_words:
         notes.append(f"{prediction.unknown_words} unknown words")
-    return f"{answer}  {text}" + (f"  ({'; '.join(notes)})" if notes else "")
+    return f"{shown_names}  {text}" + (f"  ({'; '.join(notes)})" if notes else "")
 
 
 def _coloured(text: str, words: Explanation) -> str:

@@ -77,6 +77,37 @@ def check_outputs(
             raise ConfigError(f"{both}: two outputs would be written into one file; name two files")
 
 
+def check_output_folder(folder: Path, files: Sequence[Path], *, source: str, model: Path) -> None:
+    """Refuse to write files into a folder where something is read; what was written there before may be replaced.
+
+    Args:
+        folder: which need not be there.
+        files: those that are to be written, in it or below.
+        source: the texts that are read.
+        model: the run or model folder that is read; with it goes the data that the run names.
+
+    Raises:
+        ConfigError: which of the files it is, and why it cannot be.
+        DataError: a folder of texts cannot be read.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise ConfigError(f"{folder}: is no folder; name another, which need not be there yet")
+    run = run_of(model)
+    data = _data_of(run)
+    read = {(it.st_dev, it.st_ino) for file in _files_of(source) if (it := _status_of(file))}
+    for path in files:
+        if path.is_dir():
+            raise ConfigError(f"{path}: is a folder where a file is to be written; move it")
+        target = _target(path)
+        _check_model(target, model, run)
+        _check_not_in_input(target, source)
+        if target.status and (target.status.st_dev, target.status.st_ino) in read:
+            raise ConfigError(f"{target.name}: is a file that is read; name another folder to write to")
+        for named in data:
+            if target.path and _would_be_data(target.path, named):
+                raise ConfigError(f"{target.name}: would be read as data of the run ({named}); write it elsewhere")
+
+
 def check_run_folder(run: RunDir, data: DataConfig) -> None:
     """Refuse a run folder whose files would be read as data the next time.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
@@ -16,12 +16,16 @@ from encoder_cls.cli.streams import is_output_a_file, note, print_out, warn_if_o
 from encoder_cls.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
+    from encoder_cls.cli.answer_files import AnsweredSource
     from encoder_cls.cli.output_formats import Format
+    from encoder_cls.cli.parts import Part
     from encoder_cls.cli.text_inputs import Input
+    from encoder_cls.inference.classifier import Classifier
 
-FORMATS = ("text", "jsonl", "tsv", "csv", "html")
+FORMATS = ("text", "jsonl", "tsv", "csv", "html", "parquet")
+SLASHES = tuple(filter(None, (os.sep, os.altsep)))
 TEXT_ENDINGS = ("txt", "log", "out")  # of files in which lines of text are expected
 
 
@@ -41,7 +45,15 @@ def predict_command(
             show_default=False,
         ),
     ] = None,
-    output: Annotated[Path | None, typer.Option(help="Write to this file.", show_default=False)] = None,
+    output_named: Annotated[
+        str | None,
+        typer.Option(
+            "--output",
+            help="Write to this file, or into a FOLDER/ one file for each file of --input; run again, it goes on.",
+            metavar="FILE",
+            show_default=False,
+        ),
+    ] = None,
     text_columns: Annotated[
         list[str] | None,
         typer.Option(
@@ -54,8 +66,16 @@ def predict_command(
         str | None,
         typer.Option(
             "--format",
-            help="text, jsonl, tsv, csv or html. Default: by the ending of --output, else text.",
+            help="text, jsonl, tsv, csv, html, parquet. Default: by the ending of --output, else text; FOLDER/: jsonl.",
             metavar="FORMAT",
+            show_default=False,
+        ),
+    ] = None,
+    keep_columns: Annotated[
+        bool | None,
+        typer.Option(
+            "--keep-columns/--no-keep-columns",
+            help="Put the answer beside the columns of the input. Default: in CSV of CSV files.",
             show_default=False,
         ),
     ] = None,
@@ -82,19 +102,26 @@ def predict_command(
     ] = "auto",
 ) -> None:
     """Classify texts: given here, in a file, or on standard input; one result a line."""
-    chosen_format = _format(output_format, output)
     source = _source(texts, input_file, text_columns)
+    output, into_folder = _output(output_named, source)
+    chosen_format: Format = "jsonl" if into_folder and output_format is None else _format(output_format, output)
+    if keep_columns:
+        _check_keep_columns(chosen_format, source)
 
     from encoder_cls.system.files import stream_named
 
-    if output and stream_named(output) == 1:
+    if output and not into_folder and stream_named(output) == 1:
         output = None  # results come as they are known, and their reader may have seen enough
+    if chosen_format == "parquet":
+        _check_parquet(output)
     folder = model or _newest_finished()
-    outputs = [path for path in (output, attention) if path]
-    if outputs or is_output_a_file():
-        from encoder_cls.cli.outputs import check_outputs
+    parts: list[Part] = []
+    if into_folder and source and output:
+        from encoder_cls.cli.parts import new_parts
 
-        check_outputs(outputs, sources=[source] if source else [], model=folder, is_printing=output is None)
+        parts = new_parts(source, output, chosen_format, attention=attention, model=folder)
+    else:
+        _check_outputs(output, attention, source, folder)
     if not model:
         note(f"model: {folder} (the newest finished run; --model names another)")
     if output is None:
@@ -102,40 +129,111 @@ def predict_command(
     if source is None:  # a few texts need no pool of threads, which NumPy would make as it is imported
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-    from encoder_cls.cli.output_formats import attention_html, predict_lines
-    from encoder_cls.cli.text_inputs import Input, check_inputs, has_ids, read_inputs
+    from encoder_cls.cli.answer_files import AnsweredSource, Request
     from encoder_cls.inference.serialization import load_classifier
-    from encoder_cls.system.files import write_output
 
-    classifier = load_classifier(folder, device=device, engine=engine)
-    chunks: Iterator[list[Input]]
-    with_id: bool | None = None
-    if source is None:
-        chunks = iter([[Input(_as_utf8(text)) for text in texts or ()]])
-    else:
-        columns = text_columns or classifier.text_columns
-        if output:  # which is written in the end, or not at all
-            with_id = check_inputs(source, text_columns=columns)
-        elif chosen_format in {"tsv", "csv"}:
-            with_id = has_ids(source, text_columns=columns)
-        chunks = read_inputs(source, text_columns=columns)
-    if attention:
-        first = next(chunks, [])
-        write_output(attention, attention_html(classifier, first).encode("utf-8", "replace"))
-        chunks = chain([first] if first else [], chunks)
-    lines = predict_lines(
-        classifier,
-        chunks,
+    request = Request(
         output_format=chosen_format,
+        text_columns=tuple(text_columns or ()),
+        keep_columns=keep_columns,
         top_k=top_k,
         threshold=threshold,
         batch_tokens=batch_tokens,
         explained=explained,
-        coloured=output is None and sys.stdout.isatty(),
-        with_id=with_id,
-        warn=note,
     )
-    _write_lines(lines, output)
+    classifier = load_classifier(folder, device=device, engine=engine)
+    if parts and output:
+        from encoder_cls.cli.parts import predict_parts
+
+        predict_parts(classifier, parts, output, request, engine=engine)
+        return
+    answered = AnsweredSource(classifier, source or "-", request)
+    given = None if source else [_as_utf8(text) for text in texts or ()]
+    _answer(answered, given, output, None if attention is None else partial(_write_attention, classifier, attention))
+
+
+def _answer(
+    answered: AnsweredSource, given: list[str] | None, output: Path | None, show: Callable[[list[Input]], None] | None
+) -> None:
+    """Answer texts that are given here, or those of the source, on standard output or in a file.
+
+    Args:
+        answered: the source.
+        given: the texts, where they are.
+        output: the file.
+        show: is given the first texts.
+    """
+    from encoder_cls.cli.progress import Progress
+    from encoder_cls.cli.text_inputs import Input
+
+    on_terminal = output is None and sys.stdout.isatty()
+    if given is None and output:  # which is written in the end, or not at all
+        with Progress(answered.files, doing="checked") as progress:
+            answered.check(progress.done)
+    elif given is None:
+        answered.look_ahead()
+    with Progress(answered.files, doing="classified", bar=not on_terminal) as progress:
+        chunks = answered.read(progress.done) if given is None else iter([[Input(text) for text in given]])
+        if show:
+            first = next(chunks, [])
+            show(first)
+            chunks = chain([first] if first else [], chunks)
+        if output:
+            from encoder_cls.system.files import write_output
+
+            write_output(output, answered.content(chunks, warn=progress.tell))
+            return
+        for lines in answered.lines(chunks, warn=progress.tell, on_terminal=on_terminal):
+            if not print_out("".join(f"{line}\n" for line in lines)):
+                return
+
+
+def _write_attention(classifier: Classifier, path: Path, texts: list[Input]) -> None:
+    from encoder_cls.cli.output_formats import attention_html
+    from encoder_cls.system.files import write_output
+
+    write_output(path, attention_html(classifier, texts).encode("utf-8", "replace"))
+
+
+def _check_outputs(output: Path | None, attention: Path | None, source: str | None, model: Path) -> None:
+    """Refuse to write where something is read, where files are written at all."""
+    outputs = [path for path in (output, attention) if path]
+    if outputs or is_output_a_file():
+        from encoder_cls.cli.outputs import check_outputs
+
+        check_outputs(outputs, sources=[source] if source else [], model=model, is_printing=output is None)
+
+
+def _output(named: str | None, source: str | None) -> tuple[Path | None, bool]:
+    """Where answers go, and whether that is a folder, in which each file of the input gets one.
+
+    Raises:
+        ConfigError: it has no name, or there are no files to be answered in a folder.
+    """
+    if named is None:
+        return None, False
+    if not named:
+        raise ConfigError("--output: names no file")
+    has_files = source not in {None, "-"}
+    into_folder = named.endswith(SLASHES) or (has_files and Path(named).is_dir())
+    if into_folder and not has_files:
+        raise ConfigError(f"--output {named}: a folder takes the answers to files (--input FILES); name a file")
+    return Path(named), into_folder
+
+
+def _check_keep_columns(output_format: Format, source: str | None) -> None:
+    if source in {None, "-"}:
+        raise ConfigError("--keep-columns is for files: texts given here, and lines of standard input, have no columns")
+    if output_format in {"text", "html"}:
+        raise ConfigError(f"--keep-columns: {output_format} has no columns; --format csv, tsv, jsonl or parquet has")
+
+
+def _check_parquet(output: Path | None) -> None:
+    from encoder_cls.cli.parquet_output import check_pyarrow
+
+    if output is None:
+        raise ConfigError("--format parquet: is not for printing; --output names a file for it")
+    check_pyarrow()
 
 
 def _newest_finished() -> Path:
@@ -188,15 +286,3 @@ def _as_utf8(text: str) -> str:
     if all(character < "\udc80" or character > "\udcff" for character in text):
         return text
     return os.fsencode(text).decode("utf-8", "replace")
-
-
-def _write_lines(chunks: Iterator[list[str]], output: Path | None) -> None:
-    """Print lines as they come, or replace a file with all of them at the end."""
-    if output is None:
-        for lines in chunks:
-            if not print_out("".join(f"{line}\n" for line in lines)):
-                return
-        return
-    from encoder_cls.system.files import write_output
-
-    write_output(output, (f"{line}\n".encode() for lines in chunks for line in lines))

@@ -6,76 +6,145 @@ import codecs
 import os
 import select
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from encoder_cls.errors import DataError
 from encoder_cls.system.disk_arrays import in_chunks
 
+if TYPE_CHECKING:
+    from encoder_cls.data.readers import Row
+    from encoder_cls.data.records import SourceLocation
+
 CHUNK = 2048  # texts classified at once; sorted by length within a chunk
 READ_BYTES = 1 << 20
-HEADED = {".csv", ".tsv", ".txt"}  # endings of files whose first row tells whether rows have ids
+HEADED = {".csv", ".tsv", ".txt"}  # endings of files whose first row tells which columns there are
+
+
+# Of columns that outputs take over, their names in order, and the types of their values; of a large integer, `object`.
+Columns = dict[str, set[type]]
 
 
 class Input(NamedTuple):
-    """A text and, where its row has one, the row's id."""
+    """A text and, where its row has one, the row's id; all its columns, where they are wanted."""
 
     text: str
     id: str | int | None = None
+    record: dict[str, Any] | None = None
 
 
-def read_inputs(source: str, *, text_columns: Sequence[str]) -> Iterator[list[Input]]:
+def read_inputs(
+    source: str,
+    *,
+    text_columns: Sequence[str],
+    keep_columns: bool = False,
+    done: Callable[[SourceLocation, int], None] = lambda _, __: None,
+) -> Iterator[list[Input]]:
     """The texts of files or of standard input (`-`), in chunks.
 
     Lines of standard input are passed on as soon as they are there, so that a pipe answers line by line; what is no
     UTF-8 in them is replaced, while a file with such bytes is refused.
+
+    Args:
+        source: what is read.
+        text_columns: the columns with the texts.
+        keep_columns: whether texts come with all the columns of their rows.
+        done: told, whenever the next chunk is asked for, how far the last one went and how many texts it had.
 
     Raises:
         DataError: the file is missing or malformed.
     """
     if source == "-":
         yield from _as_they_come(sys.stdin.fileno())
+        return
+    from encoder_cls.data.readers import read_rows, read_rows_and_columns
+
+    found: Iterator[tuple[Row, dict[str, Any] | None]]
+    if keep_columns:
+        found = read_rows_and_columns(source, text_columns=text_columns)
     else:
-        from encoder_cls.data.readers import read_rows
-
         rows = read_rows(source, role="test", text_columns=text_columns, label_column=None)
-        yield from in_chunks((Input(row.text, row.id) for row in rows), CHUNK)
+        found = ((row, None) for row in rows)
+    where = None
+
+    def inputs() -> Iterator[Input]:
+        nonlocal where
+        for row, record in found:
+            where = row.where
+            yield Input(row.text, row.id, record)
+
+    for chunk in in_chunks(inputs(), CHUNK):
+        yield chunk
+        if where:
+            done(where, len(chunk))
 
 
-def check_inputs(source: str, *, text_columns: Sequence[str]) -> bool | None:
+def check_inputs(
+    source: str,
+    *,
+    text_columns: Sequence[str],
+    keep_columns: bool = False,
+    done: Callable[[SourceLocation, int], None] = lambda _, __: None,
+) -> Columns | None:
     """Read all texts of files once, so that a malformed row is told of before the work and not at the end of it.
 
     Returns:
-        Whether a row has an id; none where the source can be read but once, such as a pipe, and is left alone.
+        The columns that an output takes over, `id` alone or all; none where the source can be read but once, such as a
+        pipe, and is left alone.
 
     Raises:
         DataError: as `read_inputs`.
     """
-    if not _files_to_read_again(source):
+    files = _files_to_read_again(source)
+    if not files:
         return None
-    found = False
-    for chunk in read_inputs(source, text_columns=text_columns):
-        found = found or _has_id(chunk)
-    return found
+    columns = _columns_of(files, is_wanted=keep_columns)
+    for chunk in read_inputs(source, text_columns=text_columns, keep_columns=keep_columns, done=done):
+        add_columns(columns, chunk)
+    return columns
 
 
-def has_ids(source: str, *, text_columns: Sequence[str]) -> bool | None:
-    """Whether a row of the source has an id; none where it can be read but once, so that its rows alone tell.
+def columns_ahead(source: str, *, text_columns: Sequence[str], keep_columns: bool = False) -> Columns | None:
+    """The columns that an output takes over, `id` alone or all; none where the rows alone tell, which come but once.
 
-    A table is read as far as its first rows, whose header tells; of other files an id may come late.
+    A table is read as far as its first rows, whose header tells; of other files an id, or a column, may come late.
     """
     files = _files_to_read_again(source)
     if not files:
         return None
+    columns: Columns = {}
     is_table = len(files) == 1 and files[0].suffix.lower() in HEADED
     with suppress(DataError):  # which is told of where the rows are classified; what comes after it is not
-        for chunk in read_inputs(source, text_columns=text_columns):
-            found = _has_id(chunk)
-            if found or is_table:
-                return found
-    return False
+        columns = _columns_of(files, is_wanted=keep_columns)
+        for chunk in read_inputs(source, text_columns=text_columns, keep_columns=keep_columns):
+            add_columns(columns, chunk)
+            if is_table or (columns and not keep_columns):
+                break
+    return columns
+
+
+def add_columns(columns: Columns, chunk: Sequence[Input]) -> None:
+    """Add the columns of some texts: all where they have come with them, else `id` where one has an id."""
+    for item in chunk:
+        if item.record is not None:
+            for name, value in item.record.items():
+                columns.setdefault(name, set()).add(_type_of(value))
+        elif item.id is not None:
+            columns.setdefault("id", set()).add(_type_of(item.id))
+
+
+def _type_of(value: Any) -> type:
+    is_large = type(value) is int and not -(1 << 63) <= value < 1 << 63
+    return object if is_large else type(value)
+
+
+def _columns_of(files: Sequence[Path], *, is_wanted: bool) -> Columns:
+    """Those that files have though no row may tell."""
+    from encoder_cls.data.readers import column_names
+
+    return {name: set() for file in files if is_wanted and file.is_file() for name in column_names(file)}
 
 
 def _files_to_read_again(source: str) -> list[Path]:
@@ -84,10 +153,6 @@ def _files_to_read_again(source: str) -> list[Path]:
 
     files = [] if source == "-" else files_named(source)
     return files if all(file.is_file() or file.is_dir() for file in files) else []
-
-
-def _has_id(chunk: Sequence[Input]) -> bool:
-    return any(item.id is not None for item in chunk)
 
 
 def _as_they_come(descriptor: int) -> Iterator[list[Input]]:

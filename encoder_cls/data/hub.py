@@ -16,7 +16,7 @@ from encoder_cls.system.installed import check_installed
 HUB_TIMEOUT = 10.0  # seconds
 
 
-def hub_records(rest: str, role: str, columns: Sequence[str]) -> Iterator[Record]:
+def hub_records(rest: str, role: str, columns: Sequence[str], *, all_columns: bool = False) -> Iterator[Record]:
     """A data set of the Hugging Face Hub, or a local folder laid out like one.
 
     Raises:
@@ -46,7 +46,8 @@ def hub_records(rest: str, role: str, columns: Sequence[str]) -> Iterator[Record
         ) from None
     check_columns(f"hub:{name}", table.column_names, columns)
     # Only what is asked for: a test split whose labels are all -1 can still be predicted.
-    table = table.select_columns(list(dict.fromkeys([*columns, *({"id"} & set(table.column_names))])))
+    if not all_columns:
+        table = table.select_columns(list(dict.fromkeys([*columns, *({"id"} & set(table.column_names))])))
     names = {
         column: feature.names for column, feature in table.features.items() if isinstance(feature, datasets.ClassLabel)
     }

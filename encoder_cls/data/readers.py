@@ -9,6 +9,8 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,7 +18,7 @@ from encoder_cls.data import fasttext_format
 from encoder_cls.data.hub import hub_records
 from encoder_cls.data.named_files import FASTTEXT, class_folders, data_files, texts_of
 from encoder_cls.data.records import Record, SourceLocation, check_columns, check_undoubled, with_class_names
-from encoder_cls.errors import DataError
+from encoder_cls.errors import ConfigError, DataError
 from encoder_cls.system.display import kind, shown
 from encoder_cls.system.installed import check_installed
 
@@ -47,21 +49,52 @@ def read_rows(source: str, *, role: str, text_columns: Sequence[str], label_colu
         ConfigError: a library that the format needs is not installed.
         DataError: with file and line.
     """
-    for where, record in _records(source, role, text_columns, label_column):
-        texts = [record[column] for column in text_columns if column in record]  # text files have but the first
-        for column, text in zip(text_columns, texts, strict=False):
-            if not isinstance(text, str):
-                raise DataError(f"{where}: column {shown(column)} holds {kind(text)} where a text is expected")
-        label = record[label_column] if label_column else None
-        number = record.get("id")
-        yield Row(" ".join(texts), label, number if isinstance(number, str | int | None) else str(number), where)
+    for where, record in _records(source, role, text_columns, label_column, False):
+        yield _row(where, record, text_columns, label_column)
 
 
-def _records(source: str, role: str, text_columns: Sequence[str], label_column: str | None) -> Iterator[Record]:
+def read_rows_and_columns(source: str, *, text_columns: Sequence[str]) -> Iterator[tuple[Row, dict[str, Any]]]:
+    """Read a source without labels row by row, each with all the columns that its file has; else as `read_rows`."""
+    for where, record in _records(source, "test", text_columns, None, True):
+        yield _row(where, record, text_columns, None), record
+
+
+def _row(where: SourceLocation, record: dict[str, Any], text_columns: Sequence[str], label_column: str | None) -> Row:
+    texts = [record[column] for column in text_columns if column in record]  # text files have but the first
+    for column, text in zip(text_columns, texts, strict=False):
+        if not isinstance(text, str):
+            raise DataError(f"{where}: column {shown(column)} holds {kind(text)} where a text is expected")
+    label = record[label_column] if label_column else None
+    number = record.get("id")
+    return Row(" ".join(texts), label, number if isinstance(number, str | int | None) else str(number), where)
+
+
+def column_names(path: Path) -> list[str]:
+    """The columns that a file has, whatever its rows hold, in order; none of formats that do not say.
+
+    Raises:
+        DataError: the file is missing or malformed.
+    """
+    suffix = path.suffix.lower()
+    try:
+        if suffix == ".parquet":
+            with _open_parquet(path) as file:
+                return list(file.schema_arrow.names)
+        if suffix in {".csv", ".tsv"}:
+            _, header = next(_csv_rows(path) if suffix == ".csv" else _tsv_rows(path), (1, []))
+            return _numbered(header)
+    except OSError as error:
+        raise DataError(f"{error.filename or path}: cannot be read: {error.strerror or error}") from None
+    return []
+
+
+def _records(
+    source: str, role: str, text_columns: Sequence[str], label_column: str | None, all_columns: bool
+) -> Iterator[Record]:
     columns = [*text_columns, *([label_column] if label_column else [])]
     scheme, colon, rest = source.partition(":")
     if colon and scheme == "hub":
-        yield from hub_records(rest, role, columns)
+        yield from hub_records(rest, role, columns, all_columns=all_columns)
         return
     if colon and scheme == "example":
         source = str(Path(__file__).parent / "example" / f"{rest}.csv")
@@ -80,7 +113,7 @@ def _records(source: str, role: str, text_columns: Sequence[str], label_column: 
             location = file
             suffix = file.suffix.lower()
             if suffix in tables:
-                yield from tables[suffix](file, columns)
+                yield from tables[suffix](file, columns, all_columns)
             elif label_column is not None:
                 _check_single(text_columns, file)
                 yield from _fasttext_records(file, text_columns[0], label_column)
@@ -103,13 +136,16 @@ def _text_lines(path: Path) -> Iterator[str]:
             yield text
 
 
-def _table_records(path: Path, rows: Iterator[tuple[int, list[str]]], columns: Sequence[str]) -> Iterator[Record]:
+def _table_records(
+    path: Path, rows: Iterator[tuple[int, list[str]]], columns: Sequence[str], all_columns: bool
+) -> Iterator[Record]:
     """Rows of strings, the first being the header, as records; each must have as many fields."""
     _, header = next(rows, (1, []))
     if not header:
         raise DataError(f"{path}: the file is empty")
     check_columns(path, header, columns)
     check_undoubled(f"{path}:1", header, [*columns, "id"])
+    names = _numbered(header) if all_columns else header
     name = str(path)
     for line, fields in rows:
         if not fields and len(header) > 1:
@@ -117,33 +153,46 @@ def _table_records(path: Path, rows: Iterator[tuple[int, list[str]]], columns: S
         values = fields or [""]
         if len(values) != len(header):
             raise DataError(f"{path}:{line}: {len(values)} fields where the header has {len(header)}")
-        yield SourceLocation(name, line), dict(zip(header, values, strict=True))
+        yield SourceLocation(name, line), dict(zip(names, values, strict=True))
 
 
-def _csv_records(path: Path, columns: Sequence[str]) -> Iterator[Record]:
+def _numbered(header: Sequence[str]) -> list[str]:
+    """The names of columns, each once: of equal ones, such as a spreadsheet's empty names, the later get numbers."""
+    names: dict[str, None] = {}
+    for name in header:
+        numbers = (f"{name}.{number}" for number in count(1))
+        names[name if name not in names else next(it for it in numbers if it not in names and it not in header)] = None
+    return list(names)
+
+
+def _csv_records(path: Path, columns: Sequence[str], all_columns: bool) -> Iterator[Record]:
+    yield from _table_records(path, _csv_rows(path), columns, all_columns)
+
+
+def _csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """The fields of each row, and the line on which it begins."""
     csv.field_size_limit(LONGEST_FIELD)
-
-    def rows() -> Iterator[tuple[int, list[str]]]:
-        reader = csv.reader(_text_lines(path), strict=True)
-        while True:
-            first_line = reader.line_num + 1
-            try:
-                fields = next(reader)
-            except StopIteration:
-                return
-            except csv.Error as error:
-                hint = "a carriage return without a line feed" if "new-line" in str(error) else f"{error}"
-                raise DataError(f"{path}:{first_line}: not valid CSV: {hint} (is a quote left open?)") from None
-            yield first_line, fields
-
-    yield from _table_records(path, rows(), columns)
+    reader = csv.reader(_text_lines(path), strict=True)
+    while True:
+        first_line = reader.line_num + 1
+        try:
+            fields = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            hint = "a carriage return without a line feed" if "new-line" in str(error) else f"{error}"
+            raise DataError(f"{path}:{first_line}: not valid CSV: {hint} (is a quote left open?)") from None
+        yield first_line, fields
 
 
-def _tsv_records(path: Path, columns: Sequence[str]) -> Iterator[Record]:
+def _tsv_records(path: Path, columns: Sequence[str], all_columns: bool) -> Iterator[Record]:
+    yield from _table_records(path, _tsv_rows(path), columns, all_columns)
+
+
+def _tsv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
     """Tab-separated values have no quoting: a quote is a character like any other."""
     lines = (line.removesuffix("\n").removesuffix("\r") for line in _text_lines(path))
-    rows = ((number, line.split("\t") if line else []) for number, line in enumerate(lines, start=1))
-    yield from _table_records(path, rows, columns)
+    yield from ((number, line.split("\t") if line else []) for number, line in enumerate(lines, start=1))
 
 
 def _line_records(path: Path, text_column: str, *, has_labels: bool) -> Iterator[Record]:
@@ -172,7 +221,7 @@ def _fasttext_records(path: Path, text_column: str, label_column: str) -> Iterat
         yield where, {text_column: text, label_column: labels[0]}
 
 
-def _jsonl_records(path: Path, columns: Sequence[str]) -> Iterator[Record]:
+def _jsonl_records(path: Path, columns: Sequence[str], _all_columns: bool) -> Iterator[Record]:
     name = str(path)
     for number, line in enumerate(_text_lines(path), start=1):
         if not line.strip():
@@ -195,23 +244,33 @@ def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return record
 
 
-def _parquet_records(path: Path, columns: Sequence[str]) -> Iterator[Record]:
-    import pyarrow
-    import pyarrow.parquet
+def _parquet_records(path: Path, columns: Sequence[str], all_columns: bool) -> Iterator[Record]:
+    with _open_parquet(path) as file:
+        schema = file.schema_arrow
+        check_columns(path, schema.names, columns)
+        check_undoubled(path, schema.names, schema.names if all_columns else [*columns, "id"])
+        wanted = [*columns, *({"id"} & set(schema.names) - set(columns))]
+        names = _class_label_names(schema.metadata)
+        number, name = 0, str(path)
+        for batch in file.iter_batches(batch_size=4096, columns=None if all_columns else wanted):
+            for record in batch.to_pylist():
+                number += 1
+                where = SourceLocation(name, number)
+                yield where, with_class_names(record, names, where)
+
+
+@contextmanager
+def _open_parquet(path: Path) -> Iterator[Any]:
+    """A Parquet file; what fails while it is read is told as bad data."""
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise ConfigError(f"{path}: Parquet files need pyarrow: pip install pyarrow") from None
 
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
-            schema = file.schema_arrow
-            check_columns(path, schema.names, columns)
-            check_undoubled(path, schema.names, [*columns, "id"])
-            wanted = [*columns, *({"id"} & set(schema.names) - set(columns))]
-            names = _class_label_names(schema.metadata)
-            number, name = 0, str(path)
-            for batch in file.iter_batches(batch_size=4096, columns=wanted):
-                for record in batch.to_pylist():
-                    number += 1
-                    where = SourceLocation(name, number)
-                    yield where, with_class_names(record, names, where)
+            yield file
     except (pyarrow.ArrowException, ValueError, OverflowError, OSError) as error:
         if isinstance(error, OSError) and error.errno:
             raise  # the disk's; all others are about the content, the middle two about values Python cannot hold

@@ -45,6 +45,18 @@ class AutoEncoder:
         self._work_done = 0.0
         self._lock = Lock()
 
+    @property
+    def engine(self) -> str:
+        """What it is computed by now."""
+        return (self._torch or self._numpy).engine
+
+    def expect(self, num_tokens: int) -> None:
+        """Choose for so many tokens in all, which come in parts: each is then computed alike."""
+        lengths = np.full(1 + num_tokens // self.architecture.max_seq_len, self.architecture.max_seq_len)
+        if multiplications(self.architecture, lengths) > BREAK_EVEN and is_installed("torch"):
+            _tell(f"engine: PyTorch, for about {num_tokens:,} tokens")
+            self.torch()
+
     def weights(self) -> dict[str, NDArray[np.float32]]:
         """Its weights by name."""
         return self._numpy.weights()

@@ -47,6 +47,10 @@ class Encoder(Protocol):
 
     architecture: EncoderArchitecture
 
+    @property
+    def engine(self) -> str:
+        """What computes it: `numpy` or `torch`."""
+
     def weights(self) -> dict[str, NDArray[np.float32]]:
         """Its weights by name."""
 

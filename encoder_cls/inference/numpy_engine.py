@@ -32,6 +32,8 @@ class NumpyEncoder:
         weights: by name, as `EncoderArchitecture.weight_shapes` has them; of tables only touched rows are expanded.
     """
 
+    engine = "numpy"
+
     def __init__(self, architecture: EncoderArchitecture, weights: Mapping[str, Weight]) -> None:
         self.architecture = architecture
         self._tables = {name: as_table(weight) for name, weight in weights.items() if is_table(name)}

@@ -64,6 +64,8 @@ class TorchEncoder:
         precision: of matrix products, as `train.precision`.
     """
 
+    engine = "torch"
+
     def __init__(self, model: EncoderClassifier, config: ModelConfig, *, precision: str = "auto") -> None:
         self.model = model
         self.architecture = EncoderArchitecture.of(config)

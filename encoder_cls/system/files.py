@@ -72,13 +72,18 @@ def flush_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def write_file(path: Path, content: bytes | Iterable[bytes]) -> None:
+def write_file(path: Path, content: bytes | Iterable[bytes], *, mark: str = "") -> None:
     """Replace a file's content, given whole or in parts, durably and atomically; who may read it stays the same.
+
+    Args:
+        path: of the file.
+        content: of it.
+        mark: what the temporary name begins with, after `TEMPORARY_PREFIX`: whose it is.
 
     Raises:
         EncoderClsError: the disk refused; the file keeps its former content, nothing temporary stays.
     """
-    temporary = _temporary_path(path)
+    temporary = _temporary_path(path, mark)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         _write_and_flush(temporary, content, mode=_mode_of(path))
@@ -190,13 +195,13 @@ def reporting_os_errors(path: Path, doing: str = "write") -> Iterator[None]:
         raise _refused(path, error, doing) from error
 
 
-def _temporary_path(path: Path) -> Path:
+def _temporary_path(path: Path, mark: str = "") -> Path:
     """A new name in the same folder, which nobody can know beforehand and put something under.
 
     It has no part of the path's own name: that may be as long as a name can be, and its ending would tell whoever reads
     all files of a kind in this folder to read this one, too.
     """
-    return path.with_name(f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}")
+    return path.with_name(f"{TEMPORARY_PREFIX}{mark}{secrets.token_hex(8)}")
 
 
 def _mode_of(path: Path) -> int | None:

@@ -41,6 +41,7 @@ CONTRACT = {
     "predict": {
         *("texts", "--model", "--input", "--output", "--text-column", "--format"),
         *("--top-k", "--threshold", "--batch-tokens", "--device", "--explain", "--attention", "--engine"),
+        "--keep-columns",
     },
 }
 

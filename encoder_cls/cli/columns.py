@@ -1,0 +1,190 @@
+"""The columns of a table: those of the input that are taken over, and beside them those of the answers."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from encoder_cls.errors import DataError
+from encoder_cls.system.display import json_text, printable, shown
+
+if TYPE_CHECKING:
+    from encoder_cls.cli.text_inputs import Columns, Input
+    from encoder_cls.inference.classifier import Prediction
+    from encoder_cls.inference.explain import Explanation
+
+
+class Answer(NamedTuple):
+    """A text and what is said of it; no label where its probability is too low, no words where none are explained."""
+
+    item: Input
+    prediction: Prediction
+    label: str | None
+    words: Explanation | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """Which columns there are, and what an answer has in them.
+
+    Attributes:
+        taken_over: the columns of the input: `id`, or all of them.
+        keep_columns: whether it is all of them; then of the answer's own only those are there that answer.
+        top_k: how many classes are named.
+        explained: whether there is a column of words.
+    """
+
+    taken_over: tuple[str, ...]
+    keep_columns: bool
+    top_k: int
+    explained: bool
+
+    @cached_property
+    def _known(self) -> frozenset[str]:
+        return frozenset(self.taken_over)
+
+    def answer_names(self) -> dict[str, str]:
+        """The answer's columns, and what each is called here: otherwise where the input has a column of its name."""
+        ranked = [f"{column}_{rank}" for rank in range(2, self.top_k + 1) for column in ("label", "probability")]
+        names = ["label", "probability", *ranked]
+        names += [] if self.keep_columns else ["truncated", "unknown_words"]
+        names += ["explanation"] if self.explained else []
+        return {name: answer_name(name, self.taken_over) for name in names}
+
+    def values_taken_over(self, item: Input) -> list[Any]:
+        """What a row of the input has in the columns that are taken over.
+
+        Raises:
+            DataError: it has a column that is not among them.
+        """
+        if not self.keep_columns:
+            return [item.id] * len(self.taken_over)
+        record = item.record or {}
+        if not record.keys() <= self._known:
+            _refuse_late(record, self.taken_over)
+        return [record.get(name) for name in self.taken_over]
+
+    def values_of_answer(self, answer: Answer) -> list[Any]:
+        """What an answer has in its columns, the explanation left out."""
+        _, prediction, label, _ = answer
+        ranked = [value for named in prediction.top(self.top_k)[1:] for value in named]
+        values: list[Any] = [label, prediction.probability, *ranked]
+        return values if self.keep_columns else [*values, prediction.truncated, prediction.unknown_words]
+
+
+def new_table(columns: Columns, *, keep_columns: bool, top_k: int, num_classes: int, explained: bool) -> Table:
+    """The table of some texts, whose columns are known."""
+    return Table(
+        taken_over=tuple(columns),
+        keep_columns=keep_columns,
+        top_k=min(top_k, num_classes),
+        explained=explained,
+    )
+
+
+def answer_name(name: str, taken: Container[str]) -> str:
+    """The name of a column of the answer: the input's own columns keep theirs."""
+    while name in taken:
+        name = f"predicted_{name}"
+    return name
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableLines:
+    """A table as lines: values that tabs (TSV) or commas (CSV) separate; a quoted value of CSV may have several lines.
+
+    What the program itself says has its control characters escaped. Columns that are kept in CSV stand there as in the
+    input, unless a terminal would obey them.
+    """
+
+    table: Table
+    is_csv: bool
+    for_terminal: bool = False
+
+    def header(self) -> str:
+        """The names of the columns."""
+        names = self.table.answer_names().values()
+        return self._joined([*map(self._kept, self.table.taken_over), *map(self._kept, names)])
+
+    def line(self, answer: Answer) -> str:
+        """A row."""
+        fields = [self._kept(cell(value)) for value in self.table.values_taken_over(answer.item)]
+        fields += [_field(value) for value in self.table.values_of_answer(answer)]
+        if self.table.explained:
+            words = answer.words
+            weights = [f"{printable(word.word)}:{word.weight:+.2f}" for word in words or ()]
+            left_out = [f"({words.left_out} words left out)"] if words and words.left_out else []
+            fields.append(" ".join(weights + left_out))
+        return self._joined(fields)
+
+    def _kept(self, value: str) -> str:
+        if self.is_csv and self.table.keep_columns and not self.for_terminal:
+            return encodable(value)
+        return printable(value)
+
+    def _joined(self, fields: Sequence[str]) -> str:
+        if not self.is_csv:
+            return "\t".join(fields)
+        line = io.StringIO()
+        csv.writer(line, lineterminator="\r\n").writerow(fields)  # what is in a line end is quoted, so in both of them
+        return line.getvalue()[:-2]
+
+
+def _field(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.6f}"
+    return printable(cell(value))
+
+
+def cell(value: Any) -> str:
+    """A value as the text that a table without types has for it: nothing as an empty one, lists and objects as JSON."""
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return value
+    return json.dumps(plain(value), ensure_ascii=False) if isinstance(value, dict | list | bool) else str(value)
+
+
+def encodable(text: str) -> str:
+    """A text that UTF-8 can hold: half surrogates, which JSON knows, are escaped."""
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
+
+
+def record_text(record: Mapping[str, Any]) -> str:
+    """A record as a line of JSON, also where it has values that JSON does not know, such as times.
+
+    Raises:
+        DataError: it is nested too deeply.
+    """
+    try:
+        try:
+            return json_text(record)
+        except (TypeError, ValueError):
+            return json_text(plain(record))
+    except RecursionError:
+        raise DataError("a row has lists or objects that are nested too deeply to be kept") from None
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON knows it: a number that is none becomes null, of what JSON has nothing for it is the text."""
+    if value is None or isinstance(value, str | bool | int):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): plain(inner) for key, inner in value.items()}
+    return [plain(inner) for inner in value] if isinstance(value, list | tuple) else str(value)
+
+
+def _refuse_late(record: Mapping[str, Any], known: Sequence[str]) -> None:
+    late = next(name for name in record if name not in known)
+    raise DataError(
+        f"a column {shown(late)} comes that the first rows do not have, and the input can be read but once: "
+        "save it as a file, or choose --format jsonl"
+    )

@@ -1,0 +1,322 @@
+"""Answers beside the columns of the input, in every format that has columns; and Parquet files."""
+
+from __future__ import annotations
+
+import csv
+import datetime
+import io
+import json
+import os
+import sys
+import tracemalloc
+from pathlib import Path
+from threading import Thread
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from encoder_cls.cli.columns import Table, TableLines, cell, plain, record_text
+from encoder_cls.cli.text_inputs import Input, read_inputs
+from encoder_cls.data.readers import read_rows_and_columns
+from encoder_cls.errors import DataError
+
+ROWS = [["7", "rain and snow", "a,b"], ["8", 'soup\r\nwith "salt"\n', ""], ["", "the team", "é"]]
+LABELS = ["weather", "küche", "sport"]
+
+
+def write_csv(path: str, rows: list[list[str]], *, mark: bool = False) -> None:
+    text = io.StringIO()
+    csv.writer(text).writerows(rows)
+    Path(path).write_bytes(b"\xef\xbb\xbf" * mark + text.getvalue().encode())
+
+
+def read_csv(content: bytes) -> list[list[str]]:
+    return list(csv.reader(io.StringIO(content.decode(), newline=""), strict=True))
+
+
+def predict(cli, run, source: str, *more: object) -> bytes:
+    """What `predict` prints, and the same as what it writes into a file."""
+    printed = cli("predict", "--model", run.path, "--input", source, *more)
+    assert (printed.code, printed.err) == (0, "")
+    assert cli("predict", "--model", run.path, "--input", source, *more, "--output", "written").code == 0
+    assert printed.out.encode() == Path("written").read_bytes()
+    return Path("written").read_bytes()
+
+
+# ---------------------------------------------------------------- CSV
+
+
+def test_csv_of_csv_keeps_all_columns_in_place(cli, trained_run):
+    """Quoted line breaks, quotes and empty values stay as they are, and label and probability come behind them."""
+    write_csv("in.csv", [["id", "text", "note"], *ROWS])
+    header, *rows = read_csv(predict(cli, trained_run, "in.csv", "--format", "csv"))
+    assert header == ["id", "text", "note", "label", "probability"]
+    assert [row[:3] for row in rows] == ROWS
+    assert [row[3] for row in rows] == LABELS
+    assert all(0 < float(row[4]) <= 1 for row in rows)
+    header, *rows = read_csv(predict(cli, trained_run, "in.csv", "--format", "csv", "--top-k", 2, "--explain"))
+    assert header[3:] == ["label", "probability", "label_2", "probability_2", "explanation"]
+    assert {len(row) for row in rows} == {8}
+
+
+def test_without_the_columns_there_is_the_id_alone(cli, trained_run):
+    """As in the other formats, where columns are kept when that is asked for."""
+    write_csv("in.csv", [["id", "text", "note"], *ROWS])
+    header = ["id", "label", "probability", "truncated", "unknown_words"]
+    assert read_csv(predict(cli, trained_run, "in.csv", "--format", "csv", "--no-keep-columns"))[0] == header
+    assert predict(cli, trained_run, "in.csv", "--format", "tsv").decode().split("\n")[0].split("\t") == header
+
+
+@pytest.mark.parametrize("mark", [True, False])
+def test_the_mark_by_which_spreadsheets_know_utf8_is_kept(cli, trained_run, mark):
+    """What Excel has saved so, it reads so; other programs do not expect it."""
+    write_csv("in.csv", [["text"], ["rain"]], mark=mark)
+    content = predict(cli, trained_run, "in.csv", "--format", "csv")
+    assert content.removeprefix(b"\xef\xbb\xbf").startswith(b"text,label,probability\n")
+    assert content.startswith(b"\xef\xbb\xbf") == mark
+
+
+def test_columns_of_equal_names_are_all_kept(cli, trained_run):
+    """A spreadsheet may have columns without a name, and data may have a column called like an answer's."""
+    write_csv("in.csv", [["text", "", "", "label", "label", ".1"], ["rain", "a", "b", "c", "d", "e"]])
+    header, row = read_csv(predict(cli, trained_run, "in.csv", "--format", "csv"))
+    assert header == ["text", "", ".2", "label", "label.1", ".1", "predicted_label", "probability"]
+    assert row[:7] == ["rain", "a", "b", "c", "d", "e", "weather"]
+
+
+def test_files_with_other_columns_have_empty_fields_in_one_table(cli, trained_run):
+    """All columns of all files, in the order in which they come."""
+    write_csv("a1.csv", [["text", "x"], ["rain", "1"]])
+    write_csv("a2.csv", [["y", "text"]])
+    write_csv("a3.csv", [["z", "text"], ["3", "soup"]])
+    table = read_csv(predict(cli, trained_run, "a*.csv", "--format", "csv"))
+    assert [row[:4] for row in table] == [["text", "x", "y", "z"], ["rain", "1", "", ""], ["soup", "", "", "3"]]
+
+
+def test_a_table_without_rows_has_its_columns(cli, trained_run):
+    """A header is all that there is to keep."""
+    write_csv("in.csv", [["text", "x"]])
+    assert predict(cli, trained_run, "in.csv", "--format", "csv") == b"text,x,label,probability\n"
+
+
+values = st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from('",\r\n\t \ufeff\0='), max_size=12)
+
+
+@settings(max_examples=40, deadline=None, database=None, derandomize=True)
+@given(rows=st.lists(st.lists(values, min_size=2, max_size=2), min_size=1, max_size=4))
+def test_any_value_survives_csv(rows):
+    """Whatever Unicode has, read by our reader and by Python's."""
+    table = Table(taken_over=("text", "x"), keep_columns=True, top_k=1, explained=False)
+    lines = TableLines(table=table, is_csv=True)
+    written = [lines._joined([*map(lines._kept, row), "end"]) for row in [["text", "x"], *rows]]
+    Path("kept.csv").write_bytes("".join(f"{line}\n" for line in written).encode())
+    assert read_csv(Path("kept.csv").read_bytes())[1:] == [[*row, "end"] for row in rows]
+    found = read_rows_and_columns("kept.csv", text_columns=["text"])
+    assert [[record["text"], record["x"]] for _, record in found] == rows
+
+
+def test_a_terminal_is_not_steered_by_columns():
+    """There, control characters are escaped in CSV, too."""
+    table = Table(taken_over=("x",), keep_columns=True, top_k=1, explained=False)
+    assert TableLines(table=table, is_csv=True, for_terminal=True)._kept("\x1b[2J\n") == "\\x1b[2J\\n"
+
+
+# ---------------------------------------------------------------- other formats
+
+
+def test_json_lines_keep_their_values(cli, trained_run):
+    """Of any type, each row its own columns; names of the answer are called alike in all rows."""
+    rows = [{"text": "rain", "n": 1, "list": [1, {"a": None}]}, {"top": "x", "text": "soup", "id": 5, "n": "\ud800"}]
+    Path("in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = [
+        json.loads(line)
+        for line in predict(cli, trained_run, "in.jsonl", "--format", "jsonl", "--keep-columns").splitlines()
+    ]
+    of_answer = ["label", "probability", "predicted_top", "truncated", "unknown_words"]
+    assert [list(record) for record in found] == [[*row, *of_answer] for row in rows]
+    assert all(record.items() >= row.items() for record, row in zip(found, rows, strict=True))
+
+
+def test_tabs_and_line_breaks_are_escaped_where_tsv_cannot_hold_them(cli, trained_run):
+    """A row is a line in TSV."""
+    write_csv("in.csv", [["text", "note"], ["rain\nsnow", "a\tb"]])
+    lines = predict(cli, trained_run, "in.csv", "--format", "tsv", "--keep-columns").decode().splitlines()
+    assert lines[0] == "text\tnote\tlabel\tprobability"
+    assert lines[1].startswith("rain\\nsnow\ta\\tb\tweather\t")
+
+
+def test_a_text_file_has_one_column(cli, trained_run):
+    """Its texts."""
+    Path("in.txt").write_text("rain\nsoup\n")
+    table = read_csv(predict(cli, trained_run, "in.txt", "--format", "csv", "--keep-columns"))
+    assert [row[:2] for row in table] == [["text", "label"], ["rain", "weather"], ["soup", "küche"]]
+
+
+def test_what_can_be_read_but_once_has_the_columns_of_its_first_rows(cli, trained_run):
+    """A column that comes later is no loss in silence."""
+    for second, code in (('{"text": "soup", "x": 2}', 0), ('{"text": "soup", "y": 2}', 3)):
+        Path("pipe.jsonl").unlink(missing_ok=True)
+        os.mkfifo("pipe.jsonl")
+        rows = '{"text": "rain", "x": 1}\n' * 2048 + second + "\n"
+        writer = Thread(target=Path("pipe.jsonl").write_text, args=[rows], daemon=True)
+        writer.start()
+        arguments = ["--input", "pipe.jsonl", "--format", "csv", "--keep-columns", "--output", "out.csv"]
+        outcome = cli("predict", "--model", trained_run.path, *arguments)
+        assert outcome.code == code, outcome.err
+        writer.join()
+    assert "a column 'y' comes that the first rows do not have" in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["rain", "--keep-columns"], "--keep-columns is for files"),
+        (["--input", "in.csv", "--keep-columns"], "text has no columns; --format csv, tsv, jsonl or parquet has"),
+        (["--input", "in.csv", "--format", "parquet"], "is not for printing; --output names a file"),
+        (["--input", "in.csv", "--output", "/dev/stdout", "--format", "parquet"], "is not for printing"),
+    ],
+)
+def test_what_has_no_columns_keeps_none(cli, trained_run, arguments, named):
+    """Told before any work, in one line."""
+    write_csv("in.csv", [["text"], ["rain"]])
+    outcome = cli("predict", "--model", trained_run.path, *arguments)
+    assert outcome.code == 2
+    assert named in outcome.err
+    assert len(outcome.err.splitlines()) == 1
+
+
+def test_values_without_types():
+    """What a table without types, and JSON, have for values of other formats."""
+    time = datetime.datetime(2024, 1, 2)
+    assert [cell(value) for value in (None, True, 1, 1.5, [1, "é"], time)] == [
+        "",
+        "true",
+        "1",
+        "1.5",
+        '[1, "é"]',
+        str(time),
+    ]
+    assert plain({"a": [float("nan"), time, (1,)]}) == {"a": [None, str(time), [1]]}
+    assert json.loads(record_text({"x": float("inf"), "b": b"1"})) == {"x": None, "b": "b'1'"}
+    deep: list = []
+    for _ in range(sys.getrecursionlimit() * 2):
+        deep = [deep]
+    with pytest.raises(DataError, match="nested too deeply"):
+        record_text({"x": deep})
+
+
+# ---------------------------------------------------------------- Parquet
+
+
+def table_of(cli, run, *arguments: object) -> pyarrow.Table:
+    outcome = cli("predict", "--model", run.path, *arguments, "--output", "out.parquet")
+    assert (outcome.code, outcome.out, outcome.err) == (0, "", "")
+    return pyarrow.parquet.read_table("out.parquet")
+
+
+def test_parquet_has_types(cli, trained_run):
+    """Labels are texts, withheld ones null, probabilities numbers, words a list."""
+    table = table_of(cli, trained_run, "rain and snow", "zzz", "--top-k", 2, "--threshold", 0.9, "--explain")
+    assert table.schema.names == [
+        *("label", "probability", "label_2", "probability_2", "truncated", "unknown_words", "explanation")
+    ]
+    assert [str(table.schema.field(name).type) for name in ("label", "probability", "truncated", "unknown_words")] == [
+        *("string", "double", "bool", "int64")
+    ]
+    rain, zzz = table.to_pylist()
+    assert (zzz["label"], zzz["unknown_words"]) == (None, 1)
+    assert [word["word"] for word in rain["explanation"]] == ["rain", "and", "snow"]
+
+
+def test_parquet_keeps_the_columns_of_parquet_as_they_are(cli, trained_run, monkeypatch):
+    """All types, those that Python does not know too, across files, row groups and chunks."""
+    monkeypatch.setattr("encoder_cls.cli.text_inputs.CHUNK", 4)
+    monkeypatch.setattr("encoder_cls.cli.parquet_output.BATCH_ROWS", 3)
+    monkeypatch.setattr("encoder_cls.cli.parquet_output.MOST_ROWS", 8)
+    numbers = list(range(10))
+    times = pyarrow.array([number * 1_000_000_000 + 1 for number in numbers], pyarrow.timestamp("us", "UTC"))
+    first = pyarrow.table({"text": ["rain"] * 10, "when": times, "n": pyarrow.array(numbers, pyarrow.uint8())})
+    second = pyarrow.table({"n": pyarrow.array([300], pyarrow.int32()), "text": ["soup"], "label": [b"x"]})
+    pyarrow.parquet.write_table(first, "a1.parquet")
+    pyarrow.parquet.write_table(second, "a2.parquet")
+    table = table_of(cli, trained_run, "--input", "a*.parquet", "--keep-columns")
+    assert table.schema.names == ["text", "when", "n", "label", "predicted_label", "probability"]
+    assert table.schema.field("when").type == times.type
+    assert table["when"].to_pylist() == [*times.to_pylist(), None]
+    assert table["n"].to_pylist() == [*numbers, 300]
+    assert table["label"].to_pylist() == [*[None] * 10, b"x"]
+    assert table["predicted_label"].to_pylist() == [*["weather"] * 10, "küche"]
+
+
+def test_parquet_of_json_lines_has_the_types_of_all_rows(cli, trained_run):
+    """Numbers stay numbers; what is of several types, or of none that columns have, is text."""
+    rows = [
+        {"text": "rain", "i": 1, "f": 1, "b": True, "mixed": 1, "list": [1], "large": 1 << 70, "s": "\ud800"},
+        {"text": "soup", "i": None, "f": 0.5, "mixed": "x", "none": None, "id": "a"},
+    ]
+    Path("in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    table = table_of(cli, trained_run, "--input", "in.jsonl", "--keep-columns")
+    types = {field.name: str(field.type) for field in table.schema}
+    assert [types[name] for name in ("i", "f", "b")] == ["int64", "double", "bool"]
+    assert {types[name] for name in ("mixed", "list", "large", "none", "id", "s")} == {"string"}
+    assert table["mixed"].to_pylist() == ["1", "x"]
+    assert (table["list"][0].as_py(), table["large"][0].as_py(), table["s"][0].as_py()) == (
+        "[1]",
+        str(1 << 70),
+        "\\ud800",
+    )
+
+
+def test_parquet_without_the_columns_has_the_id(cli, trained_run):
+    """As the other formats."""
+    Path("in.jsonl").write_text('{"text": "rain", "id": 7, "x": 1}\n{"text": "soup"}\n')
+    table = table_of(cli, trained_run, "--input", "in.jsonl")
+    assert table.schema.names == ["id", "label", "probability", "truncated", "unknown_words"]
+    assert table["id"].to_pylist() == [7, None]
+    Path("in.jsonl").write_text("")
+    assert table_of(cli, trained_run, "--input", "in.jsonl").num_rows == 0
+
+
+@pytest.mark.parametrize("arguments", [["rain", "--output", "a.parquet"], ["--input", "in.parquet"]])
+def test_where_pyarrow_is_missing_it_is_named(cli, trained_run, monkeypatch, arguments):
+    """Whoever only predicts need not have it."""
+    Path("in.parquet").touch()
+    for name in ("pyarrow", "pyarrow.parquet"):
+        monkeypatch.setitem(sys.modules, name, None)
+    outcome = cli("predict", "--model", trained_run.path, *arguments)
+    assert outcome.code == 2
+    assert outcome.err.endswith("pip install pyarrow\n")
+    assert len(outcome.err.splitlines()) == 1
+
+
+# ---------------------------------------------------------------- memory
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_memory_does_not_grow_with_the_input(cli, trained_run, monkeypatch, ending):
+    """Four times as many rows need as much at once: nothing is kept of what has been answered."""
+    monkeypatch.setattr("encoder_cls.cli.text_inputs.CHUNK", 16)
+    monkeypatch.setattr("encoder_cls.cli.parquet_output.MOST_ROWS", 32)
+    peaks = []
+    for number in (64, 64, 256):  # the first fills what is kept for good
+        write_csv("in.csv", [["text", "note"], *([f"rain {row}", "x" * 10_000] for row in range(number))])
+        tracemalloc.start()
+        outcome = cli(
+            *("predict", "--model", trained_run.path, "--input", "in.csv"),
+            *("--keep-columns", "--output", f"out.{ending}", "--engine", "numpy"),
+        )
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        assert outcome.code == 0
+    assert peaks[2] - peaks[1] < 200_000, peaks  # of 1.9 MB more of notes
+
+
+def test_inputs_have_their_columns_only_where_they_are_wanted():
+    """To keep them costs time."""
+    Path("in.csv").write_text("text,x\nrain,1\n")
+    assert list(read_inputs("in.csv", text_columns=["text"])) == [[Input("rain")]]
+    kept = list(read_inputs("in.csv", text_columns=["text"], keep_columns=True))
+    assert kept == [[Input("rain", None, {"text": "rain", "x": "1"})]]

@@ -1,0 +1,283 @@
+"""An input of several files, answered file by file: killed, run again, run twice at once, each row is there once."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from threading import Timer
+
+import pytest
+
+from encoder_cls.cli import part_files
+from encoder_cls.cli.part_files import held, remove_begun
+from encoder_cls.inference.classifier import Classifier
+
+NAMES = ["part-01.jsonl", "part-02.csv", "part-03.tsv", "part-04.jsonl"]
+ROWS = 30
+# A process that kills itself in place of its n-th flush to the disk: before, between and after all that is written.
+KILLED = """
+import os, signal, sys
+from encoder_cls.cli import main
+flushes, limit, real = 0, int(sys.argv.pop(1)), os.fsync
+def fsync(descriptor):
+    global flushes
+    flushes += 1
+    if flushes == limit:
+        os.kill(os.getpid(), signal.SIGKILL)
+    real(descriptor)
+os.fsync = fsync
+main()
+"""
+
+
+@pytest.fixture
+def parts() -> list[str]:
+    """A folder of texts; the ids of all of them."""
+    Path("in").mkdir()
+    for number, name in enumerate(NAMES):
+        ids = [f"{number}-{row}" for row in range(ROWS)]
+        if name.endswith(".jsonl"):
+            lines = [json.dumps({"id": id_, "text": "rain and snow"}) for id_ in ids]
+        else:
+            comma = "," if name.endswith(".csv") else "\t"
+            lines = [f"id{comma}text", *(f"{id_}{comma}soup with salt" for id_ in ids)]
+        Path("in", name).write_text("\n".join(lines) + "\n")
+    return [f"{number}-{row}" for number in range(len(NAMES)) for row in range(ROWS)]
+
+
+def ids_in(folder: str) -> list[str]:
+    """Of all answers that a reader of the folder finds; each file is whole."""
+    found = []
+    for path in sorted(Path(folder).glob("*.jsonl")):
+        found += [json.loads(line)["id"] for line in path.read_text().splitlines()]
+        assert len(found) % ROWS == 0
+    return found
+
+
+def times(folder: str) -> dict[str, int]:
+    """When each file of answers was written."""
+    return {path.name: path.stat().st_mtime_ns for path in Path(folder).iterdir() if path.is_file()}
+
+
+def arguments(trained_run, *more: object) -> list[str]:
+    return ["predict", "--model", str(trained_run.path), "--input", "in", "--output", "out/", *map(str, more)]
+
+
+def test_each_file_gets_a_file_of_answers_and_a_record(cli, trained_run, parts):
+    """Ids are kept; the record says of what model, input and options the answers are, and what computed them."""
+    outcome = cli(*arguments(trained_run))
+    assert (outcome.code, outcome.out) == (0, "")
+    assert "4 of 4 files written by this process (120 texts), 0 already there" in outcome.err
+    assert ids_in("out") == parts
+    assert sorted(path.name for path in Path("out").iterdir()) == ["_parts", *(f"part-0{n}.jsonl" for n in range(1, 5))]
+    assert sorted(path.name for path in Path("out/_parts").iterdir()) == [f"part-0{n}.json" for n in range(1, 5)]
+    record = json.loads(Path("out/_parts/part-02.json").read_text())
+    assert (record["input"], record["output"], record["rows"], record["engine"]) == (
+        NAMES[1],
+        "part-02.jsonl",
+        30,
+        "numpy",
+    )
+    assert all(len(record[f"{name}_sha256"]) == 64 for name in ("input", "model", "options", "output"))
+
+
+def test_complete_parts_are_skipped_and_what_has_changed_is_done_again(cli, trained_run, parts):
+    """An input, the answers themselves, a record, an option: each changes what it concerns and nothing else."""
+    assert cli(*arguments(trained_run)).code == 0
+    before = times("out")
+    assert "0 of 4 files written" in cli(*arguments(trained_run)).err
+    assert times("out") == before
+    Path("in", NAMES[0]).write_text(Path("in", NAMES[0]).read_text().replace("snow", "wind"))
+    Path("out/part-02.jsonl").write_text("{}\n")
+    Path("out/_parts/part-03.json").write_text("[")
+    assert "3 of 4 files written" in cli(*arguments(trained_run)).err
+    after = times("out")
+    assert [after[name] == before[name] for name in sorted(before)] == [False, False, False, True]
+    assert ids_in("out") == parts
+    assert "4 of 4 files written" in cli(*arguments(trained_run, "--top-k", 2)).err
+    assert "0 of 4 files written" in cli(*arguments(trained_run, "--top-k", 2, "--batch-tokens", 99)).err
+
+
+def test_another_model_answers_all_parts_again(cli, run_copy, parts):
+    """It is known by the hash of its folder."""
+    assert cli(*arguments(run_copy)).code == 0
+    from encoder_cls.inference.serialization import load_classifier, save_classifier
+
+    classifier = load_classifier(run_copy.path)
+    classifier.mixture_weights = tuple(weight / 2 for weight in classifier.mixture_weights)
+    save_classifier(classifier, run_copy.model)
+    assert "4 of 4 files written" in cli(*arguments(run_copy)).err
+
+
+def test_answers_in_another_format_take_the_place_of_the_former(cli, trained_run, parts):
+    """Else whoever reads the folder would find each row twice; a file that somebody has changed stays."""
+    assert cli(*arguments(trained_run)).code == 0
+    Path("out/part-04.jsonl").write_text("mine\n")
+    assert cli(*arguments(trained_run, "--format", "csv")).code == 0
+    names = sorted(path.name for path in Path("out").iterdir() if path.is_file())
+    assert names == [*(f"part-0{n}.csv" for n in range(1, 5)), "part-04.jsonl"]
+
+
+def test_killed_at_any_moment_and_run_again_each_row_is_there_once(cli, trained_run, parts):
+    """No reader ever finds a part of a file, and nothing half written stays."""
+    for flush in (1, 2, 3, 4):
+        process = subprocess.run([sys.executable, "-c", KILLED, str(flush), *arguments(trained_run)], check=False)
+        assert process.returncode == -signal.SIGKILL
+        found = ids_in("out")
+        assert len(found) == len(set(found))
+    outcome = cli(*arguments(trained_run))
+    assert outcome.code == 0
+    assert "already there" in outcome.err
+    assert ids_in("out") == parts
+    assert not [path for path in Path("out").rglob("*") if path.name.startswith(".") or path.suffix == ".lock"]
+    assert "0 of 4 files written" in cli(*arguments(trained_run)).err
+
+
+def test_two_processes_at_once_share_the_parts(trained_run, parts):
+    """Both end well when all is there, and no part has been done by both."""
+    command = [sys.executable, "-c", KILLED, "1000000", *arguments(trained_run)]
+    both = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    told = [process.communicate(timeout=60)[1] for process in both]
+    assert [process.returncode for process in both] == [0, 0]
+    written = [
+        int(line.split(": ")[1].split(" of ")[0]) for text in told for line in text.splitlines() if " of 4" in line
+    ]
+    assert sum(written) == len(NAMES), told
+    assert ids_in("out") == parts
+
+
+def test_a_part_that_another_process_is_at_is_waited_for(cli, trained_run, parts, monkeypatch):
+    """And taken over when that process ends without having done it."""
+    monkeypatch.setattr("encoder_cls.cli.parts.SECONDS_BETWEEN_TRIES", 0.02)
+    Path("out/_parts").mkdir(parents=True)
+    lock = os.open("out/_parts/part-03.lock", os.O_CREAT | os.O_RDWR)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    later = Timer(0.2, os.close, [lock])
+    later.start()
+    outcome = cli(*arguments(trained_run))
+    later.join()
+    assert outcome.code == 0
+    assert outcome.err.count("waiting for 1 files that other processes are writing") == 1
+    assert ids_in("out") == parts
+
+
+def test_without_locks_the_answers_are_whole_nevertheless(cli, trained_run, parts, monkeypatch):
+    """Some file systems have none."""
+
+    def refuse(*_):
+        raise OSError(95, "Operation not supported")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    assert cli(*arguments(trained_run)).code == 0
+    assert ids_in("out") == parts
+
+
+def test_what_others_write_at_the_same_time_is_noticed(cli, trained_run, parts, monkeypatch):
+    """Another process with other options: then nobody knows which rows are whose, and the command says so."""
+    real = Classifier.tokenize
+    first = Path("out/_parts/part-01.json")
+
+    def meddle(self, texts):
+        if first.exists() and "changed" not in first.read_text():
+            first.write_text(json.dumps({**json.loads(first.read_text()), "options_sha256": "changed"}))
+        return real(self, texts)
+
+    monkeypatch.setattr(Classifier, "tokenize", meddle)
+    monkeypatch.setattr("encoder_cls.cli.parts._in_own_order", list)
+    outcome = cli(*arguments(trained_run))
+    assert outcome.code == 1
+    assert "out/part-01.jsonl: another process has written it with another model or other options" in outcome.err
+
+
+def test_an_input_that_changes_while_it_is_read_is_not_answered(cli, trained_run, parts, monkeypatch):
+    """What was hashed is not what was read; run again, all is done."""
+    real = Classifier.tokenize
+
+    def change(self, texts):
+        monkeypatch.setattr(Classifier, "tokenize", real)
+        with Path("in", NAMES[0]).open("a") as file:
+            file.write('{"id": "new", "text": "wind"}\n')
+        return real(self, texts)
+
+    monkeypatch.setattr(Classifier, "tokenize", change)
+    monkeypatch.setattr("encoder_cls.cli.parts._in_own_order", list)
+    outcome = cli(*arguments(trained_run))
+    assert outcome.code == 3
+    assert f"{NAMES[0]}: has changed while it was read" in outcome.err
+    assert not list(Path("out").glob("*.jsonl"))
+
+
+def test_a_malformed_part_ends_the_work_and_what_is_done_stays(cli, trained_run, parts, monkeypatch):
+    """Mended and run again, the rest is done."""
+    monkeypatch.setattr("encoder_cls.cli.parts._in_own_order", list)
+    whole = Path("in", NAMES[1]).read_text()
+    Path("in", NAMES[1]).write_text(whole + "too,many,fields\n")
+    outcome = cli(*arguments(trained_run))
+    assert outcome.code == 3
+    assert f"in/{NAMES[1]}:32: 3 fields" in outcome.err
+    assert ids_in("out") == parts[:ROWS]
+    Path("in", NAMES[1]).write_text(whole)
+    assert "3 of 4 files written" in cli(*arguments(trained_run)).err
+    assert ids_in("out") == parts
+
+
+def test_answers_to_what_is_no_longer_there_are_told_of(cli, trained_run, parts):
+    """They stay, since they may be wanted."""
+    assert cli(*arguments(trained_run)).code == 0
+    Path("in", NAMES[3]).unlink()
+    outcome = cli(*arguments(trained_run))
+    assert "warning: out: has answers to 1 files that are not in the input, such as 'part-04'" in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("changed", "code", "named"),
+    [
+        (["--output", "in/"], 2, "is among what is read (in)"),
+        (["--output", "in/out/"], 2, "is among what is read (in)"),
+        (["--input", "**/*.jsonl"], 2, "is among what is read (**/*.jsonl)"),
+        (["--input", "missing"], 3, "no such file or folder"),
+        (["--input", "-"], 2, "a folder takes the answers to files"),
+        (["--format", "html"], 2, "a page holds the first texts only"),
+        (["--attention", "a.html"], 2, "--attention: is of a few texts"),
+        (["--output", "a file/"], 2, "a file: is no folder"),
+        (["--output", "MODEL/"], 2, "is a part of"),
+        (["--input", "twins"], 2, "twins/a.csv and twins/a.jsonl: the answers to both would be written to out/a.jsonl"),
+        (["--input", "classes"], 2, "has a file for each text"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_any_work(cli, trained_run, parts, changed, code, named):
+    """In one line."""
+    for name in ("a file", "twins/a.csv", "twins/a.jsonl", "classes/x/1.txt"):
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        Path(name).write_text("")
+    changed = [argument.replace("MODEL", str(trained_run.model)) for argument in changed]
+    outcome = cli(*arguments(trained_run, *changed))
+    assert (outcome.code, outcome.out) == (code, "")
+    assert named in outcome.err
+    assert len(outcome.err.splitlines()) == 1
+    assert not Path("out").exists()
+
+
+def test_only_what_nobody_writes_any_more_is_removed(monkeypatch):
+    """Of this machine where the lock is ours, of others after an hour."""
+    long_ago = time.time() - part_files.OLD - 60
+    for name in (".tmp-p-here-1", ".tmp-p-there-1", ".tmp-p-there-2", ".tmp-q-here-1"):
+        Path(name).touch()
+    os.utime(".tmp-p-there-2", (long_ago, long_ago))
+    remove_begun([Path()], "p-", "here-", is_alone=False)
+    assert sorted(path.name for path in Path().iterdir()) == [".tmp-p-here-1", ".tmp-p-there-1", ".tmp-q-here-1"]
+    remove_begun([Path()], "p-", "here-", is_alone=True)
+    assert sorted(path.name for path in Path().iterdir()) == [".tmp-p-there-1", ".tmp-q-here-1"]
+
+
+def test_a_lock_is_held_by_one():
+    """And gone when it is let go of."""
+    with held(Path("lock")) as first, held(Path("lock")) as second:
+        assert (first, second) == (True, False)
+    assert not Path("lock").exists()

@@ -1,0 +1,117 @@
+"""What a person is told while many texts are classified."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+from encoder_cls.cli import progress as progress_module
+from encoder_cls.cli.progress import Progress, count_lines, duration
+from encoder_cls.data.records import SourceLocation
+
+
+@pytest.fixture
+def clock(monkeypatch) -> list[float]:
+    """The time, which only the test moves."""
+    now = [100.0]
+    monkeypatch.setattr(progress_module.time, "monotonic", lambda: now[0])
+    return now
+
+
+@pytest.fixture
+def files() -> list[Path]:
+    """200 lines and 100 rows."""
+    Path("a.txt").write_text("rain\n" * 199 + "rain")
+    pyarrow.parquet.write_table(pyarrow.table({"text": ["rain"] * 100}), "b.parquet")
+    return [Path("a.txt"), Path("b.parquet")]
+
+
+def test_a_log_has_a_plain_line_now_and_then(files, clock, capfd):
+    """How many texts, how much of the files, how many a second, and how long it still takes."""
+    with Progress(files, doing="classified") as progress:
+        clock[0] += 29
+        progress.done(SourceLocation("a.txt", 10), 10)
+        clock[0] += 31
+        progress.done(SourceLocation("a.txt", 200), 190)
+        progress.done(SourceLocation("b.parquet", 1), 1)
+        clock[0] += 30
+        progress.done(SourceLocation("b.parquet", 50), 49)
+    assert capfd.readouterr().err.splitlines() == [
+        "classified 200 texts, 67%, 3 texts/s, 30 s left",
+        "classified 250 texts, 83%, 3 texts/s, 18 s left",
+    ]
+
+
+def test_what_was_done_before_counts_as_done_and_not_as_quick(files, clock, capfd):
+    """A part that is passed over says nothing of how long the rest takes."""
+    with Progress(files, doing="classified") as progress:
+        progress.pass_over(Path("a.txt"))
+        clock[0] += 60
+        progress.done(SourceLocation("b.parquet", 50), 50)
+    assert capfd.readouterr().err == "classified 50 texts, 83%, 1 texts/s, 60 s left\n"
+
+
+def test_nothing_is_told_of_what_is_done_at_once(files, clock, capfd):
+    """Nor are lines counted for it."""
+    with Progress([Path("missing")], doing="classified") as progress:
+        progress.done(SourceLocation("missing", 10), 10)
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize("has_tqdm", [True, False])
+def test_a_terminal_has_a_bar_and_warnings_above_it(files, clock, capfd, monkeypatch, has_tqdm):
+    """Where tqdm is not installed, which only predicting does not need, plain lines."""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    if not has_tqdm:
+        monkeypatch.setitem(sys.modules, "tqdm", None)
+    with Progress(files, doing="classified") as progress:
+        for line in (50, 100, 150):
+            clock[0] += 40
+            progress.done(SourceLocation("a.txt", line), 50)
+        progress.tell("warning: something")
+    told = capfd.readouterr().err
+    assert "warning: something\n" in told
+    assert ("classified:  50%|" in told) == has_tqdm
+    assert (
+        re.search(r"50%.*, 150 texts, 1 texts/s, 2 min left", told) if has_tqdm else "classified 150 texts, 50%" in told
+    )
+
+
+def test_a_terminal_that_shows_the_results_has_no_bar(files, clock, capfd, monkeypatch):
+    """They would be written into each other."""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    with Progress(files, doing="classified", bar=False) as progress:
+        clock[0] += 60
+        progress.done(SourceLocation("a.txt", 50), 50)
+    assert capfd.readouterr().err == ""
+
+
+def test_of_what_has_no_size_the_rest_is_not_told(clock, capfd):
+    """A folder of texts, a pipe."""
+    Path("classes").mkdir()
+    with Progress([Path("classes")], doing="checked") as progress:
+        clock[0] += 60
+        progress.done(SourceLocation("classes/1.txt"), 120)
+    assert capfd.readouterr().err == "checked 120 texts, 2 texts/s\n"
+    assert count_lines([Path("classes")]) == {}
+
+
+def test_predict_tells_how_far_it_is(cli, trained_run, monkeypatch):
+    """While it checks and while it classifies."""
+    monkeypatch.setattr("encoder_cls.cli.text_inputs.CHUNK", 2)
+    monkeypatch.setattr(progress_module, "SECONDS_BETWEEN_LINES", 0.0)
+    Path("in.txt").write_text("rain\n" * 4)
+    told = cli("predict", "--model", trained_run.path, "--input", "in.txt", "--output", "out.csv").err.splitlines()
+    assert [re.sub(r", [\d,]+ texts/s.*", "", line) for line in told] == [
+        *("checked 2 texts, 50%", "checked 4 texts, 100%", "classified 2 texts, 50%", "classified 4 texts, 100%")
+    ]
+
+
+def test_durations_are_as_exact_as_a_person_wants_them():
+    """Seconds, minutes, hours."""
+    assert [duration(seconds) for seconds in (5.4, 100, 6000)] == ["5 s", "2 min", "1.7 h"]
