@@ -1,0 +1,56 @@
+"""docs/numpy_reader.md: its code is run as it stands there, and says what the classifier says."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from encoder_cls.inference.serialization import load_classifier, save_classifier
+
+PAGE = (Path(__file__).parent.parent / "docs" / "numpy_reader.md").read_text(encoding="utf-8")
+CODE, _ = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+TEXTS = [
+    "rain and snow today",
+    "",
+    "A big SOUP with zzz-yyy!",
+    "ball " * 40,
+    "word " * 200 + "goal",
+    "我爱 Küche [PAD]",
+]
+
+
+@pytest.fixture(scope="module")
+def probabilities():
+    """The function of the page."""
+    names: dict[str, object] = {}
+    exec(CODE, names)
+    return names["probabilities"]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
+@pytest.mark.parametrize("parts", ["both", "encoder", "linear"])
+def test_the_page_gives_the_probabilities_of_the_classifier(trained_run, tmp_path, probabilities, dtype, parts):
+    """Within 0.0001 in each data type, of both parts and of one: any words, any script, no text, long ones."""
+    classifier = load_classifier(trained_run.path, engine="numpy")
+    if parts != "both":
+        classifier.mixture_weights = (1.0,)
+        setattr(classifier, "linear" if parts == "encoder" else "encoder", None)
+    save_classifier(classifier, tmp_path, dtype=dtype)
+    saved = load_classifier(tmp_path, engine="numpy")
+    for text, expected in zip(TEXTS, saved.predict_proba(TEXTS), strict=True):
+        found = probabilities(tmp_path, text)
+        assert tuple(found) == saved.label_names
+        np.testing.assert_allclose(list(found.values()), expected, atol=1e-4)
+
+
+def test_it_is_as_short_as_the_page_says():
+    """60 lines, blank ones and imports not counted, none longer than others of this repository."""
+    lines = [line for line in CODE.splitlines() if line and not re.match(r"import|from", line)]
+    assert len(lines) <= 60
+    assert max(map(len, lines)) <= 120
+    assert set(re.findall(r"^(?:from|import) (\w+)", CODE, re.MULTILINE)) <= {
+        "json", "collections", "pathlib", "numpy", "safetensors", "tokenizers"
+    }  # fmt: skip
