@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from encoder_cls.cli.columns import new_table
 from encoder_cls.cli.output_formats import Format, answers, predict_lines
@@ -20,8 +19,7 @@ if TYPE_CHECKING:
 ANSWERS_WITH_COLUMNS = ("jsonl", "tsv", "csv", "parquet")  # formats in which an answer can be beside its row's columns
 
 
-@dataclass(frozen=True, kw_only=True)
-class Request:
+class Request(NamedTuple):
     """What `predict` is asked for; arguments as in `predict_lines`.
 
     Attributes:
@@ -29,7 +27,7 @@ class Request:
         keep_columns: whether answers come beside the columns of their rows; none: in CSV of CSV files.
     """
 
-    output_format: Format
+    output_format: Format = "text"
     text_columns: tuple[str, ...] = ()
     keep_columns: bool | None = None
     top_k: int = 1

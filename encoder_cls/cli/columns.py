@@ -7,8 +7,6 @@ import io
 import json
 import math
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from encoder_cls.errors import DataError
@@ -29,25 +27,23 @@ class Answer(NamedTuple):
     words: Explanation | None
 
 
-@dataclass(frozen=True, kw_only=True)
 class Table:
     """Which columns there are, and what an answer has in them.
 
-    Attributes:
+    Args:
         taken_over: the columns of the input: `id`, or all of them.
         keep_columns: whether it is all of them; then of the answer's own only those are there that answer.
         top_k: how many classes are named.
         explained: whether there is a column of words.
     """
 
-    taken_over: tuple[str, ...]
-    keep_columns: bool
-    top_k: int
-    explained: bool
-
-    @cached_property
-    def _known(self) -> frozenset[str]:
-        return frozenset(self.taken_over)
+    # No dataclass, nor is the next one: to make one takes a millisecond of each start.
+    def __init__(self, *, taken_over: tuple[str, ...], keep_columns: bool, top_k: int, explained: bool) -> None:
+        self.taken_over = taken_over
+        self.keep_columns = keep_columns
+        self.top_k = top_k
+        self.explained = explained
+        self._known = frozenset(taken_over)
 
     def answer_names(self) -> dict[str, str]:
         """The answer's columns, and what each is called here: otherwise where the input has a column of its name."""
@@ -95,7 +91,6 @@ def answer_name(name: str, taken: Container[str]) -> str:
     return name
 
 
-@dataclass(frozen=True, kw_only=True)
 class TableLines:
     """A table as lines: values that tabs (TSV) or commas (CSV) separate; a quoted value of CSV may have several lines.
 
@@ -103,9 +98,10 @@ class TableLines:
     input, unless a terminal would obey them.
     """
 
-    table: Table
-    is_csv: bool
-    for_terminal: bool = False
+    def __init__(self, *, table: Table, is_csv: bool, for_terminal: bool = False) -> None:
+        self.table = table
+        self.is_csv = is_csv
+        self.for_terminal = for_terminal
 
     def header(self) -> str:
         """The names of the columns."""

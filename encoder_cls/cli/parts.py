@@ -17,7 +17,7 @@ import platform
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -157,7 +157,7 @@ class _Work:
 
     def __init__(self, classifier: Classifier, request: Request, engine: str, progress: Progress) -> None:
         # How fast it is done, and where, is no part of what is asked for.
-        options = {name: value for name, value in asdict(request).items() if name != "batch_tokens"}
+        options = {name: value for name, value in request._asdict().items() if name != "batch_tokens"}
         options |= {"text_columns": request.text_columns or classifier.text_columns, "engine": engine}
         self._classifier = classifier
         self._request = request

@@ -84,7 +84,7 @@ class Progress:
         elif self._bar is None:
             self._open_bar(total)
         if self._bar is not None:
-            self._bar.set_postfix_str(f"{self._texts:,} texts, {rate}{left}", refresh=False)
+            self._bar.set_description_str(f"{self._texts:,} texts, {rate}{left}", refresh=False)
             self._bar.update(own + before - self._bar.n)
 
     def _open_bar(self, total: int) -> None:
@@ -93,8 +93,8 @@ class Progress:
         except ImportError:  # whoever only predicts need not have it
             self._on_terminal = False
             return
-        shape = "{desc}: {percentage:3.0f}%|{bar}|{postfix}" if total else "{desc}:{postfix}"
-        self._bar = tqdm(total=total or None, desc=self._doing, bar_format=shape, dynamic_ncols=True, file=sys.stderr)
+        shape = self._doing + (" {percentage:3.0f}%|{bar}| {desc}" if total else " {desc}")
+        self._bar = tqdm(total=total or None, bar_format=shape, dynamic_ncols=True, file=sys.stderr)
 
 
 def count_lines(files: Iterable[Path]) -> dict[str, int]:

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from encoder_cls.cli.outputs import RUN_FILES, check_outputs, check_run_folder
+from encoder_cls.cli.outputs import RUN_FILES, check_output_folder, check_outputs, check_run_folder
 from encoder_cls.config import DataConfig
 from encoder_cls.data.readers import read_rows
 from encoder_cls.errors import ConfigError
@@ -173,6 +173,30 @@ def test_a_file_is_no_folder_of_outputs():
     """Also some levels above."""
     for output in ("one.csv/a.jsonl", "one.csv/new/a.jsonl", "a link/a.jsonl"):
         assert refusal([output]).endswith("one.csv is no folder; write it elsewhere")
+
+
+@pytest.mark.parametrize(
+    ("source", "file", "named"),
+    [
+        ("one.csv", "new/twin.csv", "is a file that is read"),
+        ("parts", "parts/new/a.csv", "is among what is read"),
+        ("to parts", "parts/a.jsonl", "is among what is read"),
+        ("*/*.csv", "new/b.csv", "is among what is read"),
+        ("one.csv", "run/eval/report.html", "is a part of"),
+        ("one.csv", "train/b.csv", "would be read as data of the run"),
+        ("one.csv", "parts/deep", "is a folder where a file is to be written"),
+        ("one.csv", "one.csv/a.csv", "one.csv: is no folder"),
+    ],
+)
+@pytest.mark.usefixtures("files")
+def test_files_in_a_folder_are_outputs_like_others(source, file, named):
+    """Each of them; what was written before is replaced."""
+    Path("new").mkdir()
+    os.link("one.csv", "new/twin.csv")
+    Path("new/a.jsonl").touch()
+    with pytest.raises(ConfigError, match=named):
+        check_output_folder(Path(file).parent, [Path("new/a.jsonl"), Path(file)], source=source, model=Path("run"))
+    check_output_folder(Path("new"), [Path("new/a.jsonl")], source=source, model=Path("run"))
 
 
 # ---------------------------------------------------------------- run folders

@@ -104,6 +104,14 @@ def test_complete_parts_are_skipped_and_what_has_changed_is_done_again(cli, trai
     assert "0 of 4 files written" in cli(*arguments(trained_run, "--top-k", 2, "--batch-tokens", 99)).err
 
 
+def test_the_engine_is_chosen_by_all_parts_and_not_by_who_does_which(cli, trained_run, parts, monkeypatch):
+    """So that equal inputs have equal answers, whichever process gets to them first."""
+    monkeypatch.setattr("encoder_cls.inference.auto_engine.BREAK_EVEN", 1e6)  # less than all have, more than each
+    assert cli(*arguments(trained_run)).code == 0
+    records = [json.loads(path.read_text()) for path in Path("out/_parts").iterdir()]
+    assert [record["engine"] for record in records] == ["torch"] * len(NAMES)
+
+
 def test_another_model_answers_all_parts_again(cli, run_copy, parts):
     """It is known by the hash of its folder."""
     assert cli(*arguments(run_copy)).code == 0

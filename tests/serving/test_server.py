@@ -28,7 +28,11 @@ SLOW = """
 import time
 from encoder_cls.inference.classifier import Classifier
 real = Classifier.tokenize
-Classifier.tokenize = lambda self, texts: (time.sleep(20 * (len(texts) > 1)), real(self, texts))[1]
+def tokenize(self, texts):
+    texts = list(texts)
+    time.sleep(20 * (len(texts) > 1))
+    return real(self, texts)
+Classifier.tokenize = tokenize
 """
 
 
