@@ -91,11 +91,12 @@ def cache(hub, tmp_path_factory) -> Path:
     return folder
 
 
-def test_a_model_of_the_hub_is_the_model(hub, cache, classifier):
+def test_a_model_of_the_hub_is_the_model(hub, cache, trained_run):
     """It answers as the folder does, and of the repository nothing but the three files was downloaded."""
     [[engine, probabilities]] = json.loads((cache / "found").read_text())
     assert engine == "NumpyEncoder"
-    assert probabilities == classifier.predict_proba(["rain and snow"]).tolist()
+    of_folder = load_classifier(trained_run.path, engine="numpy")
+    assert probabilities == of_folder.predict_proba(["rain and snow"]).tolist()
     assert set(hub.downloaded) <= set(FILES)
     assert hub.unknown == []
 
