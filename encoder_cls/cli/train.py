@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from encoder_cls.data.dataset import Split
-    from encoder_cls.training.events import Event, Stepped, Validated
+    from encoder_cls.training.events import Event, Finished, Stepped, Validated
     from encoder_cls.training.setup import TrainingSetup
 
 SECONDS_BETWEEN_LINES = 30
@@ -62,9 +62,7 @@ def train_command(
     from encoder_cls.tracking.run_dir import RunDir
 
     if resume and config is None and run_dir is not None:
-        if not RunDir(run_dir).is_run():
-            raise ConfigError(f"{run_dir}: no run to go on with; name another --run-dir, or a --config to begin with")
-        config = RunDir(run_dir).config_file
+        config = _config_of(run_dir)
     settings = load_config(config, overrides or ())
     run = RunDir(run_dir or RUNS / settings.name)
     check_run_folder(run, settings.data)
@@ -94,6 +92,19 @@ def train_command(
         with _stop_signals() as stop_signal:
             events = train(setup, run, device=torch_device, resume=resume, stop_signal=stop_signal)
             _show_training(events, run.path)
+
+
+def _config_of(run_dir: Path) -> Path:
+    """The config that a run was started with.
+
+    Raises:
+        ConfigError: there is no run.
+    """
+    from encoder_cls.tracking.run_dir import RunDir
+
+    if not RunDir(run_dir).is_run():
+        raise ConfigError(f"{run_dir}: no run to go on with; name another --run-dir, or a --config to begin with")
+    return RunDir(run_dir).config_file
 
 
 @contextmanager
@@ -151,7 +162,7 @@ def _sizes(split: Split, label_names: Sequence[str]) -> str:
     return " to ".join(f"{size:,} ({shown(name, limit=30)})" for size, name in (sizes[0], sizes[-1]))
 
 
-def _place(stage: str, event: Stepped | Validated) -> str:
+def _step_and_epoch(stage: str, event: Stepped | Validated) -> str:
     return f"{stage:11}  epoch {event.epoch:5.1f}  step {event.step:6d}"
 
 
@@ -159,7 +170,6 @@ def _show_training(events: Iterator[Event], run: Path) -> None:
     """Follow a training: a progress bar on a terminal, a plain line now and then elsewhere."""
     from tqdm import tqdm
 
-    from encoder_cls.evaluation.report import summary_text
     from encoder_cls.training.events import Finished, Noted, StageStarted, Started, Stepped, Validated
 
     started = next(events, None)
@@ -182,7 +192,7 @@ def _show_training(events: Iterator[Event], run: Path) -> None:
                         numbers = f"loss {event.values['loss']:.3f}, {event.values['tokens_per_s']:,.0f} tokens/s"
                         bar.set_postfix_str(numbers)
                         if not on_terminal and time.monotonic() - last_line > SECONDS_BETWEEN_LINES:
-                            note(f"{_place(stage, event)} of {bar.total}: {numbers}")
+                            note(f"{_step_and_epoch(stage, event)} of {bar.total}: {numbers}")
                             last_line = time.monotonic()
                 case Noted():
                     tell(f"warning: {event.message}")
@@ -193,21 +203,28 @@ def _show_training(events: Iterator[Event], run: Path) -> None:
                     bar.refresh()
                 case Validated():
                     if event.is_best:
-                        scores = "  ".join(
-                            f"{SCORES[name]} {value:.4f}"
-                            for name, value in event.result.scores.items()
-                            if name in SCORES
-                        )
-                        tell(f"{_place(stage, event)}: validation {scores}")
+                        tell(f"{_step_and_epoch(stage, event)}: validation {_scores(event)}")
                     last_line = time.monotonic()
                 case Finished():
                     bar.close()
-                    print_out(f"{summary_text(event.report)}\n")
-                    size = sum(file.stat().st_size for file in (run / "model").iterdir()) / 1e6
                     early = f", stopped at step {step} of {total_steps} (train.patience)" if step < total_steps else ""
-                    best = f"best weights from step {event.best_step}"
-                    note(f"\ntrained in {event.seconds:.0f} s{early}; {best}; {size:.0f} MB")
-                    _note_what_is_next(run)
+                    _show_finished(event, run, early=early)
+
+
+def _scores(event: Validated) -> str:
+    scores = event.result.scores.items()
+    return "  ".join(f"{SCORES[name]} {value:.4f}" for name, value in scores if name in SCORES)
+
+
+def _show_finished(event: Finished, run: Path, *, early: str) -> None:
+    """The summary of a run, how long it took and how large its model is."""
+    from encoder_cls.evaluation.report import summary_text
+
+    print_out(f"{summary_text(event.report)}\n")
+    size = sum(file.stat().st_size for file in (run / "model").iterdir()) / 1e6
+    best = f"best weights from step {event.best_step}"
+    note(f"\ntrained in {event.seconds:.0f} s{early}; {best}; {size:.0f} MB")
+    _note_what_is_next(run)
 
 
 def _note_what_is_next(run: Path) -> None:

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Timer
@@ -35,12 +36,11 @@ class Running:
 
     def ask(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
         """The status and the content of a reply; a body that is no bytes is sent as JSON."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
         content = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
-        connection.request(method, path, content)
-        reply = connection.getresponse()
-        found = reply.read()
-        connection.close()
+        with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)) as connection:
+            connection.request(method, path, content)
+            reply = connection.getresponse()
+            found = reply.read()
         is_json = reply.headers["Content-Type"] == "application/json"
         return reply.status, json.loads(found) if is_json else found.decode()
 
