@@ -132,15 +132,16 @@ def _tell_answers(path: Path) -> None:
     from encoder_cls.inference.classifier import Classifier
     from encoder_cls.inference.serialization import load_classifier, save_classifier
 
-    def save_and_tell(saved: Classifier, folder: Path) -> None:
-        save_classifier(saved, folder)
+    def save_and_tell(saved: Classifier, folder: Path, *, dtypes: dict[str, str] | None = None) -> None:
+        save_classifier(saved, folder, dtypes=dtypes)
         loaded = load_classifier(folder, device="cpu")
         chunks = [[Input(ANY_TEXT)]]
         lines = predict_lines(loaded, chunks, output_format="jsonl", top_k=9, threshold=0.0, batch_tokens=8192)
         with path.open("a") as file:
             file.writelines(f"{line}\n" for chunk in lines for line in chunk)
 
-    mock.patch("encoder_cls.training.trainer.save_classifier", save_and_tell).start()
+    for module in ("trainer", "compaction"):
+        mock.patch(f"encoder_cls.training.{module}.save_classifier", save_and_tell).start()
 
 
 CHANGES = [
