@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -11,11 +12,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from encoder_cls.cli.columns import new_table
 from encoder_cls.cli.output_formats import Format, answers, predict_lines
 from encoder_cls.cli.text_inputs import Columns, Input, add_columns, check_inputs, columns_ahead, read_inputs
+from encoder_cls.inference.auto_engine import AutoEncoder
 
 if TYPE_CHECKING:
     from encoder_cls.data.records import SourceLocation
     from encoder_cls.inference.classifier import Classifier
 
+BYTES_PER_TOKEN = 6  # of English text, about
 ANSWERS_WITH_COLUMNS = ("jsonl", "tsv", "csv", "parquet")  # formats in which an answer can be beside its row's columns
 
 
@@ -132,6 +135,13 @@ class AnsweredSource:
         )
         files = self.files if all(file.is_file() for file in self.files) else []  # what can be read once more
         return parquet_bytes(found, table, columns, files)
+
+
+def expect_files(classifier: Classifier, files: Sequence[Path]) -> None:
+    """Choose the engine by all the text that is to come, where files tell how much that is."""
+    if isinstance(classifier.encoder, AutoEncoder) and files and all(file.is_file() for file in files):
+        with suppress(OSError):  # of a file that is gone, reading it tells
+            classifier.encoder.expect(sum(file.stat().st_size for file in files) // BYTES_PER_TOKEN)
 
 
 def _has_mark(files: Sequence[Path]) -> bool:

@@ -83,7 +83,7 @@ def _dataset_of_run(
 
 def _check_unchanged(run: RunDir, dataset: Dataset, config: DataConfig, label_names: Sequence[str]) -> None:
     """Make sure that classes have their numbers still, and that no text to be scored was trained on."""
-    hint = "name labelled data with --data, or train anew"
+    hint = "name labelled data with --data, or train again"
     if dataset.label_names != tuple(label_names):
         raise DataError(f"{config.train}: its classes have changed since the run began; {hint}")
     if config.test is None and config.validation is None:

@@ -25,7 +25,6 @@ from encoder_cls.cli.outputs import check_output_folder
 from encoder_cls.cli.part_files import Hashed, hash_of, held, remove_begun, state_of
 from encoder_cls.cli.streams import note
 from encoder_cls.errors import ConfigError, DataError, EncoderClsError
-from encoder_cls.inference.auto_engine import AutoEncoder
 from encoder_cls.system.display import shown
 from encoder_cls.system.files import reporting_os_errors, sha256, to_json, write_file
 
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
 RECORDS = "_parts"  # by this beginning other programs know that it holds no data
 RECORD_VERSION = 1
 SECONDS_BETWEEN_TRIES = 0.5  # of parts that another process is at
-BYTES_PER_TOKEN = 6  # of English text, about
 
 
 @dataclass(frozen=True)
@@ -111,12 +109,12 @@ def predict_parts(
         DataError: a part is malformed; what is done stays.
         EncoderClsError: the disk refuses.
     """
+    from encoder_cls.cli.answer_files import expect_files
     from encoder_cls.cli.progress import Progress
 
     with reporting_os_errors(folder):
         (folder / RECORDS).mkdir(parents=True, exist_ok=True)
-    if isinstance(classifier.encoder, AutoEncoder):  # by all parts, so that it does not depend on who does which
-        classifier.encoder.expect(sum(part.source.stat().st_size for part in parts) // BYTES_PER_TOKEN)
+    expect_files(classifier, [part.source for part in parts])  # of all, so that it does not depend on who does which
     with Progress([part.source for part in parts], doing="classified") as progress:
         work = _Work(classifier, request, engine, progress)
         _do_all(work, _in_own_order(parts))

@@ -129,7 +129,7 @@ def predict_command(
     if source is None:  # a few texts need no pool of threads, which NumPy would make as it is imported
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-    from encoder_cls.cli.answer_files import AnsweredSource, Request
+    from encoder_cls.cli.answer_files import AnsweredSource, Request, expect_files
     from encoder_cls.inference.serialization import load_classifier
 
     request = Request(
@@ -148,6 +148,7 @@ def predict_command(
         predict_parts(classifier, parts, output, request, engine=engine)
         return
     answered = AnsweredSource(classifier, source or "-", request)
+    expect_files(classifier, answered.files)
     given = None if source else [_as_utf8(text) for text in texts or ()]
     _answer(answered, given, output, None if attention is None else partial(_write_attention, classifier, attention))
 

@@ -12,7 +12,7 @@ from encoder_cls.text.token_arrays import PAD_ID, TokenizedTexts
 
 Indices = NDArray[np.int64]
 
-# Lengths within 1/16 of each other count as equal: enough to mix neighbours anew in each epoch, while
+# Lengths within 1/16 of each other count as equal: enough to shuffle neighbours in each epoch, while
 # padding stays a few percent.
 LENGTH_TOLERANCE = 1 / 16
 

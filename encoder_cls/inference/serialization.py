@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -106,6 +107,8 @@ def load_classifier(path: str | Path, *, device: str = "auto", engine: str = "au
         ConfigError: there is no classifier at this path, or no such device or engine.
         EncoderClsError: the folder is damaged, or of another program; or the Hub cannot be reached.
     """
+    if engine not in ENGINES:
+        raise ConfigError(f"--engine {engine}: known engines are {', '.join(ENGINES)}")
     named = Path(path).as_posix()
     if named.startswith(SCHEME):
         folder = download(named, [CONFIG_FILE, TOKENIZER_FILE, WEIGHTS_FILE], mark=FORMAT)
@@ -113,17 +116,15 @@ def load_classifier(path: str | Path, *, device: str = "auto", engine: str = "au
     else:
         found = _checked(model_folder(Path(path)))
     config, weights = found.config, found.weights
-    encoder, linear = None, None  # outside of the check: where memory is short, the folder is not to blame
+    encoder = None  # made outside of the check: where memory is short, the folder is not to blame
     if config.encoder and "encoder" in weights:
         encoder = _encoder(config.encoder, weights["encoder"], engine=engine, device=device)
-    if config.linear is not None and "linear" in weights:
-        linear = LinearClassifier.from_weights(weights["linear"], max_tokens=config.linear["max_tokens"])
     classifier = Classifier(
         encoder,
         found.tokenizer,
         config.label_names,
         max_seq_len=config.max_seq_len,
-        linear=linear,
+        linear=found.linear,
         mixture_weights=found.mixture_weights,
         text_columns=config.text_columns,
         dtypes=found.dtypes,
@@ -133,8 +134,6 @@ def load_classifier(path: str | Path, *, device: str = "auto", engine: str = "au
 
 
 def _encoder(architecture: EncoderArchitecture, weights: Mapping[str, Weight], *, engine: str, device: str) -> Encoder:
-    if engine not in ENGINES:
-        raise ConfigError(f"--engine {engine}: known engines are {', '.join(ENGINES)}")
     is_cpu = device in {"auto", "cpu"}
     if engine == "numpy":
         if not is_cpu:
@@ -179,6 +178,7 @@ class _Read(NamedTuple):
     config: ClassifierConfig
     tokenizer: Tokenizer
     weights: dict[str, dict[str, Weight]]
+    linear: LinearClassifier | None
     mixture_weights: tuple[float, ...]
     dtypes: dict[str, str]
     sha256: str
@@ -225,10 +225,15 @@ def _read(folder: Path, file_of: Callable[[Path], Path]) -> _Read:
     if not known_dtypes or header["thresholds"] is not None or header["promises"] is not None:
         raise ValueError(f"{WEIGHTS_FILE} holds what only a newer version of encoder-cls can read")
     weights = _unpacked(safetensors.numpy.load(weights_bytes), shapes, header["dtypes"])
+    linear = None
+    if config.linear is not None and "linear" in weights:
+        with _described_by_config():
+            linear = LinearClassifier.from_weights(weights["linear"], max_tokens=config.linear["max_tokens"])
     return _Read(
         config=config,
         tokenizer=tokenizer,
         weights=weights,
+        linear=linear,
         mixture_weights=_mixture_weights(header["mixture_weights"], parts),
         dtypes=header["dtypes"],
         sha256=header["sha256"],
@@ -240,22 +245,23 @@ def _unpacked(
 ) -> dict[str, dict[str, Weight]]:
     """The weights of each part that a file has."""
     weights = {}
-    try:
+    with _described_by_config():
         for part, dtype in dtypes.items():
             is_linear = part == "linear"
             of_part = {name: tensor for name, tensor in tensors.items() if name.startswith(LINEAR) == is_linear}
             weights[part] = unpack(of_part, shapes[part], dtype)
-            if is_linear:
-                LinearClassifier.from_weights(weights[part], max_tokens=1)  # ids that are in order
-        _check_parts(tensors, dtypes)
-    except (ValueError, KeyError) as error:
-        raise ValueError(f"{WEIGHTS_FILE} has other weights than {CONFIG_FILE} describes: {error}") from None
+        if len(dtypes) < len({name.startswith(LINEAR) for name in tensors}):
+            raise ValueError("there are tensors of a part that is not named")
     return weights
 
 
-def _check_parts(tensors: Mapping[str, NDArray[Any]], dtypes: Mapping[str, str]) -> None:
-    if len(dtypes) < len({name.startswith(LINEAR) for name in tensors}):
-        raise ValueError("there are tensors of a part that is not named")
+@contextmanager
+def _described_by_config() -> Iterator[None]:
+    """Tell of weights that are not in order as of weights that the config does not describe."""
+    try:
+        yield
+    except (ValueError, KeyError) as error:
+        raise ValueError(f"{WEIGHTS_FILE} has other weights than {CONFIG_FILE} describes: {error}") from None
 
 
 def _mixture_weights(found: Any, parts: tuple[str, ...]) -> tuple[float, ...]:

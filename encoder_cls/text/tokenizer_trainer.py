@@ -105,7 +105,7 @@ def _continuations(tokenizer: Tokenizer, texts: Iterable[str]) -> list[str]:
 def _reproducible(trained: Tokenizer) -> Tokenizer:
     """The same tokenizer without what is left in it of the order of a hash table."""
     vocabulary = json.loads(trained.to_str())["model"]["vocab"]
-    if isinstance(vocabulary, dict):  # word_piece: begin anew, so that `first_tokens` are no special tokens
+    if isinstance(vocabulary, dict):  # word_piece: start again, so that `first_tokens` are no special tokens
         tokenizer = Tokenizer(models.WordPiece(vocab=vocabulary, unk_token=SPECIAL_TOKENS[UNK_ID]))
     else:  # unigram adds up scores in the order of a hash table: the last bits differ, and the order of equals
         special, learned = vocabulary[: len(SPECIAL_TOKENS)], vocabulary[len(SPECIAL_TOKENS) :]

@@ -42,7 +42,7 @@ SHOWN_OF_EARLIER = {"loss", "accuracy"}  # whether they learn; all else is in `m
 class MetricLog:
     """Appends rows to `metrics.jsonl` and shows them in TensorBoard.
 
-    TensorBoard's files are made anew from `metrics.jsonl` whenever training goes on, so that its curves and
+    TensorBoard's files are rebuilt from `metrics.jsonl` whenever training goes on, so that its curves and
     images have neither gaps nor overlaps, however often and wherever a run was interrupted.
 
     Args:

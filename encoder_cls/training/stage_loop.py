@@ -23,7 +23,7 @@ from encoder_cls.training.state import TrainingState
 from encoder_cls.training.train_step import train_step
 from encoder_cls.training.untrained_rows import UntrainedRows
 
-STEPS_BETWEEN_RELEASES = 50  # of memory, which is then asked for anew: at every ten steps a twentieth of the time
+STEPS_BETWEEN_RELEASES = 50  # of memory, which is then allocated again: at every ten steps a twentieth of the time
 
 
 class StageLoop:

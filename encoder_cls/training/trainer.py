@@ -61,7 +61,7 @@ def train(
         setup: of the config and its data.
         run: where to; it must be new, unless resumed.
         device: where to train.
-        resume: go on from the newest checkpoint; a finished run ends at once, an empty folder starts anew.
+        resume: go on from the newest checkpoint; a finished run ends at once, an empty folder starts a new run.
         stop_signal: asked after each step and each batch of a validation.
         with_report: else nothing is shown in TensorBoard, and with the best weights in `model/` the run is at its end:
             no report, no model card, and weights in float32.
@@ -98,7 +98,7 @@ class _Trainer:
         checkpoint, self.notes = load_newest(run.checkpoints)
         self.state = checkpoint.state if checkpoint else TrainingState()
         self.saved_state = checkpoint.state if checkpoint else None
-        self._begin_stage(anew=checkpoint is None)
+        self._begin_stage(is_new=checkpoint is None)
         check_free_space(setup, run, self.model)
         if checkpoint:
             self.notes += check_fingerprint(checkpoint.fingerprint, self.fingerprint, run=run.path)
@@ -118,12 +118,12 @@ class _Trainer:
         if not checkpoint:
             self.metric_log.log(0, "data", setup.data_statistics)
 
-    def _begin_stage(self, *, anew: bool) -> None:
-        """Make the stage's model with its optimizers; anew: with its first weights, not those of a checkpoint."""
+    def _begin_stage(self, *, is_new: bool) -> None:
+        """Make the stage's model with its optimizers; of a new stage with its first weights."""
         setup = self.setup
         self.stage = setup.stages[self.state.stage]
         model = setup.new_model(self.stage).to(self.device)
-        if anew and self.stage.starts_from:
+        if is_new and self.stage.starts_from:
             former = read_encoder_weights(self.run.stage(self.stage.starts_from))
             model.load_state_dict({name: torch.from_numpy(weight) for name, weight in former.items()})
         self.model = model
@@ -148,7 +148,7 @@ class _Trainer:
             if self._is_last_stage:
                 break
             self.state = self.state.at_next_stage()
-            self._begin_stage(anew=True)
+            self._begin_stage(is_new=True)
             self._save_checkpoint()
         if not self.with_report:
             return

@@ -5,8 +5,8 @@
 
 FOLDER holds a subfolder for each of sst2, ag_news and imdb with train.parquet, which has the columns `text` and
 `label`; without it texts of such lengths are made up. Each cell of a part (a size and a kind of texts) is one
-interleaved run and a file in CACHE, so the benchmark can be stopped and started again; a cell is measured anew when the
-code, the versions or the machine change. The picture is written beside the page as cost.png. Peers come with
+interleaved run and a file in CACHE, so the benchmark can be stopped and started again; a cell is measured again when
+the code, the versions or the machine change. The picture is written beside the page as cost.png. Peers come with
 `pip install -e '.[bench]'`; those that are not installed are left out. All on the CPU; run nothing else meanwhile.
 """
 

@@ -55,7 +55,7 @@ def damage_and_use(space: Workspace, draw: random.Random, number: int) -> None:
 
 
 class _Damaged:
-    """A file with one bit changed, or its end cut off, while a block runs; unless it was written anew in there."""
+    """A file with one bit changed, or its end cut off, while a block runs; unless it was written again in there."""
 
     def __init__(self, path: Path, draw: random.Random) -> None:
         self._path, self._content = path, path.read_bytes()

@@ -59,7 +59,7 @@ PAGE = """\
 {headline}
 
 Accuracy on the test split in percent, mean ± standard deviation over so many seeds, the best mean in bold. All methods
-see the same splits: validation is the official split or, drawn anew with each seed, a tenth of train. Settings and
+see the same splits: validation is the official split or, resampled with each seed, a tenth of train. Settings and
 epochs are chosen on validation; test labels choose nothing.
 {chance}
 

@@ -27,7 +27,7 @@ from accuracy_benchmark.plan import Training
 LIBRARIES = ("torch", "tokenizers", "scikit-learn", "scipy", "numpy", "fasttext-numpy2-wheel")
 LAST_COMMIT, CHANGES = ("log", "-1", "--format=%H"), ("status", "--porcelain")  # of git
 # All that scores depend on. What only orders the work or writes the page is not among it, so that it can be mended
-# without measuring anew.
+# without measuring again.
 PACKAGE, BENCHMARK = Path(encoder_cls.__file__ or "").parent, Path(__file__).parent
 MEASURED_CODE = (
     PACKAGE,

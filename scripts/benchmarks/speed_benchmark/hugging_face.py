@@ -36,7 +36,7 @@ class HuggingFace:
         folder: that the Trainer may write to.
     """
 
-    WARM_UP = 1  # steps of each call that do not count: the Trainer begins anew
+    WARM_UP = 1  # steps of each call that do not count: the Trainer starts again
 
     def __init__(
         self, corpus: Corpus, size: Size, *, precision: str, at_best: bool, budget: float, folder: Path
