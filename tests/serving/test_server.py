@@ -170,7 +170,7 @@ def test_slow_clients_are_let_go_and_hold_up_nobody(start, trained_run):
         found = read_all(connection)
         assert found.startswith(b"HTTP/1.1 408 ")
         assert found.endswith(b' seconds"}')
-    time.sleep(0.5)
+    time.sleep(2)  # in which the server, however busy the machine is, gives up what nobody takes
     received = 0
     with suppress(ConnectionResetError), unread:
         while content := unread.recv(1 << 20):
