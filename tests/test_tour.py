@@ -1,0 +1,112 @@
+"""docs/tour.md: every command in it is run, and prints what the page says; numbers may differ between machines.
+
+`python tests/test_tour.py` runs them and writes their output into the page.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+PAGE = Path(__file__).parents[1] / "docs" / "tour.md"
+EXAMPLE = Path(__file__).parents[1] / "encoder_cls" / "data" / "example"
+BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+PROMPT, CONTINUED = "$ ", "> "
+
+
+def journeys(page: str) -> dict[str, str]:
+    """The sections of the page that have commands, by their headings."""
+    sections = re.split(r"^(?=## )", page, flags=re.MULTILINE)
+    return {section.partition("\n")[0].removeprefix("## "): section for section in sections if BLOCK.search(section)}
+
+
+def steps(block: str) -> Iterator[tuple[str, str]]:
+    """The commands of a block, each with the output that the page has."""
+    command: list[str] = []
+    output: list[str] = []
+    for line in block.splitlines():
+        if line.startswith(PROMPT):
+            if command:
+                yield "\n".join(command), "\n".join(output)
+            command, output = [line.removeprefix(PROMPT)], []
+        elif line.startswith(CONTINUED) and not output:
+            command.append(line.removeprefix(CONTINUED))
+        else:
+            output.append(line)
+    yield "\n".join(command), "\n".join(output)
+
+
+def run(command: str, folder: Path) -> str:
+    """What a shell prints in a folder, where `encoder-cls` is the program that is tested."""
+    programs = folder / ".programs"
+    programs.mkdir(exist_ok=True)
+    for name, arguments in (("encoder-cls", "-m encoder_cls"), ("python", "")):
+        program = programs / name
+        program.write_text(f'#!/bin/sh\nexec "{sys.executable}" {arguments} "$@"\n')
+        program.chmod(0o755)
+    environment = os.environ | {
+        "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": os.pathsep.join([str(PAGE.parents[1]), os.environ.get("PYTHONPATH", "")]),
+        "EXAMPLE": str(EXAMPLE),
+        "COLUMNS": "110",
+        "TERM": "dumb",
+        "OMP_NUM_THREADS": "1",
+    }
+    ended = subprocess.run(
+        ["bash", "-c", command],
+        cwd=folder,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    return ended.stdout.rstrip("\n")
+
+
+def without_numbers(text: str) -> list[str]:
+    """Lines in which all numbers, and the space that they take, are alike."""
+    return [" ".join(re.sub(r"[+-]?\d[\d.,e-]*", "0", line).split()) for line in text.splitlines()]
+
+
+@pytest.mark.parametrize("journey", journeys(PAGE.read_text()))
+def test_the_page_shows_what_happens(journey, tmp_path):
+    for block in BLOCK.findall(journeys(PAGE.read_text())[journey]):
+        for command, expected in steps(block):
+            found = run(command, tmp_path)
+            assert without_numbers(found) == without_numbers(expected), f"$ {command}\n{found}"
+
+
+def rewritten(page: str, answer: Callable[[str], str]) -> str:
+    """The page with the output of every command as it is now."""
+
+    def block(match: re.Match[str]) -> str:
+        lines = []
+        for command, _ in steps(match[1]):
+            first, *further = command.splitlines()
+            lines += [PROMPT + first, *(CONTINUED + line for line in further)]
+            lines += answer(command).splitlines()
+        return "\n".join(["```console", *lines, "```"])
+
+    return BLOCK.sub(block, page)
+
+
+def record() -> None:
+    """Run all journeys, and write what is printed into the page."""
+    page = PAGE.read_text()
+    for section in journeys(page).values():
+        with tempfile.TemporaryDirectory() as folder:
+            page = page.replace(section, rewritten(section, lambda command, at=Path(folder): run(command, at)))
+    PAGE.write_text(page)
+
+
+if __name__ == "__main__":
+    record()
