@@ -95,12 +95,13 @@ class TableLines:
     """A table as lines: values that tabs (TSV) or commas (CSV) separate; a quoted value of CSV may have several lines.
 
     What the program itself says has its control characters escaped. Columns that are kept in CSV stand there as in the
-    input, unless a terminal would obey them.
+    input, unless a terminal would obey them. CSV may have another separator than commas.
     """
 
-    def __init__(self, *, table: Table, is_csv: bool, for_terminal: bool = False) -> None:
+    def __init__(self, *, table: Table, is_csv: bool, separator: str = ",", for_terminal: bool = False) -> None:
         self.table = table
         self.is_csv = is_csv
+        self.separator = separator
         self.for_terminal = for_terminal
 
     def header(self) -> str:
@@ -128,7 +129,8 @@ class TableLines:
         if not self.is_csv:
             return "\t".join(fields)
         line = io.StringIO()
-        csv.writer(line, lineterminator="\r\n").writerow(fields)  # what is in a line end is quoted, so in both of them
+        # What is in a line end is quoted, so in both of them.
+        csv.writer(line, delimiter=self.separator, lineterminator="\r\n").writerow(fields)
         return line.getvalue()[:-2]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from encoder_cls.config import Config, DataConfig
@@ -19,13 +19,16 @@ from encoder_cls.tracking.run_dir import RunDir, run_of
 from encoder_cls.training.checkpoint import newest_fingerprint
 
 
-def evaluate_run(path: Path, *, data: str | None, warn: Callable[[str], None]) -> Report:
+def evaluate_run(
+    path: Path, *, data: str | None, warn: Callable[[str], None], reading: Mapping[str, str] | None = None
+) -> Report:
     """Score the classifier of a run (or model) folder; scored on its own data, a run's `eval` folder is written.
 
     Args:
         path: the folder.
         data: a labelled source; none: the run's test split, else its validation split.
         warn: told what could not be done.
+        reading: values of `DataConfig` by which the source is read otherwise than in training.
 
     Raises:
         ConfigError: no classifier there, or no data to score.
@@ -38,12 +41,19 @@ def evaluate_run(path: Path, *, data: str | None, warn: Callable[[str], None]) -
     if run is None:
         if data is None:
             raise ConfigError(f"{path}: a model folder without its run has no data of its own; name some with --data")
-        data_config, dataset = DataConfig(train=data), None
+        data_config = DataConfig(
+            train=data,
+            text_column=classifier.text_columns,
+            delimiter=classifier.delimiter,
+            encoding=classifier.encoding,
+        )
+        dataset = None
     else:
         config = run.load_config()
         data_config = config.data
         dataset = _dataset_of_run(run, config, classifier.label_names, needed=data is None, warn=warn)
     if data is not None:
+        data_config = data_config.model_copy(update=dict(reading or {}))
         split = load_split(
             data, data_config, classifier.label_names, labels_are=dataset.labels_are if dataset else None
         )
@@ -62,6 +72,8 @@ def evaluate_run(path: Path, *, data: str | None, warn: Callable[[str], None]) -
 
 
 def _warn_of(name: str, split: Split, label_names: Sequence[str], warn: Callable[[str], None]) -> None:
+    for note in split.notes:
+        warn(note)
     for warning in split_warnings(name, split, label_names):
         warn(f"warning: {warning}")
 

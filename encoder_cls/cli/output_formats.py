@@ -39,6 +39,7 @@ def predict_lines(  # noqa: PLR0913 - what `predict` can be asked for
     keep_columns: bool = False,
     columns: Columns | None = None,
     byte_order_mark: bool = False,
+    separator: str = ",",
     warn: Callable[[str], None] = lambda _: None,
 ) -> Iterator[list[str]]:
     """Classify chunks of texts; for each chunk a list of lines, without line ends, in order.
@@ -57,6 +58,7 @@ def predict_lines(  # noqa: PLR0913 - what `predict` can be asked for
         keep_columns: whether answers (jsonl, tsv, csv) come beside all columns of their rows.
         columns: those that are taken over from the input; none: what the first chunk has.
         byte_order_mark: whether a table begins with the mark by which spreadsheets know UTF-8.
+        separator: of the fields of CSV.
         warn: told what has been left out.
     """
     if output_format == "html":
@@ -73,7 +75,8 @@ def predict_lines(  # noqa: PLR0913 - what `predict` can be asked for
         table = new_table(
             columns or {}, keep_columns=keep_columns, top_k=top_k, num_classes=num_classes, explained=explained
         )
-        lines = TableLines(table=table, is_csv=output_format == "csv", for_terminal=on_terminal)
+        is_csv = output_format == "csv"
+        lines = TableLines(table=table, is_csv=is_csv, separator=separator, for_terminal=on_terminal)
         yield [BYTE_ORDER_MARK * byte_order_mark + lines.header()]
     for found in answers(
         classifier, chunks, threshold=threshold, batch_tokens=batch_tokens, explained=explained, warn=warn

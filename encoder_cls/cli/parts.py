@@ -216,6 +216,7 @@ class _Work:
         remove_begun([part.folder, part.record.parent], mark, of_machine, is_alone=is_alone)
         mark += of_machine
         answered = AnsweredSource(self._classifier, str(part.source), self._request)
+        answered.tell = self.progress.tell
         answered.check(lambda _, __: None)
         self._rows = 0
         content = Hashed(answered.content(answered.read(self._count), warn=self.progress.tell))

@@ -82,6 +82,8 @@ def train_command(
         torch_device = resolve_device(device)
         note(f"reading {settings.data.train}")
         setup = prepare(settings)
+        for line in setup.dataset.notes:
+            note(line)
         for line in _described(setup):
             note(line)
         for line in data_warnings(setup.dataset):

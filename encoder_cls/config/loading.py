@@ -97,6 +97,8 @@ def _with_override(values: dict[str, Any], override: str) -> dict[str, Any]:
     keys = dotted.strip().split(".")
     if not equals or not all(keys):
         raise ConfigError(f"--set {override}: write it as section.key=value, such as train.epochs=5")
+    if keys == ["data", "delimiter"] and len(text) == 1:  # which YAML may have another use for
+        return _with_value(values, keys, text)
     return _with_value(values, keys, parse_yaml(text, source=f"--set {dotted}", keys=keys))
 
 

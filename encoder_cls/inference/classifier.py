@@ -15,6 +15,7 @@ from encoder_cls.inference.encoder_architecture import EncoderArchitecture
 from encoder_cls.inference.linear import LinearClassifier
 from encoder_cls.inference.logits import Logits, combine_logits, softmax
 from encoder_cls.system.display import kind
+from encoder_cls.system.text_files import UTF8
 from encoder_cls.text.token_arrays import TokenizedTexts
 from encoder_cls.text.tokenizer import parse_tokenizer, tokenize
 
@@ -93,9 +94,13 @@ class Classifier:
         text_columns: the columns in which the texts of training were.
         dtypes: of the weights of each part, in the folder that it was read from.
         sha256: of all that is in that folder; empty where it was read from none.
+        delimiter: what separated the fields of the files of training, if that was named (`data.delimiter`).
+        encoding: of the files of training.
     """
 
     sha256 = ""
+    delimiter: str | None = None
+    encoding = UTF8
 
     def __init__(
         self,

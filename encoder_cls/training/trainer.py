@@ -134,6 +134,7 @@ class _Trainer:
             max_seq_len=setup.config.model.max_seq_len,
             text_columns=setup.config.data.text_column,
         )
+        self.classifier.delimiter, self.classifier.encoding = setup.config.data.delimiter, setup.config.data.encoding
         self.optimizers = make_optimizers(model, setup.config.train)
         # The weights of an earlier stage are for training alone, so nothing is taken away from them.
         self.untrained_rows = UntrainedRows(setup.new_model(setup.stages[0])) if self._is_last_stage else None
