@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from encoder_cls.cli.columns import new_table
 from encoder_cls.cli.output_formats import Format, answers, predict_lines
 from encoder_cls.cli.streams import note
+from encoder_cls.cli.tally import Tally
 from encoder_cls.cli.text_inputs import Columns, Input, add_columns, check_inputs, columns_ahead, read_inputs
 from encoder_cls.errors import DataError
 from encoder_cls.system.text_files import is_utf8
@@ -48,15 +49,21 @@ class Request(NamedTuple):
     bad_rows: str = "error"
 
 
+def new_tally(classifier: Classifier, request: Request) -> Tally:
+    """One of the answers to such a request."""
+    return Tally(max_seq_len=classifier.max_seq_len, threshold=request.threshold)
+
+
 class AnsweredSource:
     """A source of texts, read chunk by chunk and answered as `request` has it.
 
     Attributes:
         files: those that are read.
         tell: told, once each, how a file is read where that is not as usual.
+        tally: what the answers are like, all those of a run of several sources together.
     """
 
-    def __init__(self, classifier: Classifier, source: str, request: Request) -> None:
+    def __init__(self, classifier: Classifier, source: str, request: Request, *, tally: Tally | None = None) -> None:
         self.files: list[Path] = []
         if source != "-":
             from encoder_cls.data.named_files import files_named
@@ -67,6 +74,7 @@ class AnsweredSource:
         self._request = request
         self._text_columns = request.text_columns or classifier.text_columns
         self.tell: Callable[[str], None] = note
+        self.tally = tally or new_tally(classifier, request)
         self._told: set[str] = set()
         self._encoding = request.encoding or classifier.encoding
         are_of_spreadsheets = bool(self.files) and all(it.suffix.lower() in SPREADSHEETS for it in self.files)
@@ -83,6 +91,7 @@ class AnsweredSource:
         return Reading(
             delimiter=request.delimiter or self._classifier.delimiter,
             encoding=self._encoding,
+            is_sure=request.encoding is not None,
             bad_rows=request.bad_rows,
             tell=self._tell_once if is_told else lambda _: None,
         )
@@ -146,6 +155,7 @@ class AnsweredSource:
             columns=self._columns,
             byte_order_mark=has_mark and not on_terminal,
             separator=separator,
+            seen=self.tally.add,
             warn=warn,
         )
         self._tell_of_skipped(warn)
@@ -203,6 +213,7 @@ class AnsweredSource:
             threshold=request.threshold,
             batch_tokens=request.batch_tokens,
             explained=request.explained,
+            seen=self.tally.add,
             warn=warn,
         )
         # What can be read once more beside the answers, row by row.

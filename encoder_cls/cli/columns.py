@@ -49,7 +49,7 @@ class Table:
         """The answer's columns, and what each is called here: otherwise where the input has a column of its name."""
         ranked = [f"{column}_{rank}" for rank in range(2, self.top_k + 1) for column in ("label", "probability")]
         names = ["label", "probability", *ranked]
-        names += [] if self.keep_columns else ["truncated", "unknown_words"]
+        names += [] if self.keep_columns else ["truncated", "unknown_words", "reason"]
         names += ["explanation"] if self.explained else []
         return {name: answer_name(name, self.taken_over) for name in names}
 
@@ -69,9 +69,12 @@ class Table:
     def values_of_answer(self, answer: Answer) -> list[Any]:
         """What an answer has in its columns, the explanation left out."""
         _, prediction, label, _ = answer
-        ranked = [value for named in prediction.top(self.top_k)[1:] for value in named]
-        values: list[Any] = [label, prediction.probability, *ranked]
-        return values if self.keep_columns else [*values, prediction.truncated, prediction.unknown_words]
+        ranked: list[Any] = [value for named in prediction.top(self.top_k)[1:] for value in named]
+        ranked += [None] * (2 * (self.top_k - 1) - len(ranked))  # a blank text has no classes
+        values = [label, prediction.probability, *ranked]
+        if self.keep_columns:
+            return values
+        return [*values, prediction.truncated, prediction.unknown_words, prediction.reason]
 
 
 def new_table(columns: Columns, *, keep_columns: bool, top_k: int, num_classes: int, explained: bool) -> Table:

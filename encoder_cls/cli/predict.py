@@ -199,10 +199,13 @@ def _answer(
             from encoder_cls.system.files import write_output
 
             write_output(output, answered.content(chunks, warn=progress.tell))
-            return
-        for lines in answered.lines(chunks, warn=progress.tell, on_terminal=on_terminal):
-            if not print_out("".join(f"{line}\n" for line in lines)):
-                return
+        else:
+            for lines in answered.lines(chunks, warn=progress.tell, on_terminal=on_terminal):
+                if not print_out("".join(f"{line}\n" for line in lines)):
+                    return
+    line = answered.tally.line()
+    if line and (given is None or len(given) > 1):  # the answer to a single text says it all
+        note(line)
 
 
 def _write_attention(classifier: Classifier, path: Path, texts: list[Input]) -> None:

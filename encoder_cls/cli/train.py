@@ -74,9 +74,8 @@ def train_command(
 
     # The lock comes before all that takes time: a second training in the same folder ends at once.
     with nullcontext() if dry_run else run.lock():
-        from encoder_cls.data.checks import data_warnings
         from encoder_cls.system.device import resolve_device
-        from encoder_cls.training.setup import prepare
+        from encoder_cls.training.setup import prepare, setup_warnings
         from encoder_cls.training.trainer import train
 
         torch_device = resolve_device(device)
@@ -86,7 +85,7 @@ def train_command(
             note(line)
         for line in _described(setup):
             note(line)
-        for line in data_warnings(setup.dataset):
+        for line in setup_warnings(setup):
             note(f"warning: {line}")
         if dry_run:
             print_out(settings.to_yaml())

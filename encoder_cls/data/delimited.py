@@ -45,11 +45,13 @@ def delimited_records(path: Path, columns: Sequence[str], reading: Reading, *, a
             continue  # an empty line
         values, where = fields or [""], SourceLocation(name, line)
         if len(values) != len(header):
-            reading.bad_row(where, DataError(f"{where}: {len(values)} fields where the header has {len(header)}"))
+            reading.bad_row(
+                where, DataError(f"{where}: {len(values)} fields where the header has {len(header)}; {SKIP}")
+            )
             continue
         if reading.skips:
             try:
-                reading.check_valid(path, where, "".join(values))
+                reading.check_valid(path, where, " ".join(values))
             except DataError as error:
                 reading.bad_row(where, error)
                 continue
@@ -127,7 +129,7 @@ def _quoted_rows(path: Path, lines: Iterator[str], delimiter: str, reading: Read
 def _not_csv(error: csv.Error) -> str:
     if "new-line" in str(error):
         return "not valid CSV: a carriage return without a line feed (is a quote left open?)"
-    return f"not valid CSV: {error} (is a quote left open? {SKIP})"
+    return f"not valid CSV: {error} (is a quote left open?); {SKIP}"
 
 
 class _Lines(Iterator[str]):

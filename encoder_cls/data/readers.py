@@ -18,7 +18,7 @@ from encoder_cls.data.delimited import USUAL, delimited_records, header_of
 from encoder_cls.data.excel_files import EXCEL, check_openpyxl, excel_header, excel_records
 from encoder_cls.data.hub import hub_records
 from encoder_cls.data.named_files import FASTTEXT, class_folders, data_files, texts_of
-from encoder_cls.data.reading import Reading
+from encoder_cls.data.reading import SKIP, Reading
 from encoder_cls.data.records import (
     Record,
     SourceLocation,
@@ -246,7 +246,7 @@ def _json_object(where: SourceLocation, line: str) -> dict[str, Any]:
     try:
         record = json.loads(line, object_pairs_hook=_without_doubles)
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{where}: not valid JSON: {error}") from None
+        raise DataError(f"{where}: not valid JSON: {error}; {SKIP}") from None
     if not isinstance(record, dict):
         raise DataError(f"{where}: a JSON object is expected, not {kind(record)}")
     return record

@@ -11,7 +11,7 @@ from encoder_cls.errors import DataError
 from encoder_cls.system.text_files import UTF8, invalid_line, is_utf8, seems_utf8, text_lines, undecodable
 
 SHOWN_ROWS = 3
-SKIP = "data.bad_rows=skip leaves such rows out"
+SKIP = "data.bad_rows=skip (predict: --bad-rows skip) leaves such rows out"
 
 
 class SkippedRows(NamedTuple):
@@ -40,6 +40,7 @@ class Reading:
     Args:
         delimiter: what separates the fields of a table, `data.delimiter`; none: what is usual for its ending.
         encoding: of text files, `data.encoding`.
+        is_sure: whether the encoding was asked for; else a file that seems to be UTF-8 is read as that.
         bad_rows: `error`, or `skip` for rows that cannot be read to be left out and counted.
         tell: told what a person should know of how a file is read.
 
@@ -53,11 +54,13 @@ class Reading:
         *,
         delimiter: str | None = None,
         encoding: str = UTF8,
+        is_sure: bool = True,
         bad_rows: str = "error",
         tell: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.delimiter = delimiter
         self.encoding = encoding
+        self._is_sure = is_sure
         self.skips = bad_rows == "skip"
         self.skipped = NONE_SKIPPED
         self.notes: list[str] = []
@@ -87,13 +90,18 @@ class Reading:
         Raises:
             DataError: as `text_lines`.
         """
-        if not is_utf8(self.encoding) and seems_utf8(path):
-            self.tell(
-                f"warning: {path}: is read as {self.encoding} (data.encoding), but seems to be UTF-8; "
-                "--set data.encoding=utf-8 reads it so"
-            )
+        encoding = self.encoding
+        if not is_utf8(encoding) and seems_utf8(path):
+            if self._is_sure:
+                self.tell(
+                    f"warning: {path}: is read as {encoding} (data.encoding), but seems to be UTF-8; "
+                    "--set data.encoding=utf-8 reads it so"
+                )
+            else:
+                self.tell(f"{path}: read as UTF-8, which it seems to be, not as {encoding} as in training")
+                encoding = UTF8
         try:
-            yield from text_lines(path, self.encoding, keep_invalid=self.skips)
+            yield from text_lines(path, encoding, keep_invalid=self.skips)
         except DataError as error:
             if ", as other lines are; " in str(error):
                 raise DataError(f"{error}, or {SKIP}") from None

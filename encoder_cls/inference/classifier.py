@@ -25,22 +25,31 @@ class Prediction:
     """What the classifier says of one text.
 
     Attributes:
-        label: the most probable class.
-        probability: its probability.
-        probabilities: of all classes, by name.
+        label: the most probable class; none where there is nothing to be classified, see `reason`.
+        probability: its probability; none where there is no label.
+        probabilities: of all classes, by name; none where there is no label.
         truncated: the text was longer than the encoder reads.
         unknown_words: how many of its tokens the classifier has never seen.
+        reason: why there is no label: `blank`, the text has no words.
     """
 
-    label: str
-    probability: float
+    label: str | None
+    probability: float | None
     probabilities: dict[str, float]
     truncated: bool
     unknown_words: int
+    reason: str | None = None
+
+    def label_from(self, threshold: float) -> str | None:
+        """The label, unless its probability is lower."""
+        return self.label if self.probability is not None and self.probability >= threshold else None
 
     def top(self, k: int) -> list[tuple[str, float]]:
         """The `k` most probable classes with their probabilities, best first."""
         return sorted(self.probabilities.items(), key=lambda item: -item[1])[:k]
+
+
+BLANK = Prediction(label=None, probability=None, probabilities={}, truncated=False, unknown_words=0, reason="blank")
 
 
 class Encoder(Protocol):
@@ -178,7 +187,11 @@ class Classifier:
                 truncated=bool(truncated),
                 unknown_words=int(unknown),
             )
-            for row, truncated, unknown in zip(probabilities, texts.truncated, texts.unknown, strict=True)
+            if length > 1  # beside [CLS]
+            else BLANK
+            for row, truncated, unknown, length in zip(
+                probabilities, texts.truncated, texts.unknown, texts.lengths, strict=True
+            )
         ]
 
     def tokenize(self, texts: Iterable[str]) -> TokenizedTexts:

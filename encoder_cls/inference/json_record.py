@@ -23,12 +23,14 @@ def json_record(
         words: how much each word counts, where that was asked for.
     """
     record: dict[str, Any] = {
-        "label": prediction.label if prediction.probability >= threshold else None,
+        "label": prediction.label_from(threshold),
         "probability": prediction.probability,
         "top": [{"label": name, "probability": probability} for name, probability in prediction.top(top_k)],
         "truncated": prediction.truncated,
         "unknown_words": prediction.unknown_words,
     }
+    if prediction.reason:
+        record["reason"] = prediction.reason
     if words is not None:
         record["explanation"] = [asdict(word) for word in words]
         if words.left_out:

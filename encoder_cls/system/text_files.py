@@ -33,7 +33,7 @@ def encoding_named(name: str) -> str:
         found = codecs.lookup(name)
     except (LookupError, ValueError):
         found = None
-    if found is None or not found._is_text_encoding or found.name in _NO_ENCODINGS:
+    if found is None or not found._is_text_encoding or found.name.replace("-", "_") in _NO_ENCODINGS:
         raise ValueError(f"{name!r} is no encoding; there are utf-8, utf-16, windows-1252, shift_jis and more")
     return name
 
@@ -114,7 +114,7 @@ def undecodable(path: Path, line: bytes, start: int, encoding: str) -> str:
 
 
 def seems_utf8(path: Path) -> bool:
-    """Whether a file has letters beyond ASCII, and all that is looked at is valid UTF-8."""
+    """Whether a file without a byte order mark has letters beyond ASCII, and all that is looked at is valid UTF-8."""
     if not path.is_file():  # what can be read but once is not looked at
         return False
     with path.open("rb") as file:
@@ -122,7 +122,7 @@ def seems_utf8(path: Path) -> bool:
     if len(content) == READ_BYTES:
         content = content[: content.rfind(b"\n") + 1]
     try:
-        return not content.decode(UTF8).isascii()
+        return not (content.isascii() or content.startswith(codecs.BOM_UTF8)) and bool(content.decode(UTF8))
     except UnicodeDecodeError:
         return False
 
@@ -193,13 +193,13 @@ def _decoded_lines(path: Path, file: IO[bytes], encoding: str) -> Iterator[str]:
 
 def _as_windows(line: bytes) -> str | None:
     """A line as Windows-1252 has it, for a message; none where that is hardly what it is: few letters are of ASCII."""
-    letters = bytes(byte for byte in line if byte >= 0x80 or chr(byte).isalpha())
     try:
         text = line.decode(WINDOWS)
     except UnicodeDecodeError:
         return None
-    beyond = sum(byte >= 0x80 for byte in letters)
-    return None if beyond > len(letters) / 3 and beyond > 2 else shown(text.rstrip("\r\n"))
+    letters = [character for character in text if character.isalpha()]
+    beyond = sum(not letter.isascii() for letter in letters)
+    return None if beyond > max(2, len(letters) / 3) else shown(text.rstrip("\r\n"))
 
 
 def _is_mostly_utf8(path: Path) -> bool:

@@ -36,12 +36,12 @@ HEAVY = {"torch", "numpy", "tokenizers", "datasets", "sklearn", "matplotlib", "t
 
 CONTRACT = {
     "train": {"--config", "--set", "--run-dir", "--resume", "--device", "--dry-run"},
-    "eval": {"run", "--data", "--output", "--json"},
+    "eval": {"run", "--data", "--set", "--output", "--json"},
     "serve": {"run", "--host", "--port"},
     "predict": {
         *("texts", "--model", "--input", "--output", "--text-column", "--format"),
         *("--top-k", "--threshold", "--batch-tokens", "--device", "--explain", "--attention", "--engine"),
-        "--keep-columns",
+        *("--keep-columns", "--set", "--bad-rows"),
     },
 }
 
