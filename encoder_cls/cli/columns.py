@@ -70,7 +70,8 @@ class Table:
         """What an answer has in its columns, the explanation left out."""
         _, prediction, label, _ = answer
         ranked: list[Any] = [value for named in prediction.top(self.top_k)[1:] for value in named]
-        ranked += [None] * (2 * (self.top_k - 1) - len(ranked))  # a blank text has no classes
+        if prediction.reason:
+            ranked = [None] * len(ranked)
         values = [label, prediction.probability, *ranked]
         if self.keep_columns:
             return values

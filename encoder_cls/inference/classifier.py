@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -27,7 +27,7 @@ class Prediction:
     Attributes:
         label: the most probable class; none where there is nothing to be classified, see `reason`.
         probability: its probability; none where there is no label.
-        probabilities: of all classes, by name; none where there is no label.
+        probabilities: of all classes, by name, as `predict_proba` has them; of a blank text, what is likely anyway.
         truncated: the text was longer than the encoder reads.
         unknown_words: how many of its tokens the classifier has never seen.
         reason: why there is no label: `blank`, the text has no words.
@@ -47,9 +47,6 @@ class Prediction:
     def top(self, k: int) -> list[tuple[str, float]]:
         """The `k` most probable classes with their probabilities, best first."""
         return sorted(self.probabilities.items(), key=lambda item: -item[1])[:k]
-
-
-BLANK = Prediction(label=None, probability=None, probabilities={}, truncated=False, unknown_words=0, reason="blank")
 
 
 class Encoder(Protocol):
@@ -179,7 +176,7 @@ class Classifier:
     def predict_tokenized(self, texts: TokenizedTexts, *, batch_tokens: int | None = None) -> list[Prediction]:
         """Classify texts that `tokenize` has read; arguments as in `predict`."""
         probabilities = softmax(self.logits(texts, batch_tokens=batch_tokens))
-        return [
+        predictions = [
             Prediction(
                 label=self.label_names[row.argmax()],
                 probability=float(row.max()),
@@ -187,12 +184,11 @@ class Classifier:
                 truncated=bool(truncated),
                 unknown_words=int(unknown),
             )
-            if length > 1  # beside [CLS]
-            else BLANK
-            for row, truncated, unknown, length in zip(
-                probabilities, texts.truncated, texts.unknown, texts.lengths, strict=True
-            )
+            for row, truncated, unknown in zip(probabilities, texts.truncated, texts.unknown, strict=True)
         ]
+        for blank in np.flatnonzero(texts.lengths < 2):  # nothing but [CLS]
+            predictions[blank] = replace(predictions[blank], label=None, probability=None, reason="blank")
+        return predictions
 
     def tokenize(self, texts: Iterable[str]) -> TokenizedTexts:
         """Token ids of texts, cut where the classifier reads no further."""
