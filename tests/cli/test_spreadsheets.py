@@ -13,7 +13,7 @@ import pytest
 from encoder_cls.cli.tally import Tally
 from encoder_cls.inference.serialization import load_classifier, save_classifier
 
-ROWS = [["id", "text", "note"], ["1", "rain and snow", "a;b"], ["2", 'big\r\nsoup with "salt"', "é"]]
+ROWS = [["id", "text", "note"], ["1", "rain and snow", "a;b"], ["2", "big\r\nsoup with salt", 'é "x"']]
 LABELS = ["weather", "küche"]
 MARK = b"\xef\xbb\xbf"
 
@@ -26,9 +26,8 @@ def write(name: str, *, separator: str = ",", encoding: str = "utf-8", rows: lis
 
 
 def table(name: str, separator: str) -> list[list[str]]:
-    return list(
-        csv.reader(io.StringIO(Path(name).read_text("utf-8-sig"), newline=""), delimiter=separator, strict=True)
-    )
+    text = io.StringIO(Path(name).read_bytes().decode("utf-8-sig"), newline="")
+    return list(csv.reader(text, delimiter=separator, strict=True))
 
 
 def answers(rows: list[list[str]]) -> list[list[str]]:
