@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from encoder_cls.config import Config, DataConfig
+from encoder_cls.config import Config, DataConfig, missing_sources
 from encoder_cls.data.checks import split_warnings
 from encoder_cls.data.dataset import Dataset, Split, load_dataset, load_split
 from encoder_cls.errors import ConfigError, DataError, EncoderClsError
@@ -82,6 +82,13 @@ def _dataset_of_run(
     run: RunDir, config: Config, label_names: Sequence[str], *, needed: bool, warn: Callable[[str], None]
 ) -> Dataset | None:
     """The data that a run was trained on, if its files are still there and the same."""
+    missing = missing_sources(config.data)
+    if missing and needed:
+        key, source = missing[0]
+        raise DataError(
+            f"{run.config_file}: {key}: {source}: no such file or folder, where the run's data was; name labelled data "
+            "with --data, or the new place in that file"
+        )
     try:
         dataset = load_dataset(config.data, seed=config.seed)
         _check_unchanged(run, dataset, config.data, label_names)

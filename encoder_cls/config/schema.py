@@ -60,7 +60,8 @@ class DataConfig(Section):
     train: str
     """A CSV, TSV, JSONL, Parquet or Excel file, a .txt or .ft file as fastText reads it (`__label__spam win now`), a
     folder or glob of them, a folder of class folders with .txt files, `example:train` (the bundled data), or
-    `hub:owner/name[?config=...&split=...&revision=...]`. Relative paths start at the current folder."""
+    `hub:owner/name[?config=...&split=...&revision=...]`. Relative paths start at the current folder, or
+    else at that of the config file."""
     validation: str | None = None
     """The same for the validation split; null: a part of train is held out, stratified by class."""
     test: str | None = None

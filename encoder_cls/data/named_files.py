@@ -62,7 +62,8 @@ def data_files(source: str, *, is_labelled: bool) -> list[Path]:
         if not files:
             raise DataError(f"{source}: no {', '.join(known)} file and no class folders with .txt files in it")
     if not files:
-        raise DataError(f"{source}: no such file or folder (paths start at the current folder, {Path.cwd()})")
+        start = "" if Path(source).is_absolute() else f" (paths start at the current folder, {Path.cwd()})"
+        raise DataError(f"{source}: no such file or folder{start}")
     for file in files:
         if file.suffix.lower() not in known:
             raise DataError(f"{file}: cannot tell the format from the name; known: {', '.join(known)}")

@@ -76,6 +76,7 @@ def train(
         if run.is_finished():
             return
         trainer = _Trainer(setup, run, device=device, stop_signal=stop_signal, with_report=with_report)
+        run.record_sources(setup.config)
         with trainer.metric_log:
             yield from trainer.events()
         yield from trainer.noted()
