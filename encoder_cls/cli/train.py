@@ -84,8 +84,6 @@ def train_command(
         _check_data_is_there(settings.data, run, config)
         note(f"reading {settings.data.train}")
         setup = prepare(settings)
-        for line in setup.dataset.notes:
-            note(line)
         for line in _described(setup):
             note(line)
         for line in setup_warnings(setup):
@@ -151,7 +149,8 @@ def _stop_signals() -> Iterator[Callable[[], int | None]]:
 
 
 def _described(setup: TrainingSetup) -> Iterator[str]:
-    """What will be trained on what, in a few lines."""
+    """How the data was read, and what will be trained on what, in a few lines."""
+    yield from setup.dataset.notes
     dataset, config, statistics = setup.dataset, setup.config, setup.data_statistics
     test = f", {len(dataset.test):,} test" if dataset.test else ""
     more = f", {len(dataset.unlabelled.texts):,} unlabelled" if dataset.unlabelled.texts else ""

@@ -82,7 +82,9 @@ class Reading:
             raise error
         count, first, reason = self.skipped
         first += (str(where),) if count < SHOWN_ROWS else ()
-        self.skipped = SkippedRows(count + 1, first, reason or str(error).removeprefix(f"{where}: "))
+        self.skipped = SkippedRows(
+            count + 1, first, reason or str(error).removeprefix(f"{where}: ").removesuffix(f"; {SKIP}")
+        )
 
     def lines(self, path: Path) -> Iterator[str]:
         """The lines of a text file; where bad rows are skipped, bytes that are not valid are kept: see `check_valid`.
