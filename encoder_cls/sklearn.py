@@ -154,13 +154,12 @@ def _train(config: Config, rows: Iterable[Row]) -> Classifier:
     """A classifier of these rows; what the command line would warn of becomes Python's warnings."""
     import torch
 
-    from encoder_cls.data.checks import data_warnings
     from encoder_cls.inference.serialization import load_classifier
     from encoder_cls.system.device import resolve_device
     from encoder_cls.tracking.run_dir import RunDir
     from encoder_cls.training.compaction import compact
     from encoder_cls.training.events import Noted
-    from encoder_cls.training.setup import prepare
+    from encoder_cls.training.setup import prepare, setup_warnings
     from encoder_cls.training.trainer import train
 
     device = resolve_device("auto")
@@ -168,7 +167,7 @@ def _train(config: Config, rows: Iterable[Row]) -> Classifier:
     forked = torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
     with _ONE_FIT, forked, tempfile.TemporaryDirectory(prefix="encoder-cls-") as folder:
         setup, run = prepare(config, train_rows=rows), RunDir(Path(folder))
-        for message in data_warnings(setup.dataset):
+        for message in setup_warnings(setup):
             _warn(message)
         for event in train(setup, run, device=device, with_report=False):
             if isinstance(event, Noted):

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from encoder_cls.cli.options import reading_settings
 from encoder_cls.cli.streams import note, print_out, warn_if_output_closed
 from encoder_cls.errors import ConfigError
 from encoder_cls.system.installed import check_training_installed
@@ -18,6 +19,14 @@ def eval_command(
         str | None,
         typer.Option(
             help="Labelled file to score. Default: the run's test split, else its validation split.", show_default=False
+        ),
+    ] = None,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            help="data.delimiter, data.encoding or data.bad_rows=... of --data. Repeatable. Default: as in training.",
+            show_default=False,
         ),
     ] = None,
     output: Annotated[
@@ -32,6 +41,9 @@ def eval_command(
 
     if data == "":
         raise ConfigError("--data: names no file")
+    if overrides and data is None:
+        raise ConfigError("--set says how --data is read; the run's own data is read as in training")
+    settings = reading_settings(overrides or (), known=("delimiter", "encoding", "bad_rows"))
     check_outputs([output] if output else [], sources=[data] if data else [], model=run, is_printing=True)
     if output is None:
         warn_if_output_closed()
@@ -40,7 +52,7 @@ def eval_command(
     from encoder_cls.evaluation.report import report_text
     from encoder_cls.system.files import to_json, write_output
 
-    report = evaluate_run(run, data=data, warn=note)
+    report = evaluate_run(run, data=data, reading=settings, warn=note)
     if output:
         write_output(output, to_json(report.to_dict()))
     print_out((to_json(report.to_dict()).decode() if as_json else report_text(report)) + "\n")

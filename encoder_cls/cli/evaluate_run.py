@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from encoder_cls.config import Config, DataConfig
+from encoder_cls.config import Config, DataConfig, missing_sources
 from encoder_cls.data.checks import split_warnings
 from encoder_cls.data.dataset import Dataset, Split, load_dataset, load_split
 from encoder_cls.errors import ConfigError, DataError, EncoderClsError
@@ -19,13 +19,16 @@ from encoder_cls.tracking.run_dir import RunDir, run_of
 from encoder_cls.training.checkpoint import newest_fingerprint
 
 
-def evaluate_run(path: Path, *, data: str | None, warn: Callable[[str], None]) -> Report:
+def evaluate_run(
+    path: Path, *, data: str | None, warn: Callable[[str], None], reading: Mapping[str, str] | None = None
+) -> Report:
     """Score the classifier of a run (or model) folder; scored on its own data, a run's `eval` folder is written.
 
     Args:
         path: the folder.
         data: a labelled source; none: the run's test split, else its validation split.
         warn: told what could not be done.
+        reading: values of `DataConfig` by which the source is read otherwise than in training.
 
     Raises:
         ConfigError: no classifier there, or no data to score.
@@ -38,12 +41,19 @@ def evaluate_run(path: Path, *, data: str | None, warn: Callable[[str], None]) -
     if run is None:
         if data is None:
             raise ConfigError(f"{path}: a model folder without its run has no data of its own; name some with --data")
-        data_config, dataset = DataConfig(train=data), None
+        data_config = DataConfig(
+            train=data,
+            text_column=classifier.text_columns,
+            delimiter=classifier.delimiter,
+            encoding=classifier.encoding,
+        )
+        dataset = None
     else:
         config = run.load_config()
         data_config = config.data
         dataset = _dataset_of_run(run, config, classifier.label_names, needed=data is None, warn=warn)
     if data is not None:
+        data_config = data_config.model_copy(update=dict(reading or {}))
         split = load_split(
             data, data_config, classifier.label_names, labels_are=dataset.labels_are if dataset else None
         )
@@ -62,6 +72,8 @@ def evaluate_run(path: Path, *, data: str | None, warn: Callable[[str], None]) -
 
 
 def _warn_of(name: str, split: Split, label_names: Sequence[str], warn: Callable[[str], None]) -> None:
+    for note in split.notes:
+        warn(note)
     for warning in split_warnings(name, split, label_names):
         warn(f"warning: {warning}")
 
@@ -70,6 +82,13 @@ def _dataset_of_run(
     run: RunDir, config: Config, label_names: Sequence[str], *, needed: bool, warn: Callable[[str], None]
 ) -> Dataset | None:
     """The data that a run was trained on, if its files are still there and the same."""
+    missing = missing_sources(config.data)
+    if missing and needed:
+        key, source = missing[0]
+        raise DataError(
+            f"{run.config_file}: {key}: {source}: no such file or folder, where the run's data was; name labelled data "
+            "with --data, or the new place in that file"
+        )
     try:
         dataset = load_dataset(config.data, seed=config.seed)
         _check_unchanged(run, dataset, config.data, label_names)

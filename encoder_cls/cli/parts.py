@@ -125,6 +125,9 @@ def predict_parts(
             "let one end before the other begins, or give each a folder"
         )
     _warn_of_others(parts, folder)
+    line = work.tally.line()
+    if line:
+        note(line)
     note(
         f"{folder}: {work.num_written:,} of {len(parts):,} files written by this process ({work.num_texts:,} texts), "
         f"{len(parts) - work.num_written:,} already there"
@@ -155,10 +158,13 @@ class _Work:
 
     def __init__(self, classifier: Classifier, request: Request, engine: str, progress: Progress) -> None:
         # How fast it is done, and where, is no part of what is asked for.
+        from encoder_cls.cli.answer_files import new_tally
+
         options = {name: value for name, value in request._asdict().items() if name != "batch_tokens"}
         options |= {"text_columns": request.text_columns or classifier.text_columns, "engine": engine}
         self._classifier = classifier
         self._request = request
+        self.tally = new_tally(classifier, request)
         self._asked_for = {
             "version": RECORD_VERSION,
             "model_sha256": classifier.sha256,
@@ -213,7 +219,8 @@ class _Work:
         mark, of_machine = f"{sha256(part.source.stem.encode())[:12]}-", f"{sha256(platform.node().encode())[:12]}-"
         remove_begun([part.folder, part.record.parent], mark, of_machine, is_alone=is_alone)
         mark += of_machine
-        answered = AnsweredSource(self._classifier, str(part.source), self._request)
+        answered = AnsweredSource(self._classifier, str(part.source), self._request, tally=self.tally)
+        answered.tell = self.progress.tell
         answered.check(lambda _, __: None)
         self._rows = 0
         content = Hashed(answered.content(answered.read(self._count), warn=self.progress.tell))

@@ -17,13 +17,15 @@ import typer
 
 from encoder_cls.cli.options import RUNS, Device
 from encoder_cls.cli.streams import note, print_out
-from encoder_cls.errors import ConfigError
+from encoder_cls.errors import ConfigError, DataError
 from encoder_cls.system.installed import check_training_installed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from encoder_cls.config import DataConfig
     from encoder_cls.data.dataset import Split
+    from encoder_cls.tracking.run_dir import RunDir
     from encoder_cls.training.events import Event, Finished, Stepped, Validated
     from encoder_cls.training.setup import TrainingSetup
 
@@ -74,17 +76,17 @@ def train_command(
 
     # The lock comes before all that takes time: a second training in the same folder ends at once.
     with nullcontext() if dry_run else run.lock():
-        from encoder_cls.data.checks import data_warnings
         from encoder_cls.system.device import resolve_device
-        from encoder_cls.training.setup import prepare
+        from encoder_cls.training.setup import prepare, setup_warnings
         from encoder_cls.training.trainer import train
 
         torch_device = resolve_device(device)
+        _check_data_is_there(settings.data, run, config)
         note(f"reading {settings.data.train}")
         setup = prepare(settings)
         for line in _described(setup):
             note(line)
-        for line in data_warnings(setup.dataset):
+        for line in setup_warnings(setup):
             note(f"warning: {line}")
         if dry_run:
             print_out(settings.to_yaml())
@@ -92,6 +94,25 @@ def train_command(
         with _stop_signals() as stop_signal:
             events = train(setup, run, device=torch_device, resume=resume, stop_signal=stop_signal)
             _show_training(events, run.path)
+
+
+def _check_data_is_there(data: DataConfig, run: RunDir, config_file: Path | None) -> None:
+    """Make sure that the files which the config names are there.
+
+    Raises:
+        DataError: one is not; the message has where it was looked for, and how another place is named.
+    """
+    from encoder_cls.config import missing_sources
+
+    for key, source in missing_sources(data):
+        if run.is_run():
+            raise DataError(
+                f"{run.config_file}: {key}: {source}: no such file or folder, where the run's data was; if it has been "
+                f"moved, add --set {key}=PATH"
+            )
+        beside = f", and beside {config_file}" if config_file else ""
+        places = "" if Path(source).is_absolute() else f" (looked for in the current folder, {Path.cwd()}{beside})"
+        raise DataError(f"{source}: no such file or folder{places}; {key} names it")
 
 
 def _config_of(run_dir: Path) -> Path:
@@ -128,7 +149,8 @@ def _stop_signals() -> Iterator[Callable[[], int | None]]:
 
 
 def _described(setup: TrainingSetup) -> Iterator[str]:
-    """What will be trained on what, in a few lines."""
+    """How the data was read, and what will be trained on what, in a few lines."""
+    yield from setup.dataset.notes
     dataset, config, statistics = setup.dataset, setup.config, setup.data_statistics
     test = f", {len(dataset.test):,} test" if dataset.test else ""
     more = f", {len(dataset.unlabelled.texts):,} unlabelled" if dataset.unlabelled.texts else ""

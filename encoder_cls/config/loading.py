@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from encoder_cls.config.schema import Config
+from encoder_cls.config.sources import found_beside
 from encoder_cls.config.yaml_dialect import parse_yaml
 from encoder_cls.errors import ConfigError
 
@@ -31,6 +32,8 @@ IN_PLAIN_WORDS = {
 def load_config(path: Path | None = None, overrides: Iterable[str] = ()) -> Config:
     """Read a config file (none: the bundled example's config) and apply `section.key=value` overrides.
 
+    Data that the current folder does not have is looked for beside the file; in overrides paths start at the former.
+
     Raises:
         ConfigError: the file cannot be read, is no YAML mapping, or a field is unknown or out of range;
             the message names the file and each field.
@@ -40,6 +43,8 @@ def load_config(path: Path | None = None, overrides: Iterable[str] = ()) -> Conf
     if not isinstance(values, dict):
         found = "nothing" if values is None else type(values).__name__
         raise ConfigError(f"{source}: expected sections such as `data:` and `model:`, found {found}")
+    if path:
+        values = found_beside(values, path.parent)
     values = {"name": _run_name(path.stem) if path else "example"} | values
     for override in overrides:
         values = _with_override(values, override)
@@ -97,6 +102,8 @@ def _with_override(values: dict[str, Any], override: str) -> dict[str, Any]:
     keys = dotted.strip().split(".")
     if not equals or not all(keys):
         raise ConfigError(f"--set {override}: write it as section.key=value, such as train.epochs=5")
+    if keys == ["data", "delimiter"] and len(text) == 1:  # which YAML may have another use for
+        return _with_value(values, keys, text)
     return _with_value(values, keys, parse_yaml(text, source=f"--set {dotted}", keys=keys))
 
 

@@ -21,6 +21,7 @@ from pydantic import (
 )
 
 from encoder_cls.config.yaml_dialect import to_yaml
+from encoder_cls.system.text_files import delimiter_named, encoding_named
 
 Fraction = Annotated[float, Field(ge=0, lt=1)]
 Count = Annotated[int, Field(ge=1, lt=2**31)]
@@ -57,9 +58,10 @@ class DataConfig(Section):
     """Where the labelled text is and how to read it."""
 
     train: str
-    """A CSV, TSV, JSONL or Parquet file, a .txt or .ft file as fastText reads it (`__label__spam win now`), a folder or
-    glob of them, a folder of class folders with .txt files, `hub:owner/name[?config=...&split=...&revision=...]`, or
-    `example:train` (the bundled data). Relative paths start at the current folder."""
+    """A CSV, TSV, JSONL, Parquet or Excel file, a .txt or .ft file as fastText reads it (`__label__spam win now`), a
+    folder or glob of them, a folder of class folders with .txt files, `example:train` (the bundled data), or
+    `hub:owner/name[?config=...&split=...&revision=...]`. Relative paths start at the current folder, or
+    else at that of the config file."""
     validation: str | None = None
     """The same for the validation split; null: a part of train is held out, stratified by class."""
     test: str | None = None
@@ -79,6 +81,14 @@ class DataConfig(Section):
     empty_texts: Literal["auto", "drop", "error"] = "auto"
     """Rows whose text is empty: `auto` leaves out up to 1% of a split, with a warning, and refuses more; `drop` leaves
     all of them out, `error` refuses any."""
+    bad_rows: Literal["error", "skip"] = "error"
+    """Rows that cannot be read, such as one with a field too many: `error` ends with where the first is, `skip` leaves
+    them out, with a warning."""
+    delimiter: Annotated[str, AfterValidator(delimiter_named)] | None = None
+    """What separates the fields of CSV and TSV files: a character, or `comma`, `semicolon`, `tab` or `pipe`; null: a
+    comma, in .tsv a tab, or what the header leaves no doubt of. Predictions read the same way."""
+    encoding: Annotated[str, AfterValidator(encoding_named)] = "utf-8"
+    """The encoding of text files, such as `windows-1252` or `utf-16`. Predictions read the same way."""
 
     @field_validator("label_names", "text_column")
     @classmethod

@@ -23,17 +23,19 @@ def data_warnings(dataset: Dataset) -> Iterator[str]:
     yield from split_warnings("validation", dataset.validation, dataset.label_names)
     if dataset.test is not None:
         yield from split_warnings("test", dataset.test, dataset.label_names)
+    yield from dataset.unlabelled.skipped.warning("the texts without labels")
     yield from _of_texts(dataset)
 
 
 def split_warnings(name: str, split: Split, label_names: Sequence[str]) -> Iterator[str]:
-    """Warnings of one split: rows that were left out, and labels that never occur in train.
+    """Warnings of one split: rows that were left out, with or without a text, and labels that never occur in train.
 
     Args:
         name: what to call it: `train`, `validation`, `test` or a file.
         split: the split.
         label_names: the classes that occur in train.
     """
+    yield from split.skipped.warning(name)
     if split.left_out:
         locations = ", ".join(split.first_left_out) + (", …" if split.left_out > len(split.first_left_out) else "")
         yield f"rows of {name} without a text, which are left out: {split.left_out:,} ({locations})"

@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -20,10 +20,12 @@ from encoder_cls.data.labelled_rows import (
     LabelledRows,
     check_unicode,
     collect_labelled,
+    new_reading,
     read_labelled,
 )
 from encoder_cls.data.labels import LabelsAre, class_name, what_labels_are
 from encoder_cls.data.readers import Row, read_rows
+from encoder_cls.data.reading import NONE_SKIPPED, Reading, SkippedRows
 from encoder_cls.data.records import SourceLocation
 from encoder_cls.errors import DataError
 from encoder_cls.system.disk_arrays import DiskBackedTexts, LazyTexts, in_chunks
@@ -44,6 +46,8 @@ class Split:
         left_out: how many rows of their source had no text, where that is allowed.
         first_left_out: where the first of these are.
         unseen_names: labels of the source that never occur in train.
+        skipped: the rows of their source that cannot be read, where these are left out.
+        notes: what a person should know of how their source was read.
     """
 
     texts: Sequence[str]
@@ -52,6 +56,8 @@ class Split:
     left_out: int = 0
     first_left_out: tuple[str, ...] = ()
     unseen_names: tuple[str, ...] = ()
+    skipped: SkippedRows = NONE_SKIPPED
+    notes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -70,8 +76,18 @@ class Split:
         is_known = self.labels < num_classes
         if is_known.all():
             return self
-        kept = self.subset(np.flatnonzero(is_known))
-        return replace(kept, left_out=self.left_out, first_left_out=self.first_left_out, unseen_names=())
+        kept = self.subset(np.flatnonzero(is_known)).of_source(self)
+        return replace(kept, unseen_names=())
+
+    def of_source(self, whole: Split) -> Split:
+        """This part of a split, with what is known of the whole one's source."""
+        return replace(
+            self,
+            left_out=whole.left_out,
+            first_left_out=whole.first_left_out,
+            skipped=whole.skipped,
+            notes=whole.notes,
+        )
 
     def fingerprint(self) -> str:
         """A SHA-256 of all texts and labels in order: equal data, equal fingerprint."""
@@ -81,10 +97,12 @@ class Split:
 
 @dataclass(frozen=True, kw_only=True)
 class Unlabelled:
-    """Texts whose classes nobody knows: `texts[i]` was read at `where[i]`."""
+    """Texts whose classes nobody knows: `texts[i]` was read at `where[i]`; `skipped` and `notes` as of a split."""
 
     texts: Sequence[str] = ()
     where: Sequence[str] = ()
+    skipped: SkippedRows = NONE_SKIPPED
+    notes: tuple[str, ...] = ()
 
     def fingerprint(self) -> str:
         """As that of a split."""
@@ -130,6 +148,12 @@ class Dataset:
     def selection(self) -> Split:
         """The validation rows that choose the weights: those whose labels occur in train."""
         return self.validation.known(len(self.label_names))
+
+    @property
+    def notes(self) -> list[str]:
+        """What a person should know of how its sources were read."""
+        splits = (self.train, self.validation, self.test, self.unlabelled)
+        return list(dict.fromkeys(note for split in splits if split is not None for note in split.notes))
 
     @property
     def reported(self) -> tuple[str, Split]:
@@ -202,8 +226,7 @@ def hold_out(split: Split, *, fraction: float, seed: int) -> tuple[Split, Split]
             f"{split.where[0]}: each class has only one example, so none is left to validate with; add examples, or "
             "name a file in data.validation"
         )
-    kept = split.subset(np.flatnonzero(~is_held_out))
-    kept = replace(kept, left_out=split.left_out, first_left_out=split.first_left_out)
+    kept = split.subset(np.flatnonzero(~is_held_out)).of_source(split)
     return kept, split.subset(np.flatnonzero(is_held_out))
 
 
@@ -211,17 +234,29 @@ def _unlabelled(config: DataConfig) -> Unlabelled:
     if config.unlabelled is None:
         return Unlabelled()
     texts, where = DiskBackedTexts(), DiskBackedLocations()
-    rows = read_rows(config.unlabelled, role="train", text_columns=config.text_column, label_column=None)
-    # An empty text says nothing, and there is no label to go with it.
-    found = (row for row in rows if row.text.strip())
-    for chunk in in_chunks(found):
-        for row in chunk:
-            check_unicode(row)
+    reading = new_reading(config)
+    rows = read_rows(
+        config.unlabelled, role="train", text_columns=config.text_column, label_column=None, reading=reading
+    )
+    for chunk in in_chunks(_readable(rows, reading)):
         texts.append([row.text for row in chunk])
         where.append([row.where for row in chunk])
     if not len(texts):
         raise DataError(f"{config.unlabelled}: no rows with a text")
-    return Unlabelled(texts=texts, where=where)
+    return Unlabelled(texts=texts, where=where, skipped=reading.skipped, notes=tuple(reading.notes))
+
+
+def _readable(rows: Iterable[Row], reading: Reading) -> Iterator[Row]:
+    """Rows with a text: an empty one says nothing, and there is no label to go with it."""
+    for row in rows:
+        if not row.text.strip():
+            continue
+        try:
+            check_unicode(row)
+        except DataError as error:
+            reading.bad_row(row.where, error)
+            continue
+        yield row
 
 
 def _first_locations(all_rows: Iterable[LabelledRows]) -> dict[str, SourceLocation]:
@@ -278,6 +313,8 @@ def _to_split(rows: LabelledRows, label_names: tuple[str, ...], config: DataConf
         left_out=rows.left_out,
         first_left_out=tuple(map(str, rows.first_left_out)),
         unseen_names=unseen,
+        skipped=rows.reading.skipped,
+        notes=tuple(rows.reading.notes),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -15,6 +15,7 @@ from encoder_cls.inference.encoder_architecture import EncoderArchitecture
 from encoder_cls.inference.linear import LinearClassifier
 from encoder_cls.inference.logits import Logits, combine_logits, softmax
 from encoder_cls.system.display import kind
+from encoder_cls.system.text_files import UTF8
 from encoder_cls.text.token_arrays import TokenizedTexts
 from encoder_cls.text.tokenizer import parse_tokenizer, tokenize
 
@@ -24,18 +25,24 @@ class Prediction:
     """What the classifier says of one text.
 
     Attributes:
-        label: the most probable class.
-        probability: its probability.
-        probabilities: of all classes, by name.
+        label: the most probable class; none where there is nothing to be classified, see `reason`.
+        probability: its probability; none where there is no label.
+        probabilities: of all classes, by name, as `predict_proba` has them; of a blank text, what is likely anyway.
         truncated: the text was longer than the encoder reads.
         unknown_words: how many of its tokens the classifier has never seen.
+        reason: why there is no label: `blank`, the text has no words.
     """
 
-    label: str
-    probability: float
+    label: str | None
+    probability: float | None
     probabilities: dict[str, float]
     truncated: bool
     unknown_words: int
+    reason: str | None = None
+
+    def label_from(self, threshold: float) -> str | None:
+        """The label, unless its probability is lower."""
+        return self.label if self.probability is not None and self.probability >= threshold else None
 
     def top(self, k: int) -> list[tuple[str, float]]:
         """The `k` most probable classes with their probabilities, best first."""
@@ -93,9 +100,13 @@ class Classifier:
         text_columns: the columns in which the texts of training were.
         dtypes: of the weights of each part, in the folder that it was read from.
         sha256: of all that is in that folder; empty where it was read from none.
+        delimiter: what separated the fields of the files of training, if that was named (`data.delimiter`).
+        encoding: of the files of training.
     """
 
     sha256 = ""
+    delimiter: str | None = None
+    encoding = UTF8
 
     def __init__(
         self,
@@ -165,7 +176,7 @@ class Classifier:
     def predict_tokenized(self, texts: TokenizedTexts, *, batch_tokens: int | None = None) -> list[Prediction]:
         """Classify texts that `tokenize` has read; arguments as in `predict`."""
         probabilities = softmax(self.logits(texts, batch_tokens=batch_tokens))
-        return [
+        predictions = [
             Prediction(
                 label=self.label_names[row.argmax()],
                 probability=float(row.max()),
@@ -175,6 +186,9 @@ class Classifier:
             )
             for row, truncated, unknown in zip(probabilities, texts.truncated, texts.unknown, strict=True)
         ]
+        for blank in np.flatnonzero(texts.lengths < 2):  # nothing but [CLS]
+            predictions[blank] = replace(predictions[blank], label=None, probability=None, reason="blank")
+        return predictions
 
     def tokenize(self, texts: Iterable[str]) -> TokenizedTexts:
         """Token ids of texts, cut where the classifier reads no further."""

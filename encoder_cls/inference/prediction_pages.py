@@ -53,7 +53,7 @@ def render_explanations(title: str, rows: Sequence[Mapping[str, Any]], *, note: 
     Args:
         title: of the page.
         rows: each with `text`, `label`, `probability` and `weights` (of `WordWeight`), and perhaps `left_out`: how many
-            words have no weight since there are too many.
+            words have no weight since there are too many. Where there is no probability, `reason` says why.
         note: what is shown where it is not all, such as "the first 10 texts".
     """
     shown_note = f'<p class="note">This page holds {escaped(note)} only.</p>\n' if note else ""
@@ -93,9 +93,8 @@ def _row(row: Mapping[str, Any]) -> str:
     left_out = row.get("left_out")
     note = f' <span class="note">(the last {left_out} words are not explained)</span>' if left_out else ""
     words = words_html(marked(row["text"], row["weights"]))
-    return (
-        f'<tr><td>{escaped(row["label"])}</td><td>{row["probability"]:.3f}</td><td class="text">{words}{note}</td></tr>'
-    )
+    probability = f"{row['probability']:.3f}" if row["probability"] is not None else escaped(row["reason"])
+    return f'<tr><td>{escaped(row["label"])}</td><td>{probability}</td><td class="text">{words}{note}</td></tr>'
 
 
 def _maps_of_a_text(number: int, line: str, maps: AttentionMaps) -> Iterator[str]:

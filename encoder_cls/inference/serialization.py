@@ -130,6 +130,7 @@ def load_classifier(path: str | Path, *, device: str = "auto", engine: str = "au
         dtypes=found.dtypes,
     )
     classifier.sha256 = found.sha256
+    classifier.delimiter, classifier.encoding = config.delimiter, config.encoding
     return classifier
 
 

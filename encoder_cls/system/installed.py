@@ -21,14 +21,19 @@ def is_installed(library: str) -> bool:
         return False
 
 
-def check_installed(library: str, *, needed_by: str) -> None:
+def check_installed(library: str, *, needed_by: str, install: str | None = None) -> None:
     """Make sure that a library which `encoder-cls-runtime` does without is there.
+
+    Args:
+        library: what is imported.
+        needed_by: what needs it.
+        install: what pip is to install; none: the library.
 
     Raises:
         ConfigError: it is not; the message says what needs it, and how to get it.
     """
     if not is_installed(library):
-        raise ConfigError(f"{needed_by}: needs {library}: pip install {library}")
+        raise ConfigError(f"{needed_by}: needs {library}: pip install {install or library}")
 
 
 def check_training_installed() -> None:

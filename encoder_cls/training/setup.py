@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -13,6 +13,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from encoder_cls.config import Config, TrainConfig
+from encoder_cls.data.checks import data_warnings
 from encoder_cls.data.dataset import Dataset, listed, load_dataset
 from encoder_cls.data.readers import Row
 from encoder_cls.errors import ConfigError
@@ -26,6 +27,8 @@ from encoder_cls.training.objectives import ClassificationObjective, MaskedLMObj
 from encoder_cls.training.recipe import CorpusSize, Recipe, Schedule, resolve_auto
 from encoder_cls.training.sampler import BatchSampler
 from encoder_cls.training.stage import Stage
+
+MOST_TRUNCATED = 0.05  # of the training texts, without a warning
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -235,6 +238,17 @@ def prepare(config: Config, *, train_rows: Iterable[Row] | None = None) -> Train
         validation_texts=validation_texts,
         recipe=recipe,
     )
+
+
+def setup_warnings(setup: TrainingSetup) -> Iterator[str]:
+    """What a person should look at before training: warnings about the data, and of texts that are cut."""
+    yield from data_warnings(setup.dataset)
+    truncated = setup.data_statistics["truncated_fraction"]
+    if truncated > MOST_TRUNCATED:
+        yield (
+            f"{truncated:.1%} of the training texts are longer than the {setup.config.model.max_seq_len:,} tokens that "
+            "the encoder reads; a larger model.max_seq_len reads more of them, and takes longer"
+        )
 
 
 def _check_class_weights(config: Config, dataset: Dataset) -> None:

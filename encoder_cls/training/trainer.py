@@ -76,6 +76,7 @@ def train(
         if run.is_finished():
             return
         trainer = _Trainer(setup, run, device=device, stop_signal=stop_signal, with_report=with_report)
+        run.record_sources(setup.config)
         with trainer.metric_log:
             yield from trainer.events()
         yield from trainer.noted()
@@ -134,6 +135,7 @@ class _Trainer:
             max_seq_len=setup.config.model.max_seq_len,
             text_columns=setup.config.data.text_column,
         )
+        self.classifier.delimiter, self.classifier.encoding = setup.config.data.delimiter, setup.config.data.encoding
         self.optimizers = make_optimizers(model, setup.config.train)
         # The weights of an earlier stage are for training alone, so nothing is taken away from them.
         self.untrained_rows = UntrainedRows(setup.new_model(setup.stages[0])) if self._is_last_stage else None

@@ -36,12 +36,12 @@ HEAVY = {"torch", "numpy", "tokenizers", "datasets", "sklearn", "matplotlib", "t
 
 CONTRACT = {
     "train": {"--config", "--set", "--run-dir", "--resume", "--device", "--dry-run"},
-    "eval": {"run", "--data", "--output", "--json"},
+    "eval": {"run", "--data", "--set", "--output", "--json"},
     "serve": {"run", "--host", "--port"},
     "predict": {
         *("texts", "--model", "--input", "--output", "--text-column", "--format"),
         *("--top-k", "--threshold", "--batch-tokens", "--device", "--explain", "--attention", "--engine"),
-        "--keep-columns",
+        *("--keep-columns", "--set", "--bad-rows"),
     },
 }
 
@@ -465,7 +465,7 @@ def test_train_refuses_in_one_or_two_lines_and_writes_nothing(cli, arguments, co
         (["eval", "RUN", "--device", "tpu"], 2, ["--device", "eval --help"]),
         (["eval", "RUN", "--data", ""], 2, ["--data: names no file"]),
         (["eval", "RUN", "--output", "RUN/model/new.json"], 2, ["new.json: is a part of"]),
-        (["predict", "x", "--model", "RUN", "--output", "RUN/model/config.json"], 2, ["config.json: is a part of"]),
+        (["predict", "x", "--model", "RUN", "--output", "RUN/model/x.csv"], 2, ["x.csv: is a part of"]),
         (["predict", "x", "--model", "RUN", "--output", "a.html", "--attention", "./a.html"], 2, ["two files"]),
         (["predict", "--model", "RUN", "--input", ".", "--output", "new.tsv"], 2, ["new.tsv: is among what is read"]),
         (["predict", "--model", "RUN", "--input", "*.tsv", "--output", "new.tsv"], 2, ["new.tsv: is among what"]),
@@ -564,11 +564,12 @@ def test_texts_are_utf_8_where_the_environment_knows_only_ascii(cli, trained_run
     assert found.endswith("'küche \N{REPLACEMENT CHARACTER}'  (2 unknown words)\n")
 
 
-@pytest.mark.parametrize(("name", "warned"), [("a.json", True), ("a.txt", False), ("a", False), (os.devnull, False)])
-def test_an_ending_that_names_no_format_is_told_of(cli, trained_run, name, warned):
+@pytest.mark.parametrize(("name", "code"), [("a.json", 2), ("a.txt", 0), ("a", 0), (os.devnull, 0)])
+def test_an_ending_that_names_no_format_is_refused(cli, trained_run, name, code):
     """Before the work, since lines of text may not be what was wanted."""
     command = ["predict", "rain", "--model", trained_run.path, "--output", name]
-    assert ("warning: a.json: no format is known by this ending" in cli(*command).err) == warned
+    outcome = cli(*command)
+    assert (outcome.code, "no format is known by the ending .json" in outcome.err) == (code, code == 2)
     assert cli(*command, "--format", "jsonl").err == ""
 
 

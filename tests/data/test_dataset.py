@@ -270,7 +270,7 @@ def parsed(name: str, content: str) -> list[dict[str, str]]:
         ("a.csv", "text,label\rone,x\r", r"a\.csv:1: not valid CSV"),
         ("a.csv", "sentence,class\none,x\n", r"a\.csv: no column 'text'; it has 'sentence', 'class' .*text_column"),
         ("a.csv", "text,class\none,x\n", r"a\.csv: no column 'label'; it has 'text', 'class' .*label_column"),
-        ("a.csv", "text;label\none;x\n", r"a\.csv: no column 'text'; it has 'text;label' \(.*separated by ';'"),
+        ("a.csv", "text;class\none;x\n", r"a\.csv: no column 'text'; it has 'text;class' \(.*separated by ';'"),
         ("a.csv", "Text ,label\none,x\n", r"a\.csv: no column 'text'; it has 'Text ', .*did you mean 'Text '\?"),
         ("a.csv", "text,label,text\na,b,c\n", r"a\.csv:1: two columns are called 'text'"),
         ("a.csv", "", r"a\.csv: the file is empty"),
@@ -304,8 +304,9 @@ def parsed(name: str, content: str) -> list[dict[str, str]]:
         ("a.csv", "text,label\none,x\ntwo,x\n", r"a\.csv: every row has the label 'x'; at least two classes"),
         ("a.parquet", b"", r"a\.parquet: not a readable Parquet file"),
         ("a.parquet", b"PAR1" + b"\0" * 50 + b"PAR1", r"a\.parquet: "),
-        ("a.xlsx", b"PK", r"a\.xlsx: cannot tell the format from the name; known: \.csv, \.tsv, \.jsonl, \.parquet"),
-        ("d/notes.md", "", r"d: no \.csv, \.tsv, \.jsonl, \.parquet, \.ft, \.txt file and no class folders"),
+        ("a.xls", b"PK", r"a\.xls: cannot tell the format from the name; known: \.csv, .* \.parquet, \.xlsx, "),
+        ("a.xlsx", b"PK", r"a\.xlsx: not a readable Excel file: File is not a zip file"),
+        ("d/notes.md", "", r"d: no \.csv, \.tsv, \.jsonl, \.parquet, \.xlsx, \.ft, \.txt file and no class folders"),
     ],
 )
 def test_a_bad_source_is_refused_with_its_place(name, content, message):

@@ -175,7 +175,19 @@ def test_probabilities_are_those_of_scaled_logits(tmp_path, scale):
     expected = softmax(np.array(logits(loaded), dtype=np.float32) * np.float32(scale))
     predictions = loaded.predict(TEXTS)
     np.testing.assert_allclose([list(it.probabilities.values()) for it in predictions], expected, rtol=1e-6)
-    assert [prediction.label for prediction in predictions] == ["abc"[row.argmax()] for row in np.array(logits(loaded))]
+    best = ["abc"[row.argmax()] if text else None for text, row in zip(TEXTS, np.array(logits(loaded)), strict=True)]
+    assert [prediction.label for prediction in predictions] == best
+
+
+def test_a_blank_text_has_no_label(classifier):
+    """Nor a probability of one, but a reason; what `predict_proba` says of it stays."""
+    texts = ["", " \t\n\u00a0", "rain", "\u3000"]
+    predictions = classifier.predict(texts)
+    assert [it.reason for it in predictions] == ["blank", "blank", None, "blank"]
+    assert [it.label is None and it.probability is None for it in predictions] == [True, True, False, True]
+    assert [list(it.probabilities.values()) for it in predictions] == classifier.predict_proba(texts).tolist()
+    assert [it.label_from(0.0) for it in predictions] == [None, None, "weather", None]
+    assert predictions[2].label_from(1.0) is None
 
 
 def with_linear(label_names, **options) -> Classifier:
