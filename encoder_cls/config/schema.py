@@ -143,9 +143,17 @@ class ModelConfig(Section):
     """Dropout on the embeddings and on each sublayer's output."""
     head_dropout: Fraction = 0.1
     """Dropout on the pooled vector before the last linear map."""
+    encoder: bool = True
+    """Whether there is an encoder; false: the linear classifier alone is the model, trained in seconds."""
     linear: bool = True
     """Whether the logits of a linear classifier of word and character n-grams are combined with the encoder's; not
     where there is too much text for one."""
+
+    @model_validator(mode="after")
+    def _some_part_is_left(self) -> ModelConfig:
+        if not self.encoder and not self.linear:
+            raise ValueError("neither encoder nor linear is left; one of both is to be true")
+        return self
 
     @model_validator(mode="after")
     def _heads_divide_width(self) -> ModelConfig:

@@ -75,6 +75,7 @@ def save_classifier(classifier: Classifier, folder: Path, *, dtypes: Mapping[str
         "config_sha256": sha256(config),
         "parts": list(classifier.parts),
         "mixture_weights": dict(zip(classifier.parts, classifier.mixture_weights, strict=True)),
+        "mixture_shares": classifier.mixture_shares,
         "dtypes": dict(dtypes),
         "thresholds": None,
         "promises": None,
@@ -128,7 +129,7 @@ def load_classifier(path: str | Path, *, device: str = "auto", engine: str = "au
         text_columns=config.text_columns,
         dtypes=found.dtypes,
     )
-    classifier.sha256 = found.sha256
+    classifier.sha256, classifier.mixture_shares = found.sha256, found.mixture_shares
     return classifier
 
 
@@ -180,6 +181,7 @@ class _Read(NamedTuple):
     tokenizer: Tokenizer
     weights: dict[str, dict[str, Weight]]
     mixture_weights: tuple[float, ...]
+    mixture_shares: dict[str, float] | None
     dtypes: dict[str, str]
     sha256: str
 
@@ -230,6 +232,7 @@ def _read(folder: Path, file_of: Callable[[Path], Path]) -> _Read:
         tokenizer=tokenizer,
         weights=weights,
         mixture_weights=_mixture_weights(header["mixture_weights"], parts),
+        mixture_shares=_mixture_shares(header.get("mixture_shares"), parts),
         dtypes=header["dtypes"],
         sha256=header["sha256"],
     )
@@ -263,6 +266,16 @@ def _mixture_weights(found: Any, parts: tuple[str, ...]) -> tuple[float, ...]:
     if len(found) != len(parts) or not all(1 / LARGEST_WEIGHT < weight < LARGEST_WEIGHT for weight in weights):
         raise ValueError(f"{WEIGHTS_FILE} has mixture weights that are none")
     return weights
+
+
+def _mixture_shares(found: Any, parts: tuple[str, ...]) -> dict[str, float] | None:
+    """Each part's share; none where a file does not tell, which is no more than something not to be shown."""
+    if found is None:
+        return None
+    shares = {part: float(found[part]) for part in parts}
+    if len(found) != len(parts) or not all(0 <= share <= 1 for share in shares.values()):
+        raise ValueError(f"{WEIGHTS_FILE} has mixture shares that are none")
+    return shares
 
 
 def _sealed_header(content: bytes) -> dict[str, Any]:

@@ -97,7 +97,9 @@ class TrainingSetup:
 
     @property
     def num_parameters(self) -> int:
-        """Numbers to learn."""
+        """Numbers to learn of the encoder, if there is one: a linear classifier's are known when it is fitted."""
+        if not self.config.model.encoder:
+            return 0
         shape = {"vocab_size": self.vocab_size, "num_classes": len(self.dataset.label_names)}
         return sum(map(math.prod, EncoderArchitecture.of(self.config.model).weight_shapes(**shape).values()))
 
@@ -116,7 +118,7 @@ class TrainingSetup:
             "tokens": int(self.texts.lengths.sum()),
             "classes": len(self.dataset.label_names),
             "vocabulary": self.vocab_size,
-            "parameters": self.num_parameters,
+            **({"parameters": self.num_parameters} if self.config.model.encoder else {}),
             "truncated_fraction": texts.truncated_fraction,
             "unknown_fraction": self.validation_texts.unknown_fraction,
             "padding_fraction": float(1 - lengths.sum() / padded),

@@ -32,6 +32,7 @@ from encoder_cls.training.final_report import write_final_report
 from encoder_cls.training.fingerprint import check_fingerprint, fingerprint
 from encoder_cls.training.interruptible import run_interruptibly
 from encoder_cls.training.learning_rate import learning_rate
+from encoder_cls.training.linear_trainer import LinearTrainer
 from encoder_cls.training.nbsvm import fit_linear
 from encoder_cls.training.objectives import ValidationResult
 from encoder_cls.training.optimizer import make_optimizers
@@ -75,7 +76,8 @@ def train(
     with run.open_for_training(setup.config, resume=resume):
         if run.is_finished():
             return
-        trainer = _Trainer(setup, run, device=device, stop_signal=stop_signal, with_report=with_report)
+        make = _Trainer if setup.config.model.encoder else LinearTrainer
+        trainer = make(setup, run, device=device, stop_signal=stop_signal, with_report=with_report)
         with trainer.metric_log:
             yield from trainer.events()
         yield from trainer.noted()
@@ -223,7 +225,9 @@ class _Trainer:
 
     def _save_best(self, result: ValidationResult) -> None:
         """Save the weights with what has been fitted for them, as the stage's result as far as is known."""
-        self.classifier.mixture_weights = result.mixture_weights or self.classifier.mixture_weights
+        if result.mixture_weights and result.mixture_shares:
+            self.classifier.mixture_weights = result.mixture_weights
+            self.classifier.mixture_shares = dict(zip(self.classifier.parts, result.mixture_shares, strict=True))
         if self.untrained_rows is None:
             save_classifier(self.classifier, self.run.stage(self.stage.name))
             return
