@@ -71,7 +71,7 @@ def _dataset_of_run(
 ) -> Dataset | None:
     """The data that a run was trained on, if its files are still there and the same."""
     try:
-        dataset = load_dataset(config.data, seed=config.seed)
+        dataset = load_dataset(config.data)
         _check_unchanged(run, dataset, config.data, label_names)
     except DataError as error:
         if needed:

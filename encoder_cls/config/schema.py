@@ -68,7 +68,10 @@ class DataConfig(Section):
     """Further texts, of which no class is known: in a file as above, or `.txt` with a text a line; null: none. The
     encoder learns their language."""
     validation_fraction: Annotated[float, Field(gt=0, le=0.5)] = 0.1
-    """The part of train that is held out where no validation data is named."""
+    """The part of train that is held out where no validation data is named; rows of equal texts, which differ in case
+    and white space at most, are held out together."""
+    split_seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
+    """Seed of what is held out, apart from `seed`: runs with another `seed` are validated on the same texts."""
     text_column: Names = ("text",)
     """The column with the text; of several columns the texts are joined with a space."""
     label_column: str = "label"
@@ -226,7 +229,7 @@ class Config(Section):
     name: Annotated[str, Field(pattern=r"^[\w][\w.\-]*$", max_length=100)]
     """The run's name, and by default its folder under `runs/`; made of the config file's name where not given."""
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
-    """Seed of everything random."""
+    """Seed of everything random but of what is held out (data.split_seed)."""
     data: DataConfig
     tokenizer: TokenizerConfig = TokenizerConfig()
     model: ModelConfig = ModelConfig()

@@ -215,7 +215,7 @@ def prepare(config: Config, *, train_rows: Iterable[Row] | None = None) -> Train
         DataError: the data is missing, malformed or not enough.
         ConfigError: class weights name a class that does not occur.
     """
-    dataset = load_dataset(config.data, seed=config.seed, train_rows=train_rows)
+    dataset = load_dataset(config.data, train_rows=train_rows)
     _check_class_weights(config, dataset)
     max_seq_len = config.model.max_seq_len
     texts_to_learn_from = ConcatenatedTexts(dataset.train.texts, dataset.unlabelled.texts)
