@@ -206,7 +206,8 @@ class TrainConfig(Section):
     """The weight in the loss of the symmetric Kullback-Leibler divergence of two dropout passes (R-Drop); 0: each text
     passes once."""
     class_weights: Literal["none", "balanced"] | dict[str, PositiveFloat] = "none"
-    """Weights of the classes in the loss: `none`, `balanced` (the rarer the heavier), or by name: {spam: 2.0}."""
+    """Weights of the classes in what is learned: `none`, `balanced` (the rarer the heavier), or by name: {spam: 2.0}.
+    More texts of heavier classes are found; validation and probabilities go by the labels as they occur."""
     monitor: Literal["accuracy", "macro_f1", "loss"] = "loss"
     """What tells in validation which weights are best: `loss`, `accuracy` or `macro_f1`."""
     patience: Count | None = 3

@@ -89,10 +89,12 @@ class Metrics:
         return drawn
 
 
-def cross_entropy(probabilities: NDArray[np.float64], targets: NDArray[np.float64]) -> float:
-    """The mean negative log-likelihood of targets, both (texts, classes), in nats."""
+def cross_entropy(
+    probabilities: NDArray[np.float64], targets: NDArray[np.float64], weights: NDArray[np.floating[Any]] | None = None
+) -> float:
+    """The mean negative log-likelihood of targets, both (texts, classes), in nats, by the texts' weights."""
     losses = -(targets * np.log(np.maximum(probabilities, MIN_PROBABILITY))).sum(axis=-1)
-    return float(losses.mean())
+    return float(np.average(losses, weights=weights))
 
 
 def one_hot(labels: NDArray[np.int64], num_classes: int) -> NDArray[np.float64]:

@@ -70,12 +70,13 @@ def save_classifier(classifier: Classifier, folder: Path, *, dtypes: Mapping[str
     tensors: dict[str, NDArray[Any]] = {}
     for part in classifier.parts:
         tensors |= pack(weights_of_part(classifier, part), dtypes[part])
+    shares = classifier.mixture_shares
     header = {
         "sha256": UNSEALED.decode(),
         "config_sha256": sha256(config),
         "parts": list(classifier.parts),
         "mixture_weights": dict(zip(classifier.parts, classifier.mixture_weights, strict=True)),
-        "mixture_shares": classifier.mixture_shares,
+        "mixture_shares": shares if shares and shares.keys() == set(classifier.parts) else None,
         "dtypes": dict(dtypes),
         "thresholds": None,
         "promises": None,

@@ -69,7 +69,9 @@ class LinearTrainer:
         """One validation of the fitted classifier, then the final report."""
         yield Started(step=0, total_steps=0)
         yield from self.noted()
+        self._stop_if_asked()
         yield self._fit()
+        self._stop_if_asked()
         if not self._with_report:
             return
         report = write_final_report(

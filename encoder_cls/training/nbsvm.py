@@ -144,7 +144,9 @@ def _cross_validated(
         else:
             scale, shift = fit_platt(together, found)
         logits = margins_to_logits((together * scale + shift).astype(np.float32))
-        choices.append((cross_entropy(softmax(logits), targets), penalty, scale, shift))
+        # What is learned counts classes by their weights, and so does the choice of the penalty; calibration does not.
+        loss = cross_entropy(softmax(logits), targets, class_weights[found])
+        choices.append((loss, penalty, scale, shift))
     _, penalty, scale, shift = min(choices)
     return penalty, np.float32(scale), np.float32(shift)
 

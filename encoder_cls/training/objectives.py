@@ -249,7 +249,7 @@ class ClassificationObjective:
         sampler: which of them make up the batches of a step.
         validation_texts: those of the split that the dataset selects weights by.
         dataset: has the labels of both.
-        class_weights: how much each class counts, (C,).
+        class_weights: how much each class counts in the loss of a step, (C,).
         config: of the training.
         linear: the classifier whose logits are combined with the encoder's, if any.
         device: where to.

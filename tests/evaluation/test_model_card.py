@@ -40,8 +40,8 @@ A Transformer-encoder text classifier, trained from scratch with encoder-cls.
 
 - Classes: `küche`, `sport`, `weather`
 - Trained on 72 texts of `{config.data.train}`; validation was best at step 36
-- Test split: 15 texts, accuracy {metrics.accuracy:.4f} (95% interval {low:.4f} to {high:.4f}), macro-F1 {metrics.macro_f1:.4f}, \
-expected calibration error {metrics.ece:.4f}
+- Test split: 15 texts, accuracy {metrics.accuracy:.4f} (95% interval {low:.4f} to {high:.4f}), \
+macro-F1 {metrics.macro_f1:.4f}, expected calibration error {metrics.ece:.4f}
 - Of its parts, the linear model alone has accuracy {linear.accuracy:.4f} \
 ({linear.accuracy_interval[0]:.4f} to {linear.accuracy_interval[1]:.4f}), the encoder alone {encoder.accuracy:.4f} \
 ({encoder.accuracy_interval[0]:.4f} to {encoder.accuracy_interval[1]:.4f}); together they are {sentence}

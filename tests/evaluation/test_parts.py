@@ -113,7 +113,7 @@ def compared(report: Report, difference: float, *, is_sure: bool, linear: float 
             0.015,
             True,
             0.3,
-            "+1.5 points over the linear model alone (sure; 95% interval +0.5 to +3.5); the encoder has",
+            "+1.5 points over the linear model alone (sure; 95% interval +0.5 to +3.5); the encoder",
         ),
         (0.0, False, 0.52, "+0.0 points over the linear model alone (not sure; 95% interval -1.0 to +2.0); both weigh"),
         (-0.004, False, 0.999, "0.4 points below the linear model alone (not sure; 95% interval -1.4 to +1.6); the li"),
