@@ -50,7 +50,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # sc
         epochs: how often the texts are read in training, at most; `auto`: the fewer the more text there is.
         learning_rate: the peak learning rate.
         time_budget: the most minutes that pretraining may take; none: as many as it takes.
-        seed: of everything random; equal seeds give equal models.
+        seed: of everything random but of what is held out (`data.split_seed`); equal seeds give equal models.
         settings: further values of a config by dotted key, as `--set` takes them: `{"model.d_model": 64}`;
             `configs/example.yaml` explains all of them.
 

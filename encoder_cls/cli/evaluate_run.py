@@ -90,7 +90,7 @@ def _dataset_of_run(
             "with --data, or the new place in that file"
         )
     try:
-        dataset = load_dataset(config.data, seed=config.seed)
+        dataset = load_dataset(config.data)
         _check_unchanged(run, dataset, config.data, label_names)
     except DataError as error:
         if needed:

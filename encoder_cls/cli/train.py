@@ -158,6 +158,10 @@ def _described(setup: TrainingSetup) -> Iterator[str]:
         f"data: {len(dataset.train):,} training, {len(dataset.validation):,} validation{test}{more} texts, "
         f"{len(dataset.label_names)} classes, of {_sizes(dataset.train, dataset.label_names)} training texts"
     )
+    if not config.model.encoder:
+        yield f"tokens: vocabulary {setup.vocab_size:,}, unknown in validation {statistics['unknown_fraction']:.1%}"
+        yield "model: a linear model alone, without steps of training (model.encoder=false)"
+        return
     yield (
         f"tokens: vocabulary {setup.vocab_size:,}, unknown in validation {statistics['unknown_fraction']:.1%}, "
         f"texts longer than the encoder reads {statistics['truncated_fraction']:.1%}, padding "
@@ -201,10 +205,14 @@ def _show_training(events: Iterator[Event], run: Path) -> None:
     on_terminal, last_line = sys.stderr.isatty(), time.monotonic()
     stage, step, total_steps = "", started.step, started.total_steps
     with tqdm(
-        total=started.total_steps, initial=started.step, unit="step", disable=not on_terminal, dynamic_ncols=True
+        total=started.total_steps,
+        initial=started.step,
+        unit="step",
+        disable=not on_terminal or not started.total_steps,
+        dynamic_ncols=True,
     ) as bar:
         # Above the bar; where there is none, standard error may be closed by whoever read it.
-        tell = partial(bar.write, file=sys.stderr) if on_terminal else note
+        tell = note if bar.disable else partial(bar.write, file=sys.stderr)
         for event in events:
             match event:
                 case Stepped():
@@ -224,8 +232,7 @@ def _show_training(events: Iterator[Event], run: Path) -> None:
                     bar.total = total_steps
                     bar.refresh()
                 case Validated():
-                    if event.is_best:
-                        tell(f"{_step_and_epoch(stage, event)}: validation {_scores(event)}")
+                    tell(_validation_line(stage, event))
                     last_line = time.monotonic()
                 case Finished():
                     bar.close()
@@ -233,9 +240,11 @@ def _show_training(events: Iterator[Event], run: Path) -> None:
                     _show_finished(event, run, early=early)
 
 
-def _scores(event: Validated) -> str:
-    scores = event.result.scores.items()
-    return "  ".join(f"{SCORES[name]} {value:.4f}" for name, value in scores if name in SCORES)
+def _validation_line(stage: str, event: Validated) -> str:
+    """A validation in one line, with a star where it is the best of the stage so far."""
+    when = _step_and_epoch(stage, event) if event.step else "linear model"
+    scores = [f"{SCORES[name]} {value:.4f}" for name, value in event.result.scores.items() if name in SCORES]
+    return f"{when}: validation {'  '.join(scores)}{'  *' * event.is_best}"
 
 
 def _show_finished(event: Finished, run: Path, *, early: str) -> None:
@@ -244,8 +253,8 @@ def _show_finished(event: Finished, run: Path, *, early: str) -> None:
 
     print_out(f"{summary_text(event.report)}\n")
     size = sum(file.stat().st_size for file in (run / "model").iterdir()) / 1e6
-    best = f"best weights from step {event.best_step}"
-    note(f"\ntrained in {event.seconds:.0f} s{early}; {best}; {size:.0f} MB")
+    best = f"; best weights from step {event.best_step}" if event.best_step else ""
+    note(f"\ntrained in {event.seconds:.0f} s{early}{best}; {size:.0f} MB")
     _note_what_is_next(run)
 
 

@@ -70,7 +70,10 @@ class DataConfig(Section):
     """Further texts, of which no class is known: in a file as above, or `.txt` with a text a line; null: none. The
     encoder learns their language."""
     validation_fraction: Annotated[float, Field(gt=0, le=0.5)] = 0.1
-    """The part of train that is held out where no validation data is named."""
+    """The part of train that is held out where no validation data is named; rows of equal texts, which differ in case
+    and white space at most, are held out together."""
+    split_seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
+    """Seed of what is held out, apart from `seed`: runs with another `seed` are validated on the same texts."""
     text_column: Names = ("text",)
     """The column with the text; of several columns the texts are joined with a space."""
     label_column: str = "label"
@@ -153,9 +156,17 @@ class ModelConfig(Section):
     """Dropout on the embeddings and on each sublayer's output."""
     head_dropout: Fraction = 0.1
     """Dropout on the pooled vector before the last linear map."""
+    encoder: bool = True
+    """Whether there is an encoder; false: the linear classifier alone is the model, trained in seconds."""
     linear: bool = True
     """Whether the logits of a linear classifier of word and character n-grams are combined with the encoder's; not
     where there is too much text for one."""
+
+    @model_validator(mode="after")
+    def _some_part_is_left(self) -> ModelConfig:
+        if not self.encoder and not self.linear:
+            raise ValueError("neither encoder nor linear is left; one of both is to be true")
+        return self
 
     @model_validator(mode="after")
     def _heads_divide_width(self) -> ModelConfig:
@@ -205,7 +216,8 @@ class TrainConfig(Section):
     """The weight in the loss of the symmetric Kullback-Leibler divergence of two dropout passes (R-Drop); 0: each text
     passes once."""
     class_weights: Literal["none", "balanced"] | dict[str, PositiveFloat] = "none"
-    """Weights of the classes in the loss: `none`, `balanced` (the rarer the heavier), or by name: {spam: 2.0}."""
+    """Weights of the classes in what is learned: `none`, `balanced` (the rarer the heavier), or by name: {spam: 2.0}.
+    More texts of heavier classes are found; validation and probabilities go by the labels as they occur."""
     monitor: Literal["accuracy", "macro_f1", "loss"] = "loss"
     """What tells in validation which weights are best: `loss`, `accuracy` or `macro_f1`."""
     patience: Count | None = 3
@@ -228,7 +240,7 @@ class Config(Section):
     name: Annotated[str, Field(pattern=r"^[\w][\w.\-]*$", max_length=100)]
     """The run's name, and by default its folder under `runs/`; made of the config file's name where not given."""
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
-    """Seed of everything random."""
+    """Seed of everything random but of what is held out (data.split_seed)."""
     data: DataConfig
     tokenizer: TokenizerConfig = TokenizerConfig()
     model: ModelConfig = ModelConfig()

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encoder_cls.config import DataConfig
-from encoder_cls.data.holdout import rows_to_hold_out
+from encoder_cls.data.holdout import equal_texts, rows_to_hold_out
 from encoder_cls.data.labelled_rows import (
     DiskBackedLocations,
     LabelledRows,
@@ -161,12 +161,11 @@ class Dataset:
         return ("test", self.test) if self.test else ("validation", self.validation)
 
 
-def load_dataset(config: DataConfig, *, seed: int, train_rows: Iterable[Row] | None = None) -> Dataset:
+def load_dataset(config: DataConfig, *, train_rows: Iterable[Row] | None = None) -> Dataset:
     """Read all splits that the config names, and hold out a validation split where none is named.
 
     Args:
         config: what to read, and how.
-        seed: what is held out is a function of it.
         train_rows: the rows to train on, where they are in memory; then `data.train` is a name for messages.
 
     Raises:
@@ -184,7 +183,7 @@ def load_dataset(config: DataConfig, *, seed: int, train_rows: Iterable[Row] | N
     splits = {role: _to_split(of_role, label_names, config, labels_are) for role, of_role in rows.items()}
     train, validation = splits["train"], splits.get("validation")
     if validation is None:
-        train, validation = hold_out(train, fraction=config.validation_fraction, seed=seed)
+        train, validation = hold_out(train, fraction=config.validation_fraction, seed=config.split_seed)
     return Dataset(
         label_names=label_names,
         train=train,
@@ -217,13 +216,15 @@ def load_split(
 def hold_out(split: Split, *, fraction: float, seed: int) -> tuple[Split, Split]:
     """Divide a split in two, the second part holding about `fraction` of all examples, and of each class if it can.
 
+    Texts that differ in case and white space at most are all in one of both, whatever their labels.
+
     Raises:
-        DataError: each class has a single example, so none can be held out.
+        DataError: each class has a single text, so none can be held out.
     """
-    is_held_out = rows_to_hold_out(split.labels, fraction=fraction, seed=seed)
+    is_held_out = rows_to_hold_out(split.labels, equal_texts(split.texts), fraction=fraction, seed=seed)
     if not is_held_out.any():
         raise DataError(
-            f"{split.where[0]}: each class has only one example, so none is left to validate with; add examples, or "
+            f"{split.where[0]}: each class has only one text, so none is left to validate with; add examples, or "
             "name a file in data.validation"
         )
     kept = split.subset(np.flatnonzero(~is_held_out)).of_source(split)

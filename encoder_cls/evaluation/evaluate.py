@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from encoder_cls.data.dataset import Split
 from encoder_cls.evaluation.metrics import answers, compute_metrics
+from encoder_cls.evaluation.parts import score_parts
 from encoder_cls.evaluation.report import Report, WrongExample, suggest_threshold
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.explain import explain
@@ -47,7 +48,9 @@ def evaluate(
         The report and the logits, (texts, classes), from which it was made.
     """
     tokenized = classifier.tokenize(split.texts)
-    logits = classifier.logits(tokenized, batch_tokens=batch_tokens, after_batch=after_batch)
+    of_parts = classifier.part_logits(tokenized, batch_tokens=batch_tokens, after_batch=after_batch)
+    logits = classifier.combined(of_parts)
+    parts, comparison = score_parts(logits, of_parts, split.labels)
     confidence, correct = answers(logits, split.labels)
     threshold = suggest_threshold(confidence, correct)
     label_names = (*classifier.label_names, *split.unseen_names)
@@ -55,11 +58,14 @@ def evaluate(
         split=name,
         label_names=label_names,
         metrics=compute_metrics(logits, split.labels, label_names),
+        parts=parts,
+        comparison=comparison,
+        mixture_shares=classifier.mixture_shares,
         linear_reference=reference,
         suggested_threshold=threshold,
         answered_fraction=float((confidence >= (threshold or 0)).mean()),
         worst_errors=_worst_errors(classifier, split, label_names, logits, tokenized),
-        truncated_fraction=tokenized.truncated_fraction,
+        truncated_fraction=float(classifier.truncated(tokenized).mean()),
         unknown_fraction=tokenized.unknown_fraction,
     )
     return report, logits

@@ -72,6 +72,7 @@ def template_environment() -> Environment:
         "percent": "{:.1%}".format,
         "thousands": "{:,}".format,
         "digits": "{:.4f}".format,
+        "interval": lambda interval: "{:.4f} to {:.4f}".format(*interval),
         "words": lambda pieces: Markup(words_html(pieces)),
         "code": markdown_code,
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from encoder_cls.config import Config
 from encoder_cls.data.dataset import Dataset
 from encoder_cls.evaluation.html import template_environment
+from encoder_cls.evaluation.parts import comparison_sentence
 from encoder_cls.evaluation.report import Report
 
 
@@ -27,6 +28,7 @@ def model_card(
         label_names=dataset.label_names,
         num_texts=len(dataset.train),
         report=report,
+        comparison=comparison_sentence(report),
         best_step=best_step,
         vocab_size=vocab_size,
         linear_max_tokens=linear_max_tokens,

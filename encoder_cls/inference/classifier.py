@@ -16,7 +16,7 @@ from encoder_cls.inference.linear import LinearClassifier
 from encoder_cls.inference.logits import Logits, combine_logits, softmax
 from encoder_cls.system.display import kind
 from encoder_cls.system.text_files import UTF8
-from encoder_cls.text.token_arrays import TokenizedTexts
+from encoder_cls.text.token_arrays import KEPT_PER_TOKEN, TokenizedTexts
 from encoder_cls.text.tokenizer import parse_tokenizer, tokenize
 
 
@@ -28,7 +28,7 @@ class Prediction:
         label: the most probable class; none where there is nothing to be classified, see `reason`.
         probability: its probability; none where there is no label.
         probabilities: of all classes, by name, as `predict_proba` has them; of a blank text, what is likely anyway.
-        truncated: the text was longer than the encoder reads.
+        truncated: the text was longer than the encoder reads, or the linear classifier where it is alone.
         unknown_words: how many of its tokens the classifier has never seen.
         reason: why there is no label: `blank`, the text has no words.
     """
@@ -94,6 +94,8 @@ class Classifier:
         linear: the linear classifier, if there is one.
         mixture_weights: by which the logits of the parts are multiplied before they are summed, the encoder's first;
             so probabilities are as often right as they say.
+        mixture_shares: by part, how much of the answer is its: its mixture weight in units of the one that it would
+            have alone; they sum to 1. None where nobody has told.
         tokenizer: of both.
         label_names: the classes, in the order of the logits.
         max_seq_len: tokens of a text that the encoder reads; the linear classifier may read more.
@@ -107,6 +109,7 @@ class Classifier:
     sha256 = ""
     delimiter: str | None = None
     encoding = UTF8
+    mixture_shares: Mapping[str, float] | None = None
 
     def __init__(
         self,
@@ -184,7 +187,7 @@ class Classifier:
                 truncated=bool(truncated),
                 unknown_words=int(unknown),
             )
-            for row, truncated, unknown in zip(probabilities, texts.truncated, texts.unknown, strict=True)
+            for row, truncated, unknown in zip(probabilities, self.truncated(texts), texts.unknown, strict=True)
         ]
         for blank in np.flatnonzero(texts.lengths < 2):  # nothing but [CLS]
             predictions[blank] = replace(predictions[blank], label=None, probability=None, reason="blank")
@@ -194,6 +197,15 @@ class Classifier:
         """Token ids of texts, cut where the classifier reads no further."""
         return tokenize(self.tokenizer, texts, max_seq_len=self.max_seq_len)
 
+    def truncated(self, texts: TokenizedTexts) -> NDArray[np.bool_]:
+        """Which texts are longer than the encoder reads, or the linear classifier where it is alone, (texts,)."""
+        if self.encoder or not self.linear:
+            return texts.truncated
+        # Of what is kept of a text nobody knows whether there was more.
+        most_tokens = min(self.linear.max_tokens, KEPT_PER_TOKEN * self.max_seq_len - 1)
+        are_longer: NDArray[np.bool_] = np.diff(texts.offsets) > most_tokens
+        return are_longer
+
     def logits(
         self,
         texts: TokenizedTexts,
@@ -202,12 +214,26 @@ class Classifier:
         after_batch: Callable[[], None] | None = None,
     ) -> Logits:
         """Calibrated logits of all texts, (texts, classes); arguments as in `Encoder.logits`."""
-        logits = []
+        return self.combined(self.part_logits(texts, batch_tokens=batch_tokens, after_batch=after_batch))
+
+    def part_logits(
+        self,
+        texts: TokenizedTexts,
+        *,
+        batch_tokens: int | None = None,
+        after_batch: Callable[[], None] | None = None,
+    ) -> dict[str, Logits]:
+        """The logits of each of the `parts` by itself, (texts, classes); arguments as in `Encoder.logits`."""
+        logits = {}
         if self.encoder:
-            logits.append(self.encoder.logits(texts, batch_tokens=batch_tokens, after_batch=after_batch))
+            logits["encoder"] = self.encoder.logits(texts, batch_tokens=batch_tokens, after_batch=after_batch)
         if self.linear:
-            logits.append(self.linear.logits(texts))
-        return combine_logits(logits, self.mixture_weights).astype(np.float32)
+            logits["linear"] = self.linear.logits(texts)
+        return logits
+
+    def combined(self, part_logits: Mapping[str, Logits]) -> Logits:
+        """The calibrated logits that are the sum of what `part_logits` has found."""
+        return combine_logits(list(part_logits.values()), self.mixture_weights).astype(np.float32)
 
 
 def _checked(texts: Iterable[str], method: str) -> Iterator[str]:

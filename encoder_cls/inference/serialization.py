@@ -71,11 +71,13 @@ def save_classifier(classifier: Classifier, folder: Path, *, dtypes: Mapping[str
     tensors: dict[str, NDArray[Any]] = {}
     for part in classifier.parts:
         tensors |= pack(weights_of_part(classifier, part), dtypes[part])
+    shares = classifier.mixture_shares
     header = {
         "sha256": UNSEALED.decode(),
         "config_sha256": sha256(config),
         "parts": list(classifier.parts),
         "mixture_weights": dict(zip(classifier.parts, classifier.mixture_weights, strict=True)),
+        "mixture_shares": shares if shares and shares.keys() == set(classifier.parts) else None,
         "dtypes": dict(dtypes),
         "thresholds": None,
         "promises": None,
@@ -129,7 +131,7 @@ def load_classifier(path: str | Path, *, device: str = "auto", engine: str = "au
         text_columns=config.text_columns,
         dtypes=found.dtypes,
     )
-    classifier.sha256 = found.sha256
+    classifier.sha256, classifier.mixture_shares = found.sha256, found.mixture_shares
     classifier.delimiter, classifier.encoding = config.delimiter, config.encoding
     return classifier
 
@@ -181,6 +183,7 @@ class _Read(NamedTuple):
     weights: dict[str, dict[str, Weight]]
     linear: LinearClassifier | None
     mixture_weights: tuple[float, ...]
+    mixture_shares: dict[str, float] | None
     dtypes: dict[str, str]
     sha256: str
 
@@ -236,6 +239,7 @@ def _read(folder: Path, file_of: Callable[[Path], Path]) -> _Read:
         weights=weights,
         linear=linear,
         mixture_weights=_mixture_weights(header["mixture_weights"], parts),
+        mixture_shares=_mixture_shares(header.get("mixture_shares"), parts),
         dtypes=header["dtypes"],
         sha256=header["sha256"],
     )
@@ -270,6 +274,16 @@ def _mixture_weights(found: Any, parts: tuple[str, ...]) -> tuple[float, ...]:
     if len(found) != len(parts) or not all(1 / LARGEST_WEIGHT < weight < LARGEST_WEIGHT for weight in weights):
         raise ValueError(f"{WEIGHTS_FILE} has mixture weights that are none")
     return weights
+
+
+def _mixture_shares(found: Any, parts: tuple[str, ...]) -> dict[str, float] | None:
+    """Each part's share; none where a file does not tell, which is no more than something not to be shown."""
+    if found is None:
+        return None
+    shares = {part: float(found[part]) for part in parts}
+    if len(found) != len(parts) or not all(0 <= share <= 1 for share in shares.values()):
+        raise ValueError(f"{WEIGHTS_FILE} has mixture shares that are none")
+    return shares
 
 
 def _sealed_header(content: bytes) -> dict[str, Any]:

@@ -54,6 +54,8 @@ def log_final_report(
     metric_log.hparams(_hparams(config), [f"{group}/{name}" for name in sorted(report.metrics.scalars())])
     _log_probabilities(metric_log, split, softmax(logits), classifier.label_names, group=group, step=step)
     metric_log.text(f"{group}/most confident mistakes", _mistakes(report), step)
+    if not classifier.encoder:  # what follows is its own
+        return
     _log_weights(metric_log, classifier, step)
     chosen = np.random.default_rng(0).permutation(len(split))[:MOST_POINTS]
     texts = [split.texts[i] for i in chosen]

@@ -46,7 +46,8 @@ def write_final_report(
     validation_texts, labels = setup.validation_texts, dataset.selection.labels
     compact(run.model, validation_texts, labels, device=str(device), after_batch=stop_if_asked)
     best = load_classifier(run.model, device=str(device))
-    best.encoder = torch_encoder(best)
+    if best.encoder:
+        best.encoder = torch_encoder(best)
     name, split = dataset.reported
     report, logits = evaluate(
         best,

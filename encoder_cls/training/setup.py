@@ -17,6 +17,7 @@ from encoder_cls.data.checks import data_warnings
 from encoder_cls.data.dataset import Dataset, listed, load_dataset
 from encoder_cls.data.readers import Row
 from encoder_cls.errors import ConfigError
+from encoder_cls.inference.classifier import Classifier, Encoder
 from encoder_cls.inference.encoder_architecture import EncoderArchitecture
 from encoder_cls.model import EncoderClassifier
 from encoder_cls.system.disk_arrays import ConcatenatedTexts
@@ -98,9 +99,24 @@ class TrainingSetup:
             self.config.model, vocab_size=self.vocab_size, num_classes=len(self.dataset.label_names)
         )
 
+    def new_classifier(self, encoder: Encoder | None) -> Classifier:
+        """A classifier of this data, around an encoder if there is one, before a linear classifier has been fitted."""
+        data = self.config.data
+        classifier = Classifier(
+            encoder,
+            self.tokenizer,
+            self.dataset.label_names,
+            max_seq_len=self.config.model.max_seq_len,
+            text_columns=data.text_column,
+        )
+        classifier.delimiter, classifier.encoding = data.delimiter, data.encoding
+        return classifier
+
     @property
     def num_parameters(self) -> int:
-        """Numbers to learn."""
+        """Numbers to learn of the encoder, if there is one: a linear classifier's are known when it is fitted."""
+        if not self.config.model.encoder:
+            return 0
         shape = {"vocab_size": self.vocab_size, "num_classes": len(self.dataset.label_names)}
         return sum(map(math.prod, EncoderArchitecture.of(self.config.model).weight_shapes(**shape).values()))
 
@@ -119,7 +135,7 @@ class TrainingSetup:
             "tokens": int(self.texts.lengths.sum()),
             "classes": len(self.dataset.label_names),
             "vocabulary": self.vocab_size,
-            "parameters": self.num_parameters,
+            **({"parameters": self.num_parameters} if self.config.model.encoder else {}),
             "truncated_fraction": texts.truncated_fraction,
             "unknown_fraction": self.validation_texts.unknown_fraction,
             "padding_fraction": float(1 - lengths.sum() / padded),
@@ -216,7 +232,7 @@ def prepare(config: Config, *, train_rows: Iterable[Row] | None = None) -> Train
         DataError: the data is missing, malformed or not enough.
         ConfigError: class weights name a class that does not occur.
     """
-    dataset = load_dataset(config.data, seed=config.seed, train_rows=train_rows)
+    dataset = load_dataset(config.data, train_rows=train_rows)
     _check_class_weights(config, dataset)
     max_seq_len = config.model.max_seq_len
     texts_to_learn_from = ConcatenatedTexts(dataset.train.texts, dataset.unlabelled.texts)

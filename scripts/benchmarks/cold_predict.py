@@ -91,7 +91,7 @@ def make_peers(folder: Path) -> dict[str, str]:
     from encoder_cls.config import load_config
     from encoder_cls.data.dataset import load_dataset
 
-    dataset = load_dataset(load_config().data, seed=0)
+    dataset = load_dataset(load_config().data)
     texts, names = list(dataset.train.texts), [dataset.label_names[label] for label in dataset.train.labels]
     made = {}
     if find_spec("fasttext"):

@@ -25,11 +25,13 @@ from encoder_cls.evaluation.metrics import (
     expected_calibration_error,
     most_confused,
 )
+from encoder_cls.evaluation.parts import PartScores
 from encoder_cls.evaluation.report import Report, report_text
 from encoder_cls.inference.logits import softmax
 
 NAMES = ("a", "b", "c", "d", "e")
 TOP_LEVEL = {"accuracy", "macro_f1", "ece", "num_examples", "per_class", "confusion_matrix", "linear_reference"}
+TOP_LEVEL |= {"accuracy_interval", "macro_f1_interval", "parts", "comparison", "mixture_shares"}
 
 
 def random_case(seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -38,6 +40,11 @@ def random_case(seed: int) -> tuple[np.ndarray, np.ndarray]:
     logits = draw.normal(size=(200, 5)).astype(np.float32)
     logits[:, 4] = -20
     return logits, (logits + draw.normal(scale=0.9, size=(200, 5))).argmax(axis=1)
+
+
+def scores_of(accuracy: float) -> PartScores:
+    interval = (accuracy - 0.125, accuracy + 0.125)
+    return PartScores(accuracy=accuracy, accuracy_interval=interval, macro_f1=0.5, macro_f1_interval=(0.25, 0.75))
 
 
 def report_of(matrix, *, names=NAMES, accuracy=0.5, reference=None) -> Report:
@@ -55,6 +62,9 @@ def report_of(matrix, *, names=NAMES, accuracy=0.5, reference=None) -> Report:
             most_confused=[],
             unseen_labels={},
         ),
+        parts={"combined": scores_of(accuracy), "encoder": scores_of(accuracy)},
+        comparison=None,
+        mixture_shares={"encoder": 1.0},
         linear_reference=reference,
         suggested_threshold=None,
         answered_fraction=1.0,
@@ -202,7 +212,7 @@ def test_the_report_of_many_classes_names_the_confused_pairs_instead_of_a_matrix
 @pytest.mark.parametrize(
     ("accuracy", "linear", "words"),
     [
-        (0.5, 0.6, ["accuracy 0.6000", "the linear reference is more accurate here"]),
+        (0.5, 0.6, ["accuracy 0.6000", "more accurate here; a linear model alone: --set model.encoder=false"]),
         (0.6, 0.6, ["accuracy 0.6000"]),
         (0.5, None, ["linear reference: none"]),
     ],

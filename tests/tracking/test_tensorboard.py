@@ -74,7 +74,8 @@ def test_a_text_is_no_markdown():
     """Nor HTML, nor a column of the table, whatever is in it."""
     error = WrongExample(text="| *a* <b>\n# [x](y)", where="f:1", label="a|b", prediction="`c`", probability=0.5)
     report = Report(
-        split="test", label_names=("a", "b"), metrics=None, linear_reference=None, suggested_threshold=None,
+        split="test", label_names=("a", "b"), metrics=None, parts={}, comparison=None, mixture_shares=None,
+        linear_reference=None, suggested_threshold=None,
         answered_fraction=1,
         worst_errors=[error], truncated_fraction=0, unknown_fraction=0,
     )  # fmt: skip

@@ -43,7 +43,9 @@ def test_probabilities_are_calibrated_on_the_validation_texts(tmp_path, linear):
     list(train(setup, RunDir(tmp_path / "run"), device=CPU))
     classifier = load_classifier(tmp_path / "run")
     labels = setup.dataset.validation.labels
-    assert classifier.mixture_weights == fit_mixture_weights(parts_of(setup, classifier), labels)[0]
+    weights, shares = fit_mixture_weights(parts_of(setup, classifier), labels, is_last_calibrated=linear)
+    assert classifier.mixture_weights == weights
+    assert classifier.mixture_shares == dict(zip(classifier.parts, shares, strict=True))
     assert len(classifier.mixture_weights) == 1 + linear
     assert 1 not in classifier.mixture_weights
 
