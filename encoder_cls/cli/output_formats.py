@@ -140,10 +140,12 @@ def _page(
             "probability": prediction.probability,
             "weights": words,
             "left_out": words.left_out,
+            "runner_up": next(iter(prediction.top(2)[1:]), None),
         }
         for item, prediction, words in zip(shown_texts, predictions, reasons, strict=True)
     ]
-    return render_explanations("Predictions", rows, note=note)
+    model = f"{classifier.folder} ({classifier.sha256[:12]})" if classifier.folder else ""
+    return render_explanations("Predictions", rows, note=note, model=model)
 
 
 def _explanations(

@@ -128,7 +128,7 @@ def load_classifier(path: str | Path, *, device: str = "auto", engine: str = "au
         text_columns=config.text_columns,
         dtypes=found.dtypes,
     )
-    classifier.sha256 = found.sha256
+    classifier.sha256, classifier.folder = found.sha256, named
     return classifier
 
 
