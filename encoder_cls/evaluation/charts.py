@@ -1,6 +1,6 @@
 """Numbers in, the charts of a page out: SVG in one style, in the colours that `system/html_page.css` gives to classes.
 
-Each function draws one chart. Lines differ in colour and in dashes; what a dot or a bar stands for is told at the pointer.
+Each function draws one chart. Lines differ in colour and in dashes; dots and bars say at the pointer what they are.
 """
 
 from __future__ import annotations
@@ -122,18 +122,20 @@ def precision_recall(
 
 
 def notable_classes(per_class: Mapping[str, ClassMetrics], most: int, *, num_classes: int) -> list[int]:
-    """The numbers of the classes that want looking at: of more than so many the rarest, and of the others the worst.
+    """The numbers of the classes that want looking at: of more than so many the rarest and the worst.
 
     Args:
         per_class: by class name, in the order of the numbers.
-        most: how many; half of them for their few texts, the others for their F1.
+        most: how many; half of them at most for their few texts, below the median; the others for their low F1.
         num_classes: that have a probability; those after them training never showed.
     """
     scores = list(per_class.values())[:num_classes]
     occurring = [number for number, score in enumerate(scores) if score.support]
     if len(occurring) <= most:
         return occurring
-    rarest = sorted(occurring, key=lambda number: scores[number].support)[: most // 2]
+    usual = np.median([scores[number].support for number in occurring])
+    rare = [number for number in occurring if scores[number].support < usual]
+    rarest = sorted(rare, key=lambda number: scores[number].support)[: most // 2]
     others = [number for number in occurring if number not in rarest]
     return [*rarest, *sorted(others, key=lambda number: scores[number].f1)[: most - len(rarest)]]
 
@@ -170,13 +172,13 @@ def parts_with_intervals(rows: Sequence[tuple[str, float, tuple[float, float] | 
     """
     ends = [value for _, score, interval in rows for value in (score, *(interval or ()))]
     low, high = max(0.0, np.floor(min(ends) * 20 - 0.2) / 20), min(1.0, np.ceil(max(ends) * 20 + 0.2) / 20)
-    row_height, left, right, top = 26, 128, 424, 6
+    row_height, left, right, top = 26, 186, 424, 6
     floor = top + row_height * len(rows)
 
     def x(value: float) -> float:
-        return left + (value - low) / (high - low) * (right - left)
+        return float(left + (value - low) / (high - low) * (right - left))
 
-    drawn = []
+    drawn, other = [], ' class="other"'
     for value in np.linspace(low, high, 3):
         anchor = "middle" if value < high else "end"
         drawn += [
@@ -188,8 +190,9 @@ def parts_with_intervals(rows: Sequence[tuple[str, float, tuple[float, float] | 
         told = f"{name}: {score:.1%}" + (f", {interval[0]:.1%} to {interval[1]:.1%}" if interval else "")
         line = _line("interval", x(interval[0]), middle, x(interval[1]), middle) if interval else ""
         drawn.append(
-            f'<g{"" if number == 0 else " class=" + chr(34) + "other" + chr(34)}><title>{escaped(told)}</title>'
-            f'<text class="name" x="0" y="{middle + 4:.1f}">{escaped(name)}</text>{line}'
+            f"<g{other if number else ''}><title>{escaped(told)}</title>"
+            f'<text class="name" x="0" y="{middle + 4:.1f}">{escaped(name)}</text>'
+            f'<text class="strong" x="{left - 18}" y="{middle + 4:.1f}" text-anchor="end">{score:.1%}</text>{line}'
             f'<circle cx="{x(score):.1f}" cy="{middle:.1f}" r="4.5"/></g>'
         )
     return _chart("Accuracy of the parts", drawn, height=floor + 22)
@@ -225,7 +228,7 @@ def _key(entries: Sequence[tuple[str, str]]) -> str:
     """What the lines stand for, as a list of HTML: names wrap, and are letters of any script."""
     items = "".join(
         f'<li><svg viewBox="0 0 26 10" aria-hidden="true"><path class="{style}" d="M0 5H26"/></svg>'
-        f'<bdi>{escaped(shortened(name, limit=LONGEST_NAME))}</bdi></li>'
+        f"<bdi>{escaped(shortened(name, limit=LONGEST_NAME))}</bdi></li>"
         for style, name in entries
     )
     return f'<ul class="key">{items}</ul>'

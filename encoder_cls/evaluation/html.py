@@ -19,7 +19,7 @@ from encoder_cls.inference.explain import marked
 from encoder_cls.inference.logits import Logits, softmax
 from encoder_cls.inference.prediction_pages import LEGEND, strongest_words, words_html
 from encoder_cls.system.display import markdown_code, replace_unprintable, shortened
-from encoder_cls.system.html_page import html_page, shade
+from encoder_cls.system.html_page import escaped, html_page, shade
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -30,9 +30,9 @@ FULL_DATE = "{0.day} {0:%B %Y}"
 
 
 class Cell(NamedTuple):
-    """A cell of the confusion matrix: its count, its style, and what is told at the pointer."""
+    """A cell of the confusion matrix: its texts, its style, and what is told at the pointer."""
 
-    count: int
+    texts: int
     style: str
     told: str
 
@@ -114,6 +114,7 @@ def template_environment() -> Environment:
         "thousands": "{:,}".format,
         "digits": "{:.4f}".format,
         "words": lambda pieces: Markup(words_html(pieces)),
+        "breakable": lambda name: Markup(escaped(name).replace("_", "_<wbr>")),
         "code": markdown_code,
     }
     return environment
@@ -140,7 +141,7 @@ def _charts(report: Report, split: Split, logits: Logits) -> list[tuple[str, str
     num_classes = logits.shape[1]
     chosen = charts.notable_classes(report.metrics.per_class, charts.MOST_CURVES, num_classes=num_classes)
     occurring = len(np.unique(split.labels[split.labels < num_classes]))
-    some = f"Curves of {len(chosen)} of {occurring} classes: the rarest, and of the others those with the lowest F1."
+    some = f"Curves of {len(chosen)} of {occurring} classes: the rarest and those with the lowest F1."
     drawn = [
         (
             "Right as often as it says?",
@@ -185,7 +186,10 @@ def _matrix(report: Report, split: Split, logits: Logits) -> Matrix | None:
     shares = counts / np.maximum(1, counts.sum(axis=1, keepdims=True))
     cell = _cells([shortened(names[number], limit=LONGEST_HEAD) for number in occurring])
     rows = [
-        (names[number], [cell(row, column, int(count), shares[row, column]) for column, count in enumerate(counts[row])])
+        (
+            names[number],
+            [cell(row, column, int(count), shares[row, column]) for column, count in enumerate(counts[row])],
+        )
         for row, number in enumerate(occurring)
     ]
     present = set(occurring.tolist())

@@ -198,7 +198,7 @@ def _detail_lines(report: Report) -> Iterator[str]:
     elif metrics.confusion_matrix:
         yield f"\n  no matrix here: {len(names)} classes are more than the {LARGEST_TABLE} that fit; report.html has it"
     else:
-        yield f"\n  no matrix: {len(names)} classes are too many; report.html names the pairs that are confused most often"
+        yield f"\n  no matrix: {len(names)} classes are too many; report.html names the pairs most often confused"
     if report.label_check_note:
         yield f"\n  labels were not checked: {report.label_check_note}"
     if report.worst_errors:

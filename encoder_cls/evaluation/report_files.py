@@ -29,8 +29,10 @@ REPORT_FILES = (REPORT_HTML, REPORT_JSON, PREDICTIONS, CONFUSION_MATRIX, MISTAKE
 def write_report(
     folder: Path, report: Report, split: Split, logits: Logits, *, run_name: str, config_yaml: str = ""
 ) -> None:
-    """Write `REPORT_FILES`; the plot of the confusion matrix only where the report has one, doubtful labels only where
-    labels were checked: what an earlier report had of these is removed.
+    """Write `REPORT_FILES`.
+
+    The plot of the confusion matrix only where the report has one, doubtful labels only where labels were checked: what
+    an earlier report left of these is removed.
 
     Args:
         folder: where to.

@@ -89,7 +89,8 @@ def calibration(values: Mapping[str, Any]) -> tuple[str, str]:
     lean = f", on the whole {direction} by {100 * abs(total) / number:.1f} points"
     if ece <= WELL_CALIBRATED:
         return "well calibrated", (
-            f"A probability can be taken at its word: where it says 80%, about 80% are right (calibration error {ece:.3f})."
+            "A probability can be taken at its word: where it says 80%, about 80% are right (calibration error "
+            f"{ece:.3f})."
         )
     gist = "fairly calibrated" if ece <= FAIRLY_CALIBRATED else "poorly calibrated"
     follows = (

@@ -21,27 +21,26 @@ from encoder_cls.system.html_page import escaped, html_page, shade
 
 MOST_MAP_TOKENS = 48  # of a text whose attention is drawn: in more cells nothing can be seen
 MOST_STRONGEST = 5  # words whose weights stand below a text
-LEAST_WEIGHT = 0.05  # of a word that is named or coloured there
+LEAST_WEIGHT = 0.1  # of a word that is named or coloured
 LONGEST_NAME = 14  # characters of a token beside a map
 CELL, LETTERS = 16, 12  # pixels of a cell of a map, and of the letters beside it
 TITLE = 22  # pixels above a map
-NARROWEST_MAP = 170  # pixels: what its title takes
+NARROWEST_MAP = 215  # pixels: what its title takes
 LEVELS = 256  # of attention that can be told apart
 NEARLY_UNIFORM = 0.98  # of the largest entropy that there could be
 # ColorBrewer's Blues, from nothing to the most (https://colorbrewer2.org).
 BLUES = "f7fbff deebf7 c6dbef 9ecae1 6baed6 4292c6 2171b5 08519c 08306b"
 
-LEGEND = (
-    '<p class="note words"><span class="against a9">orange, dotted</span> <span class="against a4">speaks against</span> '
-    "the class · "
-    f'<span class="for a4">speaks for</span> <span class="for a9">blue</span>: by how much the log odds of the class fall '
-    f"when the word is left out; full colour from {STRONG:g} on.</p>"
-)
+LEGEND = f"""\
+<p class="note words"><span class="against a9">orange, dotted</span> <span class="against a4">speaks against</span> \
+the class, <span class="for a4">speaks for it</span> <span class="for a9">blue</span>: by how much the log odds of the \
+class fall when the word is left out; full colour from {STRONG:g} on.</p>"""
 _EXPLANATIONS = """\
 <h1>{title}</h1>
 {note}{legend}
 <table class="sortable stacked full">
-<thead><tr><th>class</th><th>probability</th><th class="text">runner-up</th><th>its probability</th><th class="text">text</th></tr></thead>
+<thead><tr><th class="middling">class</th><th class="narrow">probability</th><th class="text wider">runner-up</th>\
+<th class="text">text</th></tr></thead>
 <tbody>
 {rows}
 </tbody>
@@ -49,8 +48,8 @@ _EXPLANATIONS = """\
 _ATTENTION = """\
 <h1>{title}</h1>
 <p class="note">Each row is a token that looks, each column one that is looked at; the darker, the more. All maps have \
-this one scale; point at a cell, or touch it, for its value. What a token looks at is not why the class was chosen: for \
-that there is <code>--explain</code>.</p>
+this one scale; point at a cell, or touch it, for its value. What a token looks at is not why the class was chosen: \
+for that there is <code>--explain</code>.</p>
 {scale}
 {texts}"""
 
@@ -99,10 +98,11 @@ def words_html(pieces: Iterable[tuple[str, float]]) -> str:
 def strongest_words(weights: Sequence[WordWeight]) -> str:
     """The words that did most, with their numbers, as HTML: what a print, which has no pointer, says of them."""
     strongest = sorted((word for word in weights if abs(word.weight) >= LEAST_WEIGHT), key=lambda it: -abs(it.weight))
-    return ", ".join(
-        f'<span class="nowrap"><bdi>{escaped(shortened(word.word, limit=LONGEST_NAME))}</bdi> {_signed(word.weight)}</span>'
+    named = (
+        f"<bdi>{escaped(shortened(word.word, limit=LONGEST_NAME))}</bdi> {_signed(word.weight)}"
         for word in strongest[:MOST_STRONGEST]
     )
+    return ", ".join(f'<span class="nowrap">{words}</span>' for words in named)
 
 
 def _side(weight: float) -> str:
@@ -119,11 +119,11 @@ def _row(row: Mapping[str, Any]) -> str:
     notes = [strongest] if (strongest := strongest_words(row["weights"])) else []
     notes += [f"(the last {left_out} words are not explained)"] if left_out else []
     note = f'<br><span class="note">{" ".join(notes)}</span>' if notes else ""
-    second, probability = row.get("runner_up") or ("", None)
+    second, probability = row.get("runner_up") or ("", 0.0)
+    runner_up = f'{escaped(second)} <span class="note">{probability:.3f}</span>' if second else ""
     return (
-        f'<tr><td>{escaped(row["label"])}</td><td>{row["probability"]:.3f}</td>'
-        f'<td class="text" data-head="runner-up">{escaped(second)}</td>'
-        f"<td>{'' if probability is None else f'{probability:.3f}'}</td>"
+        f"<tr><td>{escaped(row['label'])}</td><td>{row['probability']:.3f}</td>"
+        f'<td class="text" data-head="runner-up" data-value="{probability:.6f}">{runner_up}</td>'
         f'<td class="text">{words}{note}</td></tr>'
     )
 
@@ -165,7 +165,7 @@ def _names_of_tokens(number: int, names: Sequence[str], margin: int) -> str:
     )
     below = TITLE + CELL * len(names) + 4
     columns = "".join(
-        f'<text transform="translate({margin + middle:.0f} {below}) rotate(-90)">{escaped(name)}</text>'
+        f'<text class="column" transform="translate({margin + middle:.0f} {below}) rotate(-90)">{escaped(name)}</text>'
         for name, middle in zip(names, middles, strict=True)
     )
     return (
@@ -185,9 +185,10 @@ def _map(number: int, title: str, weights: NDArray[np.float32], margin: int) -> 
     width, height = margin + max(side, NARROWEST_MAP), TITLE + side + margin
     image, values = (base64.b64encode(content).decode() for content in (_png(levels), levels.tobytes()))
     return (
-        f'<svg width="{width}" height="{height}" viewBox="0 0 {width} {height}" role="img" aria-label="{title}{uniform}" '
-        f'data-levels="{values}"><text class="strong" x="{margin}" y="{TITLE - 7}" font-size="{LETTERS + 1}">'
-        f'{title}{uniform}</text><use href="#tokens-{number}"/>'
+        f'<svg width="{width}" height="{height}" viewBox="0 0 {width} {height}" role="img" '
+        f'aria-label="{title}{uniform}" data-levels="{values}">'
+        f'<text class="strong" x="{margin}" y="{TITLE - 7}" font-size="{LETTERS + 1}">{title}{uniform}</text>'
+        f'<use href="#tokens-{number}"/>'
         f'<image x="{margin}" y="{TITLE}" width="{side}" height="{side}" href="data:image/png;base64,{image}"/></svg>'
     )
 
