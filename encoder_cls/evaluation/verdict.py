@@ -57,7 +57,7 @@ def part_rows(values: Mapping[str, Any]) -> list[Row]:
         if parts.get(part) and "accuracy" in parts[part]
     ]
     reference = values.get("linear_reference")
-    return [*rows, ("TF-IDF reference", reference["accuracy"], None)] if reference and rows else rows
+    return [*rows, ("TF-IDF model", reference["accuracy"], None)] if reference and rows else rows
 
 
 def share_sentence(values: Mapping[str, Any]) -> str:

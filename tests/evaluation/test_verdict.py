@@ -86,7 +86,7 @@ def test_one_part_or_an_old_report_has_no_rows():
     reference = {"linear_reference": {"accuracy": 0.7}}
     assert verdict.part_rows(reference) == verdict.part_rows({"parts": {}, **reference}) == []
     rows = verdict.part_rows({"parts": {"combined": {"accuracy": 0.8}, "encoder": None}, **reference})
-    assert rows == [("both together", 0.8, None), ("TF-IDF reference", 0.7, None)]
+    assert rows == [("both together", 0.8, None), ("TF-IDF model", 0.7, None)]
 
 
 @pytest.mark.parametrize(
