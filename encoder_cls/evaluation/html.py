@@ -201,13 +201,13 @@ def _matrix(report: Report, split: Split, logits: Logits) -> Matrix | None:
 
 
 def _cells(names: list[str]) -> Callable[[int, int, int, float], Cell]:
-    """What a cell looks like: blue where label and answer are the same, else orange, and stronger than its share."""
+    """What a cell looks like: blue where label and answer are the same, else orange: single mistakes can be seen, too."""
 
     def cell(row: int, column: int, count: int, share: float) -> Cell:
         if not count:
             return Cell(0, "", "")
         if row == column:
             return Cell(count, f"d {shade(share)}", f"{names[row]}, found: {count:,}")
-        return Cell(count, f"o {shade(share**0.5)}", f"{names[row]}, taken for {names[column]}: {count:,}")
+        return Cell(count, f"o {shade(0.2 + 0.8 * share**0.5)}", f"{names[row]}, taken for {names[column]}: {count:,}")
 
     return cell

@@ -47,17 +47,17 @@ def reference_sentence(values: Mapping[str, Any]) -> str:
 
 
 def part_rows(values: Mapping[str, Any]) -> list[Row]:
-    """Name, accuracy and interval of each part, and of the linear reference; none of a report without parts."""
-    parts = values.get("parts")
-    if not parts:
+    """Name, accuracy and interval of each part, and of the linear reference; none where not both parts are."""
+    parts = values.get("parts") or {}
+    if not (parts.get("linear") and parts.get("encoder")):
         return []
     rows: list[Row] = [
         (name, parts[part]["accuracy"], _pair(parts[part].get("accuracy_interval")))
         for part, name in PART_NAMES.items()
-        if parts.get(part) and "accuracy" in parts[part]
+        if part in parts
     ]
     reference = values.get("linear_reference")
-    return [*rows, ("TF-IDF model", reference["accuracy"], None)] if reference and rows else rows
+    return [*rows, ("TF-IDF model", reference["accuracy"], None)] if reference else rows
 
 
 def share_sentence(values: Mapping[str, Any]) -> str:

@@ -37,7 +37,15 @@ class FullerReport(Report):
         return super().to_dict() | MORE
 
 
-def rendered(classifier, kind: type[Report] = Report) -> str:
+@dataclass(frozen=True, kw_only=True)
+class OlderReport(Report):
+    """A report without them."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return {key: value for key, value in super().to_dict().items() if key not in MORE}
+
+
+def rendered(classifier, kind: type[Report]) -> str:
     texts = ["rain and snow", "ball goal team", "soup bread"]
     split = Split(texts=texts, labels=np.zeros(3, dtype=np.int64), where=["f.csv:2"] * 3)
     report, logits = evaluate(classifier, split, name="test", reference=None)
@@ -47,7 +55,7 @@ def rendered(classifier, kind: type[Report] = Report) -> str:
 
 def test_intervals_parts_and_shares_are_shown_where_the_report_has_them(classifier):
     """The verdict with them, and without them the page as it was; date and config stand in both."""
-    fuller, plain = rendered(classifier, FullerReport), rendered(classifier)
+    fuller, plain = rendered(classifier, FullerReport), rendered(classifier, OlderReport)
     for words in (
         "95% interval 78.1 to 85.7%",
         "+1.5 over the linear model alone (not sure: 95% interval −0.4 to +3.5)",
@@ -85,8 +93,11 @@ def test_one_part_or_an_old_report_has_no_rows():
     """What a report lacks is left out; the reference stands beside parts only."""
     reference = {"linear_reference": {"accuracy": 0.7}}
     assert verdict.part_rows(reference) == verdict.part_rows({"parts": {}, **reference}) == []
-    rows = verdict.part_rows({"parts": {"combined": {"accuracy": 0.8}, "encoder": None}, **reference})
-    assert rows == [("both together", 0.8, None), ("TF-IDF model", 0.7, None)]
+    assert verdict.part_rows({"parts": {"combined": {"accuracy": 0.8}, "linear": {"accuracy": 0.8}}}) == []
+    rows = verdict.part_rows({"parts": MORE["parts"], **reference})
+    assert [name for name, *_ in rows] == ["both together", "linear alone", "encoder alone", "TF-IDF model"]
+    assert rows[0] == ("both together", 0.821, (0.781, 0.857))
+    assert rows[-1] == ("TF-IDF model", 0.7, None)
 
 
 @pytest.mark.parametrize(
@@ -132,15 +143,14 @@ def test_labels_that_were_not_checked_are_said_to_be_so(classifier):
     assert '1 labels seem to be wrong (<a href="doubtful_labels.csv">' in render_report("x", checked, split, logits)
 
 
-def test_the_matrix_has_every_class_that_occurs_and_no_other():
+def test_the_matrix_has_every_class_that_occurs_and_no_other(classifier):
     """Also of more classes than a matrix can have, where the texts are of few; the absent ones are named."""
     names = tuple(f"class {number}" for number in range(150))
     labels, logits = np.array([3, 3, 149]), np.eye(150, dtype=np.float32)[[3, 7, 149]] * 9
-    split = Split(texts=["a b", "c", "d"], labels=labels, where=["f:1", "f:2", "f:3"])
-    report = Report(
-        split="test", label_names=names, metrics=compute_metrics(logits, labels, names), linear_reference=None,
-        suggested_threshold=None, answered_fraction=1.0, worst_errors=[], truncated_fraction=0, unknown_fraction=0,
-    )  # fmt: skip
+    split = Split(texts=["rain", "ball", "bread"], labels=labels, where=["f:1", "f:2", "f:3"])
+    small = Split(texts=["rain"], labels=np.array([0]), where=["f:1"])
+    report, _ = evaluate(classifier, small, name="test", reference=None)
+    report = replace(report, label_names=names, metrics=compute_metrics(logits, labels, names), worst_errors=[])
     page = render_report("x", report, split, logits)
     matrix = page.partition('<table class="sortable matrix"')[2].partition("</table>")[0]
     assert [name for name in names if f">{name}</th>" in matrix] == ["class 3", "class 7", "class 149"]
