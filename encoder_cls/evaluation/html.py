@@ -201,7 +201,7 @@ def _matrix(report: Report, split: Split, logits: Logits) -> Matrix | None:
 
 
 def _cells(names: list[str]) -> Callable[[int, int, int, float], Cell]:
-    """What a cell looks like: blue where label and answer are the same, else orange: single mistakes can be seen, too."""
+    """What a cell looks like: blue where label and answer are the same, else orange, never too pale to be seen."""
 
     def cell(row: int, column: int, count: int, share: float) -> Cell:
         if not count:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from datetime import date
 from typing import Any
@@ -156,3 +157,15 @@ def test_the_matrix_has_every_class_that_occurs_and_no_other(classifier):
     assert [name for name in names if f">{name}</th>" in matrix] == ["class 3", "class 7", "class 149"]
     assert 'title="class 3, taken for class 7: 1">1</td>' in matrix
     assert "147 classes are left out, since they occur neither as label nor as answer here" in page
+
+
+def test_classes_are_listed_worst_first(classifier):
+    """By F1; those without a text, whose scores say nothing, come last; bars are as long as their numbers."""
+    weather, sport = (classifier.label_names.index(name) for name in ("weather", "sport"))
+    texts = ["rain and snow", "ball goal team", "rain and snow"]
+    split = Split(texts=texts, labels=np.array([weather, sport, sport]), where=["f:1", "f:2", "f:3"])
+    report, logits = evaluate(classifier, split, name="test", reference=None)
+    page = render_report("x", report, split, logits)
+    table = page.partition('<table class="sortable full scores">')[2].partition("</table>")[0]
+    assert re.findall("<tr><td>(.*?)</td>", table) == ["sport", "weather", "küche"]
+    assert all(bar == number for bar, number in re.findall('class="bar" style="--v:(.*?)">(.*?)</td>', table))
