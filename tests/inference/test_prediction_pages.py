@@ -56,15 +56,16 @@ def test_words_have_the_colour_of_their_weight():
 
 def test_an_explanation_names_runner_up_model_and_numbers_that_print():
     """What the pointer would tell is also there as text, the strongest first; a minus is no hyphen."""
-    weights = [
-        WordWeight(word=word, start=at, end=at + 1, weight=w)
-        for at, (word, w) in enumerate(zip("abc", (0.5, -2, 0.01), strict=True))
-    ]
-    row = {"text": "abc", "label": "x", "probability": 0.8, "weights": weights, "runner_up": ("y", 0.15)}
+    found = zip("abcd", (0.5, -2, 0.01, 1), strict=True)
+    weights = [WordWeight(word=word, start=at, end=at + 1, weight=weight) for at, (word, weight) in enumerate(found)]
+    row = {"text": "abcd", "label": "x", "probability": 0.8, "weights": weights, "runner_up": ("y", 0.15)}
     page = render_explanations("Predictions", [row, row | {"runner_up": None}], model="runs/<b> (0123)")
     assert page.count('data-value="0.150000">y <span class="note">0.150</span></td>') == 1
     assert "Answered by runs/&lt;b&gt; (0123)." in page
-    assert page.count('<bdi>b</bdi> −2.0</span>, <span class="nowrap"><bdi>a</bdi> +0.5</span></span>') == 2
+    numbers = re.findall('<br><span class="note">(.*?)</td>', page)
+    assert [re.findall("<bdi>(.*?)</bdi> (.*?)</span>", it) for it in numbers] == 2 * [
+        [("b", "−2.0"), ("d", "+1.0"), ("a", "+0.5")]
+    ]
     assert "<bdi>c</bdi>" not in page
 
 
