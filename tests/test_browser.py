@@ -21,8 +21,9 @@ import pytest
 from encoder_cls.data.dataset import Split
 from encoder_cls.evaluation.evaluate import evaluate
 from encoder_cls.evaluation.html import render_report
-from encoder_cls.inference.explain import attention_maps
+from encoder_cls.inference.explain import AttentionMaps, attention_maps
 from encoder_cls.inference.prediction_pages import render_attention, render_explanations
+from encoder_cls.system.html_page import escaped
 from encoder_cls.tracking.metric_log import read_metrics
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
@@ -70,24 +71,72 @@ def test_a_page_opens_and_nothing_strange_runs(classifier, tmp_path, kind):
     assert len(re.findall("<script", dom)) == 1
 
 
-def test_tables_are_sorted_by_a_click(tmp_path):
-    """Numbers as numbers, the largest first; a second click turns the order round."""
-    script = files("encoder_cls.system").joinpath("html_page.js").read_text()
+def acted(tmp_path: Path, body: str, act: str) -> str:
+    """What a script says that acts on a page with the style and script of all pages."""
+    style, script = (files("encoder_cls.system").joinpath(f"html_page.{kind}").read_text() for kind in ("css", "js"))
+    path = tmp_path / "page.html"
+    path.write_text(
+        f"<!doctype html><html><head><meta charset=utf-8><title></title><style>{style}</style></head>"
+        f"<body>{body}<script>{script}</script><script>{act}</script>",
+        encoding="utf-8",
+    )
+    dom, complaints = opened(path.as_uri(), tmp_path / "profile")
+    assert complaints == []
+    return re.search("<title>(.*?)</title>", dom)[1]
+
+
+def test_tables_are_sorted_by_pointer_and_by_keyboard(tmp_path):
+    """Numbers as numbers, the largest first; once more turns the order round; a mark says how it is sorted."""
     rows = "".join(f"<tr><td>{name}</td><td>{number}</td></tr>" for name, number in (("b", 9), ("c", 10), ("a", 1)))
     table = f"<table class=sortable><thead><tr><th>n</th><th>v</th></tr></thead><tbody>{rows}</tbody></table>"
     act = """
-    const found = [], heads = document.querySelectorAll("th");
-    for (const head of [heads[1], heads[1], heads[0]]) {
-      head.click();
-      found.push([...document.querySelectorAll("td:first-child")].map((cell) => cell.textContent).join(""));
+    const found = [], buttons = document.querySelectorAll("th button");
+    for (const [number, how] of [[1, "focus"], [1, ""], [0, ""]]) {
+      if (how) buttons[number].focus();  // a button: whatever has the focus is pressed by the space bar
+      (how ? document.activeElement : buttons[number]).click();
+      const sorted = [...document.querySelectorAll("th")].map((head) => (head.getAttribute("aria-sort") ?? "-")[0]);
+      const mark = getComputedStyle(buttons[number], "::after").content.includes("▼") ? "v" : "^";
+      found.push([...document.querySelectorAll("td:first-child")].map((cell) => cell.textContent).join("")
+        + ":" + sorted.join("") + mark);
     }
     document.title = found.join(" ");
     """
-    path = tmp_path / "page.html"
-    path.write_text(f"<html><head><title></title></head><body>{table}<script>{script}</script><script>{act}</script>")
-    dom, complaints = opened(path.as_uri(), tmp_path / "profile")
-    assert complaints == []
-    assert "<title>cba abc abc</title>" in dom
+    assert acted(tmp_path, table, act) == "cba:-dv abc:-a^ abc:d-v"
+
+
+def test_an_attention_map_tells_the_value_at_the_pointer(tmp_path):
+    """Which token looks at which, and how much; nothing when the pointer is gone."""
+    weights = np.array([[[[0.25, 0.75], [0.5, 0.5]]]], dtype=np.float32)
+    page = render_attention("x", [("", AttentionMaps(tokens=["[CLS]", "天気"], weights=weights))])
+    act = """
+    const image = document.querySelector("svg[data-levels] image"), area = image.getBoundingClientRect();
+    const at = { clientX: area.left + 0.75 * area.width, clientY: area.top + 0.25 * area.height };
+    image.dispatchEvent(new PointerEvent("pointermove", at));
+    const told = document.getElementById("pointed").textContent;
+    image.dispatchEvent(new PointerEvent("pointerleave"));
+    document.title = told + (document.getElementById("pointed") ? " still" : "");
+    """
+    assert acted(tmp_path, page.partition("<body>")[2].partition("<script>")[0], act) == "[CLS] → 天気: 0.75"
+
+
+@pytest.mark.parametrize("kind", ["report", "explanations", "attention"])
+def test_nothing_scrolls_sideways_on_a_phone(classifier, tmp_path, kind):
+    """In a window of 390 pixels every page is as wide as the window."""
+    # A window of Chromium cannot be so narrow, a frame can; it stands here whole, so that it may be asked.
+    frame = (
+        f'<iframe width="390" height="800" style="border:0" srcdoc="{escaped(rendered(classifier)[kind])}"></iframe>'
+    )
+    act = """
+    const frame = document.querySelector("iframe");
+    frame.addEventListener("load", () => {
+      const page = frame.contentDocument.documentElement;
+      document.title = `${page.scrollWidth} of ${page.clientWidth}`;
+    });
+    """
+    # The load may be over before the script runs, so the frame is put in its place once more.
+    shown = acted(tmp_path, frame, act + "frame.remove(); document.body.append(frame);")
+    width, window = map(int, shown.split(" of "))
+    assert width == window <= 390
 
 
 @contextmanager

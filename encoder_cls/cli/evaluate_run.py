@@ -65,7 +65,7 @@ def evaluate_run(
     _warn_of(name, split, classifier.label_names, warn)
     report, logits = evaluate(classifier, split, name=name, reference=linear_reference(dataset.train, split))
     try:
-        write_report(run.eval, report, split, logits, run_name=config.name)
+        write_report(run.eval, report, split, logits, run_name=config.name, config_yaml=config.to_yaml())
     except EncoderClsError as error:
         warn(f"warning: {error}")
     return report

@@ -158,10 +158,12 @@ def _page(
             "reason": prediction.reason,
             "weights": words,
             "left_out": words.left_out,
+            "runner_up": next(iter(prediction.top(2)[1:]), None),
         }
         for item, prediction, words in zip(shown_texts, predictions, reasons, strict=True)
     ]
-    return render_explanations("Predictions", rows, note=note)
+    model = f"{classifier.folder} ({classifier.sha256[:12]})" if classifier.folder else ""
+    return render_explanations("Predictions", rows, note=note, model=model)
 
 
 def _explanations(
@@ -256,7 +258,7 @@ def _in_colour(text: str, weight: float) -> str:
     strength = min(abs(weight), 1.0)
     if strength < FAINT:
         return text
-    full = (74, 194, 107) if weight > 0 else (255, 129, 130)
+    full = (108, 174, 255) if weight > 0 else (255, 170, 100)  # blue and orange, which the colour-blind tell apart
     red, green, blue = (round(255 - (255 - channel) * strength) for channel in full)
     return typer.style(text, bg=(red, green, blue), fg="black")
 

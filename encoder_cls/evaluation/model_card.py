@@ -5,8 +5,8 @@ from __future__ import annotations
 from encoder_cls.config import Config
 from encoder_cls.data.dataset import Dataset
 from encoder_cls.evaluation.html import template_environment
-from encoder_cls.evaluation.parts import comparison_sentence
 from encoder_cls.evaluation.report import Report
+from encoder_cls.evaluation.verdict import comparison_sentence
 
 
 def model_card(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,13 +12,7 @@ from numpy.typing import NDArray
 from encoder_cls.evaluation.intervals import Interval, macro_f1_interval, paired_interval, wilson_interval
 from encoder_cls.inference.logits import Logits
 
-if TYPE_CHECKING:
-    from encoder_cls.evaluation.report import Report
-
 COMBINED = "combined"  # the classifier as it answers
-LINEAR_ALONE = "model.encoder=false"  # which trains the linear part alone, in seconds
-# Of the larger share in the sum of the logits, from which the answer is said to be nearly, or mostly, that part's.
-NEARLY_ALL, MOSTLY = 0.97, 0.6
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,49 +75,3 @@ def _scores(predictions: NDArray[Any], labels: NDArray[np.int64]) -> PartScores:
         macro_f1=float(f1_score(labels, predictions, average="macro", zero_division=0)),
         macro_f1_interval=macro_f1_interval(labels, predictions),
     )
-
-
-def comparison_sentence(report: Report) -> str:
-    """What the encoder adds to the linear model, and which of both decides, in words; nothing where there is one."""
-    if report.comparison is None:
-        return ""
-    points, interval = 100 * report.comparison.combined_minus_linear, report.comparison.interval
-    # As it is shown: no sign before a zero.
-    by = f"{abs(points):.1f} points below" if points <= -0.05 else f"{max(points, 0):+.1f} points over"
-    sure = "sure" if report.comparison.is_sure else "not sure"
-    sentence = (
-        f"{by} the linear model alone ({sure}; 95% interval {100 * interval[0]:+.1f} to {100 * interval[1]:+.1f})"
-    )
-    weight = _weight_in_words(report.mixture_shares)
-    return f"{sentence}; {weight}" if weight else sentence
-
-
-def _weight_in_words(shares: Mapping[str, float] | None) -> str:
-    if not shares or len(shares) < 2:
-        return ""
-    names = {"linear": "the linear model", "encoder": "the encoder"}
-    larger, smaller = sorted(shares, key=lambda name: -shares[name])
-    weights = f"{_percent(shares[larger])} of the weight"
-    if shares[larger] >= NEARLY_ALL:
-        return f"{names[larger]} decides nearly alone ({weights})"
-    if shares[larger] >= MOSTLY:
-        return f"{names[larger]} has most of the weight ({_percent(shares[larger])})"
-    of_each = f"{names[larger]} {_percent(shares[larger])}, {names[smaller]} {_percent(shares[smaller])}"
-    return f"both weigh about the same ({of_each})"
-
-
-def _percent(share: float) -> str:
-    """A share, with as many digits as show that it is not everything."""
-    return f"{share:.1%}" if NEARLY_ALL <= share < 1 else f"{share:.0%}"
-
-
-def advice(report: Report) -> str:
-    """What a person may try next, going by the scores; nothing where the classifier is the best there is."""
-    comparison, reference = report.comparison, report.linear_reference
-    if comparison and not (comparison.is_sure and comparison.combined_minus_linear > 0):
-        return f"the linear model alone may do as well, and trains in seconds: --set {LINEAR_ALONE}"
-    if reference and reference["accuracy"] > report.metrics.accuracy:
-        if "linear" not in report.parts:
-            return f"the linear reference is more accurate here; a linear model alone: --set {LINEAR_ALONE}"
-        return "the linear reference is more accurate here; more labelled texts would help most"
-    return ""

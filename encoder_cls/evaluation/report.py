@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from encoder_cls.data.dataset import listed
 from encoder_cls.evaluation.intervals import Interval
 from encoder_cls.evaluation.metrics import Metrics
-from encoder_cls.evaluation.parts import COMBINED, Comparison, PartScores, advice, comparison_sentence
+from encoder_cls.evaluation.parts import COMBINED, Comparison, PartScores
+from encoder_cls.evaluation.verdict import advice, comparison_sentence
 from encoder_cls.inference.explain import WordWeight
 from encoder_cls.system.display import printable, shortened, shown
 
@@ -67,6 +68,8 @@ class Report:
         truncated_fraction: the part of the texts that are longer than the encoder reads, or the linear classifier where
             it is alone.
         unknown_fraction: the part of the tokens that training never showed.
+        doubtful_labels: the indices of the texts whose labels seem to be wrong; none where that was not checked.
+        label_check_note: why it was not.
     """
 
     split: str
@@ -81,6 +84,8 @@ class Report:
     worst_errors: list[WrongExample]
     truncated_fraction: float
     unknown_fraction: float
+    doubtful_labels: tuple[int, ...] | None = None
+    label_check_note: str = ""
 
     @property
     def split_note(self) -> str:
@@ -101,6 +106,20 @@ class Report:
             if reference[what] < reference[f"of_{what}"]
         ]
         return f", trained on {' and '.join(parts)}" if parts else ""
+
+    @property
+    def no_threshold_note(self) -> str:
+        """Why no threshold is suggested, where none is."""
+        if self.suggested_threshold is None and self.metrics.num_examples < FEWEST_ANSWERS:
+            return f"no threshold is suggested: that takes {FEWEST_ANSWERS} answers"
+        if self.suggested_threshold is None:
+            return (
+                f"no threshold is suggested: from no probability up there are {FEWEST_ANSWERS} answers or more of "
+                f"which {WANTED_ACCURACY:.0%} are right"
+            )
+        if self.suggested_threshold == 0:
+            return f"no threshold is needed: {WANTED_ACCURACY:.0%} of all answers or more are right"
+        return ""
 
     @property
     def unseen_note(self) -> str:
@@ -129,6 +148,7 @@ class Report:
             "label_names": list(self.label_names),
             "truncated_fraction": self.truncated_fraction,
             "unknown_fraction": self.unknown_fraction,
+            "doubtful_labels": None if self.doubtful_labels is None else len(self.doubtful_labels),
             "worst_errors": [asdict(error) for error in self.worst_errors],
         }
 
@@ -175,6 +195,8 @@ def _summary_lines(report: Report) -> Iterator[str]:
     if threshold:
         answered = f"answers from probability {threshold:.3f} up (--threshold), {report.answered_fraction:.0%} of all,"
         yield f"  {answered} are right {WANTED_ACCURACY:.0%} of the time"
+    else:
+        yield f"  {report.no_threshold_note}"
     if metrics.most_confused:
         yield "  most confused: " + "; ".join(
             f"{_name(it.label)} taken for {_name(it.prediction)} ({it.count})" for it in metrics.most_confused[:2]
@@ -197,6 +219,12 @@ def _detail_lines(report: Report) -> Iterator[str]:
         yield f"  {'':{width + 3}}  " + " ".join(f"{number:>4}" for number in range(1, len(names) + 1))
         for number, (name, row) in enumerate(zip(names, metrics.confusion_matrix, strict=True), start=1):
             yield f"  {number:2} {name:{width}}  " + " ".join(f"{count or '.':>4}" for count in row)
+    elif metrics.confusion_matrix:
+        yield f"\n  no matrix here: {len(names)} classes are more than the {LARGEST_TABLE} that fit; report.html has it"
+    else:
+        yield f"\n  no matrix: {len(names)} classes are too many; report.html names the pairs most often confused"
+    if report.label_check_note:
+        yield f"\n  labels were not checked: {report.label_check_note}"
     if report.worst_errors:
         yield "\n  most confident mistakes"
     for error in report.worst_errors[:5]:

@@ -101,12 +101,14 @@ class Classifier:
         max_seq_len: tokens of a text that the encoder reads; the linear classifier may read more.
         text_columns: the columns in which the texts of training were.
         dtypes: of the weights of each part, in the folder that it was read from.
+        folder: from which it was read; empty where it was read from none.
         sha256: of all that is in that folder; empty where it was read from none.
         delimiter: what separated the fields of the files of training, if that was named (`data.delimiter`).
         encoding: of the files of training.
     """
 
     sha256 = ""
+    folder = ""
     delimiter: str | None = None
     encoding = UTF8
     mixture_shares: Mapping[str, float] | None = None

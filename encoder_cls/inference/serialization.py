@@ -131,7 +131,7 @@ def load_classifier(path: str | Path, *, device: str = "auto", engine: str = "au
         text_columns=config.text_columns,
         dtypes=found.dtypes,
     )
-    classifier.sha256, classifier.mixture_shares = found.sha256, found.mixture_shares
+    classifier.sha256, classifier.folder, classifier.mixture_shares = found.sha256, named, found.mixture_shares
     classifier.delimiter, classifier.encoding = config.delimiter, config.encoding
     return classifier
 

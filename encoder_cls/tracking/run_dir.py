@@ -4,7 +4,7 @@ config.yaml     the resolved config, with absolute paths of the data
 model/          the portable classifier with the best validation score
 checkpoints/    training state to resume from
 metrics.jsonl   every logged number
-eval/           report, predictions, plot of the confusion matrix
+eval/           report, predictions, mistakes, plot of the confusion matrix
 tensorboard/    what TensorBoard shows
 """
 

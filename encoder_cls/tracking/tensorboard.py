@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -11,6 +9,7 @@ from numpy.typing import NDArray
 from encoder_cls.config import Config
 from encoder_cls.data.dataset import Split
 from encoder_cls.evaluation import plots
+from encoder_cls.evaluation.charts import notable_classes
 from encoder_cls.evaluation.report import Report
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.explain import attention_maps
@@ -52,7 +51,7 @@ def log_final_report(
         step: at which the classifier was the best.
     """
     metric_log.hparams(_hparams(config), [f"{group}/{name}" for name in sorted(report.metrics.scalars())])
-    _log_probabilities(metric_log, split, softmax(logits), classifier.label_names, group=group, step=step)
+    _log_probabilities(metric_log, report, split, softmax(logits), group=group, step=step)
     metric_log.text(f"{group}/most confident mistakes", _mistakes(report), step)
     if not classifier.encoder:  # what follows is its own
         return
@@ -68,20 +67,19 @@ def log_final_report(
 
 
 def _log_probabilities(
-    metric_log: MetricLog,
-    split: Split,
-    probabilities: NDArray[np.float64],
-    label_names: Sequence[str],
-    *,
-    group: str,
-    step: int,
+    metric_log: MetricLog, report: Report, split: Split, probabilities: NDArray[np.float64], *, group: str, step: int
 ) -> None:
-    """Precision against recall of the largest classes, and how probable the answers are."""
-    sizes = np.bincount(split.labels, minlength=len(label_names))[: len(label_names)]
-    for number in np.argsort(-sizes, kind="stable")[:MOST_CURVES].tolist():
+    """Precision against recall of the rarest and the worst classes, and how probable the answers are."""
+    num_classes = probabilities.shape[1]
+    chosen = notable_classes(report.metrics.per_class, MOST_CURVES, num_classes=num_classes)
+    for number in chosen:
         # A group by themselves: a class may be called as a metric is.
-        name = f"{group}_precision_recall/{label_names[number]}"
+        name = f"{group}_precision_recall/{report.label_names[number]}"
         metric_log.pr_curve(name, split.labels == number, probabilities[:, number], step)
+    occurring = len(np.unique(split.labels[split.labels < num_classes]))
+    if len(chosen) < occurring:
+        left_out = f"Curves of {len(chosen)} of {occurring} classes: the rarest and those with the lowest F1."
+        metric_log.text(f"{group}/precision and recall", left_out, step)
     metric_log.histogram(f"{group}/probability of the answer", probabilities.max(axis=1), step)
 
 

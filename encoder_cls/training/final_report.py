@@ -57,7 +57,7 @@ def write_final_report(
         batch_tokens=config.train.batch_tokens,
         after_batch=stop_if_asked,
     )
-    write_report(run.eval, report, split, logits, run_name=config.name)
+    write_report(run.eval, report, split, logits, run_name=config.name, config_yaml=config.to_yaml())
     group = name if dataset.test else f"best_{name}"  # the curves of validation end with the last weights
     metric_log.log(best_step, group, {**report.metrics.scalars(), **report.metrics.drawable()})
     log_final_report(metric_log, best, config, report, split, logits, group=group, step=best_step)

@@ -200,8 +200,9 @@ def test_the_report_of_many_classes_names_the_confused_pairs_instead_of_a_matrix
     report = replace(report_of(None, names=names), metrics=metrics, label_names=names)
     page = render_report("many", report, Split(texts=["x"] * classes, labels=labels, where=[""] * classes), logits)
     assert (metrics.confusion_matrix is not None) == drawn
-    assert ("matrix" in page.partition("<h2>Confusion")[2].partition("<h2>")[0].partition("<table")[2]) == drawn
-    assert "class 1 taken for class 2" in page
+    assert ('<table class="sortable matrix"' in page) == drawn
+    assert ("class 1, taken for class 2: 1" in page) == drawn
+    assert (f"{classes} classes are more than the {LARGEST_MATRIX}" in page) != drawn
     assert len(page) < 1_500_000
     assert {"label": "class 1", "prediction": "class 2", "count": 1} in report.to_dict()["most_confused"]
 
@@ -266,7 +267,8 @@ def test_the_report_fits_a_terminal(classes, table):
     """A line for each class; the confusion matrix only where it fits; no control character of a class name."""
     names = [f"{number}\x1b[2J\u202e" for number in range(classes)]
     text = report_text(report_of(np.ones((classes, classes), dtype=int).tolist(), names=names))
-    assert ("confusion matrix" in text) == table
+    assert ("confusion matrix (rows" in text) == table
+    assert ("no matrix here: 100 classes are more than" in text) != table
     assert sum(line.endswith("       1") for line in text.splitlines()) >= classes
     assert text.replace("\n", "").isprintable()
 
@@ -290,8 +292,8 @@ def test_eval_prints_and_writes_json_as_contracted(cli, run_copy):
 
 
 def test_eval_repeats_the_final_report_of_the_training(cli, run_copy):
-    """The same weights on the same texts: the same four files."""
-    names = ["confusion_matrix.png", "predictions.jsonl", "report.html", "report.json"]
+    """The same weights on the same texts: the same five files."""
+    names = ["confusion_matrix.png", "mistakes.csv", "predictions.jsonl", "report.html", "report.json"]
     before = {path.name: path.read_bytes() for path in run_copy.eval.iterdir()}
     assert sorted(before) == names
     for name in names:

@@ -10,8 +10,8 @@ from encoder_cls.config import load_config
 from encoder_cls.data.dataset import Dataset, load_dataset
 from encoder_cls.evaluation.evaluate import evaluate
 from encoder_cls.evaluation.model_card import model_card
-from encoder_cls.evaluation.parts import comparison_sentence
 from encoder_cls.evaluation.report import Report
+from encoder_cls.evaluation.verdict import comparison_sentence
 
 REFERENCE = {"accuracy": 0.75, "macro_f1": 1.0, "texts": 7, "of_texts": 9000, "features": 5, "of_features": 5}
 

@@ -12,8 +12,8 @@ from sklearn.metrics import f1_score
 from encoder_cls.data.dataset import Split
 from encoder_cls.evaluation.evaluate import evaluate
 from encoder_cls.evaluation.intervals import macro_f1_interval, paired_interval, wilson_interval
-from encoder_cls.evaluation.parts import Comparison, advice, comparison_sentence, score_parts
-from encoder_cls.evaluation.report import Report, report_text
+from encoder_cls.evaluation.parts import Comparison, score_parts
+from encoder_cls.evaluation.report import Report
 from encoder_cls.inference.classifier import Classifier
 
 TEXTS = ["rain and snow", "ball goal team", "soup bread", "the of", "storm", "salt ball", "a goal"]
@@ -97,74 +97,3 @@ def test_the_json_has_the_keys_that_are_promised(report):
     assert values["accuracy_interval"] == values["parts"]["combined"]["accuracy_interval"]
     assert values["comparison"].keys() == {"combined_minus_linear", "interval", "is_sure"}
     assert replace(report, comparison=None).to_dict()["comparison"] is None
-
-
-def compared(report: Report, difference: float, *, is_sure: bool, linear: float = 0.3) -> Report:
-    comparison = Comparison(
-        combined_minus_linear=difference, interval=(difference - 0.01, difference + 0.02), is_sure=is_sure
-    )
-    return replace(report, comparison=comparison, mixture_shares={"encoder": 1 - linear, "linear": linear})
-
-
-@pytest.mark.parametrize(
-    ("difference", "is_sure", "linear", "words"),
-    [
-        (
-            0.015,
-            True,
-            0.3,
-            "+1.5 points over the linear model alone (sure; 95% interval +0.5 to +3.5); the encoder",
-        ),
-        (0.0, False, 0.52, "+0.0 points over the linear model alone (not sure; 95% interval -1.0 to +2.0); both weigh"),
-        (-0.004, False, 0.999, "0.4 points below the linear model alone (not sure; 95% interval -1.4 to +1.6); the li"),
-        (-0.0001, False, 0.5, "+0.0 points over"),
-    ],
-)
-def test_what_the_encoder_adds_is_told_in_a_sentence(report, difference, is_sure, linear, words):
-    """Points of accuracy, whether that is sure, and which part decides."""
-    assert comparison_sentence(compared(report, difference, is_sure=is_sure, linear=linear)).startswith(words)
-
-
-@pytest.mark.parametrize(
-    ("linear", "words"),
-    [
-        (0.999, "the linear model decides nearly alone (99.9% of the weight)"),
-        (0.01, "the encoder decides nearly alone (99.0% of the weight)"),
-        (0.7, "the linear model has most of the weight (70%)"),
-        (0.45, "both weigh about the same (the encoder 55%, the linear model 45%)"),
-    ],
-)
-def test_the_weight_of_the_parts_is_told_in_words(report, linear, words):
-    """A model of which nobody told the shares has no such words."""
-    sentence = comparison_sentence(compared(report, 0.1, is_sure=True, linear=linear))
-    assert sentence.endswith(f"; {words}")
-    untold = replace(compared(report, 0.1, is_sure=True), mixture_shares=None)
-    assert comparison_sentence(untold).endswith("+12.0)")
-
-
-REFERENCE = {"accuracy": 1.0, "macro_f1": 1.0, "texts": 9, "of_texts": 9, "features": 7, "of_features": 7}
-
-
-def test_advice_can_be_followed(report):
-    """A linear model alone where the encoder is not sure to help; nothing where it is and nothing is better."""
-    sure = replace(compared(report, 0.1, is_sure=True), metrics=replace(report.metrics, accuracy=0.9))
-    assert advice(sure) == ""
-    assert "--set model.encoder=false" in advice(compared(sure, 0.1, is_sure=False))
-    assert "--set model.encoder=false" in advice(compared(sure, -0.1, is_sure=True))
-    better = replace(sure, linear_reference=REFERENCE)
-    assert "more labelled texts" in advice(better)
-    alone = replace(better, comparison=None, parts={"combined": report.parts["encoder"], "encoder": None})
-    assert "a linear model alone: --set model.encoder=false" in advice(alone)
-
-
-def test_the_terminal_shows_all_of_it(report):
-    """Each part with its interval, the sentence, the advice."""
-    text = report_text(report)
-    for name in ("linear", "encoder"):
-        scores = report.parts[name]
-        low, high = scores.accuracy_interval
-        assert f"\n    {name} alone: accuracy {scores.accuracy:.4f} [{low:.3f}, {high:.3f}]   macro-F1 " in text
-    assert f"\n  {comparison_sentence(report)}\n" in text
-    assert f"\n  {advice(report)}\n" in text
-    alone = report_text(replace(report, comparison=None))
-    assert "alone" not in alone

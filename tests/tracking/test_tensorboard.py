@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from matplotlib.image import imread
@@ -9,9 +11,13 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
 from encoder_cls.config import load_config
+from encoder_cls.data.dataset import Split
+from encoder_cls.evaluation.metrics import compute_metrics
 from encoder_cls.evaluation.plots import SQUARE
 from encoder_cls.evaluation.report import Report, WrongExample
+from encoder_cls.inference.logits import softmax
 from encoder_cls.inference.torch_engine import torch_encoder
+from encoder_cls.tracking import tensorboard
 from encoder_cls.tracking.metric_log import read_metrics
 from encoder_cls.tracking.tensorboard import ALWAYS_COMPARED, _hparams, _mistakes
 
@@ -82,3 +88,24 @@ def test_a_text_is_no_markdown():
     *_, line = _mistakes(report).splitlines()
     assert line.count("|") == 4
     assert not set(line.replace("|", "").replace("&#", "")) & set("*<>[]()`\n")
+
+
+def test_of_many_classes_the_rarest_and_the_worst_have_curves(monkeypatch):
+    """And it is said that the others have none."""
+    shown: dict[str, str] = {}
+    log = SimpleNamespace(
+        pr_curve=lambda name, *_: shown.update({name: ""}), text=lambda name, text, _: shown.update({name: text}),
+        histogram=lambda *_: None,
+    )  # fmt: skip
+    labels = np.array([0] * 5 + [1] * 2 + [2] * 5)
+    split = Split(texts=["x"] * 12, labels=labels, where=["f:1"] * 12)
+    logits = np.eye(3, dtype=np.float32)[np.array([0, 0, 0, 0, 0, 1, 1, 2, 2, 0, 0, 0])]
+    metrics = compute_metrics(logits, labels, ("fine", "rare", "bad"))
+    report = SimpleNamespace(metrics=metrics, label_names=("fine", "rare", "bad"))
+    for most, classes in ((3, {"fine", "rare", "bad"}), (2, {"rare", "bad"})):
+        monkeypatch.setattr(tensorboard, "MOST_CURVES", most)
+        shown.clear()
+        tensorboard._log_probabilities(log, report, split, softmax(logits), group="t", step=1)
+        assert {name for name in shown if "precision_recall/" in name} == {f"t_precision_recall/{it}" for it in classes}
+        assert ("t/precision and recall" in shown) == (most < 3)
+    assert shown["t/precision and recall"].startswith("Curves of 2 of 3 classes")
