@@ -269,7 +269,9 @@ class ClassificationObjective:
         metrics = compute_metrics(joint, labels, dataset.label_names, weights)
         scores = metrics.scalars()
         for given, share in zip(self._linear_logits, shares[1:], strict=True):
-            scores |= {"linear_accuracy": float((given.argmax(axis=1) == labels).mean()), "linear_weight": share}
+            alone = {"encoder_accuracy": logits, "linear_accuracy": given}
+            scores |= {name: float((part.argmax(axis=1) == labels).mean()) for name, part in alone.items()}
+            scores["linear_weight"] = share
         monitored = scores[config.monitor] * (-1 if config.monitor == "loss" else 1)
         # On small splits many validations have equal accuracy: the loss then tells which is better.
         return ValidationResult(scores, (monitored, -metrics.loss), metrics, mixture_weights)
