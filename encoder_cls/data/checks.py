@@ -14,6 +14,7 @@ from encoder_cls.data.dataset import Dataset, Split, listed
 from encoder_cls.system.display import shown
 
 FEW = 3  # names in a warning
+MOST_SEEN = 0.1  # of the texts that are scored: some short ones are usual
 
 
 def data_warnings(dataset: Dataset) -> Iterator[str]:
@@ -43,6 +44,21 @@ def split_warnings(name: str, split: Split, label_names: Sequence[str]) -> Itera
         yield (
             f"labels of {name} that never occur in train: {listed(split.unseen_names)}; their {len(unseen):,} of "
             f"{len(split):,} rows, the first at {split.where[unseen[0]]}, are {follows}"
+        )
+
+
+def seen_warnings(name: str, split: Split, train: Split) -> Iterator[str]:
+    """A warning where many texts of a split are among those of training: their scores say little of new texts.
+
+    Texts are compared, not files, which may be copies.
+    """
+    texts = set(split.texts)
+    seen = texts.intersection(train.texts)
+    count = sum(text in seen for text in split.texts)
+    if count > MOST_SEEN * len(split):
+        yield (
+            f"{count:,} of {len(split):,} texts of {name} are among the training texts: these scores say little of new "
+            "texts; score others"
         )
 
 
