@@ -26,7 +26,7 @@ from encoder_cls.cli.part_files import Hashed, hash_of, held, remove_begun, stat
 from encoder_cls.cli.streams import note
 from encoder_cls.errors import ConfigError, DataError, EncoderClsError
 from encoder_cls.inference.auto_engine import AutoEncoder
-from encoder_cls.system.display import shown
+from encoder_cls.system.display import counted, shown
 from encoder_cls.system.files import reporting_os_errors, sha256, to_json, write_file
 
 if TYPE_CHECKING:
@@ -128,8 +128,8 @@ def predict_parts(
         )
     _warn_of_others(parts, folder)
     note(
-        f"{folder}: {work.num_written:,} of {len(parts):,} files written by this process ({work.num_texts:,} texts), "
-        f"{len(parts) - work.num_written:,} already there"
+        f"{folder}: {work.num_written:,} of {counted(len(parts), 'file')} written by this process "
+        f"({counted(work.num_texts, 'text')}), {len(parts) - work.num_written:,} already there"
     )
 
 
@@ -140,7 +140,7 @@ def _do_all(work: _Work, parts: Sequence[Part]) -> None:
         held = [part for part in waiting if not work.do(part)]
         if held and len(held) == len(waiting):
             if not has_told:
-                work.progress.tell(f"waiting for {len(held):,} files that other processes are writing")
+                work.progress.tell(f"waiting for {counted(len(held), 'file')} that other processes are writing")
                 has_told = True
             time.sleep(SECONDS_BETWEEN_TRIES)
         waiting = held
@@ -264,8 +264,8 @@ def _warn_of_others(parts: Sequence[Part], folder: Path) -> None:
     if others:
         first = shown(others[0].removesuffix(".json"), limit=40)
         note(
-            f"warning: {folder}: has answers to {len(others):,} files that are not in the input, such as {first}; "
-            f"remove them and their records in {RECORDS}/ if they are not wanted"
+            f"warning: {folder}: has answers to {counted(len(others), 'file')} not in the input, such as {first}; "
+            f"remove what is not wanted, with its record in {RECORDS}/"
         )
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from encoder_cls.data.dataset import listed
 from encoder_cls.evaluation.metrics import Metrics
 from encoder_cls.inference.explain import WordWeight
-from encoder_cls.system.display import printable, shortened, shown
+from encoder_cls.system.display import counted, printable, shortened, shown
 
 LARGEST_TABLE = 12  # classes; a wider confusion matrix does not fit a terminal
 WANTED_ACCURACY = 0.95  # of the answers above the suggested threshold
@@ -98,8 +98,12 @@ class Report:
         counts = self.metrics.unseen_labels
         if not counts:
             return ""
+        number = sum(counts.values())
+        have = (
+            "1 text has a label that never occurs" if number == 1 else f"{number:,} texts have labels that never occur"
+        )
         return (
-            f"{sum(counts.values()):,} texts have labels that never occur in the training data "
+            f"{have} in the training data "
             f"({listed(list(counts))}): they count as mistakes, and are left out of the loss and the calibration error"
         )
 
@@ -145,7 +149,7 @@ def report_text(report: Report) -> str:
 
 def _summary_lines(report: Report) -> Iterator[str]:
     metrics, threshold = report.metrics, report.suggested_threshold
-    yield f"{report.split}: {metrics.num_examples} examples"
+    yield f"{report.split}: {counted(metrics.num_examples, 'example')}"
     for note in filter(None, (report.split_note, report.unseen_note)):
         yield f"  {note}"
     yield f"  accuracy {metrics.accuracy:.4f}   macro-F1 {metrics.macro_f1:.4f}   calibration error {metrics.ece:.4f}"
