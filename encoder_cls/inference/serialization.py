@@ -36,6 +36,7 @@ from encoder_cls.inference.numpy_engine import NumpyEncoder
 from encoder_cls.inference.weights_file import DTYPES, Weight, dense, pack, unpack
 from encoder_cls.system.files import path_of, read_file, reporting_os_errors, sha256, to_json, write_file
 from encoder_cls.system.installed import is_installed
+from encoder_cls.system.log import log
 from encoder_cls.text.tokenizer import parse_tokenizer
 
 CONFIG_FILE, TOKENIZER_FILE, WEIGHTS_FILE = "config.json", "tokenizer.json", "model.safetensors"
@@ -129,6 +130,7 @@ def load_classifier(path: str | Path, *, device: str = "auto", engine: str = "au
         dtypes=found.dtypes,
     )
     classifier.sha256 = found.sha256
+    log("info", f"loaded {path}: {classifier!r}")
     return classifier
 
 
