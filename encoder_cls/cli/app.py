@@ -16,6 +16,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
+from encoder_cls.cli.compare import compare_command
 from encoder_cls.cli.eval import eval_command
 from encoder_cls.cli.predict import predict_command
 from encoder_cls.cli.serve import serve_command
@@ -36,6 +37,7 @@ app = typer.Typer(
 )
 app.command("train")(train_command)
 app.command("eval")(eval_command)
+app.command("compare")(compare_command)
 app.command("predict")(predict_command)
 app.command("serve")(serve_command)
 

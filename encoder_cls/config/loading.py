@@ -45,7 +45,7 @@ USUAL_NAMES = {
     **dict.fromkeys(("max_length", "max_len", "max_position_embeddings", "block_size"), "model.max_seq_len"),
     **dict.fromkeys(("vocab_size", "max_features"), "tokenizer.max_vocab_size"),
     **dict.fromkeys(("min_df", "min_count"), "tokenizer.min_frequency"),
-    **dict.fromkeys(("mlm_probability", "masked_fraction"), "pretrain.mask_probability"),
+    **dict.fromkeys(("mlm_probability", "masking_rate"), "pretrain.mask_probability"),
     **dict.fromkeys(("text", "text_field", "text_col"), "data.text_column"),
     **dict.fromkeys(("label", "target", "label_field", "label_col"), "data.label_column"),
     **dict.fromkeys(("random_state", "random_seed"), "seed"),

@@ -37,6 +37,7 @@ HEAVY = {"torch", "numpy", "tokenizers", "datasets", "sklearn", "matplotlib", "t
 CONTRACT = {
     "train": {"config_file", "--config", "--set", "--run-dir", "--resume", "--device", "--dry-run"},
     "eval": {"run", "--data", "--output", "--report", "--json"},
+    "compare": {"runs", "--json"},
     "serve": {"run", "--host", "--port"},
     "predict": {
         *("texts", "--model", "--input", "--output", "--text-column", "--format"),
@@ -95,7 +96,7 @@ def test_the_commands_are_those_of_the_contract():
     ]
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["train", "--help"]])
+@pytest.mark.parametrize("arguments", [["--help"], ["train", "--help"], ["compare", "--help"]])
 def test_help_is_quick_and_imports_nothing_heavy(arguments):
     """Help answers at once, because no large library is loaded for it; the limit is for a busy machine."""
     seconds = []
