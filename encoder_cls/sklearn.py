@@ -25,6 +25,7 @@ from sklearn.utils.validation import check_is_fitted
 from encoder_cls.errors import ConfigError, DataError
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.system.display import kind
+from encoder_cls.system.log import log
 
 if TYPE_CHECKING:
     from encoder_cls.config import Config
@@ -158,7 +159,7 @@ def _train(config: Config, rows: Iterable[Row]) -> Classifier:
     from encoder_cls.system.device import resolve_device
     from encoder_cls.tracking.run_dir import RunDir
     from encoder_cls.training.compaction import compact
-    from encoder_cls.training.events import Noted
+    from encoder_cls.training.events import Noted, Validated
     from encoder_cls.training.setup import prepare, setup_warnings
     from encoder_cls.training.trainer import train
 
@@ -172,6 +173,10 @@ def _train(config: Config, rows: Iterable[Row]) -> Classifier:
         for event in train(setup, run, device=device, with_report=False):
             if isinstance(event, Noted):
                 _warn(event.message)
+            elif isinstance(event, Validated):
+                scores = ", ".join(f"{name} {value:.4f}" for name, value in event.result.scores.items())
+                best = ", the best so far" if event.is_best else ""
+                log("info", f"{event.stage.name}, epoch {event.epoch:.1f}, step {event.step}: {scores}{best}")
         labels = setup.dataset.selection.labels
         compact(run.model, setup.validation_texts, labels, device=str(device), after_batch=lambda: None)
         return load_classifier(run.model)

@@ -24,6 +24,7 @@ from encoder_cls.evaluation.html import render_report
 from encoder_cls.inference.explain import AttentionMaps, attention_maps
 from encoder_cls.inference.prediction_pages import render_attention, render_explanations
 from encoder_cls.system.html_page import escaped
+from encoder_cls.tracking.curves import ACCURACY, TAGS
 from encoder_cls.tracking.metric_log import read_metrics
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
@@ -32,6 +33,7 @@ QUIET = (
     *("--enable-unsafe-swiftshader", "--disable-quic", "--no-first-run", "--disable-background-networking"),
     *("--disable-component-update", "--disable-sync"),
 )
+RUN = "tiny"
 HOSTILE = '<script>document.title="run"</script><img src=x onerror="document.title=\'run\'">\' onmouseover="x'
 
 
@@ -162,8 +164,8 @@ def ask(address: str) -> Any:
 def test_tensorboard_shows_what_was_measured(trained_run, tmp_path):
     """Every panel has something to show, which is what `metrics.jsonl` says, and the pages open."""
     rows = read_metrics(trained_run.metrics_file)
-    with tensorboard(trained_run.tensorboard) as address:
-        wanted = {"scalars", "custom_scalars", "images", "histograms", "text", "pr_curves", "hparams", "projector"}
+    with tensorboard(trained_run.path.parent) as address:
+        wanted = {"timeseries", "scalars", "images", "text", "pr_curves", "hparams", "projector"}
         missing, deadline = wanted, time.monotonic() + 60
         while missing and time.monotonic() < deadline:  # it reads the files bit by bit
             time.sleep(0.5)
@@ -175,6 +177,9 @@ def test_tensorboard_shows_what_was_measured(trained_run, tmp_path):
         check_images(address, rows)
         check_texts(address, rows)
         check_projector(address)
+        first, _ = opened(address, tmp_path / "profile", milliseconds=15_000)
+        groups = re.findall(r'class="group-title"[^>]*>([^<]+)<', first)
+        assert [group.strip() for group in groups][:2] == ["Pinned", ACCURACY]
         for panel in ("", "#projector"):  # the first, which is of several kinds, and the one that draws in space
             dom, complaints = opened(address + panel, tmp_path / f"profile{panel}", milliseconds=15_000)
             assert "TensorBoard" in dom
@@ -182,21 +187,24 @@ def test_tensorboard_shows_what_was_measured(trained_run, tmp_path):
 
 
 def check_curves(address: str, rows: list[dict]) -> None:
-    """The same numbers at the same steps; no curve of a single point but the results."""
-    tags = ask(f"{address}data/plugin/scalars/tags")["."]
-    for tag in ("train/loss", "validation/accuracy", "validation_f1/sport", "train/learning_rate"):
-        split, name = re.fullmatch(r"(train|validation)[/_](.*)", tag).groups()
-        curve = ask(f"{address}data/plugin/scalars/scalars?run=.&tag={quote(tag, safe='')}")
+    """The run is called as its folder; each curve has the same numbers at the same steps."""
+    (run,) = ask(f"{address}data/runs")
+    assert run == RUN
+    tags = ask(f"{address}data/plugin/scalars/tags")[RUN]
+    named = {tag: key for key, tag in TAGS.items()} | {"validation F1/sport": ("validation", "f1/sport")}
+    assert {tag for tag, (split, _) in named.items() if split in {"train", "validation"}} <= set(tags)
+    for tag in set(tags) & set(named):
+        split, name = named[tag]
+        curve = ask(f"{address}data/plugin/scalars/scalars?run={RUN}&tag={quote(tag, safe='')}")
         expected = [(row["step"], row[name]) for row in rows if row["split"] == split and name in row]
         assert [(step, pytest.approx(value, rel=1e-5)) for _, step, value in curve] == expected
-    assert {tag.partition("/")[0] for tag in tags} == {"train", "validation", "validation_f1", "test"}
 
 
 def check_images(address: str, rows: list[dict]) -> None:
     """At each of the steps of their rows, and each an image."""
-    for name, key in (("confusion_matrix", "confusion_matrix"), ("reliability", "calibration")):
+    for name, key in (("confusion matrix", "confusion_matrix"), ("reliability", "calibration")):
         where = f"{address}data/plugin/images/"
-        samples = ask(f"{where}images?run=.&sample=0&tag={quote(f'validation/{name}', safe='')}")
+        samples = ask(f"{where}images?run={RUN}&sample=0&tag={quote(f'validation/{name}', safe='')}")
         steps = [row["step"] for row in rows if row["split"] == "validation" and key in row]
         assert [sample["step"] for sample in samples] == steps
         assert len(steps) > 1
@@ -207,9 +215,9 @@ def check_images(address: str, rows: list[dict]) -> None:
 
 def check_texts(address: str, rows: list[dict]) -> None:
     """The config, the data's facts and the mistakes are there, the latter two as tables."""
-    tags = ask(f"{address}data/plugin/text/tags")["."]
-    assert set(tags) == {f"{tag}/text_summary" for tag in ("config", "data", "test/most confident mistakes")}
-    (text,) = ask(f"{address}data/plugin/text/text?run=.&tag=data%2Ftext_summary")
+    tags = ask(f"{address}data/plugin/text/tags")[RUN]
+    assert set(tags) == {f"{tag}/text_summary" for tag in ("settings", "data", "result", "most confident mistakes")}
+    (text,) = ask(f"{address}data/plugin/text/text?run={RUN}&tag=data%2Ftext_summary")
     assert "<table>" in text["text"]
     assert f"{rows[0]['training_texts']:,}</td>" in text["text"]
 
@@ -217,8 +225,8 @@ def check_texts(address: str, rows: list[dict]) -> None:
 def check_projector(address: str) -> None:
     """Points, each with its text, and images to draw them with."""
     where = f"{address}data/plugin/projector/"
-    (found,) = ask(f"{where}info?run=.")["embeddings"]
-    query = f"run=.&name={found['tensorName']}"
+    (found,) = ask(f"{where}info?run={RUN}")["embeddings"]
+    query = f"run={RUN}&name={found['tensorName']}"
     for kind, start in (("metadata", b"label\ttext\n"), ("sprite_image", b"\x89PNG")):
         with urllib.request.urlopen(f"{where}{kind}?{query}", timeout=30) as answer:
             assert answer.read().startswith(start)

@@ -16,6 +16,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
+from encoder_cls.cli.compare import compare_command
 from encoder_cls.cli.eval import eval_command
 from encoder_cls.cli.predict import predict_command
 from encoder_cls.cli.serve import serve_command
@@ -29,13 +30,14 @@ OUT_OF_MEMORY = re.compile("OutOfMemoryError|can't allocate memory|could not cre
 app = typer.Typer(
     name=PROGRAM,
     no_args_is_help=True,
-    add_completion=False,
+    context_settings={"help_option_names": ["--help", "-h"]},
     pretty_exceptions_enable=False,
     help="Train a Transformer-encoder text classifier from scratch on your own labelled text.",
     epilog="Start with: encoder-cls train (bundled example data, one to three minutes on 2 cores)",
 )
 app.command("train")(train_command)
 app.command("eval")(eval_command)
+app.command("compare")(compare_command)
 app.command("predict")(predict_command)
 app.command("serve")(serve_command)
 

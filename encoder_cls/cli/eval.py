@@ -32,19 +32,30 @@ def eval_command(
     output: Annotated[
         Path | None, typer.Option(help="Write the report as JSON to this file.", show_default=False)
     ] = None,
+    report: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write the report with its page, predictions and pictures into this folder. Default without --data: "
+            "the run's eval folder.",
+            show_default=False,
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
     """Score a trained classifier, per class and against a linear model."""
     check_training_installed()
 
     from encoder_cls.cli.outputs import check_outputs
+    from encoder_cls.evaluation.report_files import REPORT_FILES
 
     if data == "":
         raise ConfigError("--data: names no file")
     if overrides and data is None:
         raise ConfigError("--set says how --data is read; the run's own data is read as in training")
     settings = reading_settings(overrides or (), known=("delimiter", "encoding", "bad_rows"))
-    check_outputs([output] if output else [], sources=[data] if data else [], model=run, is_printing=True)
+    files = [report / name for name in REPORT_FILES] if report else []
+    outputs = [output, *files] if output else files
+    check_outputs(outputs, sources=[data] if data else [], model=run, is_printing=True)
     if output is None:
         warn_if_output_closed()
 
@@ -52,7 +63,8 @@ def eval_command(
     from encoder_cls.evaluation.report import report_text
     from encoder_cls.system.files import to_json, write_output
 
-    report = evaluate_run(run, data=data, reading=settings, warn=note)
+    found = evaluate_run(run, data=data, reading=settings, folder=report, tell=note)
     if output:
-        write_output(output, to_json(report.to_dict()))
-    print_out((to_json(report.to_dict()).decode() if as_json else report_text(report)) + "\n")
+        write_output(output, to_json(found.to_dict()))
+        note(f"wrote {output}")
+    print_out((to_json(found.to_dict()).decode() if as_json else report_text(found)) + "\n")

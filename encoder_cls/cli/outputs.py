@@ -33,7 +33,12 @@ HUB = "hub:"
 RUN_FILES = (
     *("config.yaml", "metrics.jsonl", "model/config.json", "model/model.safetensors", "model/README.md"),
     *(f"eval/{name}" for name in REPORT_FILES),
-    *("checkpoints/step-1/state.json", "checkpoints/step-1/model.safetensors", "stages/pretraining/config.json"),
+    *(
+        "tensorboard/texts/metadata.tsv",
+        "checkpoints/step-1/state.json",
+        "checkpoints/step-1/model.safetensors",
+        "stages/pretraining/config.json",
+    ),
 )
 
 
@@ -191,7 +196,8 @@ def _check_model(target: _Target, model: Path, run: RunDir | None) -> None:
     files: list[Path] = []
     if run:
         folders += [run.model, run.checkpoints, run.stages, run.tensorboard]
-        files += [run.config_file, run.metrics_file, run.path / LOCK_FILE, *(run.eval / name for name in REPORT_FILES)]
+        files += [run.config_file, run.metrics_file, run.path / LOCK_FILE, *run.event_files]
+        files += [run.eval / name for name in REPORT_FILES]
     inside = next((folder for folder in folders if target.is_inside(folder)), None)
     if inside or any(target.is_path(file) for file in files):
         raise ConfigError(f"{target.name}: is a part of {inside or (run and run.path)}; write it elsewhere")

@@ -25,7 +25,7 @@ from encoder_cls.cli.outputs import check_output_folder
 from encoder_cls.cli.part_files import Hashed, hash_of, held, remove_begun, state_of
 from encoder_cls.cli.streams import note
 from encoder_cls.errors import ConfigError, DataError, EncoderClsError
-from encoder_cls.system.display import shown
+from encoder_cls.system.display import counted, shown
 from encoder_cls.system.files import reporting_os_errors, sha256, to_json, write_file
 
 if TYPE_CHECKING:
@@ -129,8 +129,8 @@ def predict_parts(
     if line:
         note(line)
     note(
-        f"{folder}: {work.num_written:,} of {len(parts):,} files written by this process ({work.num_texts:,} texts), "
-        f"{len(parts) - work.num_written:,} already there"
+        f"{folder}: {work.num_written:,} of {counted(len(parts), 'file')} written by this process "
+        f"({counted(work.num_texts, 'text')}), {len(parts) - work.num_written:,} already there"
     )
 
 
@@ -141,7 +141,7 @@ def _do_all(work: _Work, parts: Sequence[Part]) -> None:
         held = [part for part in waiting if not work.do(part)]
         if held and len(held) == len(waiting):
             if not has_told:
-                work.progress.tell(f"waiting for {len(held):,} files that other processes are writing")
+                work.progress.tell(f"waiting for {counted(len(held), 'file')} that other processes are writing")
                 has_told = True
             time.sleep(SECONDS_BETWEEN_TRIES)
         waiting = held
@@ -269,8 +269,8 @@ def _warn_of_others(parts: Sequence[Part], folder: Path) -> None:
     if others:
         first = shown(others[0].removesuffix(".json"), limit=40)
         note(
-            f"warning: {folder}: has answers to {len(others):,} files that are not in the input, such as {first}; "
-            f"remove them and their records in {RECORDS}/ if they are not wanted"
+            f"warning: {folder}: has answers to {counted(len(others), 'file')} not in the input, such as {first}; "
+            f"remove what is not wanted, with its record in {RECORDS}/"
         )
 
 

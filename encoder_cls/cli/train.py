@@ -18,6 +18,7 @@ import typer
 from encoder_cls.cli.options import RUNS, Device
 from encoder_cls.cli.streams import note, print_out
 from encoder_cls.errors import ConfigError, DataError
+from encoder_cls.system.display import counted
 from encoder_cls.system.installed import check_training_installed
 
 if TYPE_CHECKING:
@@ -40,9 +41,11 @@ SCORES = {
 
 
 def train_command(
-    config: Annotated[
-        Path | None, typer.Option(help="The config file. Default: the bundled example.", show_default=False)
+    config_file: Annotated[
+        Path | None,
+        typer.Argument(metavar="[CONFIG]", help="The config file. Default: the bundled example.", show_default=False),
     ] = None,
+    config: Annotated[Path | None, typer.Option(help="The same, as an option.", show_default=False)] = None,
     overrides: Annotated[
         list[str] | None,
         typer.Option("--set", help="Override one value: section.key=value. Repeatable.", show_default=False),
@@ -63,6 +66,9 @@ def train_command(
     from encoder_cls.config import load_config
     from encoder_cls.tracking.run_dir import RunDir
 
+    if config and config_file:
+        raise ConfigError(f"{config_file} and --config {config}: two config files; name one")
+    config = config or config_file
     if resume and config is None and run_dir is not None:
         config = _config_of(run_dir)
     settings = load_config(config, overrides or ())
@@ -84,12 +90,13 @@ def train_command(
         _check_data_is_there(settings.data, run, config)
         note(f"reading {settings.data.train}")
         setup = prepare(settings)
+        if dry_run:  # first, so that a terminal ends with what was found
+            print_out(settings.to_yaml())
         for line in _described(setup):
             note(line)
         for line in setup_warnings(setup):
             note(f"warning: {line}")
         if dry_run:
-            print_out(settings.to_yaml())
             return
         with _stop_signals() as stop_signal:
             events = train(setup, run, device=torch_device, resume=resume, stop_signal=stop_signal)
@@ -156,7 +163,8 @@ def _described(setup: TrainingSetup) -> Iterator[str]:
     more = f", {len(dataset.unlabelled.texts):,} unlabelled" if dataset.unlabelled.texts else ""
     yield (
         f"data: {len(dataset.train):,} training, {len(dataset.validation):,} validation{test}{more} texts, "
-        f"{len(dataset.label_names)} classes, of {_sizes(dataset.train, dataset.label_names)} training texts"
+        f"{counted(len(dataset.label_names), 'class', 'classes')}, "
+        f"of {_sizes(dataset.train, dataset.label_names)} training texts"
     )
     if not config.model.encoder:
         yield f"tokens: vocabulary {setup.vocab_size:,}, unknown in validation {statistics['unknown_fraction']:.1%}"

@@ -29,7 +29,7 @@ from encoder_cls.data.reading import NONE_SKIPPED, Reading, SkippedRows
 from encoder_cls.data.records import SourceLocation
 from encoder_cls.errors import DataError
 from encoder_cls.system.disk_arrays import DiskBackedTexts, LazyTexts, in_chunks
-from encoder_cls.system.display import shown
+from encoder_cls.system.display import counted, shown
 
 SHOWN_NAMES = 8
 MOST_UNSEEN = 0.05  # of the rows of a split: labels that never occur in train
@@ -305,7 +305,7 @@ def _to_split(rows: LabelledRows, label_names: tuple[str, ...], config: DataConf
         first, where = next(it for it in zip(names, rows.labels.values(), strict=True) if it[0] in unseen)
         raise DataError(
             f"{where}: label {shown(first)} never occurs in train ({listed(label_names)}); {num_unseen:,} of "
-            f"{len(labels):,} rows have such labels ({listed(unseen)}): is this the right data?"
+            f"{counted(len(labels), 'row')} have such labels ({listed(unseen)}): is this the right data?"
         )
     return Split(
         texts=rows.texts,

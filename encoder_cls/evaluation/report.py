@@ -15,7 +15,7 @@ from encoder_cls.evaluation.metrics import Metrics
 from encoder_cls.evaluation.parts import COMBINED, Comparison, PartScores
 from encoder_cls.evaluation.verdict import advice, comparison_sentence
 from encoder_cls.inference.explain import WordWeight
-from encoder_cls.system.display import printable, shortened, shown
+from encoder_cls.system.display import counted, printable, shortened, shown
 
 LARGEST_TABLE = 12  # classes; a wider confusion matrix does not fit a terminal
 WANTED_ACCURACY = 0.95  # of the answers above the suggested threshold
@@ -127,8 +127,12 @@ class Report:
         counts = self.metrics.unseen_labels
         if not counts:
             return ""
+        number = sum(counts.values())
+        have = (
+            "1 text has a label that never occurs" if number == 1 else f"{number:,} texts have labels that never occur"
+        )
         return (
-            f"{sum(counts.values()):,} texts have labels that never occur in the training data "
+            f"{have} in the training data "
             f"({listed(list(counts))}): they count as mistakes, and are left out of the loss and the calibration error"
         )
 
@@ -181,7 +185,7 @@ def report_text(report: Report) -> str:
 def _summary_lines(report: Report) -> Iterator[str]:
     metrics, threshold = report.metrics, report.suggested_threshold
     combined = report.parts[COMBINED]
-    yield f"{report.split}: {metrics.num_examples} examples"
+    yield f"{report.split}: {counted(metrics.num_examples, 'example')}"
     for note in filter(None, (report.split_note, report.unseen_note)):
         yield f"  {note}"
     yield f"  {_scores(combined)}   calibration error {metrics.ece:.4f}   (95% intervals in brackets)"

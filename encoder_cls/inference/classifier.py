@@ -14,10 +14,12 @@ from encoder_cls.errors import ConfigError
 from encoder_cls.inference.encoder_architecture import EncoderArchitecture
 from encoder_cls.inference.linear import LinearClassifier
 from encoder_cls.inference.logits import Logits, combine_logits, softmax
-from encoder_cls.system.display import kind
+from encoder_cls.system.display import counted, kind, shown
 from encoder_cls.system.text_files import UTF8
 from encoder_cls.text.token_arrays import KEPT_PER_TOKEN, TokenizedTexts
 from encoder_cls.text.tokenizer import parse_tokenizer, tokenize
+
+SHOWN_NAMES = 3  # of classes, in the line that stands for a classifier
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,6 +140,14 @@ class Classifier:
     def parts(self) -> tuple[str, ...]:
         """Those that there are of `encoder` and `linear`."""
         return tuple(name for name in ("encoder", "linear") if getattr(self, name) is not None)
+
+    def __repr__(self) -> str:
+        """What there is of it, in a line."""
+        names = ", ".join(shown(name, limit=20) for name in self.label_names[:SHOWN_NAMES])
+        more = ", …" if len(self.label_names) > SHOWN_NAMES else ""
+        of = f", sha256 {self.sha256[:12]}" if self.sha256 else ""
+        classes = counted(len(self.label_names), "class", "classes")
+        return f"<Classifier: {' and '.join(self.parts)}, {classes} ({names}{more}){of}>"
 
     def __getstate__(self) -> dict[str, Any]:
         """What a copy is made of, also one for another process."""

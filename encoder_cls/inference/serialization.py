@@ -37,6 +37,7 @@ from encoder_cls.inference.numpy_engine import NumpyEncoder
 from encoder_cls.inference.weights_file import DTYPES, Weight, dense, pack, unpack
 from encoder_cls.system.files import path_of, read_file, reporting_os_errors, sha256, to_json, write_file
 from encoder_cls.system.installed import is_installed
+from encoder_cls.system.log import log
 from encoder_cls.text.tokenizer import parse_tokenizer
 
 CONFIG_FILE, TOKENIZER_FILE, WEIGHTS_FILE = "config.json", "tokenizer.json", "model.safetensors"
@@ -133,6 +134,7 @@ def load_classifier(path: str | Path, *, device: str = "auto", engine: str = "au
     )
     classifier.sha256, classifier.folder, classifier.mixture_shares = found.sha256, named, found.mixture_shares
     classifier.delimiter, classifier.encoding = config.delimiter, config.encoding
+    log("info", f"loaded {path}: {classifier!r}")
     return classifier
 
 

@@ -5,7 +5,7 @@ model/          the portable classifier with the best validation score
 checkpoints/    training state to resume from
 metrics.jsonl   every logged number
 eval/           report, predictions, mistakes, plot of the confusion matrix
-tensorboard/    what TensorBoard shows
+events.out.tfevents.*, projector_config.pbtxt, tensorboard/   what TensorBoard shows
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 LOCK_FILE = ".lock"
 DATA_KEYS = ("data.train", "data.validation", "data.test", "data.unlabelled")
+EVENT_FILES = "events.out.tfevents.*"
 
 
 @dataclass
@@ -76,8 +77,13 @@ class RunDir:
 
     @property
     def tensorboard(self) -> Path:
-        """Event files."""
+        """What TensorBoard's projector shows."""
         return self.path / "tensorboard"
+
+    @property
+    def event_files(self) -> list[Path]:
+        """What TensorBoard reads: directly in the run's folder, since it calls a run as the folder is called."""
+        return sorted(self.path.glob(EVENT_FILES))
 
     def is_run(self) -> bool:
         """Whether a run has begun here."""

@@ -60,7 +60,7 @@ def write_final_report(
     write_report(run.eval, report, split, logits, run_name=config.name, config_yaml=config.to_yaml())
     group = name if dataset.test else f"best_{name}"  # the curves of validation end with the last weights
     metric_log.log(best_step, group, {**report.metrics.scalars(), **report.metrics.drawable()})
-    log_final_report(metric_log, best, config, report, split, logits, group=group, step=best_step)
+    log_final_report(metric_log, best, config, report, split, logits, step=best_step)
     shutil.rmtree(run.stages, ignore_errors=True)
     card = model_card(
         config,

@@ -14,6 +14,8 @@ from typing import Any
 import yaml
 from processes import Arguments, Ended, Process, fork
 
+from encoder_cls.tracking.run_dir import RunDir
+
 TOPICS = {
     "weather": "rain snow wind cloud storm sunny frost mild humid thunder",
     "food": "soup bread cheese salt pepper onion garlic butter honey rice",
@@ -119,7 +121,7 @@ def fingerprint(run: Path) -> dict[str, Any]:
         "files": {str(path.relative_to(run)): hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(files)},
         "metrics": metric_rows(run),
         "curves": curves(run),
-        "others": sorted(path.name for path in run.iterdir()),
+        "others": sorted({path.name for path in run.iterdir()} - {path.name for path in RunDir(run).event_files}),
     }
 
 
@@ -138,9 +140,9 @@ def curves(run: Path) -> dict[str, list[tuple[int, float]]]:
     """The curves in TensorBoard, as a person would see them, without those of speed; of pictures their sizes."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    events = EventAccumulator(str(run / "tensorboard")).Reload()
+    events = EventAccumulator(str(run)).Reload()
     tags = events.Tags()
-    scalars = [tag for tag in tags["scalars"] if not tag.endswith("tokens_per_s")]
+    scalars = [tag for tag in tags["scalars"] if not tag.endswith("tokens per second")]
     pictures = {
         tag: [(event.step, len(event.encoded_image_string)) for event in events.Images(tag)] for tag in tags["images"]
     }

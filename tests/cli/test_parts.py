@@ -179,7 +179,7 @@ def test_a_part_that_another_process_is_at_is_waited_for(cli, trained_run, parts
     outcome = cli(*arguments(trained_run))
     later.join()
     assert outcome.code == 0
-    assert outcome.err.count("waiting for 1 files that other processes are writing") == 1
+    assert outcome.err.count("waiting for 1 file that other processes are writing") == 1
     assert ids_in("out") == parts
 
 
@@ -248,7 +248,7 @@ def test_answers_to_what_is_no_longer_there_are_told_of(cli, trained_run, parts)
     assert cli(*arguments(trained_run)).code == 0
     Path("in", NAMES[3]).unlink()
     outcome = cli(*arguments(trained_run))
-    assert "warning: out: has answers to 1 files that are not in the input, such as 'part-04'" in outcome.err
+    assert "warning: out: has answers to 1 file not in the input, such as 'part-04'" in outcome.err
 
 
 @pytest.mark.parametrize(

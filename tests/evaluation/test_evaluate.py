@@ -387,7 +387,7 @@ def test_a_model_beside_the_config_of_another_program_stands_by_itself(cli, run_
     moved = run_copy.model.rename(Path("model").absolute())
     Path("config.yaml").write_text(others)
     Path("other.csv").write_text("text,label\nrain and snow,weather\n", encoding="utf-8")
-    assert cli("eval", moved, "--data", "other.csv").out.startswith("other.csv: 1 examples\n")
+    assert cli("eval", moved, "--data", "other.csv").out.startswith("other.csv: 1 example\n")
     assert cli("predict", "--model", moved, "--input", "other.csv").code == 0
 
 
@@ -412,7 +412,7 @@ def test_eval_of_a_model_folder_needs_data(cli, run_copy):
     assert refused.code == 2
     assert "--data" in refused.err
     Path("other.csv").write_text("text,label\nrain and snow,weather\n", encoding="utf-8")
-    assert cli("eval", moved, "--data", "other.csv").out.startswith("other.csv: 1 examples\n")
+    assert cli("eval", moved, "--data", "other.csv").out.startswith("other.csv: 1 example\n")
 
 
 def test_eval_of_a_run_that_cannot_be_written_still_reports(cli, run_copy):

@@ -102,4 +102,4 @@ def test_a_text_whose_label_training_never_showed_stands_in_the_report(classifie
     assert [error.label for error in report.worst_errors] == ["music"]
     page = render_report("a report", report, split, logits)
     assert "<td>music</td>" in page
-    assert "1 texts have labels that never occur in the training data" in page
+    assert "1 text has a label that never occurs in the training data" in page

@@ -16,46 +16,56 @@ from encoder_cls.evaluation.metrics import compute_metrics
 from encoder_cls.evaluation.plots import SQUARE
 from encoder_cls.evaluation.report import Report, WrongExample
 from encoder_cls.inference.logits import softmax
-from encoder_cls.inference.torch_engine import torch_encoder
 from encoder_cls.tracking import tensorboard
 from encoder_cls.tracking.metric_log import read_metrics
 from encoder_cls.tracking.tensorboard import ALWAYS_COMPARED, _hparams, _mistakes
 
+PICTURES = ("confusion matrix", "reliability")
+
 
 @pytest.fixture(scope="module")
 def tags(trained_run) -> dict[str, list[str]]:
-    return EventAccumulator(str(trained_run.tensorboard)).Reload().Tags()
+    return EventAccumulator(str(trained_run.path)).Reload().Tags()
 
 
 def test_a_finished_run_has_its_images_curves_and_tables(tags, classifier):
     """Each by its name; nothing is there for each head or each bias."""
     assert set(tags["images"]) == {
-        *("weights/attention in text 1", "weights/attention in text 2", "weights/positions"),
-        *(f"{split}/{name}" for split in ("validation", "test") for name in ("confusion_matrix", "reliability")),
+        *("accuracy in validation/all", "loss/all", "texts/attention in text 1", "texts/attention in text 2"),
+        *(f"{group}/{name}" for group in ("validation", "result on test") for name in PICTURES),
     }
-    assert {f"test_precision_recall/{name}" for name in classifier.label_names} <= set(tags["tensors"])
+    assert {f"precision and recall/{name}" for name in classifier.label_names} <= set(tags["tensors"])
     assert not set(tags["tensors"]) & set(tags["scalars"])  # a class may be called as a metric is
-    assert {"config/text_summary", "data/text_summary", "test/most confident mistakes/text_summary"} <= set(
-        tags["tensors"]
-    )
-    matrices = {key for key, tensor in torch_encoder(classifier).model.named_parameters() if tensor.ndim > 1}
-    assert set(tags["histograms"]) == {"test/probability of the answer", *(f"weights/{key}" for key in matrices)}
+    texts = ("settings", "data", "result", "most confident mistakes")
+    assert {f"{text}/text_summary" for text in texts} <= set(tags["tensors"])
+    assert tags["histograms"] == []
 
 
 def test_the_table_of_runs_has_the_scores_of_the_best_weights(trained_run):
     """What stands beside the settings is what the test split says."""
-    events = EventAccumulator(str(trained_run.tensorboard)).Reload()
+    events = EventAccumulator(str(trained_run.path)).Reload()
     experiment = HParamsPluginData.FromString(events.PluginTagToContent("hparams")["_hparams_/experiment"]).experiment
-    scores = {f"test/{key}" for key in ("accuracy", "macro_f1", "loss", "ece")}
-    assert {info.name.tag for info in experiment.metric_infos} == scores
+    assert not experiment.metric_infos
+    started = HParamsPluginData.FromString(events.PluginTagToContent("hparams")["_hparams_/session_start_info"])
+    shown = {name: value.number_value for name, value in started.session_start_info.hparams.items()}
     (row,) = [row for row in read_metrics(trained_run.metrics_file) if row["split"] == "test"]
-    for key in ("accuracy", "macro_f1", "loss", "ece"):
-        assert events.Scalars(f"test/{key}")[0].value == pytest.approx(row[key], rel=1e-5)
+    names = {"accuracy": "accuracy", "macro_f1": "macro F1", "loss": "loss", "ece": "calibration error"}
+    for key, name in names.items():
+        assert shown[name] == pytest.approx(row[key], rel=1e-5)
+    (text,) = events.Tensors("result/text_summary")[0].tensor_proto.string_val
+    assert f"accuracy {row['accuracy']:.4f}" in text.decode()
+
+
+def test_a_run_is_called_as_its_folder_is(trained_run):
+    """TensorBoard calls it as the folder of the one event file, and finds no other below."""
+    files = [path for path in trained_run.path.parent.rglob("*") if "tfevents" in path.name]
+    assert files == trained_run.event_files
+    assert [file.parent.name for file in files] == [trained_run.path.name]
 
 
 def test_the_projector_has_a_point_for_each_text(trained_run, classifier):
     """Label and text of each in one line, its vector, and a square in the colour of its label."""
-    (folder,) = trained_run.tensorboard.glob("*/texts")
+    (folder,) = trained_run.tensorboard.glob("texts")
     header, *rows = [line.split("\t") for line in (folder / "metadata.tsv").read_text("utf-8").splitlines()]
     assert header == ["label", "text"]
     assert len(rows) == 15
@@ -95,7 +105,6 @@ def test_of_many_classes_the_rarest_and_the_worst_have_curves(monkeypatch):
     shown: dict[str, str] = {}
     log = SimpleNamespace(
         pr_curve=lambda name, *_: shown.update({name: ""}), text=lambda name, text, _: shown.update({name: text}),
-        histogram=lambda *_: None,
     )  # fmt: skip
     labels = np.array([0] * 5 + [1] * 2 + [2] * 5)
     split = Split(texts=["x"] * 12, labels=labels, where=["f:1"] * 12)
@@ -105,7 +114,7 @@ def test_of_many_classes_the_rarest_and_the_worst_have_curves(monkeypatch):
     for most, classes in ((3, {"fine", "rare", "bad"}), (2, {"rare", "bad"})):
         monkeypatch.setattr(tensorboard, "MOST_CURVES", most)
         shown.clear()
-        tensorboard._log_probabilities(log, report, split, softmax(logits), group="t", step=1)
-        assert {name for name in shown if "precision_recall/" in name} == {f"t_precision_recall/{it}" for it in classes}
-        assert ("t/precision and recall" in shown) == (most < 3)
-    assert shown["t/precision and recall"].startswith("Curves of 2 of 3 classes")
+        tensorboard._log_precision_recall(log, report, split, softmax(logits), step=1)
+        assert {name for name in shown if "/" in name} == {f"precision and recall/{it}" for it in classes}
+        assert ("precision and recall" in shown) == (most < 3)
+    assert shown["precision and recall"].startswith("Curves of 2 of 3 classes")

@@ -153,8 +153,10 @@ def test_a_validation_judges_the_sum_of_all_scores(tmp_path, monkeypatch, with_l
     assert result.metrics == metrics
     beside = {}
     if linear:
-        beside = {"linear_accuracy": (linear.given.argmax(axis=1) == labels).mean(), "linear_weight": parts[1]}
-        assert len({metrics.accuracy, beside["linear_accuracy"], (logits.argmax(axis=1) == labels).mean()}) == 3
+        alone = {"encoder_accuracy": logits, "linear_accuracy": linear.given}
+        beside = {name: (given.argmax(axis=1) == labels).mean() for name, given in alone.items()}
+        assert len({metrics.accuracy, *beside.values()}) == 3
+        beside["linear_weight"] = parts[1]
     assert result.scores == metrics.scalars() | beside
     assert result.selection_key == (-metrics.loss if monitor == "loss" else metrics.scalars()[monitor], -metrics.loss)
 
