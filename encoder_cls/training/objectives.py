@@ -95,7 +95,9 @@ def judge(encoder: Logits | None, linear: Logits | None, dataset: Dataset, *, mo
     metrics = compute_metrics(joint, labels, dataset.label_names)
     scores = metrics.scalars()
     if encoder is not None and linear is not None:
-        scores |= {"linear_accuracy": float((linear.argmax(axis=1) == labels).mean()), "linear_weight": shares[1]}
+        alone = {"encoder_accuracy": encoder, "linear_accuracy": linear}
+        scores |= {name: float((part.argmax(axis=1) == labels).mean()) for name, part in alone.items()}
+        scores["linear_weight"] = shares[1]
     monitored = scores[monitor] * (-1 if monitor == "loss" else 1)
     # On small splits many validations have equal accuracy: the loss then tells which is better.
     return ValidationResult(scores, (monitored, -metrics.loss), metrics, mixture_weights, shares)

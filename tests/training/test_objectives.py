@@ -154,7 +154,8 @@ def test_a_validation_judges_the_sum_of_all_scores(tmp_path, monkeypatch, with_l
     beside = {}
     if linear:
         beside = {"linear_accuracy": (linear.given.argmax(axis=1) == labels).mean(), "linear_weight": parts[1]}
-        assert len({metrics.accuracy, beside["linear_accuracy"], (logits.argmax(axis=1) == labels).mean()}) == 3
+        beside["encoder_accuracy"] = (logits.argmax(axis=1) == labels).mean()
+        assert len({metrics.accuracy, beside["linear_accuracy"], beside["encoder_accuracy"]}) == 3
     assert result.scores == metrics.scalars() | beside
     assert result.selection_key == (-metrics.loss if monitor == "loss" else metrics.scalars()[monitor], -metrics.loss)
 
