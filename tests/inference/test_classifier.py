@@ -397,6 +397,33 @@ def test_mixture_weights_that_are_none_are_refused(tmp_path, weights):
         load_classifier(tmp_path)
 
 
+@pytest.mark.parametrize("shares", [{"encoder": 1.5}, {"encoder": "nan"}, {"linear": 1.0}, {}, [1.0], "much"], ids=str)
+def test_mixture_shares_that_are_none_are_refused(tmp_path, shares):
+    """Also where the hash fits: a report would show them."""
+    save_classifier(new_classifier(["a", "b"]), tmp_path)
+    reseal(tmp_path, mixture_shares=shares)
+    with pytest.raises(EncoderClsError, match="damaged"):
+        load_classifier(tmp_path)
+
+
+def test_mixture_shares_are_kept_with_the_model_and_may_be_missing(tmp_path):
+    """Those of other parts are not written; a file that does not tell them is whole."""
+    classifier = new_classifier(["a", "b"])
+    for given, kept in (({"encoder": 1.0}, {"encoder": 1.0}), ({"encoder": 0.5, "linear": 0.5}, None), (None, None)):
+        classifier.mixture_shares = given
+        save_classifier(classifier, tmp_path)
+        assert load_classifier(tmp_path).mixture_shares == kept
+    path = tmp_path / "model.safetensors"
+    with safetensors.safe_open(path, "np") as file:
+        header = json.loads(file.metadata()[FORMAT])
+        weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    del header["mixture_shares"]
+    header["sha256"] = UNSEALED.decode()
+    content = safetensors.numpy.save(weights, {FORMAT: json.dumps(header)})
+    path.write_bytes(content.replace(UNSEALED, sha256(content).encode(), 1))
+    assert load_classifier(tmp_path).mixture_shares is None
+
+
 @pytest.mark.parametrize(
     "header",
     [

@@ -104,7 +104,7 @@ def test_a_validation_is_of_the_encoder_and_the_linear_classifier_together(tmp_p
     (row,) = (row for row in metric_rows(tmp_path / "run") if row["split"] == "validation")
     assert {name: row[name] for name in metrics.scalars()} == metrics.scalars()
     assert metrics.accuracy > 0.7
-    assert row["linear_accuracy"] == linear
+    assert (row["encoder_accuracy"], row["linear_accuracy"]) == (encoder, linear)
     assert row["linear_weight"] == fit_mixture_weights(scores, labels)[1][1] > 0.5
     assert events[-1].report.metrics == metrics
 
@@ -143,3 +143,14 @@ def test_a_heavier_class_is_preferred_in_doubt(tmp_path, linear):
     lighter, heavier = shares[: 1 + linear], shares[1 + linear :]
     assert max(lighter) < 0.1, shares
     assert min(heavier) > 0.9, shares
+
+
+@pytest.mark.parametrize("linear", [False, True])
+def test_the_loss_of_the_best_validation_is_that_of_the_report(tmp_path, linear):
+    """Also where classes have weights in training: both rows are of the same texts, each counting once."""
+    run_all(make_config(tmp_path, linear=linear, class_weights={"red": 10.0}), tmp_path / "run")
+    rows = metric_rows(tmp_path / "run")
+    best = next(row for row in rows if row["split"] == "best_validation")
+    (validation,) = (row for row in rows if (row["split"], row["step"]) == ("validation", best["step"]))
+    for name in ("loss", "accuracy", "macro_f1", "ece"):
+        assert best[name] == pytest.approx(validation[name], abs=0.01), name
