@@ -28,8 +28,10 @@ from reporting import cpu_name, note, table
 from sklearn.metrics import f1_score
 
 from encoder_cls.config import load_config
-from encoder_cls.inference.logits import softmax
+from encoder_cls.inference.classifier import Classifier
+from encoder_cls.inference.logits import Logits, combine_logits, softmax
 from encoder_cls.inference.serialization import load_classifier
+from encoder_cls.text.token_arrays import TokenizedTexts
 from encoder_cls.tracking.run_dir import RunDir
 from encoder_cls.training import final_report
 from encoder_cls.training.compaction import compact
@@ -42,7 +44,8 @@ SHORT = ["pretrain.epochs=1", "train.epochs=2"]
 TOLERANCE = 1e-5  # of a logit, in units of the largest
 MOST_CHANGE = 0.1  # of macro-F1 by small weights, in points
 COLUMNS = [
-    "data set", "test texts", "labels that differ", "largest difference of a logit", "size, MB", "exact, MB",
+    "data set", "test texts", "labels that differ", "of the encoder", "largest difference of a logit", "of the encoder",
+    "size, MB", "exact, MB",
     "accuracy %", "exact", "macro-F1 %", "exact",
 ]  # fmt: skip
 
@@ -73,6 +76,7 @@ def main() -> None:
 def document(rows: list[list[str]]) -> str:
     """The Markdown page."""
     command = shlex.join(["python", "scripts/benchmarks/engines.py", "FOLDER", *sys.argv[2:]])
+    parts = ", ".join(f"{name} one text in {number}" for name, number in EVERY.items())
     lines = [
         "# Engines and small weights",
         "",
@@ -82,13 +86,14 @@ def document(rows: list[list[str]]) -> str:
         command,
         "```",
         "",
-        "Labels and logits: all test texts by NumPy and by PyTorch in float32, from the same model folder, and what",
-        "differs between the two. Size is that of `model.safetensors` as training leaves it, in the smallest types",
+        "Labels and logits: all test texts by NumPy and by PyTorch in float32, from the same model folder; what differs",
+        "between the two, of the whole answer and of the encoder alone, which after so short a training has a small",
+        "part in it. Size is that of `model.safetensors` as training leaves it, in the smallest types",
         "that keep its answers on the validation texts, without the rows that training never touched; exact is that",
         "of all weights in float32. Accuracy and macro-F1 on the test texts are of both, too. Trainings are short",
         f"({', '.join(SHORT)}), unless the command says otherwise: it is differences that count.",
         "",
-        f"Of {', '.join(f'{name} one text in {number}' for name, number in EVERY.items())} is taken, in training and test.",
+        f"Of {parts} is taken, in training and test.",
         "go_emotions has several labels a text, and cannot be trained on yet.",
         "",
         *table(COLUMNS, rows),
@@ -107,22 +112,34 @@ def compare(name: str, folder: Path, overrides: list[str]) -> tuple[list[str], l
         split = setup.dataset.test
         assert split is not None
         tokenized = by_torch.tokenize(split.texts)
-        found, expected = by_numpy.logits(tokenized), by_torch.logits(tokenized)
+        (found_encoder, found), (encoder, expected) = logits(by_numpy, tokenized), logits(by_torch, tokenized)
         before = load_classifier(exact, device="cpu", engine="torch").logits(tokenized)
         sizes = [(it / "model.safetensors").stat().st_size for it in (run.model, exact)]
-    difference = float(np.abs(found - expected).max())
-    num_different = int((found.argmax(axis=1) != expected.argmax(axis=1)).sum())
-    accuracies = [100 * (logits.argmax(axis=1) == split.labels).mean() for logits in (expected, before)]
-    scores = [100 * f1_score(split.labels, logits.argmax(axis=1), average="macro") for logits in (expected, before)]
+    pairs = ((found, expected), (found_encoder, encoder))
+    num_different = [int((one.argmax(axis=1) != other.argmax(axis=1)).sum()) for one, other in pairs]
+    differences = [float(np.abs(one - other).max()) for one, other in pairs]
+    answers = [it.argmax(axis=1) for it in (expected, before)]
+    accuracies = [100 * (labels == split.labels).mean() for labels in answers]
+    scores = [100 * f1_score(split.labels, labels, average="macro") for labels in answers]
     note(f"largest change of a probability by small weights: {np.abs(softmax(expected) - softmax(before)).max():.4f}")
-    row = [name, f"{len(split):,}", str(num_different), f"{difference:.1e}", *(f"{size / 1e6:.1f}" for size in sizes)]
+    row = [name, f"{len(split):,}", *map(str, num_different), *(f"{difference:.1e}" for difference in differences)]
+    row += [f"{size / 1e6:.1f}" for size in sizes]
     row += [f"{value:.2f}" for pair in (accuracies, scores) for value in pair]
     failed = []
-    if num_different or difference > TOLERANCE * float(np.abs(expected).max()):
+    largest = [float(np.abs(other).max()) for _, other in pairs]
+    if any(num_different) or any(it > TOLERANCE * most for it, most in zip(differences, largest, strict=True)):
         failed.append("NumPy and PyTorch differ")
     if abs(scores[0] - scores[1]) > MOST_CHANGE:
         failed.append(f"small weights change macro-F1 by {scores[0] - scores[1]:+.2f} points")
     return row, failed
+
+
+def logits(classifier: Classifier, texts: TokenizedTexts) -> tuple[Logits, Logits]:
+    """Those of the encoder, and those of the whole classifier."""
+    assert classifier.encoder is not None
+    encoder = classifier.encoder.logits(texts)
+    parts = [encoder] + ([classifier.linear.logits(texts)] if classifier.linear else [])
+    return encoder, combine_logits(parts, classifier.mixture_weights).astype(np.float32)
 
 
 def sources(name: str, folder: Path, temporary: Path) -> list[str]:

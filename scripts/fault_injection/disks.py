@@ -17,7 +17,7 @@ from pathlib import Path
 import saver
 from cases import Case, Skipped
 from processes import Ended, fork, fork_call, mount_alone
-from samples import Workspace, assert_mendable, fingerprint
+from samples import Workspace, assert_mendable, engine_of, fingerprint, predict
 
 CALLS = "mkdir,openat,write,fsync,rename,unlink,unlinkat,rmdir,ftruncate"
 REFUSABLE = {"mkdir", "openat", "write", "fsync", "rename"}  # removals that fail leave more, not less
@@ -144,7 +144,8 @@ def read_only(space: Workspace, _draw: random.Random, number: int) -> None:
         ended = fork(space.train("labels", target), cwd=space.folder).end()
         assert_mendable(ended, code=1, named="Read-only file system")
         assert "step " not in ended.err, ended.err
-        assert fork(["predict", "--model", finished, "some rain"], cwd=space.folder).end().code == 0
+        engine = engine_of(number, kinds=3)
+        assert fork(predict(finished, engine, "some rain"), cwd=space.folder).end().code == 0
         ended = fork(["eval", finished], cwd=space.folder).end()
         assert ended.code == 0, ended.err
         assert b"accuracy" in ended.out
