@@ -105,7 +105,7 @@ def full_disk(space: Workspace, _draw: random.Random, number: int) -> None:
         assert enlarged.returncode == 0
         space.finish("default", run)
 
-    _in_namespace(on_small_disk)
+    in_namespace(on_small_disk)
 
 
 def full_tensorboard(space: Workspace, draw: random.Random, number: int) -> None:
@@ -125,7 +125,7 @@ def full_tensorboard(space: Workspace, draw: random.Random, number: int) -> None
         assert one["metrics"] == other["metrics"]
         assert ended.err.count("goes on without TensorBoard") == (one["curves"] != other["curves"]), ended.err
 
-    _in_namespace(on_small_disk)
+    in_namespace(on_small_disk)
 
 
 def read_only(space: Workspace, _draw: random.Random, number: int) -> None:
@@ -151,7 +151,7 @@ def read_only(space: Workspace, _draw: random.Random, number: int) -> None:
         assert b"accuracy" in ended.out
         assert "Read-only file system" in ended.err
 
-    _in_namespace(mounted_read_only)
+    in_namespace(mounted_read_only)
 
 
 @functools.cache
@@ -220,7 +220,7 @@ def _as_ended(done: subprocess.CompletedProcess[str]) -> Ended:
     return Ended(code=done.returncode, out=b"", err=done.stderr, seconds=0, cpu_seconds=0, peak_bytes=0)
 
 
-def _in_namespace(function: Callable[[], object]) -> None:
+def in_namespace(function: Callable[[], object]) -> None:
     """Call a function in a process with mounts of its own; what it asserts is asserted here."""
     ended = fork_call(function).end()
     if "unshare" in ended.message or "mount:" in ended.message:
