@@ -66,8 +66,8 @@ def together(space: Workspace, draw: random.Random, number: int) -> None:
         assert it.code in {0, -signal.SIGKILL} if killed else it.code == 0, f"exit {it.code}: {it.err}"
     if kind == "of other machines":
         assert sum(map(num_written, ended)) == len(expected), "a part was done twice"
-    job.check(expected)
     assert num_written(job.finish()) == 0, "what was done is done again"
+    job.check(expected)  # whoever was killed with its work done may have left its lock until then
 
 
 def change(space: Workspace, draw: random.Random, number: int) -> None:

@@ -176,8 +176,11 @@ def hostile(space: Workspace, draw: random.Random, number: int) -> None:
 
 def _stop_before_it_listens(space: Workspace, draw: random.Random, run: Path, kind: signal.Signals) -> None:
     """While it starts: it ends at once, without a word too many."""
-    process = fork(["serve", run, "--port", "0"], cwd=space.folder)
-    time.sleep(draw.uniform(0, 0.3))
+    begun = space.new_path("begun")
+    process = fork(["serve", run, "--port", "0"], cwd=space.folder, prepare=begun.touch)
+    while not begun.exists():  # before that it is this program that is stopped
+        time.sleep(0.001)
+    time.sleep(draw.uniform(0.01, 0.3))
     process.signal(kind)
     ended = process.end()
     assert ended.seconds < AT_ONCE, f"{ended.seconds:.1f} s"
