@@ -163,7 +163,8 @@ def hostile(space: Workspace, draw: random.Random, number: int) -> None:
         for _ in range(WAVES):
             connections = [attack(served, draw) for _ in range(draw.randint(4, 16))]
             found = {status_of(connection) for connection in connections if connection}
-            assert found <= expected, f"{name}: answered with {found}, expected {expected}"
+            # On a busy machine anything may come too slowly for a server that is so impatient.
+            assert found <= expected | {408}, f"{name}: answered with {found}, expected {expected}"
             sizes.append(served.own_bytes())
         load.await_answers(len(load.outcomes) + 4)
     load.check_all_answered()
