@@ -76,7 +76,8 @@ def main() -> None:
 def document(rows: list[list[str]]) -> str:
     """The Markdown page."""
     command = shlex.join(["python", "scripts/benchmarks/engines.py", "FOLDER", *sys.argv[2:]])
-    parts = ", ".join(f"{name} one text in {number}" for name, number in EVERY.items())
+    names = [row[0] for row in rows]
+    parts = [f"Of {name} one text in {EVERY[name]} is taken, in training and test." for name in names if name in EVERY]
     lines = [
         "# Engines and small weights",
         "",
@@ -93,7 +94,7 @@ def document(rows: list[list[str]]) -> str:
         "all weights in float32. Accuracy and macro-F1 on the test texts are of both, too. Trainings are short",
         f"({', '.join(SHORT)}), unless the command says otherwise: it is differences that count.",
         "",
-        f"Of {parts} is taken, in training and test.",
+        *parts,
         "go_emotions has several labels a text, and cannot be trained on yet.",
         "",
         *table(COLUMNS, rows),
