@@ -23,6 +23,7 @@ from encoder_cls.errors import ConfigError, DataError
 from encoder_cls.evaluation.report_files import REPORT_FILES
 from encoder_cls.system.files import path_of, stream_named
 from encoder_cls.tracking.run_dir import LOCK_FILE, RunDir, run_of
+from encoder_cls.tracking.written_config import written_sources
 
 if TYPE_CHECKING:
     from encoder_cls.config import DataConfig
@@ -99,7 +100,10 @@ def check_output_folder(folder: Path, files: Sequence[Path], *, source: str, mod
         raise ConfigError(f"{folder}: is no folder; name another, which need not be there yet")
     run = run_of(model)
     data = _data_of(run)
-    read = {(it.st_dev, it.st_ino) for file in _files_of(source) if (it := _status_of(file))}
+    read = set(_identities(source))
+    for named in data:
+        with suppress(DataError):  # it need not be read
+            read.update(_identities(named))
     for path in files:
         if path.is_dir():
             raise ConfigError(f"{path}: is a folder where a file is to be written; move it")
@@ -241,11 +245,21 @@ def _check_not_in_input(target: _Target, source: str) -> None:
         )
 
 
+def _identities(source: str) -> Iterator[tuple[int, int]]:
+    """By which the system knows the files that a source names."""
+    for file in _files_of(source):
+        if status := _status_of(file):
+            yield status.st_dev, status.st_ino
+
+
 def _data_of(run: RunDir | None) -> list[str]:
     if run:
-        # The classifier is whole without it; and what only predicts has no library to read it.
-        with suppress(ConfigError, ImportError):
+        try:
             return _sources_of(run.load_config().data)
+        except ConfigError:  # the classifier is whole without it
+            return []
+        except ImportError:  # what only predicts has no library for YAML
+            return written_sources(run.config_file)
     return []
 
 

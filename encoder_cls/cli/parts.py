@@ -256,6 +256,8 @@ def _remove_former(part: Part, former: dict[str, Any]) -> None:
     name = former.get("output")
     if not isinstance(name, str) or Path(name).name != name or name == part.output.name:
         return
+    if Path(name).stem != part.source.stem:  # the record of another part, put in the place of this one's
+        return
     path = part.folder / name
     with suppress(OSError):
         if path.is_file() and not path.is_symlink() and hash_of(path) == former.get("output_sha256"):

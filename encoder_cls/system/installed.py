@@ -5,12 +5,25 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from importlib.util import find_spec
 
 from encoder_cls.errors import ConfigError
 
 # What `train` and `eval` import, PyTorch first.
 TRAINING = ("torch", "pydantic", "yaml", "scipy", "sklearn", "pyarrow", "matplotlib", "jinja2", "tqdm", "tensorboard")
+
+WHOLE, RUNTIME = "encoder-cls", "encoder-cls-runtime"  # the distributions, with everything and for what only predicts
+
+
+def installed_version() -> tuple[str, str] | None:
+    """The distribution that is installed, and its version; none of a folder of files."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    for distribution in (WHOLE, RUNTIME):
+        with suppress(PackageNotFoundError):
+            return distribution, version(distribution)
+    return None
 
 
 def is_installed(library: str) -> bool:

@@ -17,7 +17,7 @@ from pathlib import Path
 import saver
 from cases import Case, Skipped
 from processes import Ended, fork, fork_call, mount_alone
-from samples import Workspace, assert_mendable, curves, fingerprint
+from samples import Workspace, assert_mendable, curves, engine_of, fingerprint, predict
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
 CALLS = "mkdir,openat,write,fsync,rename,unlink,unlinkat,rmdir,ftruncate"
@@ -106,7 +106,7 @@ def full_disk(space: Workspace, _draw: random.Random, number: int) -> None:
         assert enlarged.returncode == 0
         space.finish("default", run)
 
-    _in_namespace(on_small_disk)
+    in_namespace(on_small_disk)
 
 
 def full_tensorboard(space: Workspace, draw: random.Random, number: int) -> None:
@@ -130,7 +130,7 @@ def full_tensorboard(space: Workspace, draw: random.Random, number: int) -> None
         assert one["metrics"] == other["metrics"]
         assert ended.err.count("goes on without TensorBoard") == (curves(small) != other["curves"]), ended.err
 
-    _in_namespace(on_small_disk)
+    in_namespace(on_small_disk)
 
 
 def read_only(space: Workspace, _draw: random.Random, number: int) -> None:
@@ -149,13 +149,14 @@ def read_only(space: Workspace, _draw: random.Random, number: int) -> None:
         ended = fork(space.train("labels", target), cwd=space.folder).end()
         assert_mendable(ended, code=1, named="Read-only file system")
         assert "step " not in ended.err, ended.err
-        assert fork(["predict", "--model", finished, "some rain"], cwd=space.folder).end().code == 0
+        engine = engine_of(number, kinds=3)
+        assert fork(predict(finished, engine, "some rain"), cwd=space.folder).end().code == 0
         ended = fork(["eval", finished], cwd=space.folder).end()
         assert ended.code == 0, ended.err
         assert b"accuracy" in ended.out
         assert "Read-only file system" in ended.err
 
-    _in_namespace(mounted_read_only)
+    in_namespace(mounted_read_only)
 
 
 @functools.cache
@@ -224,7 +225,7 @@ def _as_ended(done: subprocess.CompletedProcess[str]) -> Ended:
     return Ended(code=done.returncode, out=b"", err=done.stderr, seconds=0, cpu_seconds=0, peak_bytes=0)
 
 
-def _in_namespace(function: Callable[[], object]) -> None:
+def in_namespace(function: Callable[[], object]) -> None:
     """Call a function in a process with mounts of its own; what it asserts is asserted here."""
     ended = fork_call(function).end()
     if "unshare" in ended.message or "mount:" in ended.message:

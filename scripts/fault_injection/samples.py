@@ -23,6 +23,7 @@ TOPICS = {
 }
 FILLERS = ["the", "a", "very", "today", "again", "with", "some", "we", "they", "it", "was", "is", "and", "but", "then"]
 
+ENGINES = ("numpy", "torch")  # by which a classifier can be computed
 MODEL_FILES = ("config.json", "tokenizer.json", "model.safetensors")
 CHECKPOINT_FILES = ("manifest.json", "model.safetensors", "optimizer.safetensors", "state.json")
 
@@ -97,6 +98,16 @@ class Workspace:
     def train(self, variant: str, run: Path, *more: str) -> Arguments:
         """The arguments that train a variant into a run folder, or go on with it."""
         return ["train", "--config", self.config(variant), "--run-dir", run, "--resume", "--device", "cpu", *more]
+
+
+def predict(run: Path, engine: str, *more: str | bytes | Path) -> Arguments:
+    """The arguments that predict by an engine."""
+    return ["predict", "--model", run, "--engine", engine, "--device", "cpu", *more]
+
+
+def engine_of(number: int, *, kinds: int = 1) -> str:
+    """The engine of a try: each in turn, where there are several kinds of tries by turns, each of these by both."""
+    return ENGINES[number // kinds % len(ENGINES)]
 
 
 def labelled_text(texts_per_class: int, *, seed: int) -> str:

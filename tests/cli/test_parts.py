@@ -140,6 +140,18 @@ def test_answers_in_another_format_take_the_place_of_the_former(cli, trained_run
     assert names == [*(f"part-0{n}.csv" for n in range(1, 5)), "part-04.jsonl"]
 
 
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_the_record_of_another_part_costs_that_part_nothing(cli, trained_run, parts, order):
+    """The one whose record it is not is answered again; the answers that it names stay."""
+    assert cli(*arguments(trained_run)).code == 0
+    before = times("out")
+    one, other = (Path("out/_parts", NAMES[number]).with_suffix(".json") for number in order)
+    one.write_bytes(other.read_bytes())
+    assert "1 of 4 files written" in cli(*arguments(trained_run)).err
+    assert ids_in("out") == parts
+    assert [name for name, time in times("out").items() if before[name] != time] == [f"{one.stem}.jsonl"]
+
+
 def test_killed_at_any_moment_and_run_again_each_row_is_there_once(cli, trained_run, parts):
     """No reader ever finds a part of a file, and nothing half written stays."""
     for flush in (1, 2, 3, 4):
