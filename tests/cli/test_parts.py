@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from threading import Timer
 
 import pytest
 
@@ -182,14 +181,19 @@ def test_two_processes_at_once_share_the_parts(trained_run, parts):
 
 def test_a_part_that_another_process_is_at_is_waited_for(cli, trained_run, parts, monkeypatch):
     """And taken over when that process ends without having done it."""
-    monkeypatch.setattr("encoder_cls.cli.parts.SECONDS_BETWEEN_TRIES", 0.02)
     Path("out/_parts").mkdir(parents=True)
     lock = os.open("out/_parts/part-03.lock", os.O_CREAT | os.O_RDWR)
     fcntl.flock(lock, fcntl.LOCK_EX)
-    later = Timer(0.2, os.close, [lock])
-    later.start()
+    pauses = []
+
+    def pause(seconds):
+        pauses.append(seconds)
+        if len(pauses) == 3:
+            os.close(lock)
+
+    monkeypatch.setattr("encoder_cls.cli.parts.time.sleep", pause)
     outcome = cli(*arguments(trained_run))
-    later.join()
+    assert len(pauses) == 3
     assert outcome.code == 0
     assert outcome.err.count("waiting for 1 file that other processes are writing") == 1
     assert ids_in("out") == parts
