@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import http.client
 import json
 import random
 import re
+import signal
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -25,6 +27,7 @@ WORDS = " ".join(TOPICS.values()).split() + FILLERS
 TOLERANCE = 1e-5  # of a probability: which texts share a batch changes the last digits
 MOST_SECONDS = 30.0  # for an answer
 SECONDS_BETWEEN_LOOKS = 0.01
+PR_SET_PDEATHSIG = 1  # of Linux's prctl
 
 
 @dataclass(frozen=True)
@@ -64,7 +67,12 @@ def serve(space: Workspace, run: Path, *, port: int = 0, prepare: Callable[[], o
         port: of this machine; 0: a free one.
         prepare: called in its process first.
     """
-    process = fork(["serve", run, "--port", str(port)], cwd=space.folder, prepare=prepare)
+
+    def end_with_parent() -> None:  # also where a try fails, which stops no server
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        prepare()
+
+    process = fork(["serve", run, "--port", str(port)], cwd=space.folder, prepare=end_with_parent)
     deadline = time.monotonic() + LONGEST
     while not (found := re.search(r" on http://127\.0\.0\.1:(\d+); ", process.said())):
         assert process.wait(0) is None, f"it does not serve: {process.said()}"
