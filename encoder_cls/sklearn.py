@@ -25,6 +25,7 @@ from sklearn.utils.validation import check_is_fitted
 from encoder_cls.errors import ConfigError, DataError
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.system.display import kind
+from encoder_cls.system.log import log
 
 if TYPE_CHECKING:
     from encoder_cls.config import Config
@@ -50,7 +51,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # sc
         epochs: how often the texts are read in training, at most; `auto`: the fewer the more text there is.
         learning_rate: the peak learning rate.
         time_budget: the most minutes that pretraining may take; none: as many as it takes.
-        seed: of everything random; equal seeds give equal models.
+        seed: of everything random but of what is held out (`data.split_seed`); equal seeds give equal models.
         settings: further values of a config by dotted key, as `--set` takes them: `{"model.d_model": 64}`;
             `configs/example.yaml` explains all of them.
 
@@ -154,13 +155,12 @@ def _train(config: Config, rows: Iterable[Row]) -> Classifier:
     """A classifier of these rows; what the command line would warn of becomes Python's warnings."""
     import torch
 
-    from encoder_cls.data.checks import data_warnings
     from encoder_cls.inference.serialization import load_classifier
     from encoder_cls.system.device import resolve_device
     from encoder_cls.tracking.run_dir import RunDir
     from encoder_cls.training.compaction import compact
-    from encoder_cls.training.events import Noted
-    from encoder_cls.training.setup import prepare
+    from encoder_cls.training.events import Noted, Validated
+    from encoder_cls.training.setup import prepare, setup_warnings
     from encoder_cls.training.trainer import train
 
     device = resolve_device("auto")
@@ -168,11 +168,15 @@ def _train(config: Config, rows: Iterable[Row]) -> Classifier:
     forked = torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
     with _ONE_FIT, forked, tempfile.TemporaryDirectory(prefix="encoder-cls-") as folder:
         setup, run = prepare(config, train_rows=rows), RunDir(Path(folder))
-        for message in data_warnings(setup.dataset):
+        for message in setup_warnings(setup):
             _warn(message)
         for event in train(setup, run, device=device, with_report=False):
             if isinstance(event, Noted):
                 _warn(event.message)
+            elif isinstance(event, Validated):
+                scores = ", ".join(f"{name} {value:.4f}" for name, value in event.result.scores.items())
+                best = ", the best so far" if event.is_best else ""
+                log("info", f"{event.stage.name}, epoch {event.epoch:.1f}, step {event.step}: {scores}{best}")
         labels = setup.dataset.selection.labels
         compact(run.model, setup.validation_texts, labels, device=str(device), after_batch=lambda: None)
         return load_classifier(run.model)

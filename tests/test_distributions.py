@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -9,8 +10,13 @@ import sys
 import tarfile
 import tomllib
 import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
+from threading import Timer
+from typing import Any
+from urllib.request import urlopen
 
 import pytest
 from packaging.requirements import Requirement
@@ -92,36 +98,93 @@ def test_the_runtime_declares_a_part_of_what_the_whole_declares():
     assert (ROOT / "runtime" / "LICENSE").read_text() == (ROOT / "LICENSE").read_text()
 
 
-def test_the_runtime_predicts_with_nothing_but_what_it_declares(built, trained_run, cli, tmp_path):
-    """Its wheel unpacked beside links to what it requires, in a Python that sees nothing else installed."""
-    site = tmp_path / "site"
-    with zipfile.ZipFile(next(built.glob("encoder_cls_runtime-*.whl"))) as wheel:
-        wheel.extractall(site)
-    found: dict[str, metadata.Distribution] = {}
-    declared(RUNTIME["dependencies"], found)
-    for distribution in found.values():
-        for file in {path.parts[0] for path in distribution.files or () if path.parts[0] not in {"..", "__pycache__"}}:
-            if not (site / file).exists():
-                (site / file).symlink_to(distribution.locate_file(file))
-    assert not (site / "torch").exists()
+@dataclass
+class Environment:
+    """A folder of packages that is all that a Python sees, besides its own library."""
 
-    def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+    site: Path
+
+    def command(self, *arguments: object) -> dict[str, Any]:
+        """How the program is started there."""
+        environment = {**os.environ, "PYTHONPATH": str(self.site)}
         command = [sys.executable, "-S", "-m", "encoder_cls", *map(str, arguments)]
-        environment = {**os.environ, "PYTHONPATH": str(site)}
-        return subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=tmp_path)
+        return {"args": command, "env": environment, "cwd": self.site.parent, "text": True}
 
+    def run(self, *arguments: object) -> subprocess.CompletedProcess[str]:
+        """The program, to its end."""
+        return subprocess.run(**self.command(*arguments), capture_output=True, check=False)
+
+
+@pytest.fixture
+def installed(built, tmp_path) -> Callable[..., Environment]:
+    """Unpacks the runtime's wheel beside links to what it requires, with its extras; pip would need the network."""
+
+    def install(*extras: str) -> Environment:
+        site = tmp_path / "-".join(("site", *extras))
+        with zipfile.ZipFile(next(built.glob("encoder_cls_runtime-*.whl"))) as wheel:
+            wheel.extractall(site)
+        found: dict[str, metadata.Distribution] = {}
+        declared(RUNTIME["dependencies"], found)
+        for extra in extras:
+            declared(RUNTIME["optional-dependencies"][extra], found)
+        for distribution in found.values():
+            for file in {
+                path.parts[0] for path in distribution.files or () if path.parts[0] not in {"..", "__pycache__"}
+            }:
+                if not (site / file).exists():
+                    (site / file).symlink_to(distribution.locate_file(file))
+        assert not (site / "torch").exists()
+        return Environment(site)
+
+    return install
+
+
+def test_the_runtime_predicts_with_nothing_but_what_it_declares(installed, trained_run, cli):
+    """As the whole does; and what it cannot do says what to install."""
+    runtime = installed()
     commands = [
         ["predict", "--model", trained_run.path, "--explain", "--format", name, "rain and snow", "a big soup"]
         for name in ("jsonl", "html")
     ]
     for command in commands:
-        answer = run(*command)
+        answer = runtime.run(*command)
         assert (answer.returncode, answer.stderr) == (0, "")
         assert answer.stdout == cli(*command).out
-    assert run("--version").stdout == f"encoder-cls {encoder_cls.__version__} (encoder-cls-runtime)\n"
-    refused = run("train")
-    assert (refused.returncode, refused.stdout) == (2, "")
-    assert refused.stderr == "error: needs PyTorch: pip install encoder-cls\n"
+    assert runtime.run("--version").stdout == f"encoder-cls {encoder_cls.__version__} (encoder-cls-runtime)\n"
+    libraries = "starlette and uvicorn and prometheus_client"
+    for command, message in (
+        (["train"], "needs PyTorch: pip install encoder-cls"),
+        (["serve", trained_run.path], f"serve needs {libraries}: pip install 'encoder-cls-runtime[serve]'"),
+    ):
+        refused = runtime.run(*command)
+        assert (refused.returncode, refused.stdout) == (2, "")
+        assert refused.stderr == f"error: {message}\n"
+
+
+def test_the_runtime_serves_with_its_extra(installed, trained_run, classifier):
+    """Predictions, metrics and the page; and it stops with 0."""
+    command = installed("serve").command("serve", trained_run.path, "--port", 0)
+    with subprocess.Popen(**command, stderr=subprocess.PIPE) as server:
+        patience = Timer(60, server.kill)
+        patience.start()
+        try:
+            address = re.search(r"http://[0-9.:]+", server.stderr.readline())[0]
+            body = json.dumps({"texts": ["rain and snow"], "explain": True}).encode()
+            with urlopen(f"{address}/predict", body) as reply:
+                found = json.loads(reply.read())
+            for path, part in (("metrics", b"encoder_cls_texts_total 1.0"), ("", b"<title>"), ("health", b'"ok"')):
+                with urlopen(f"{address}/{path}") as reply:
+                    assert part in reply.read()
+            server.terminate()
+            assert server.wait() == 0
+        finally:
+            patience.cancel()
+            server.kill()
+    (expected,) = classifier.predict(["rain and snow"])
+    assert found["model"] == classifier.sha256
+    assert found["predictions"][0]["label"] == expected.label
+    assert found["predictions"][0]["probability"] == pytest.approx(expected.probability, abs=1e-5)
+    assert [word["word"] for word in found["predictions"][0]["explanation"]] == ["rain", "and", "snow"]
 
 
 def test_the_version_has_one_place(built):

@@ -47,10 +47,12 @@ def test_the_page_names_every_case(cases):
 
 
 def test_the_table_of_the_last_run_is_made_of_results(tmp_path):
-    """A line for each case, of several files the last counts; what was skipped or tried in part says so."""
+    """A line for each case, of several files the last counts, of none the former; skipped or in part says so."""
     page = tmp_path / "docs" / "reliability.md"
     page.parent.mkdir()
-    page.write_text("before\n<!-- table: scripts/fault_injection/table.py -->\nold\n<!-- end of table -->\nafter\n")
+    former = "old\n| `kept` | 1 | 0 | 1 | z |\n| `signals` | 9 |\n"
+    begin, end = "<!-- table: scripts/fault_injection/table.py -->", "<!-- end of table -->"
+    page.write_text(f"before\n{begin}\n{former}{end}\nafter\n")
     script = tmp_path / "scripts" / "fault_injection" / "table.py"
     script.parent.mkdir(parents=True)
     script.write_text((HARNESS / "table.py").read_text())
@@ -68,4 +70,5 @@ def test_the_table_of_the_last_run_is_made_of_results(tmp_path):
     assert "| case | tries | failed | seconds | commit |" in lines
     assert "| `signals` | skipped: no strace | 0 | 0 | b |" in lines
     assert "| `sizes` | 2 of 1,024 | 0 | 2 | a |" in lines
-    assert "old" not in lines
+    assert "| `kept` | 1 | 0 | 1 | z |" in lines
+    assert not {"old", "| `signals` | 9 |"} & set(lines)

@@ -179,6 +179,24 @@ def test_what_is_not_installed_is_named_in_one_line(trained_run, tmp_path):
     assert not (tmp_path / "new").exists()
 
 
+def test_without_its_libraries_a_run_keeps_its_data(run_copy, tmp_path):
+    """An output that would replace what it was trained on is refused, as a file and as one of a folder."""
+    data = tmp_path / "it's data"
+    data.mkdir()
+    (data / "rain.csv").write_text("text\nrain\n")
+    config = run_copy.load_config()
+    moved = config.model_copy(update={"data": config.data.model_copy(update={"train": str(data / "rain.csv")})})
+    run_copy.config_file.write_text(moved.to_yaml())
+    commands = [["predict", "--model", run_copy.path, "--output", data / "rain.csv", "snow"]]
+    (tmp_path / "rain.txt").write_text("snow\n")
+    commands += [[*commands[0][:4], f"{data}/", "--input", tmp_path / "rain.txt", "--format", "csv"]]
+    for code, out, err in run_commands(commands, forbidden=LIBRARIES):
+        assert (code, out) == (2, "")
+        assert "rain.csv: " in err
+        assert "read" in err
+    assert (data / "rain.csv").read_text() == "text\nrain\n"
+
+
 def test_without_its_libraries_a_run_keeps_its_files(run_copy):
     """An output that would replace a part of the run is refused, whether the run or its model is named."""
     commands = [

@@ -11,14 +11,20 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from encoder_cls.cli.columns import new_table
 from encoder_cls.cli.output_formats import Format, answers, predict_lines
+from encoder_cls.cli.streams import note
+from encoder_cls.cli.tally import Tally
 from encoder_cls.cli.text_inputs import Columns, Input, add_columns, check_inputs, columns_ahead, read_inputs
+from encoder_cls.errors import DataError
 from encoder_cls.inference.auto_engine import AutoEncoder
+from encoder_cls.system.text_files import is_utf8
 
 if TYPE_CHECKING:
+    from encoder_cls.data.reading import Reading
     from encoder_cls.data.records import SourceLocation
     from encoder_cls.inference.classifier import Classifier
 
 BYTES_PER_TOKEN = 6  # of English text, about
+SPREADSHEETS = {".csv", ".xlsx"}  # files of which CSV has all columns, unless it is asked for without
 ANSWERS_WITH_COLUMNS = ("jsonl", "tsv", "csv", "parquet")  # formats in which an answer can be beside its row's columns
 
 
@@ -27,7 +33,10 @@ class Request(NamedTuple):
 
     Attributes:
         text_columns: the columns with the texts; none: those of the training.
-        keep_columns: whether answers come beside the columns of their rows; none: in CSV of CSV files.
+        keep_columns: whether answers come beside the columns of their rows; none: in CSV of CSV and Excel files.
+        delimiter: what separates the fields of the input; none: as in the training.
+        encoding: of the input; none: as in the training.
+        bad_rows: `error`, or `skip` for rows that cannot be read to be left out.
     """
 
     output_format: Format = "text"
@@ -37,12 +46,26 @@ class Request(NamedTuple):
     threshold: float = 0.0
     batch_tokens: int | None = None
     explained: bool = False
+    delimiter: str | None = None
+    encoding: str | None = None
+    bad_rows: str = "error"
+
+
+def new_tally(classifier: Classifier, request: Request) -> Tally:
+    """One of the answers to such a request."""
+    return Tally(max_seq_len=classifier.max_seq_len, threshold=request.threshold)
 
 
 class AnsweredSource:
-    """A source of texts, read chunk by chunk and answered as `request` has it."""
+    """A source of texts, read chunk by chunk and answered as `request` has it.
 
-    def __init__(self, classifier: Classifier, source: str, request: Request) -> None:
+    Attributes:
+        files: those that are read.
+        tell: told, once each, how a file is read where that is not as usual.
+        tally: what the answers are like, all those of a run of several sources together.
+    """
+
+    def __init__(self, classifier: Classifier, source: str, request: Request, *, tally: Tally | None = None) -> None:
         self.files: list[Path] = []
         if source != "-":
             from encoder_cls.data.named_files import files_named
@@ -52,12 +75,33 @@ class AnsweredSource:
         self._source = source
         self._request = request
         self._text_columns = request.text_columns or classifier.text_columns
-        are_csv = bool(self.files) and all(it.suffix.lower() == ".csv" for it in self.files)
-        self._keep_columns = request.keep_columns
+        self.tell: Callable[[str], None] = note
+        self.tally = tally or new_tally(classifier, request)
+        self._told: set[str] = set()
+        self._encoding = request.encoding or classifier.encoding
+        are_of_spreadsheets = bool(self.files) and all(it.suffix.lower() in SPREADSHEETS for it in self.files)
+        self._keep_columns = bool(request.keep_columns)
         if request.keep_columns is None:
-            self._keep_columns = request.output_format == "csv" and are_csv
-        self._has_mark = bool(self._keep_columns) and request.output_format == "csv" and _has_mark(self.files)
+            self._keep_columns = request.output_format == "csv" and are_of_spreadsheets
         self._columns: Columns | None = None
+        self._reading = self._new_reading()
+
+    def _new_reading(self, *, is_told: bool = True) -> Reading:
+        from encoder_cls.data.reading import Reading
+
+        request = self._request
+        return Reading(
+            delimiter=request.delimiter or self._classifier.delimiter,
+            encoding=self._encoding,
+            is_sure=request.encoding is not None,
+            bad_rows=request.bad_rows,
+            tell=self._tell_once if is_told else lambda _: None,
+        )
+
+    def _tell_once(self, message: str) -> None:
+        if message not in self._told:
+            self._told.add(message)
+            self.tell(message)
 
     def check(self, done: Callable[[SourceLocation, int], None]) -> None:
         """Read all of it once, if it can be read again, so that what is wrong is told of before the work.
@@ -66,20 +110,32 @@ class AnsweredSource:
             DataError: it is missing or malformed.
         """
         self._columns = check_inputs(
-            self._source, text_columns=self._text_columns, keep_columns=bool(self._keep_columns), done=done
+            self._source,
+            text_columns=self._text_columns,
+            keep_columns=self._keep_columns,
+            reading=self._new_reading(),
+            done=done,
         )
 
     def look_ahead(self) -> None:
         """Find out which columns there are, where the output has to know it from the start and this can be told."""
         if self._keep_columns or self._request.output_format in {"tsv", "csv"}:
             self._columns = columns_ahead(
-                self._source, text_columns=self._text_columns, keep_columns=bool(self._keep_columns)
+                self._source,
+                text_columns=self._text_columns,
+                keep_columns=self._keep_columns,
+                reading=self._new_reading(is_told=False),
             )
 
     def read(self, done: Callable[[SourceLocation, int], None]) -> Iterator[list[Input]]:
         """The texts, in chunks."""
+        self._reading = self._new_reading()
         return read_inputs(
-            self._source, text_columns=self._text_columns, keep_columns=bool(self._keep_columns), done=done
+            self._source,
+            text_columns=self._text_columns,
+            keep_columns=self._keep_columns,
+            reading=self._reading,
+            done=done,
         )
 
     def lines(
@@ -87,7 +143,8 @@ class AnsweredSource:
     ) -> Iterator[list[str]]:
         """The answers as lines, chunk by chunk."""
         request = self._request
-        return predict_lines(
+        separator, has_mark = self._form_of_csv()
+        yield from predict_lines(
             self._classifier,
             chunks,
             output_format=request.output_format,
@@ -96,16 +153,43 @@ class AnsweredSource:
             batch_tokens=request.batch_tokens,
             explained=request.explained,
             on_terminal=on_terminal,
-            keep_columns=bool(self._keep_columns),
+            keep_columns=self._keep_columns,
             columns=self._columns,
-            byte_order_mark=self._has_mark and not on_terminal,
+            byte_order_mark=has_mark and not on_terminal,
+            separator=separator,
+            seen=self.tally.add,
             warn=warn,
         )
+        self._tell_of_skipped(warn)
+
+    def _tell_of_skipped(self, warn: Callable[[str], None]) -> None:
+        for warning in self._reading.skipped.warning(self._source):
+            warn(f"warning: {warning}")
+
+    def _form_of_csv(self) -> tuple[str, bool]:
+        """What separates the fields of CSV, and whether it begins with a byte order mark: as a spreadsheet expects it.
+
+        As in the first file that is answered; the mark is also there where that is not in UTF-8.
+        """
+        first = next(iter(self.files), None)
+        if not (self._keep_columns and self._request.output_format == "csv" and first and first.is_file()):
+            return ",", False
+        is_csv = first.suffix.lower() == ".csv"
+        separator, has_mark = ",", first.suffix.lower() == ".xlsx" or not is_utf8(self._encoding)
+        with suppress(OSError, DataError):  # which is told of where it is read
+            if is_csv:
+                from encoder_cls.data.delimited import delimiter_of
+
+                separator = delimiter_of(first, self._text_columns, self._new_reading(is_told=False))
+            with first.open("rb") as file:
+                has_mark = has_mark or file.read(len(codecs.BOM_UTF8)) == codecs.BOM_UTF8
+        return separator, has_mark
 
     def content(self, chunks: Iterator[list[Input]], *, warn: Callable[[str], None]) -> Iterator[bytes]:
         """The answers as the bytes of a file."""
         if self._request.output_format == "parquet":
             yield from self._parquet(chunks, warn)
+            self._tell_of_skipped(warn)
             return
         for lines in self.lines(chunks, warn=warn):
             yield "".join(f"{line}\n" for line in lines).encode()
@@ -120,7 +204,7 @@ class AnsweredSource:
             chunks = chain([first] if first else [], chunks)
         table = new_table(
             columns,
-            keep_columns=bool(self._keep_columns),
+            keep_columns=self._keep_columns,
             top_k=request.top_k,
             num_classes=len(self._classifier.label_names),
             explained=request.explained,
@@ -131,9 +215,12 @@ class AnsweredSource:
             threshold=request.threshold,
             batch_tokens=request.batch_tokens,
             explained=request.explained,
+            seen=self.tally.add,
             warn=warn,
         )
-        files = self.files if all(file.is_file() for file in self.files) else []  # what can be read once more
+        # What can be read once more beside the answers, row by row.
+        is_whole = self._request.bad_rows == "error" and all(file.is_file() for file in self.files)
+        files = self.files if is_whole else []
         return parquet_bytes(found, table, columns, files)
 
 
@@ -142,14 +229,3 @@ def expect_files(classifier: Classifier, files: Sequence[Path]) -> None:
     if isinstance(classifier.encoder, AutoEncoder) and files and all(file.is_file() for file in files):
         with suppress(OSError):  # of a file that is gone, reading it tells
             classifier.encoder.expect(sum(file.stat().st_size for file in files) // BYTES_PER_TOKEN)
-
-
-def _has_mark(files: Sequence[Path]) -> bool:
-    """Whether the first file begins with the mark by which spreadsheets know UTF-8."""
-    if not (files and files[0].is_file()):
-        return False
-    try:
-        with files[0].open("rb") as file:
-            return file.read(len(codecs.BOM_UTF8)) == codecs.BOM_UTF8
-    except OSError:  # which is told of where it is read
-        return False

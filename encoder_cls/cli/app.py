@@ -11,11 +11,11 @@ import re
 import sys
 import traceback
 import warnings
-from contextlib import suppress
 from typing import Annotated, Any, NoReturn
 
 import typer
 
+from encoder_cls.cli.compare import compare_command
 from encoder_cls.cli.eval import eval_command
 from encoder_cls.cli.predict import predict_command
 from encoder_cls.cli.serve import serve_command
@@ -24,18 +24,18 @@ from encoder_cls.cli.train import train_command
 from encoder_cls.errors import EncoderClsError, StoppedError
 
 PROGRAM = "encoder-cls"  # its name, however it is started, and that of the distribution with everything
-RUNTIME = "encoder-cls-runtime"  # the distribution of what only predicts
 OUT_OF_MEMORY = re.compile("OutOfMemoryError|can't allocate memory|could not create a primitive")  # torch, oneDNN
 app = typer.Typer(
     name=PROGRAM,
     no_args_is_help=True,
-    add_completion=False,
+    context_settings={"help_option_names": ["--help", "-h"]},
     pretty_exceptions_enable=False,
     help="Train a Transformer-encoder text classifier from scratch on your own labelled text.",
     epilog="Start with: encoder-cls train (bundled example data, one to three minutes on 2 cores)",
 )
 app.command("train")(train_command)
 app.command("eval")(eval_command)
+app.command("compare")(compare_command)
 app.command("predict")(predict_command)
 app.command("serve")(serve_command)
 
@@ -50,14 +50,11 @@ def _print_version(is_wanted: bool) -> None:
 
 def _version() -> str:
     """The version of the distribution that is installed, and its name where it is not this program's."""
-    from importlib.metadata import PackageNotFoundError, version
-
     from encoder_cls import __version__
+    from encoder_cls.system.installed import installed_version
 
-    for distribution, note_of_it in ((PROGRAM, ""), (RUNTIME, f" ({RUNTIME})")):
-        with suppress(PackageNotFoundError):
-            return f"{version(distribution)}{note_of_it}"
-    return __version__  # a folder of files, not installed
+    distribution, version = installed_version() or (PROGRAM, __version__)
+    return version if distribution == PROGRAM else f"{version} ({distribution})"
 
 
 @app.callback()

@@ -49,7 +49,7 @@ class Table:
         """The answer's columns, and what each is called here: otherwise where the input has a column of its name."""
         ranked = [f"{column}_{rank}" for rank in range(2, self.top_k + 1) for column in ("label", "probability")]
         names = ["label", "probability", *ranked]
-        names += [] if self.keep_columns else ["truncated", "unknown_words"]
+        names += [] if self.keep_columns else ["truncated", "unknown_words", "reason"]
         names += ["explanation"] if self.explained else []
         return {name: answer_name(name, self.taken_over) for name in names}
 
@@ -69,9 +69,13 @@ class Table:
     def values_of_answer(self, answer: Answer) -> list[Any]:
         """What an answer has in its columns, the explanation left out."""
         _, prediction, label, _ = answer
-        ranked = [value for named in prediction.top(self.top_k)[1:] for value in named]
-        values: list[Any] = [label, prediction.probability, *ranked]
-        return values if self.keep_columns else [*values, prediction.truncated, prediction.unknown_words]
+        ranked: list[Any] = [value for named in prediction.top(self.top_k)[1:] for value in named]
+        if prediction.reason:
+            ranked = [None] * len(ranked)
+        values = [label, prediction.probability, *ranked]
+        if self.keep_columns:
+            return values
+        return [*values, prediction.truncated, prediction.unknown_words, prediction.reason]
 
 
 def new_table(columns: Columns, *, keep_columns: bool, top_k: int, num_classes: int, explained: bool) -> Table:
@@ -95,12 +99,13 @@ class TableLines:
     """A table as lines: values that tabs (TSV) or commas (CSV) separate; a quoted value of CSV may have several lines.
 
     What the program itself says has its control characters escaped. Columns that are kept in CSV stand there as in the
-    input, unless a terminal would obey them.
+    input, unless a terminal would obey them. CSV may have another separator than commas.
     """
 
-    def __init__(self, *, table: Table, is_csv: bool, for_terminal: bool = False) -> None:
+    def __init__(self, *, table: Table, is_csv: bool, separator: str = ",", for_terminal: bool = False) -> None:
         self.table = table
         self.is_csv = is_csv
+        self.separator = separator
         self.for_terminal = for_terminal
 
     def header(self) -> str:
@@ -128,7 +133,8 @@ class TableLines:
         if not self.is_csv:
             return "\t".join(fields)
         line = io.StringIO()
-        csv.writer(line, lineterminator="\r\n").writerow(fields)  # what is in a line end is quoted, so in both of them
+        # What is in a line end is quoted, so in both of them.
+        csv.writer(line, delimiter=self.separator, lineterminator="\r\n").writerow(fields)
         return line.getvalue()[:-2]
 
 

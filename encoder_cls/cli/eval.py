@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from encoder_cls.cli.options import reading_settings
 from encoder_cls.cli.streams import note, print_out, warn_if_output_closed
 from encoder_cls.errors import ConfigError
 from encoder_cls.system.installed import check_training_installed
@@ -20,8 +21,24 @@ def eval_command(
             help="Labelled file to score. Default: the run's test split, else its validation split.", show_default=False
         ),
     ] = None,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            help="data.delimiter, data.encoding or data.bad_rows=... of --data. Repeatable. Default: as in training.",
+            show_default=False,
+        ),
+    ] = None,
     output: Annotated[
         Path | None, typer.Option(help="Write the report as JSON to this file.", show_default=False)
+    ] = None,
+    report: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write the report with its page, predictions and pictures into this folder. Default without --data: "
+            "the run's eval folder.",
+            show_default=False,
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
@@ -29,10 +46,16 @@ def eval_command(
     check_training_installed()
 
     from encoder_cls.cli.outputs import check_outputs
+    from encoder_cls.evaluation.report_files import REPORT_FILES
 
     if data == "":
         raise ConfigError("--data: names no file")
-    check_outputs([output] if output else [], sources=[data] if data else [], model=run, is_printing=True)
+    if overrides and data is None:
+        raise ConfigError("--set says how --data is read; the run's own data is read as in training")
+    settings = reading_settings(overrides or (), known=("delimiter", "encoding", "bad_rows"))
+    files = [report / name for name in REPORT_FILES] if report else []
+    outputs = [output, *files] if output else files
+    check_outputs(outputs, sources=[data] if data else [], model=run, is_printing=True)
     if output is None:
         warn_if_output_closed()
 
@@ -40,7 +63,8 @@ def eval_command(
     from encoder_cls.evaluation.report import report_text
     from encoder_cls.system.files import to_json, write_output
 
-    report = evaluate_run(run, data=data, warn=note)
+    found = evaluate_run(run, data=data, reading=settings, folder=report, tell=note)
     if output:
-        write_output(output, to_json(report.to_dict()))
-    print_out((to_json(report.to_dict()).decode() if as_json else report_text(report)) + "\n")
+        write_output(output, to_json(found.to_dict()))
+        note(f"wrote {output}")
+    print_out((to_json(found.to_dict()).decode() if as_json else report_text(found)) + "\n")

@@ -2,34 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from encoder_cls.config import Config, DataConfig
-from encoder_cls.data.checks import split_warnings
-from encoder_cls.data.dataset import Dataset, Split, load_dataset, load_split
+from encoder_cls.config import Config, DataConfig, missing_sources
+from encoder_cls.data.checks import seen_warnings, split_warnings
+from encoder_cls.data.dataset import Dataset, load_dataset, load_split
 from encoder_cls.errors import ConfigError, DataError, EncoderClsError
 from encoder_cls.evaluation.baseline import linear_reference
 from encoder_cls.evaluation.evaluate import evaluate
 from encoder_cls.evaluation.report import Report
-from encoder_cls.evaluation.report_files import write_report
+from encoder_cls.evaluation.report_files import REPORT_FILES, write_report
 from encoder_cls.inference.serialization import load_classifier
 from encoder_cls.inference.torch_engine import torch_encoder
 from encoder_cls.tracking.run_dir import RunDir, run_of
 from encoder_cls.training.checkpoint import newest_fingerprint
 
 
-def evaluate_run(path: Path, *, data: str | None, warn: Callable[[str], None]) -> Report:
-    """Score the classifier of a run (or model) folder; scored on its own data, a run's `eval` folder is written.
+def evaluate_run(
+    path: Path,
+    *,
+    data: str | None,
+    folder: Path | None,
+    tell: Callable[[str], None],
+    reading: Mapping[str, str] | None = None,
+) -> Report:
+    """Score the classifier of a run (or model) folder.
 
     Args:
         path: the folder.
         data: a labelled source; none: the run's test split, else its validation split.
-        warn: told what could not be done.
+        folder: where to write the report with its page, predictions and pictures; none: nowhere, but what a run scores
+            on its own data into its `eval` folder.
+        tell: told what was written, and what could not be done.
+        reading: values of `DataConfig` by which the source is read otherwise than in training.
 
     Raises:
         ConfigError: no classifier there, or no data to score.
         DataError: the data is missing or malformed, or no longer what the classifier was trained on.
+        EncoderClsError: the disk refuses the folder that was named.
     """
     classifier = load_classifier(path)
     if classifier.encoder:
@@ -38,40 +49,57 @@ def evaluate_run(path: Path, *, data: str | None, warn: Callable[[str], None]) -
     if run is None:
         if data is None:
             raise ConfigError(f"{path}: a model folder without its run has no data of its own; name some with --data")
-        data_config, dataset = DataConfig(train=data), None
+        data_config = DataConfig(
+            train=data,
+            text_column=classifier.text_columns,
+            delimiter=classifier.delimiter,
+            encoding=classifier.encoding,
+        )
+        dataset, run_name, config_yaml = None, path.resolve().name, ""
     else:
         config = run.load_config()
-        data_config = config.data
-        dataset = _dataset_of_run(run, config, classifier.label_names, needed=data is None, warn=warn)
+        data_config, run_name, config_yaml = config.data, config.name, config.to_yaml()
+        dataset = _dataset_of_run(run, config, classifier.label_names, needed=data is None, warn=tell)
     if data is not None:
-        split = load_split(
-            data, data_config, classifier.label_names, labels_are=dataset.labels_are if dataset else None
-        )
-        _warn_of(data, split, classifier.label_names, warn)
-        reference = linear_reference(dataset.train, split) if dataset else None
-        return evaluate(classifier, split, name=data, reference=reference)[0]
-    assert run is not None and dataset is not None
-    name, split = dataset.reported
-    _warn_of(name, split, classifier.label_names, warn)
-    report, logits = evaluate(classifier, split, name=name, reference=linear_reference(dataset.train, split))
+        data_config = data_config.model_copy(update=dict(reading or {}))
+        labels_are = dataset.labels_are if dataset else None
+        name, split = data, load_split(data, data_config, classifier.label_names, labels_are=labels_are)
+    else:
+        assert dataset is not None
+        name, split = dataset.reported
+    warnings = [*split_warnings(name, split, classifier.label_names)]
+    if data is not None and dataset:
+        warnings += seen_warnings(name, split, dataset.train)
+    for note in (*split.notes, *(f"warning: {warning}" for warning in warnings)):
+        tell(note)
+    reference = linear_reference(dataset.train, split) if dataset else None
+    report, logits = evaluate(classifier, split, name=name, reference=reference)
+    own_folder = run.eval if run and data is None else None  # what a run says of itself is kept up to date
+    where = folder or own_folder
     try:
-        write_report(run.eval, report, split, logits, run_name=config.name)
+        if where:
+            write_report(where, report, split, logits, run_name=run_name, config_yaml=config_yaml)
+            tell(f"wrote {where}: {', '.join(name for name in REPORT_FILES if (where / name).exists())}")
     except EncoderClsError as error:
-        warn(f"warning: {error}")
+        if folder:
+            raise
+        tell(f"warning: {error}")
     return report
-
-
-def _warn_of(name: str, split: Split, label_names: Sequence[str], warn: Callable[[str], None]) -> None:
-    for warning in split_warnings(name, split, label_names):
-        warn(f"warning: {warning}")
 
 
 def _dataset_of_run(
     run: RunDir, config: Config, label_names: Sequence[str], *, needed: bool, warn: Callable[[str], None]
 ) -> Dataset | None:
     """The data that a run was trained on, if its files are still there and the same."""
+    missing = missing_sources(config.data)
+    if missing and needed:
+        key, source = missing[0]
+        raise DataError(
+            f"{run.config_file}: {key}: {source}: no such file or folder, where the run's data was; name labelled data "
+            "with --data, or the new place in that file"
+        )
     try:
-        dataset = load_dataset(config.data, seed=config.seed)
+        dataset = load_dataset(config.data)
         _check_unchanged(run, dataset, config.data, label_names)
     except DataError as error:
         if needed:

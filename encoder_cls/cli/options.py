@@ -2,10 +2,52 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from encoder_cls.errors import ConfigError
+
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.", metavar="DEVICE")]
 RUNS = Path("runs")
+BAD_ROWS = ("error", "skip")
+
+
+def reading_settings(overrides: Sequence[str], *, known: Sequence[str]) -> dict[str, str]:
+    """How files are to be read, of `--set data.encoding=windows-1252` and the like, by the name of the value.
+
+    Args:
+        overrides: as they are written.
+        known: which values can be set here.
+
+    Raises:
+        ConfigError: another value, or one that cannot be.
+    """
+    from encoder_cls.system.text_files import delimiter_named, encoding_named
+
+    parse = {"delimiter": delimiter_named, "encoding": encoding_named, "bad_rows": bad_rows_named}
+    found: dict[str, str] = {}
+    for override in overrides:
+        key, equals, value = override.partition("=")
+        name = key.strip().removeprefix("data.")
+        if not equals or not key.strip().startswith("data.") or name not in known:
+            keys = [f"data.{name}" for name in known]
+            raise ConfigError(f"--set {override}: what can be set here is {', '.join(keys[:-1])} and {keys[-1]}")
+        try:
+            found[name] = parse[name](value)
+        except ValueError as error:
+            raise ConfigError(f"--set data.{name}: {error}") from None
+    return found
+
+
+def bad_rows_named(value: str) -> str:
+    """What is done with rows that cannot be read.
+
+    Raises:
+        ValueError: nothing that is known.
+    """
+    if value not in BAD_ROWS:
+        raise ValueError(f"{value!r} is neither {' nor '.join(BAD_ROWS)}")
+    return value

@@ -14,6 +14,7 @@ from encoder_cls.inference.classifier import Classifier, Prediction
 from encoder_cls.inference.json_record import json_record
 from encoder_cls.system.display import json_text, printable, shown
 from encoder_cls.text.token_arrays import TokenizedTexts
+from encoder_cls.text.tokenizer import count_tokens
 
 if TYPE_CHECKING:
     from encoder_cls.inference.explain import Explanation, WordWeight
@@ -39,6 +40,8 @@ def predict_lines(  # noqa: PLR0913 - what `predict` can be asked for
     keep_columns: bool = False,
     columns: Columns | None = None,
     byte_order_mark: bool = False,
+    separator: str = ",",
+    seen: Callable[[Sequence[Answer]], None] = lambda _: None,
     warn: Callable[[str], None] = lambda _: None,
 ) -> Iterator[list[str]]:
     """Classify chunks of texts; for each chunk a list of lines, without line ends, in order.
@@ -57,10 +60,13 @@ def predict_lines(  # noqa: PLR0913 - what `predict` can be asked for
         keep_columns: whether answers (jsonl, tsv, csv) come beside all columns of their rows.
         columns: those that are taken over from the input; none: what the first chunk has.
         byte_order_mark: whether a table begins with the mark by which spreadsheets know UTF-8.
+        separator: of the fields of CSV.
+        seen: told of each chunk's answers.
         warn: told what has been left out.
     """
     if output_format == "html":
-        yield _page(classifier, chunks, threshold=threshold, batch_tokens=batch_tokens, warn=warn).split("\n")
+        page = _page(classifier, chunks, threshold=threshold, batch_tokens=batch_tokens, seen=seen, warn=warn)
+        yield page.split("\n")
         return
     chunks = iter(chunks)
     if columns is None and (keep_columns or output_format in {"tsv", "csv"}):
@@ -73,17 +79,18 @@ def predict_lines(  # noqa: PLR0913 - what `predict` can be asked for
         table = new_table(
             columns or {}, keep_columns=keep_columns, top_k=top_k, num_classes=num_classes, explained=explained
         )
-        lines = TableLines(table=table, is_csv=output_format == "csv", for_terminal=on_terminal)
+        is_csv = output_format == "csv"
+        lines = TableLines(table=table, is_csv=is_csv, separator=separator, for_terminal=on_terminal)
         yield [BYTE_ORDER_MARK * byte_order_mark + lines.header()]
     for found in answers(
-        classifier, chunks, threshold=threshold, batch_tokens=batch_tokens, explained=explained, warn=warn
+        classifier, chunks, threshold=threshold, batch_tokens=batch_tokens, explained=explained, seen=seen, warn=warn
     ):
         if lines:
             yield [lines.line(answer) for answer in found]
         elif output_format == "jsonl":
             yield [_json_line(answer, top_k, columns or {}) for answer in found]
         else:
-            yield [_text_line(answer, top_k, coloured=on_terminal) for answer in found]
+            yield [_text_line(answer, classifier, top_k, coloured=on_terminal) for answer in found]
 
 
 def answers(
@@ -93,6 +100,7 @@ def answers(
     threshold: float,
     batch_tokens: int | None,
     explained: bool,
+    seen: Callable[[Sequence[Answer]], None] = lambda _: None,
     warn: Callable[[str], None],
 ) -> Iterator[list[Answer]]:
     """Classify chunks of texts; arguments as in `predict_lines`."""
@@ -105,10 +113,12 @@ def answers(
             reasons = _explanations(
                 classifier, chunk, tokenized, predictions, batch_tokens=batch_tokens, warn=warn_once
             )
-        yield [
-            Answer(item, prediction, prediction.label if prediction.probability >= threshold else None, words)
+        found = [
+            Answer(item, prediction, prediction.label_from(threshold), words)
             for item, prediction, words in zip(chunk, predictions, reasons, strict=True)
         ]
+        seen(found)
+        yield found
 
 
 def _page(
@@ -117,6 +127,7 @@ def _page(
     *,
     threshold: float,
     batch_tokens: int | None,
+    seen: Callable[[Sequence[Answer]], None],
     warn: Callable[[str], None],
 ) -> str:
     """Predictions with their words in colours; of many texts the first."""
@@ -133,17 +144,26 @@ def _page(
     reasons = _explanations(
         classifier, shown_texts, tokenized, predictions, batch_tokens=batch_tokens, warn=_warning_once(warn)
     )
+    seen(
+        [
+            Answer(item, prediction, prediction.label_from(threshold), words)
+            for item, prediction, words in zip(shown_texts, predictions, reasons, strict=True)
+        ]
+    )
     rows = [
         {
             "text": item.text,
-            "label": prediction.label if prediction.probability >= threshold else "?",
+            "label": prediction.label_from(threshold) or "?",
             "probability": prediction.probability,
+            "reason": prediction.reason,
             "weights": words,
             "left_out": words.left_out,
+            "runner_up": next(iter(prediction.top(2)[1:]), None),
         }
         for item, prediction, words in zip(shown_texts, predictions, reasons, strict=True)
     ]
-    return render_explanations("Predictions", rows, note=note)
+    model = f"{classifier.folder} ({classifier.sha256[:12]})" if classifier.folder else ""
+    return render_explanations("Predictions", rows, note=note, model=model)
 
 
 def _explanations(
@@ -157,7 +177,7 @@ def _explanations(
 ) -> list[Explanation]:
     """What the words of each text did for the class that was predicted."""
     numbers = {name: number for number, name in enumerate(classifier.label_names)}
-    best = [numbers[prediction.label] for prediction in predictions]
+    best = [numbers[prediction.label] if prediction.label else 0 for prediction in predictions]
     from encoder_cls.inference.explain import explain
 
     found = explain(classifier, [item.text for item in inputs], tokenized, best, batch_tokens=batch_tokens)
@@ -184,6 +204,8 @@ def attention_html(classifier: Classifier, inputs: Sequence[Input]) -> str:
     texts = [item.text for item in inputs[:MOST_ATTENTION_TEXTS]]
     lines = [
         f"{prediction.label} {prediction.probability:.3f}: {text}"
+        if prediction.label
+        else f"{prediction.reason}: {text}"
         for text, prediction in zip(texts, classifier.predict(texts), strict=True)
     ]
     from encoder_cls.inference.explain import attention_maps
@@ -203,8 +225,10 @@ def _json_line(answer: Answer, top_k: int, columns: Columns) -> str:
     return json_text(record if item.id is None else {"id": item.id, **record})
 
 
-def _text_line(answer: Answer, top_k: int, *, coloured: bool) -> str:
+def _text_line(answer: Answer, classifier: Classifier, top_k: int, *, coloured: bool) -> str:
     item, prediction, label, words = answer
+    if prediction.reason:
+        return f"?  {shown(item.text, limit=60)}  ({prediction.reason})"
     best, *others = prediction.top(top_k)
     names = [(label or "?", best[1]), *others]
     shown_names = "  ".join(f"{printable(name)} {probability:.3f}" for name, probability in names)
@@ -217,9 +241,10 @@ def _text_line(answer: Answer, top_k: int, *, coloured: bool) -> str:
     if words and words.left_out:
         notes.append(f"only the first {len(words):,} words explained")
     if prediction.truncated:
-        notes.append("longer than the encoder reads")
+        num_tokens, are_all = count_tokens(classifier.tokenizer, item.text)
+        notes.append(f"{classifier.max_seq_len:,} of {'' if are_all else 'more than '}{num_tokens:,} tokens")
     if prediction.unknown_words:
-        notes.append(f"{prediction.unknown_words} unknown words")
+        notes.append(f"{prediction.unknown_words:,} unknown word{'s' * (prediction.unknown_words > 1)}")
     return f"{shown_names}  {text}" + (f"  ({'; '.join(notes)})" if notes else "")
 
 
@@ -233,7 +258,7 @@ def _in_colour(text: str, weight: float) -> str:
     strength = min(abs(weight), 1.0)
     if strength < FAINT:
         return text
-    full = (74, 194, 107) if weight > 0 else (255, 129, 130)
+    full = (108, 174, 255) if weight > 0 else (255, 170, 100)  # blue and orange, which the colour-blind tell apart
     red, green, blue = (round(255 - (255 - channel) * strength) for channel in full)
     return typer.style(text, bg=(red, green, blue), fg="black")
 

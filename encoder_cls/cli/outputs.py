@@ -23,6 +23,7 @@ from encoder_cls.errors import ConfigError, DataError
 from encoder_cls.evaluation.report_files import REPORT_FILES
 from encoder_cls.system.files import path_of, stream_named
 from encoder_cls.tracking.run_dir import LOCK_FILE, RunDir, run_of
+from encoder_cls.tracking.written_config import written_sources
 
 if TYPE_CHECKING:
     from encoder_cls.config import DataConfig
@@ -33,7 +34,12 @@ HUB = "hub:"
 RUN_FILES = (
     *("config.yaml", "metrics.jsonl", "model/config.json", "model/model.safetensors", "model/README.md"),
     *(f"eval/{name}" for name in REPORT_FILES),
-    *("checkpoints/step-1/state.json", "checkpoints/step-1/model.safetensors", "stages/pretraining/config.json"),
+    *(
+        "tensorboard/texts/metadata.tsv",
+        "checkpoints/step-1/state.json",
+        "checkpoints/step-1/model.safetensors",
+        "stages/pretraining/config.json",
+    ),
 )
 
 
@@ -94,7 +100,10 @@ def check_output_folder(folder: Path, files: Sequence[Path], *, source: str, mod
         raise ConfigError(f"{folder}: is no folder; name another, which need not be there yet")
     run = run_of(model)
     data = _data_of(run)
-    read = {(it.st_dev, it.st_ino) for file in _files_of(source) if (it := _status_of(file))}
+    read = set(_identities(source))
+    for named in data:
+        with suppress(DataError):  # it need not be read
+            read.update(_identities(named))
     for path in files:
         if path.is_dir():
             raise ConfigError(f"{path}: is a folder where a file is to be written; move it")
@@ -191,7 +200,8 @@ def _check_model(target: _Target, model: Path, run: RunDir | None) -> None:
     files: list[Path] = []
     if run:
         folders += [run.model, run.checkpoints, run.stages, run.tensorboard]
-        files += [run.config_file, run.metrics_file, run.path / LOCK_FILE, *(run.eval / name for name in REPORT_FILES)]
+        files += [run.config_file, run.metrics_file, run.path / LOCK_FILE, *run.event_files]
+        files += [run.eval / name for name in REPORT_FILES]
     inside = next((folder for folder in folders if target.is_inside(folder)), None)
     if inside or any(target.is_path(file) for file in files):
         raise ConfigError(f"{target.name}: is a part of {inside or (run and run.path)}; write it elsewhere")
@@ -235,11 +245,21 @@ def _check_not_in_input(target: _Target, source: str) -> None:
         )
 
 
+def _identities(source: str) -> Iterator[tuple[int, int]]:
+    """By which the system knows the files that a source names."""
+    for file in _files_of(source):
+        if status := _status_of(file):
+            yield status.st_dev, status.st_ino
+
+
 def _data_of(run: RunDir | None) -> list[str]:
     if run:
-        # The classifier is whole without it; and what only predicts has no library to read it.
-        with suppress(ConfigError, ImportError):
+        try:
             return _sources_of(run.load_config().data)
+        except ConfigError:  # the classifier is whole without it
+            return []
+        except ImportError:  # what only predicts has no library for YAML
+            return written_sources(run.config_file)
     return []
 
 

@@ -25,7 +25,7 @@ from encoder_cls.cli.outputs import check_output_folder
 from encoder_cls.cli.part_files import Hashed, hash_of, held, remove_begun, state_of
 from encoder_cls.cli.streams import note
 from encoder_cls.errors import ConfigError, DataError, EncoderClsError
-from encoder_cls.system.display import shown
+from encoder_cls.system.display import counted, shown
 from encoder_cls.system.files import reporting_os_errors, sha256, to_json, write_file
 
 if TYPE_CHECKING:
@@ -125,9 +125,12 @@ def predict_parts(
             "let one end before the other begins, or give each a folder"
         )
     _warn_of_others(parts, folder)
+    line = work.tally.line()
+    if line:
+        note(line)
     note(
-        f"{folder}: {work.num_written:,} of {len(parts):,} files written by this process ({work.num_texts:,} texts), "
-        f"{len(parts) - work.num_written:,} already there"
+        f"{folder}: {work.num_written:,} of {counted(len(parts), 'file')} written by this process "
+        f"({counted(work.num_texts, 'text')}), {len(parts) - work.num_written:,} already there"
     )
 
 
@@ -138,7 +141,7 @@ def _do_all(work: _Work, parts: Sequence[Part]) -> None:
         held = [part for part in waiting if not work.do(part)]
         if held and len(held) == len(waiting):
             if not has_told:
-                work.progress.tell(f"waiting for {len(held):,} files that other processes are writing")
+                work.progress.tell(f"waiting for {counted(len(held), 'file')} that other processes are writing")
                 has_told = True
             time.sleep(SECONDS_BETWEEN_TRIES)
         waiting = held
@@ -155,10 +158,13 @@ class _Work:
 
     def __init__(self, classifier: Classifier, request: Request, engine: str, progress: Progress) -> None:
         # How fast it is done, and where, is no part of what is asked for.
+        from encoder_cls.cli.answer_files import new_tally
+
         options = {name: value for name, value in request._asdict().items() if name != "batch_tokens"}
         options |= {"text_columns": request.text_columns or classifier.text_columns, "engine": engine}
         self._classifier = classifier
         self._request = request
+        self.tally = new_tally(classifier, request)
         self._asked_for = {
             "version": RECORD_VERSION,
             "model_sha256": classifier.sha256,
@@ -213,7 +219,8 @@ class _Work:
         mark, of_machine = f"{sha256(part.source.stem.encode())[:12]}-", f"{sha256(platform.node().encode())[:12]}-"
         remove_begun([part.folder, part.record.parent], mark, of_machine, is_alone=is_alone)
         mark += of_machine
-        answered = AnsweredSource(self._classifier, str(part.source), self._request)
+        answered = AnsweredSource(self._classifier, str(part.source), self._request, tally=self.tally)
+        answered.tell = self.progress.tell
         answered.check(lambda _, __: None)
         self._rows = 0
         content = Hashed(answered.content(answered.read(self._count), warn=self.progress.tell))
@@ -249,6 +256,8 @@ def _remove_former(part: Part, former: dict[str, Any]) -> None:
     name = former.get("output")
     if not isinstance(name, str) or Path(name).name != name or name == part.output.name:
         return
+    if Path(name).stem != part.source.stem:  # the record of another part, put in the place of this one's
+        return
     path = part.folder / name
     with suppress(OSError):
         if path.is_file() and not path.is_symlink() and hash_of(path) == former.get("output_sha256"):
@@ -262,8 +271,8 @@ def _warn_of_others(parts: Sequence[Part], folder: Path) -> None:
     if others:
         first = shown(others[0].removesuffix(".json"), limit=40)
         note(
-            f"warning: {folder}: has answers to {len(others):,} files that are not in the input, such as {first}; "
-            f"remove them and their records in {RECORDS}/ if they are not wanted"
+            f"warning: {folder}: has answers to {counted(len(others), 'file')} not in the input, such as {first}; "
+            f"remove what is not wanted, with its record in {RECORDS}/"
         )
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from encoder_cls.cli.options import RUNS, Device
+from encoder_cls.cli.options import RUNS, Device, bad_rows_named, reading_settings
 from encoder_cls.cli.streams import is_output_a_file, note, print_out, warn_if_output_closed
 from encoder_cls.errors import ConfigError
 
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 FORMATS = ("text", "jsonl", "tsv", "csv", "html", "parquet")
 SLASHES = tuple(filter(None, (os.sep, os.altsep)))
 TEXT_ENDINGS = ("txt", "log", "out")  # of files in which lines of text are expected
+# What takes the place of some formats.
+ANSWERED_BY = dict.fromkeys(("xlsx", "xls", "ods"), "spreadsheets open .csv") | {"json": "lines of JSON are .jsonl"}
 
 
 def predict_command(
@@ -41,7 +43,8 @@ def predict_command(
         str | None,
         typer.Option(
             "--input",
-            help="Texts: a file (.txt, .ft one a line; .csv, .tsv, .jsonl, .parquet: by column), - for standard input.",
+            help="Texts: a file (.txt, .ft one a line; .csv, .tsv, .xlsx, .jsonl, .parquet: by column), - for standard "
+            "input.",
             show_default=False,
         ),
     ] = None,
@@ -62,6 +65,17 @@ def predict_command(
             show_default=False,
         ),
     ] = None,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            help="data.delimiter=... or data.encoding=... of --input. Repeatable. Default: as in training.",
+            show_default=False,
+        ),
+    ] = None,
+    bad_rows: Annotated[
+        str, typer.Option(help="error or skip: what is done with rows that cannot be read.", metavar="WHAT")
+    ] = "error",
     output_format: Annotated[
         str | None,
         typer.Option(
@@ -103,6 +117,7 @@ def predict_command(
 ) -> None:
     """Classify texts: given here, in a file, or on standard input; one result a line."""
     source = _source(texts, input_file, text_columns)
+    reading = _reading(overrides or (), bad_rows, source)
     output, into_folder = _output(output_named, source)
     chosen_format: Format = "jsonl" if into_folder and output_format is None else _format(output_format, output)
     if keep_columns:
@@ -140,6 +155,7 @@ def predict_command(
         threshold=threshold,
         batch_tokens=batch_tokens,
         explained=explained,
+        **reading,
     )
     classifier = load_classifier(folder, device=device, engine=engine)
     if parts and output:
@@ -174,6 +190,7 @@ def _answer(
     elif given is None:
         answered.look_ahead()
     with Progress(answered.files, doing="classified", bar=not on_terminal) as progress:
+        answered.tell = progress.tell
         chunks = answered.read(progress.done) if given is None else iter([[Input(text) for text in given]])
         if show:
             first = next(chunks, [])
@@ -183,10 +200,13 @@ def _answer(
             from encoder_cls.system.files import write_output
 
             write_output(output, answered.content(chunks, warn=progress.tell))
-            return
-        for lines in answered.lines(chunks, warn=progress.tell, on_terminal=on_terminal):
-            if not print_out("".join(f"{line}\n" for line in lines)):
-                return
+        else:
+            for lines in answered.lines(chunks, warn=progress.tell, on_terminal=on_terminal):
+                if not print_out("".join(f"{line}\n" for line in lines)):
+                    return
+    line = answered.tally.line()
+    if line and (given is None or len(given) > 1):  # the answer to a single text says it all
+        note(line)
 
 
 def _write_attention(classifier: Classifier, path: Path, texts: list[Input]) -> None:
@@ -222,6 +242,21 @@ def _output(named: str | None, source: str | None) -> tuple[Path | None, bool]:
     return Path(named), into_folder
 
 
+def _reading(overrides: Sequence[str], bad_rows: str, source: str | None) -> dict[str, str]:
+    """How the input is to be read, by the names of `Request`.
+
+    Raises:
+        ConfigError: in a way that there is none of, or texts that are in no file.
+    """
+    if overrides and source in {None, "-"}:
+        raise ConfigError("--set is for files: it says how they are read")
+    try:
+        bad_rows_named(bad_rows)
+    except ValueError as error:
+        raise ConfigError(f"--bad-rows: {error}") from None
+    return {"bad_rows": bad_rows, **reading_settings(overrides, known=("delimiter", "encoding"))}
+
+
 def _check_keep_columns(output_format: Format, source: str | None) -> None:
     if source in {None, "-"}:
         raise ConfigError("--keep-columns is for files: texts given here, and lines of standard input, have no columns")
@@ -247,7 +282,7 @@ def _format(named: str | None, output: Path | None) -> Format:
     """The format that is named, or that the ending of the output means.
 
     Raises:
-        ConfigError: there is no such format.
+        ConfigError: there is no such format, or none is known by the ending.
     """
     if named is not None:
         if named not in FORMATS:
@@ -257,7 +292,13 @@ def _format(named: str | None, output: Path | None) -> Format:
     if ending in FORMATS:
         return cast("Format", ending)
     if ending and ending not in TEXT_ENDINGS:
-        note(f"warning: {output}: no format is known by this ending, so lines of text are written; --format names one")
+        known = ", ".join(f".{name}" for name in FORMATS if name != "text")
+        of_text = ", ".join(f".{name}" for name in TEXT_ENDINGS)
+        instead = f" ({ANSWERED_BY[ending]})" if ending in ANSWERED_BY else ""
+        raise ConfigError(
+            f"--output {output}: no format is known by the ending .{ending}{instead}; there are {known}, and {of_text} "
+            "for lines of text; --format names one for any ending"
+        )
     return "text"
 
 

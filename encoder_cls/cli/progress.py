@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from encoder_cls.cli.streams import note
+from encoder_cls.system.display import counted
 
 if TYPE_CHECKING:
     from encoder_cls.data.records import SourceLocation
@@ -79,12 +80,12 @@ class Progress:
         left = f", {duration(seconds * (total - own - before) / own)} left" if own and total else ""
         if not self._on_terminal:
             share = f", {(own + before) / total:.0%}" if total else ""
-            note(f"{self._doing} {self._texts:,} texts{share}, {rate}{left}")
+            note(f"{self._doing} {counted(self._texts, 'text')}{share}, {rate}{left}")
             self._next = time.monotonic() + SECONDS_BETWEEN_LINES
         elif self._bar is None:
             self._open_bar(total)
         if self._bar is not None:
-            self._bar.set_description_str(f"{self._texts:,} texts, {rate}{left}", refresh=False)
+            self._bar.set_description_str(f"{counted(self._texts, 'text')}, {rate}{left}", refresh=False)
             self._bar.update(own + before - self._bar.n)
 
     def _open_bar(self, total: int) -> None:
@@ -101,7 +102,7 @@ def count_lines(files: Iterable[Path]) -> dict[str, int]:
     """The lines, or the rows, of each file; nothing where one of them cannot be told without reading it up."""
     counted: dict[str, int] = {}
     for path in files:
-        if not path.is_file():
+        if not path.is_file() or path.suffix.lower() == ".xlsx":
             return {}
         if path.suffix.lower() == ".parquet":
             import pyarrow.parquet

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +10,7 @@ import typer
 
 from encoder_cls.cli.streams import note
 from encoder_cls.errors import ConfigError
+from encoder_cls.system.installed import WHOLE, installed_version, is_installed
 
 LIBRARIES = ("starlette", "uvicorn", "prometheus_client")
 
@@ -23,9 +23,10 @@ def serve_command(
     port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 takes a free one.")] = 8000,
 ) -> None:
     """Answer over HTTP: POST /predict, GET /health and /metrics, and a page to try texts."""
-    missing = [name for name in LIBRARIES if find_spec(name) is None]
+    missing = [name for name in LIBRARIES if not is_installed(name)]
     if missing:
-        raise ConfigError(f"serve needs {' and '.join(missing)}: pip install 'encoder-cls[serve]'")
+        distribution, _ = installed_version() or (WHOLE, "")
+        raise ConfigError(f"serve needs {' and '.join(missing)}: pip install '{distribution}[serve]'")
     # One thread computes, one reads and writes. A pool of NumPy's, whose threads wait in a busy loop, would take the
     # other's time: on 2 busy cores requests take eight times as long.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

@@ -16,11 +16,12 @@ from encoder_cls.system.disk_arrays import in_chunks
 
 if TYPE_CHECKING:
     from encoder_cls.data.readers import Row
+    from encoder_cls.data.reading import Reading
     from encoder_cls.data.records import SourceLocation
 
 CHUNK = 2048  # texts classified at once; sorted by length within a chunk
 READ_BYTES = 1 << 20
-HEADED = {".csv", ".tsv", ".txt"}  # endings of files whose first row tells which columns there are
+HEADED = {".csv", ".tsv", ".xlsx", ".txt"}  # endings of files whose first row tells which columns there are
 
 
 # Of columns that outputs take over, their names in order, and the types of their values; of a large integer, `object`.
@@ -40,6 +41,7 @@ def read_inputs(
     *,
     text_columns: Sequence[str],
     keep_columns: bool = False,
+    reading: Reading | None = None,
     done: Callable[[SourceLocation, int], None] = lambda _, __: None,
 ) -> Iterator[list[Input]]:
     """The texts of files or of standard input (`-`), in chunks.
@@ -51,6 +53,7 @@ def read_inputs(
         source: what is read.
         text_columns: the columns with the texts.
         keep_columns: whether texts come with all the columns of their rows.
+        reading: how files are read, and where is kept what comes up; none: as is usual.
         done: told, whenever the next chunk is asked for, how far the last one went and how many texts it had.
 
     Raises:
@@ -63,9 +66,9 @@ def read_inputs(
 
     found: Iterator[tuple[Row, dict[str, Any] | None]]
     if keep_columns:
-        found = read_rows_and_columns(source, text_columns=text_columns)
+        found = read_rows_and_columns(source, text_columns=text_columns, reading=reading)
     else:
-        rows = read_rows(source, role="test", text_columns=text_columns, label_column=None)
+        rows = read_rows(source, role="test", text_columns=text_columns, label_column=None, reading=reading)
         found = ((row, None) for row in rows)
     where = None
 
@@ -86,6 +89,7 @@ def check_inputs(
     *,
     text_columns: Sequence[str],
     keep_columns: bool = False,
+    reading: Reading | None = None,
     done: Callable[[SourceLocation, int], None] = lambda _, __: None,
 ) -> Columns | None:
     """Read all texts of files once, so that a malformed row is told of before the work and not at the end of it.
@@ -100,13 +104,15 @@ def check_inputs(
     files = _files_to_read_again(source)
     if not files:
         return None
-    columns = _columns_of(files, is_wanted=keep_columns)
-    for chunk in read_inputs(source, text_columns=text_columns, keep_columns=keep_columns, done=done):
+    columns = _columns_of(files, text_columns, reading) if keep_columns else {}
+    for chunk in read_inputs(source, text_columns=text_columns, keep_columns=keep_columns, reading=reading, done=done):
         add_columns(columns, chunk)
     return columns
 
 
-def columns_ahead(source: str, *, text_columns: Sequence[str], keep_columns: bool = False) -> Columns | None:
+def columns_ahead(
+    source: str, *, text_columns: Sequence[str], keep_columns: bool = False, reading: Reading | None = None
+) -> Columns | None:
     """The columns that an output takes over, `id` alone or all; none where the rows alone tell, which come but once.
 
     A table is read as far as its first rows, whose header tells; of other files an id, or a column, may come late.
@@ -117,8 +123,8 @@ def columns_ahead(source: str, *, text_columns: Sequence[str], keep_columns: boo
     columns: Columns = {}
     is_table = len(files) == 1 and files[0].suffix.lower() in HEADED
     with suppress(DataError):  # which is told of where the rows are classified; what comes after it is not
-        columns = _columns_of(files, is_wanted=keep_columns)
-        for chunk in read_inputs(source, text_columns=text_columns, keep_columns=keep_columns):
+        columns = _columns_of(files, text_columns, reading) if keep_columns else {}
+        for chunk in read_inputs(source, text_columns=text_columns, keep_columns=keep_columns, reading=reading):
             add_columns(columns, chunk)
             if is_table or (columns and not keep_columns):
                 break
@@ -140,11 +146,12 @@ def _type_of(value: Any) -> type:
     return object if is_large else type(value)
 
 
-def _columns_of(files: Sequence[Path], *, is_wanted: bool) -> Columns:
+def _columns_of(files: Sequence[Path], text_columns: Sequence[str], reading: Reading | None) -> Columns:
     """Those that files have though no row may tell."""
     from encoder_cls.data.readers import column_names
 
-    return {name: set() for file in files if is_wanted and file.is_file() for name in column_names(file)}
+    named = (column_names(it, text_columns=text_columns, reading=reading) for it in files if it.is_file())
+    return {name: set() for names in named for name in names}
 
 
 def _files_to_read_again(source: str) -> list[Path]:

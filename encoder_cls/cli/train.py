@@ -17,13 +17,16 @@ import typer
 
 from encoder_cls.cli.options import RUNS, Device
 from encoder_cls.cli.streams import note, print_out
-from encoder_cls.errors import ConfigError
+from encoder_cls.errors import ConfigError, DataError
+from encoder_cls.system.display import counted
 from encoder_cls.system.installed import check_training_installed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from encoder_cls.config import DataConfig
     from encoder_cls.data.dataset import Split
+    from encoder_cls.tracking.run_dir import RunDir
     from encoder_cls.training.events import Event, Finished, Stepped, Validated
     from encoder_cls.training.setup import TrainingSetup
 
@@ -38,9 +41,11 @@ SCORES = {
 
 
 def train_command(
-    config: Annotated[
-        Path | None, typer.Option(help="The config file. Default: the bundled example.", show_default=False)
+    config_file: Annotated[
+        Path | None,
+        typer.Argument(metavar="[CONFIG]", help="The config file. Default: the bundled example.", show_default=False),
     ] = None,
+    config: Annotated[Path | None, typer.Option(help="The same, as an option.", show_default=False)] = None,
     overrides: Annotated[
         list[str] | None,
         typer.Option("--set", help="Override one value: section.key=value. Repeatable.", show_default=False),
@@ -61,6 +66,9 @@ def train_command(
     from encoder_cls.config import load_config
     from encoder_cls.tracking.run_dir import RunDir
 
+    if config and config_file:
+        raise ConfigError(f"{config_file} and --config {config}: two config files; name one")
+    config = config or config_file
     if resume and config is None and run_dir is not None:
         config = _config_of(run_dir)
     settings = load_config(config, overrides or ())
@@ -74,24 +82,44 @@ def train_command(
 
     # The lock comes before all that takes time: a second training in the same folder ends at once.
     with nullcontext() if dry_run else run.lock():
-        from encoder_cls.data.checks import data_warnings
         from encoder_cls.system.device import resolve_device
-        from encoder_cls.training.setup import prepare
+        from encoder_cls.training.setup import prepare, setup_warnings
         from encoder_cls.training.trainer import train
 
         torch_device = resolve_device(device)
+        _check_data_is_there(settings.data, run, config)
         note(f"reading {settings.data.train}")
         setup = prepare(settings)
+        if dry_run:  # first, so that a terminal ends with what was found
+            print_out(settings.to_yaml())
         for line in _described(setup):
             note(line)
-        for line in data_warnings(setup.dataset):
+        for line in setup_warnings(setup):
             note(f"warning: {line}")
         if dry_run:
-            print_out(settings.to_yaml())
             return
         with _stop_signals() as stop_signal:
             events = train(setup, run, device=torch_device, resume=resume, stop_signal=stop_signal)
             _show_training(events, run.path)
+
+
+def _check_data_is_there(data: DataConfig, run: RunDir, config_file: Path | None) -> None:
+    """Make sure that the files which the config names are there.
+
+    Raises:
+        DataError: one is not; the message has where it was looked for, and how another place is named.
+    """
+    from encoder_cls.config import missing_sources
+
+    for key, source in missing_sources(data):
+        if run.is_run():
+            raise DataError(
+                f"{run.config_file}: {key}: {source}: no such file or folder, where the run's data was; if it has been "
+                f"moved, add --set {key}=PATH"
+            )
+        beside = f", and beside {config_file}" if config_file else ""
+        places = "" if Path(source).is_absolute() else f" (looked for in the current folder, {Path.cwd()}{beside})"
+        raise DataError(f"{source}: no such file or folder{places}; {key} names it")
 
 
 def _config_of(run_dir: Path) -> Path:
@@ -128,14 +156,20 @@ def _stop_signals() -> Iterator[Callable[[], int | None]]:
 
 
 def _described(setup: TrainingSetup) -> Iterator[str]:
-    """What will be trained on what, in a few lines."""
+    """How the data was read, and what will be trained on what, in a few lines."""
+    yield from setup.dataset.notes
     dataset, config, statistics = setup.dataset, setup.config, setup.data_statistics
     test = f", {len(dataset.test):,} test" if dataset.test else ""
     more = f", {len(dataset.unlabelled.texts):,} unlabelled" if dataset.unlabelled.texts else ""
     yield (
         f"data: {len(dataset.train):,} training, {len(dataset.validation):,} validation{test}{more} texts, "
-        f"{len(dataset.label_names)} classes, of {_sizes(dataset.train, dataset.label_names)} training texts"
+        f"{counted(len(dataset.label_names), 'class', 'classes')}, "
+        f"of {_sizes(dataset.train, dataset.label_names)} training texts"
     )
+    if not config.model.encoder:
+        yield f"tokens: vocabulary {setup.vocab_size:,}, unknown in validation {statistics['unknown_fraction']:.1%}"
+        yield "model: a linear model alone, without steps of training (model.encoder=false)"
+        return
     yield (
         f"tokens: vocabulary {setup.vocab_size:,}, unknown in validation {statistics['unknown_fraction']:.1%}, "
         f"texts longer than the encoder reads {statistics['truncated_fraction']:.1%}, padding "
@@ -179,10 +213,14 @@ def _show_training(events: Iterator[Event], run: Path) -> None:
     on_terminal, last_line = sys.stderr.isatty(), time.monotonic()
     stage, step, total_steps = "", started.step, started.total_steps
     with tqdm(
-        total=started.total_steps, initial=started.step, unit="step", disable=not on_terminal, dynamic_ncols=True
+        total=started.total_steps,
+        initial=started.step,
+        unit="step",
+        disable=not on_terminal or not started.total_steps,
+        dynamic_ncols=True,
     ) as bar:
         # Above the bar; where there is none, standard error may be closed by whoever read it.
-        tell = partial(bar.write, file=sys.stderr) if on_terminal else note
+        tell = note if bar.disable else partial(bar.write, file=sys.stderr)
         for event in events:
             match event:
                 case Stepped():
@@ -202,8 +240,7 @@ def _show_training(events: Iterator[Event], run: Path) -> None:
                     bar.total = total_steps
                     bar.refresh()
                 case Validated():
-                    if event.is_best:
-                        tell(f"{_step_and_epoch(stage, event)}: validation {_scores(event)}")
+                    tell(_validation_line(stage, event))
                     last_line = time.monotonic()
                 case Finished():
                     bar.close()
@@ -211,9 +248,11 @@ def _show_training(events: Iterator[Event], run: Path) -> None:
                     _show_finished(event, run, early=early)
 
 
-def _scores(event: Validated) -> str:
-    scores = event.result.scores.items()
-    return "  ".join(f"{SCORES[name]} {value:.4f}" for name, value in scores if name in SCORES)
+def _validation_line(stage: str, event: Validated) -> str:
+    """A validation in one line, with a star where it is the best of the stage so far."""
+    when = _step_and_epoch(stage, event) if event.step else "linear model"
+    scores = [f"{SCORES[name]} {value:.4f}" for name, value in event.result.scores.items() if name in SCORES]
+    return f"{when}: validation {'  '.join(scores)}{'  *' * event.is_best}"
 
 
 def _show_finished(event: Finished, run: Path, *, early: str) -> None:
@@ -222,8 +261,8 @@ def _show_finished(event: Finished, run: Path, *, early: str) -> None:
 
     print_out(f"{summary_text(event.report)}\n")
     size = sum(file.stat().st_size for file in (run / "model").iterdir()) / 1e6
-    best = f"best weights from step {event.best_step}"
-    note(f"\ntrained in {event.seconds:.0f} s{early}; {best}; {size:.0f} MB")
+    best = f"; best weights from step {event.best_step}" if event.best_step else ""
+    note(f"\ntrained in {event.seconds:.0f} s{early}{best}; {size:.0f} MB")
     _note_what_is_next(run)
 
 

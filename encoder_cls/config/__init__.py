@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from encoder_cls.config.loading import config_of, load_config
 from encoder_cls.config.schema import Config, DataConfig, ModelConfig, PretrainConfig, TokenizerConfig, TrainConfig
+from encoder_cls.config.sources import is_there, missing_sources, with_absolute_sources
 
 __all__ = [
     "Config",
@@ -13,5 +14,8 @@ __all__ = [
     "TokenizerConfig",
     "TrainConfig",
     "config_of",
+    "is_there",
     "load_config",
+    "missing_sources",
+    "with_absolute_sources",
 ]

@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from encoder_cls.config.schema import Config
+from encoder_cls.config.sources import found_beside
 from encoder_cls.config.yaml_dialect import parse_yaml
 from encoder_cls.errors import ConfigError
 
@@ -27,9 +28,35 @@ IN_PLAIN_WORDS = {
     "string_pattern_mismatch": "Input should be letters, digits, `_`, `-` and `.`, the first no `-` or `.`",
 }
 
+# What other libraries call it, or people for short.
+USUAL_NAMES = {
+    **dict.fromkeys(("lr", "learningrate", "learning_rate_init", "max_lr", "alpha"), "train.learning_rate"),
+    **dict.fromkeys(("bs", "batch", "per_device_train_batch_size", "train_batch_size"), "train.batch_size"),
+    **dict.fromkeys(("num_epochs", "n_epochs", "num_train_epochs", "max_epochs", "max_iter"), "train.epochs"),
+    **dict.fromkeys(("warmup", "warmup_ratio", "warmup_steps"), "train.warmup_fraction"),
+    **dict.fromkeys(("wd", "decay", "l2"), "train.weight_decay"),
+    **dict.fromkeys(("early_stopping", "early_stopping_patience", "n_iter_no_change"), "train.patience"),
+    **dict.fromkeys(("clip", "clip_grad_norm", "grad_clip", "gradient_clip_val"), "train.max_grad_norm"),
+    **dict.fromkeys(("gradient_accumulation_steps", "accumulate_grad_batches"), "train.accumulation_steps"),
+    **dict.fromkeys(("class_weight",), "train.class_weights"),
+    **dict.fromkeys(("dim", "hidden_size", "hidden_dim", "n_embd", "embedding_dim", "width"), "model.d_model"),
+    **dict.fromkeys(("layers", "n_layers", "n_layer", "num_hidden_layers", "depth"), "model.num_layers"),
+    **dict.fromkeys(("heads", "n_heads", "n_head", "num_attention_heads"), "model.num_heads"),
+    **dict.fromkeys(("intermediate_size", "ffn_dim", "dim_feedforward"), "model.d_ff"),
+    **dict.fromkeys(("max_length", "max_len", "max_position_embeddings", "block_size"), "model.max_seq_len"),
+    **dict.fromkeys(("vocab_size", "max_features"), "tokenizer.max_vocab_size"),
+    **dict.fromkeys(("min_df", "min_count"), "tokenizer.min_frequency"),
+    **dict.fromkeys(("mlm_probability", "masking_rate"), "pretrain.mask_probability"),
+    **dict.fromkeys(("text", "text_field", "text_col"), "data.text_column"),
+    **dict.fromkeys(("label", "target", "label_field", "label_col"), "data.label_column"),
+    **dict.fromkeys(("random_state", "random_seed"), "seed"),
+}
+
 
 def load_config(path: Path | None = None, overrides: Iterable[str] = ()) -> Config:
     """Read a config file (none: the bundled example's config) and apply `section.key=value` overrides.
+
+    Data that the current folder does not have is looked for beside the file; in overrides paths start at the former.
 
     Raises:
         ConfigError: the file cannot be read, is no YAML mapping, or a field is unknown or out of range;
@@ -40,6 +67,8 @@ def load_config(path: Path | None = None, overrides: Iterable[str] = ()) -> Conf
     if not isinstance(values, dict):
         found = "nothing" if values is None else type(values).__name__
         raise ConfigError(f"{source}: expected sections such as `data:` and `model:`, found {found}")
+    if path:
+        values = found_beside(values, path.parent)
     values = {"name": _run_name(path.stem) if path else "example"} | values
     for override in overrides:
         values = _with_override(values, override)
@@ -97,6 +126,8 @@ def _with_override(values: dict[str, Any], override: str) -> dict[str, Any]:
     keys = dotted.strip().split(".")
     if not equals or not all(keys):
         raise ConfigError(f"--set {override}: write it as section.key=value, such as train.epochs=5")
+    if keys == ["data", "delimiter"] and len(text) == 1:  # which YAML may have another use for
+        return _with_value(values, keys, text)
     return _with_value(values, keys, parse_yaml(text, source=f"--set {dotted}", keys=keys))
 
 
@@ -139,13 +170,20 @@ def _explain(error: ValidationError, source: str) -> Iterator[str]:
 
 
 def _nearest(path: list[str]) -> str:
+    """What a key may have been meant to be: one of another section, what other programs call so, one much like it."""
     section: Any = Config
     for part in path[:-1]:
         section = section.model_fields[part].annotation
-    homes = [
-        f"{name}.{path[-1]}"
-        for name, field in Config.model_fields.items()
-        if path[-1] in getattr(field.annotation, "model_fields", {})
-    ]
-    nearest = homes or difflib.get_close_matches(path[-1], section.model_fields, n=1, cutoff=0.5)
+    homes = [f"{name}.{path[-1]}" for name, field in _sections() if path[-1] in field]
+    usual = USUAL_NAMES.get(path[-1].lower().replace("-", "_"))
+    nearest = homes or ([usual] if usual else []) or difflib.get_close_matches(path[-1], section.model_fields, 1, 0.5)
+    if not nearest:
+        elsewhere = {key: f"{name}.{key}" for name, field in _sections() for key in field}
+        nearest = [elsewhere[key] for key in difflib.get_close_matches(path[-1], elsewhere, 1, 0.7)]
     return f"; did you mean {' or '.join(nearest)}?" if nearest else f"; known: {', '.join(section.model_fields)}"
+
+
+def _sections() -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Each section's name, and its fields."""
+    for name, field in Config.model_fields.items():
+        yield name, getattr(field.annotation, "model_fields", {})

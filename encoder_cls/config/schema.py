@@ -21,6 +21,7 @@ from pydantic import (
 )
 
 from encoder_cls.config.yaml_dialect import to_yaml
+from encoder_cls.system.text_files import delimiter_named, encoding_named
 
 Fraction = Annotated[float, Field(ge=0, lt=1)]
 Count = Annotated[int, Field(ge=1, lt=2**31)]
@@ -57,9 +58,10 @@ class DataConfig(Section):
     """Where the labelled text is and how to read it."""
 
     train: str
-    """A CSV, TSV, JSONL or Parquet file, a .txt or .ft file as fastText reads it (`__label__spam win now`), a folder or
-    glob of them, a folder of class folders with .txt files, `hub:owner/name[?config=...&split=...&revision=...]`, or
-    `example:train` (the bundled data). Relative paths start at the current folder."""
+    """A CSV, TSV, JSONL, Parquet or Excel file, a .txt or .ft file as fastText reads it (`__label__spam win now`), a
+    folder or glob of them, a folder of class folders with .txt files, `example:train` (the bundled data), or
+    `hub:owner/name[?config=...&split=...&revision=...]`. Relative paths start at the current folder, or
+    else at that of the config file."""
     validation: str | None = None
     """The same for the validation split; null: a part of train is held out, stratified by class."""
     test: str | None = None
@@ -68,7 +70,10 @@ class DataConfig(Section):
     """Further texts, of which no class is known: in a file as above, or `.txt` with a text a line; null: none. The
     encoder learns their language."""
     validation_fraction: Annotated[float, Field(gt=0, le=0.5)] = 0.1
-    """The part of train that is held out where no validation data is named."""
+    """The part of train that is held out where no validation data is named; rows of equal texts, which differ in case
+    and white space at most, are held out together."""
+    split_seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
+    """Seed of what is held out, apart from `seed`: runs with another `seed` are validated on the same texts."""
     text_column: Names = ("text",)
     """The column with the text; of several columns the texts are joined with a space."""
     label_column: str = "label"
@@ -79,6 +84,14 @@ class DataConfig(Section):
     empty_texts: Literal["auto", "drop", "error"] = "auto"
     """Rows whose text is empty: `auto` leaves out up to 1% of a split, with a warning, and refuses more; `drop` leaves
     all of them out, `error` refuses any."""
+    bad_rows: Literal["error", "skip"] = "error"
+    """Rows that cannot be read, such as one with a field too many: `error` ends with where the first is, `skip` leaves
+    them out, with a warning."""
+    delimiter: Annotated[str, AfterValidator(delimiter_named)] | None = None
+    """What separates the fields of CSV and TSV files: a character, or `comma`, `semicolon`, `tab` or `pipe`; null: a
+    comma, in .tsv a tab, or what the header leaves no doubt of. Predictions read the same way."""
+    encoding: Annotated[str, AfterValidator(encoding_named)] = "utf-8"
+    """The encoding of text files, such as `windows-1252` or `utf-16`. Predictions read the same way."""
 
     @field_validator("label_names", "text_column")
     @classmethod
@@ -143,9 +156,17 @@ class ModelConfig(Section):
     """Dropout on the embeddings and on each sublayer's output."""
     head_dropout: Fraction = 0.1
     """Dropout on the pooled vector before the last linear map."""
+    encoder: bool = True
+    """Whether there is an encoder; false: the linear classifier alone is the model, trained in seconds."""
     linear: bool = True
     """Whether the logits of a linear classifier of word and character n-grams are combined with the encoder's; not
     where there is too much text for one."""
+
+    @model_validator(mode="after")
+    def _some_part_is_left(self) -> ModelConfig:
+        if not self.encoder and not self.linear:
+            raise ValueError("neither encoder nor linear is left; one of both is to be true")
+        return self
 
     @model_validator(mode="after")
     def _heads_divide_width(self) -> ModelConfig:
@@ -195,7 +216,8 @@ class TrainConfig(Section):
     """The weight in the loss of the symmetric Kullback-Leibler divergence of two dropout passes (R-Drop); 0: each text
     passes once."""
     class_weights: Literal["none", "balanced"] | dict[str, PositiveFloat] = "none"
-    """Weights of the classes in the loss: `none`, `balanced` (the rarer the heavier), or by name: {spam: 2.0}."""
+    """Weights of the classes in what is learned: `none`, `balanced` (the rarer the heavier), or by name: {spam: 2.0}.
+    More texts of heavier classes are found; validation and probabilities go by the labels as they occur."""
     monitor: Literal["accuracy", "macro_f1", "loss"] = "loss"
     """What tells in validation which weights are best: `loss`, `accuracy` or `macro_f1`."""
     patience: Count | None = 3
@@ -218,7 +240,7 @@ class Config(Section):
     name: Annotated[str, Field(pattern=r"^[\w][\w.\-]*$", max_length=100)]
     """The run's name, and by default its folder under `runs/`; made of the config file's name where not given."""
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
-    """Seed of everything random."""
+    """Seed of everything random but of what is held out (data.split_seed)."""
     data: DataConfig
     tokenizer: TokenizerConfig = TokenizerConfig()
     model: ModelConfig = ModelConfig()

@@ -41,7 +41,8 @@ def to_yaml(values: dict[str, Any]) -> str:
 
 # Values that are texts, and mappings whose keys are: what looks like a number there stays as it is written.
 _TEXTS = {("name",)} | {
-    ("data", key) for key in ("train", "validation", "test", "unlabelled", "text_column", "label_column", "label_names")
+    ("data", key)
+    for key in ("train", "validation", "test", "unlabelled", "text_column", "label_column", "label_names", "encoding")
 }
 _TEXT_KEYS = {("train", "class_weights")}
 _TEXT_TAG = "tag:yaml.org,2002:str"

@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encoder_cls.data.dataset import Dataset, Split, listed
-from encoder_cls.system.display import shown
+from encoder_cls.system.display import counted, shown
 
 FEW = 3  # names in a warning
+MOST_SEEN = 0.1  # of the texts that are scored: some short ones are usual
 
 
 def data_warnings(dataset: Dataset) -> Iterator[str]:
@@ -23,17 +24,19 @@ def data_warnings(dataset: Dataset) -> Iterator[str]:
     yield from split_warnings("validation", dataset.validation, dataset.label_names)
     if dataset.test is not None:
         yield from split_warnings("test", dataset.test, dataset.label_names)
+    yield from dataset.unlabelled.skipped.warning("the texts without labels")
     yield from _of_texts(dataset)
 
 
 def split_warnings(name: str, split: Split, label_names: Sequence[str]) -> Iterator[str]:
-    """Warnings of one split: rows that were left out, and labels that never occur in train.
+    """Warnings of one split: rows that were left out, with or without a text, and labels that never occur in train.
 
     Args:
         name: what to call it: `train`, `validation`, `test` or a file.
         split: the split.
         label_names: the classes that occur in train.
     """
+    yield from split.skipped.warning(name)
     if split.left_out:
         locations = ", ".join(split.first_left_out) + (", …" if split.left_out > len(split.first_left_out) else "")
         yield f"rows of {name} without a text, which are left out: {split.left_out:,} ({locations})"
@@ -42,7 +45,23 @@ def split_warnings(name: str, split: Split, label_names: Sequence[str]) -> Itera
         follows = "left out of what chooses the weights" if name == "validation" else "counted as mistakes"
         yield (
             f"labels of {name} that never occur in train: {listed(split.unseen_names)}; their {len(unseen):,} of "
-            f"{len(split):,} rows, the first at {split.where[unseen[0]]}, are {follows}"
+            f"{counted(len(split), 'row')}, the first at {split.where[unseen[0]]}, are {follows}"
+        )
+
+
+def seen_warnings(name: str, split: Split, train: Split) -> Iterator[str]:
+    """A warning where many texts of a split are among those of training: their scores say little of new texts.
+
+    Texts are compared, not files, which may be copies.
+    """
+    texts = set(split.texts)
+    seen = texts.intersection(train.texts)
+    count = sum(text in seen for text in split.texts)
+    if count > MOST_SEEN * len(split):
+        are = "is" if len(split) == 1 else "are"
+        yield (
+            f"{count:,} of {counted(len(split), 'text')} of {name} {are} among the training texts: these scores say "
+            "little of new texts; score others"
         )
 
 

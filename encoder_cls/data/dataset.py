@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -14,20 +14,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encoder_cls.config import DataConfig
-from encoder_cls.data.holdout import rows_to_hold_out
+from encoder_cls.data.holdout import equal_texts, rows_to_hold_out
 from encoder_cls.data.labelled_rows import (
     DiskBackedLocations,
     LabelledRows,
     check_unicode,
     collect_labelled,
+    new_reading,
     read_labelled,
 )
 from encoder_cls.data.labels import LabelsAre, class_name, what_labels_are
 from encoder_cls.data.readers import Row, read_rows
+from encoder_cls.data.reading import NONE_SKIPPED, Reading, SkippedRows
 from encoder_cls.data.records import SourceLocation
 from encoder_cls.errors import DataError
 from encoder_cls.system.disk_arrays import DiskBackedTexts, LazyTexts, in_chunks
-from encoder_cls.system.display import shown
+from encoder_cls.system.display import counted, shown
 
 SHOWN_NAMES = 8
 MOST_UNSEEN = 0.05  # of the rows of a split: labels that never occur in train
@@ -44,6 +46,8 @@ class Split:
         left_out: how many rows of their source had no text, where that is allowed.
         first_left_out: where the first of these are.
         unseen_names: labels of the source that never occur in train.
+        skipped: the rows of their source that cannot be read, where these are left out.
+        notes: what a person should know of how their source was read.
     """
 
     texts: Sequence[str]
@@ -52,6 +56,8 @@ class Split:
     left_out: int = 0
     first_left_out: tuple[str, ...] = ()
     unseen_names: tuple[str, ...] = ()
+    skipped: SkippedRows = NONE_SKIPPED
+    notes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -70,8 +76,18 @@ class Split:
         is_known = self.labels < num_classes
         if is_known.all():
             return self
-        kept = self.subset(np.flatnonzero(is_known))
-        return replace(kept, left_out=self.left_out, first_left_out=self.first_left_out, unseen_names=())
+        kept = self.subset(np.flatnonzero(is_known)).of_source(self)
+        return replace(kept, unseen_names=())
+
+    def of_source(self, whole: Split) -> Split:
+        """This part of a split, with what is known of the whole one's source."""
+        return replace(
+            self,
+            left_out=whole.left_out,
+            first_left_out=whole.first_left_out,
+            skipped=whole.skipped,
+            notes=whole.notes,
+        )
 
     def fingerprint(self) -> str:
         """A SHA-256 of all texts and labels in order: equal data, equal fingerprint."""
@@ -81,10 +97,12 @@ class Split:
 
 @dataclass(frozen=True, kw_only=True)
 class Unlabelled:
-    """Texts whose classes nobody knows: `texts[i]` was read at `where[i]`."""
+    """Texts whose classes nobody knows: `texts[i]` was read at `where[i]`; `skipped` and `notes` as of a split."""
 
     texts: Sequence[str] = ()
     where: Sequence[str] = ()
+    skipped: SkippedRows = NONE_SKIPPED
+    notes: tuple[str, ...] = ()
 
     def fingerprint(self) -> str:
         """As that of a split."""
@@ -132,17 +150,22 @@ class Dataset:
         return self.validation.known(len(self.label_names))
 
     @property
+    def notes(self) -> list[str]:
+        """What a person should know of how its sources were read."""
+        splits = (self.train, self.validation, self.test, self.unlabelled)
+        return list(dict.fromkeys(note for split in splits if split is not None for note in split.notes))
+
+    @property
     def reported(self) -> tuple[str, Split]:
         """Name and examples of the split that a final report is on: test, else validation."""
         return ("test", self.test) if self.test else ("validation", self.validation)
 
 
-def load_dataset(config: DataConfig, *, seed: int, train_rows: Iterable[Row] | None = None) -> Dataset:
+def load_dataset(config: DataConfig, *, train_rows: Iterable[Row] | None = None) -> Dataset:
     """Read all splits that the config names, and hold out a validation split where none is named.
 
     Args:
         config: what to read, and how.
-        seed: what is held out is a function of it.
         train_rows: the rows to train on, where they are in memory; then `data.train` is a name for messages.
 
     Raises:
@@ -160,7 +183,7 @@ def load_dataset(config: DataConfig, *, seed: int, train_rows: Iterable[Row] | N
     splits = {role: _to_split(of_role, label_names, config, labels_are) for role, of_role in rows.items()}
     train, validation = splits["train"], splits.get("validation")
     if validation is None:
-        train, validation = hold_out(train, fraction=config.validation_fraction, seed=seed)
+        train, validation = hold_out(train, fraction=config.validation_fraction, seed=config.split_seed)
     return Dataset(
         label_names=label_names,
         train=train,
@@ -193,17 +216,18 @@ def load_split(
 def hold_out(split: Split, *, fraction: float, seed: int) -> tuple[Split, Split]:
     """Divide a split in two, the second part holding about `fraction` of all examples, and of each class if it can.
 
+    Texts that differ in case and white space at most are all in one of both, whatever their labels.
+
     Raises:
-        DataError: each class has a single example, so none can be held out.
+        DataError: each class has a single text, so none can be held out.
     """
-    is_held_out = rows_to_hold_out(split.labels, fraction=fraction, seed=seed)
+    is_held_out = rows_to_hold_out(split.labels, equal_texts(split.texts), fraction=fraction, seed=seed)
     if not is_held_out.any():
         raise DataError(
-            f"{split.where[0]}: each class has only one example, so none is left to validate with; add examples, or "
+            f"{split.where[0]}: each class has only one text, so none is left to validate with; add examples, or "
             "name a file in data.validation"
         )
-    kept = split.subset(np.flatnonzero(~is_held_out))
-    kept = replace(kept, left_out=split.left_out, first_left_out=split.first_left_out)
+    kept = split.subset(np.flatnonzero(~is_held_out)).of_source(split)
     return kept, split.subset(np.flatnonzero(is_held_out))
 
 
@@ -211,17 +235,29 @@ def _unlabelled(config: DataConfig) -> Unlabelled:
     if config.unlabelled is None:
         return Unlabelled()
     texts, where = DiskBackedTexts(), DiskBackedLocations()
-    rows = read_rows(config.unlabelled, role="train", text_columns=config.text_column, label_column=None)
-    # An empty text says nothing, and there is no label to go with it.
-    found = (row for row in rows if row.text.strip())
-    for chunk in in_chunks(found):
-        for row in chunk:
-            check_unicode(row)
+    reading = new_reading(config)
+    rows = read_rows(
+        config.unlabelled, role="train", text_columns=config.text_column, label_column=None, reading=reading
+    )
+    for chunk in in_chunks(_readable(rows, reading)):
         texts.append([row.text for row in chunk])
         where.append([row.where for row in chunk])
     if not len(texts):
         raise DataError(f"{config.unlabelled}: no rows with a text")
-    return Unlabelled(texts=texts, where=where)
+    return Unlabelled(texts=texts, where=where, skipped=reading.skipped, notes=tuple(reading.notes))
+
+
+def _readable(rows: Iterable[Row], reading: Reading) -> Iterator[Row]:
+    """Rows with a text: an empty one says nothing, and there is no label to go with it."""
+    for row in rows:
+        if not row.text.strip():
+            continue
+        try:
+            check_unicode(row)
+        except DataError as error:
+            reading.bad_row(row.where, error)
+            continue
+        yield row
 
 
 def _first_locations(all_rows: Iterable[LabelledRows]) -> dict[str, SourceLocation]:
@@ -269,7 +305,7 @@ def _to_split(rows: LabelledRows, label_names: tuple[str, ...], config: DataConf
         first, where = next(it for it in zip(names, rows.labels.values(), strict=True) if it[0] in unseen)
         raise DataError(
             f"{where}: label {shown(first)} never occurs in train ({listed(label_names)}); {num_unseen:,} of "
-            f"{len(labels):,} rows have such labels ({listed(unseen)}): is this the right data?"
+            f"{counted(len(labels), 'row')} have such labels ({listed(unseen)}): is this the right data?"
         )
     return Split(
         texts=rows.texts,
@@ -278,6 +314,8 @@ def _to_split(rows: LabelledRows, label_names: tuple[str, ...], config: DataConf
         left_out=rows.left_out,
         first_left_out=tuple(map(str, rows.first_left_out)),
         unseen_names=unseen,
+        skipped=rows.reading.skipped,
+        notes=tuple(rows.reading.notes),
     )
 
 

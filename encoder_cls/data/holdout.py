@@ -1,6 +1,12 @@
-"""Class numbers in; which rows are held out for validation out, about the same part of each class."""
+"""Class numbers and texts in; which rows are held out for validation out, about the same part of each class.
+
+Rows that belong together, such as those of equal texts, are on one side: what is validated on was not trained on.
+"""
 
 from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,25 +17,109 @@ TOLERANCE = 0.1  # of the rows to hold out
 FEW_ROWS = 10  # beyond them, for one of each class: of little data, where they are a quarter of it at most
 
 
-def rows_to_hold_out(labels: NDArray[np.int64], *, fraction: float, seed: int) -> NDArray[np.bool_]:
+def equal_texts(texts: Iterable[str]) -> NDArray[np.int64]:
+    """Of each text a number that it has in common with those that differ from it in case and white space at most."""
+    numbers: dict[int, int] = {}
+    # Hashes in place of texts: these may be more than memory holds.
+    found = (numbers.setdefault(hash(" ".join(text.casefold().split())), len(numbers)) for text in texts)
+    return np.fromiter(found, dtype=np.int64)
+
+
+def rows_to_hold_out(
+    labels: NDArray[np.int64], groups: NDArray[np.int64], *, fraction: float, seed: int
+) -> NDArray[np.bool_]:
     """Choose the rows to hold out, a function of the seed; of each class one row at least stays.
 
     Args:
         labels: of each row the number of its class; each number below the largest occurs.
+        groups: of each row the number of its group, whose rows are all held out or all stay.
         fraction: the part of all rows to hold out.
         seed: of the random numbers.
 
     Returns:
-        Of each row whether it is held out; none is where every class has a single row.
+        Of each row whether it is held out; none is where no group can be, since a class would have no row left.
     """
     random = np.random.default_rng(seed)
     sizes = np.bincount(labels)
     classes = np.split(np.argsort(labels, kind="stable"), np.cumsum(sizes)[:-1])
     members = [random.permutation(rows) for rows in classes]
+    counts = _counts(sizes, fraction, random)
+    is_alone = np.bincount(groups)[groups] == 1
+    if not is_alone.all():
+        return _Grouped(labels, groups, sizes, is_alone).held_out(members, counts)
     is_held_out = np.zeros(len(labels), dtype=bool)
-    for rows, count in zip(members, _counts(sizes, fraction, random), strict=True):
+    for rows, count in zip(members, counts, strict=True):
         is_held_out[rows[:count]] = True
     return is_held_out
+
+
+class _Grouped:
+    """The choice of rows some of which belong together."""
+
+    def __init__(
+        self, labels: NDArray[np.int64], groups: NDArray[np.int64], sizes: Counts, is_alone: NDArray[np.bool_]
+    ) -> None:
+        self._labels, self._groups, self._sizes, self._is_alone = labels, groups, sizes, is_alone
+        together = np.flatnonzero(~is_alone)
+        together = together[np.argsort(groups[together], kind="stable")]
+        numbers, starts = np.unique(groups[together], return_index=True)
+        self._rows_of = dict(zip(numbers.tolist(), np.split(together, starts[1:]), strict=True))
+        self._counts_of = {number: Counter(labels[rows].tolist()) for number, rows in self._rows_of.items()}
+        self._is_held_out = np.zeros(len(labels), dtype=bool)
+        self._held: Counts = np.zeros(len(sizes), dtype=np.int64)
+
+    def held_out(self, members: list[NDArray[np.int64]], wanted: Counts) -> NDArray[np.bool_]:
+        """Of each row whether it is held out.
+
+        Args:
+            members: the rows of each class, in the order in which they are to be chosen.
+            wanted: how many of each class.
+        """
+        # In their order, groups that fit; then smallest ones where that brings the number of all nearer.
+        for number, rows in enumerate(members):
+            for row in rows.tolist():
+                if self._held[number] == wanted[number]:
+                    break
+                if self._fits(row, wanted):
+                    self._hold_out(row)
+        total = int(wanted.sum())
+        for number in np.flatnonzero(self._held < wanted).tolist():
+            smallest = self._smallest(members[number])
+            held = int(self._held.sum())
+            if smallest is not None and abs(held + self._size(smallest) - total) < abs(held - total):
+                self._hold_out(smallest)
+        if not self._is_held_out.any():
+            found = [row for row in map(self._smallest, members) if row is not None]
+            if found:
+                self._hold_out(min(found, key=self._size))
+        return self._is_held_out
+
+    def _rows(self, row: int) -> NDArray[np.int64]:
+        """The rows of the group of a row."""
+        return np.array([row]) if self._is_alone[row] else self._rows_of[int(self._groups[row])]
+
+    def _size(self, row: int) -> int:
+        return len(self._rows(row))
+
+    def _fits(self, row: int, most: Counts) -> bool:
+        """Whether a row and its group can be held out, so that of no class more are than `most`."""
+        if self._is_held_out[row]:
+            return False
+        if self._is_alone[row]:
+            number = self._labels[row]
+            return bool(self._held[number] < most[number])
+        counts = self._counts_of[int(self._groups[row])].items()
+        return all(self._held[number] + count <= most[number] for number, count in counts)
+
+    def _smallest(self, rows: NDArray[np.int64]) -> int | None:
+        """A row of the smallest group of these rows that leaves one of each class; none where there is none."""
+        fitting = [row for row in rows.tolist() if self._fits(row, self._sizes - 1)]
+        return min(fitting, key=self._size, default=None)
+
+    def _hold_out(self, row: int) -> None:
+        rows = self._rows(row)
+        self._is_held_out[rows] = True
+        self._held += np.bincount(self._labels[rows], minlength=len(self._sizes))
 
 
 def _counts(sizes: Counts, fraction: float, random: np.random.Generator) -> Counts:

@@ -13,12 +13,11 @@ from numpy.typing import NDArray
 
 from encoder_cls.config import DataConfig
 from encoder_cls.data.readers import Row, read_rows
+from encoder_cls.data.reading import SHOWN_ROWS, Reading
 from encoder_cls.data.records import SourceLocation
 from encoder_cls.errors import DataError
 from encoder_cls.system.disk_arrays import DiskBackedArray, DiskBackedTexts, LazyTexts, in_chunks
 from encoder_cls.system.display import kind
-
-SHOWN_ROWS = 3
 
 
 class DiskBackedLocations(LazyTexts):
@@ -55,6 +54,7 @@ class LabelledRows:
         numbers: of each row the index of its label in `labels`.
         left_out: rows without a text.
         first_left_out: where the first of these are.
+        reading: how they were read, and what came up.
     """
 
     texts: DiskBackedTexts = field(default_factory=DiskBackedTexts)
@@ -64,6 +64,7 @@ class LabelledRows:
     numbers: DiskBackedArray[np.int32] = field(default_factory=lambda: DiskBackedArray(np.int32))
     left_out: int = 0
     first_left_out: list[SourceLocation] = field(default_factory=list)
+    reading: Reading = field(default_factory=Reading)
 
 
 def read_labelled(source: str, role: str, config: DataConfig) -> LabelledRows:
@@ -72,22 +73,33 @@ def read_labelled(source: str, role: str, config: DataConfig) -> LabelledRows:
     Raises:
         DataError: it is malformed, has no text, or more rows without one than `data.empty_texts` allows.
     """
-    found = read_rows(source, role=role, text_columns=config.text_column, label_column=config.label_column)
-    return collect_labelled(found, source, empty_texts=config.empty_texts)
+    reading = new_reading(config)
+    found = read_rows(
+        source, role=role, text_columns=config.text_column, label_column=config.label_column, reading=reading
+    )
+    return collect_labelled(found, source, empty_texts=config.empty_texts, reading=reading)
 
 
-def collect_labelled(found: Iterable[Row], source: str, *, empty_texts: str) -> LabelledRows:
+def new_reading(config: DataConfig) -> Reading:
+    """How files are read as the config has it."""
+    return Reading(delimiter=config.delimiter, encoding=config.encoding, bad_rows=config.bad_rows)
+
+
+def collect_labelled(
+    found: Iterable[Row], source: str, *, empty_texts: str, reading: Reading | None = None
+) -> LabelledRows:
     """Collect rows that have labels.
 
     Args:
         found: the rows.
         source: what to call them in a message.
         empty_texts: as `data.empty_texts`.
+        reading: how they are read.
 
     Raises:
         DataError: as `read_labelled`.
     """
-    rows = LabelledRows()
+    rows = LabelledRows(reading=reading or Reading())
     indices: dict[str, int] = {}
     numbers: dict[str | int, int] = {}  # 1 and "1" are two keys of one number
     for chunk in in_chunks(_with_text(found, rows)):
@@ -103,7 +115,11 @@ def collect_labelled(found: Iterable[Row], source: str, *, empty_texts: str) -> 
         rows.numbers.append([numbers[label] for label in labels])
     _check_left_out(rows, empty_texts)
     if not len(rows.texts):
-        raise DataError(f"{source}: no rows with a text")
+        skipped = rows.reading.skipped
+        left_out = (
+            f" ({skipped.num_rows:,} are left out; {skipped.first[0]}: {skipped.reason})" if skipped.num_rows else ""
+        )
+        raise DataError(f"{source}: no rows with a text{left_out}")
     return rows
 
 
@@ -115,13 +131,18 @@ def _with_text(found: Iterable[Row], rows: LabelledRows) -> Iterator[tuple[str, 
                 rows.first_left_out.append(row.where)
             rows.left_out += 1
             continue
-        check_unicode(row)
-        yield row.text, _label(row), row.where
+        try:
+            check_unicode(row)
+            label = _label(row)
+        except DataError as error:
+            rows.reading.bad_row(row.where, error)
+            continue
+        yield row.text, label, row.where
 
 
 def _has_types(location: SourceLocation) -> bool:
     """Whether a format tells integers from texts; in a CSV file both are characters."""
-    return location.file.startswith("hub:") or Path(location.file).suffix.lower() in (".jsonl", ".parquet")
+    return location.file.startswith("hub:") or Path(location.file).suffix.lower() in (".jsonl", ".parquet", ".xlsx")
 
 
 def _check_left_out(rows: LabelledRows, empty_texts: str) -> None:

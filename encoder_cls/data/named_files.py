@@ -10,7 +10,7 @@ from pathlib import Path
 from encoder_cls.data import fasttext_format
 from encoder_cls.errors import DataError
 
-TABLES = (".csv", ".tsv", ".jsonl", ".parquet")
+TABLES = (".csv", ".tsv", ".jsonl", ".parquet", ".xlsx")
 FASTTEXT = ".ft"  # a label and a text a line
 TEXT = ".txt"  # a text a line; where labels are wanted, fastText's lines
 
@@ -23,7 +23,8 @@ _SPLIT_WORD = re.compile(rf"(?<![a-z])({'|'.join((*_SPLITS, *_SPLIT_WORDS))})(?:
 def files_named(source: str) -> list[Path]:
     """What a source names on this machine: a file, what a folder holds, what fits a pattern; perhaps nothing.
 
-    Of a folder, and by a pattern that does not say so, nothing is named that begins with a dot: other programs' notes.
+    Of a folder, and by a pattern that does not say so, nothing is named that begins with a dot: other programs' notes;
+    nor what begins with `~$`, which Excel writes beside a file that is open.
 
     Raises:
         DataError: the folder cannot be read.
@@ -40,7 +41,7 @@ def files_named(source: str) -> list[Path]:
 
 
 def _visible(folder: Path) -> list[Path]:
-    return sorted(entry for entry in folder.iterdir() if not entry.name.startswith("."))
+    return sorted(entry for entry in folder.iterdir() if not entry.name.startswith((".", "~$")))
 
 
 def data_files(source: str, *, is_labelled: bool) -> list[Path]:
@@ -61,7 +62,8 @@ def data_files(source: str, *, is_labelled: bool) -> list[Path]:
         if not files:
             raise DataError(f"{source}: no {', '.join(known)} file and no class folders with .txt files in it")
     if not files:
-        raise DataError(f"{source}: no such file or folder (paths start at the current folder, {Path.cwd()})")
+        start = "" if Path(source).is_absolute() else f" (paths start at the current folder, {Path.cwd()})"
+        raise DataError(f"{source}: no such file or folder{start}")
     for file in files:
         if file.suffix.lower() not in known:
             raise DataError(f"{file}: cannot tell the format from the name; known: {', '.join(known)}")

@@ -1,29 +1,37 @@
 """Files, folders, globs and Hub data sets in, rows out, each with its location.
 
 Every reader is strict: a text is passed on exactly as it stands in the file, or the row is refused with
-its location (file:line). Nothing is guessed, coerced or skipped in silence.
+its location (file:line). Nothing is guessed, coerced or skipped in silence: `Reading` keeps count of what is skipped
+where that is asked for.
 """
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from encoder_cls.data import fasttext_format
+from encoder_cls.data.delimited import USUAL, delimited_records, header_of
+from encoder_cls.data.excel_files import EXCEL, check_openpyxl, excel_header, excel_records
 from encoder_cls.data.hub import hub_records
 from encoder_cls.data.named_files import FASTTEXT, class_folders, data_files, texts_of
-from encoder_cls.data.records import Record, SourceLocation, check_columns, check_undoubled, with_class_names
+from encoder_cls.data.reading import SKIP, Reading
+from encoder_cls.data.records import (
+    Record,
+    SourceLocation,
+    check_columns,
+    check_undoubled,
+    numbered,
+    with_class_names,
+)
 from encoder_cls.errors import ConfigError, DataError
 from encoder_cls.system.display import kind, shown
 from encoder_cls.system.installed import check_installed
 
 SHOWN_LABELS = 5
-LONGEST_FIELD = 2**31 - 1  # of a CSV file; the most that a C long holds on every system
 
 
 class Row(NamedTuple):
@@ -35,7 +43,14 @@ class Row(NamedTuple):
     where: SourceLocation
 
 
-def read_rows(source: str, *, role: str, text_columns: Sequence[str], label_column: str | None) -> Iterator[Row]:
+def read_rows(
+    source: str,
+    *,
+    role: str,
+    text_columns: Sequence[str],
+    label_column: str | None,
+    reading: Reading | None = None,
+) -> Iterator[Row]:
     """Read a source row by row.
 
     Args:
@@ -44,19 +59,38 @@ def read_rows(source: str, *, role: str, text_columns: Sequence[str], label_colu
         text_columns: the columns whose texts, joined by a space, are the text.
         label_column: the column with the class; none where the rows have no labels: then each line of a `.txt` file is
             a text, else these files are fastText's.
+        reading: how files are read, and where is kept what comes up; none: as is usual.
 
     Raises:
         ConfigError: a library that the format needs is not installed.
         DataError: with file and line.
     """
-    for where, record in _records(source, role, text_columns, label_column, False):
-        yield _row(where, record, text_columns, label_column)
+    for row, _ in _rows(source, role, text_columns, label_column, reading or Reading(), False):
+        yield row
 
 
-def read_rows_and_columns(source: str, *, text_columns: Sequence[str]) -> Iterator[tuple[Row, dict[str, Any]]]:
+def read_rows_and_columns(
+    source: str, *, text_columns: Sequence[str], reading: Reading | None = None
+) -> Iterator[tuple[Row, dict[str, Any]]]:
     """Read a source without labels row by row, each with all the columns that its file has; else as `read_rows`."""
-    for where, record in _records(source, "test", text_columns, None, True):
-        yield _row(where, record, text_columns, None), record
+    return _rows(source, "test", text_columns, None, reading or Reading(), True)
+
+
+def _rows(
+    source: str,
+    role: str,
+    text_columns: Sequence[str],
+    label_column: str | None,
+    reading: Reading,
+    all_columns: bool,
+) -> Iterator[tuple[Row, dict[str, Any]]]:
+    for where, record in _records(source, role, text_columns, label_column, reading, all_columns):
+        try:
+            row = _row(where, record, text_columns, label_column)
+        except DataError as error:
+            reading.bad_row(where, error)
+            continue
+        yield row, record
 
 
 def _row(where: SourceLocation, record: dict[str, Any], text_columns: Sequence[str], label_column: str | None) -> Row:
@@ -69,8 +103,13 @@ def _row(where: SourceLocation, record: dict[str, Any], text_columns: Sequence[s
     return Row(" ".join(texts), label, number if isinstance(number, str | int | None) else str(number), where)
 
 
-def column_names(path: Path) -> list[str]:
+def column_names(path: Path, *, text_columns: Sequence[str], reading: Reading | None = None) -> list[str]:
     """The columns that a file has, whatever its rows hold, in order; none of formats that do not say.
+
+    Args:
+        path: of the file.
+        text_columns: those that it has by all means.
+        reading: as in `read_rows`.
 
     Raises:
         DataError: the file is missing or malformed.
@@ -80,16 +119,22 @@ def column_names(path: Path) -> list[str]:
         if suffix == ".parquet":
             with _open_parquet(path) as file:
                 return list(file.schema_arrow.names)
-        if suffix in {".csv", ".tsv"}:
-            _, header = next(_csv_rows(path) if suffix == ".csv" else _tsv_rows(path), (1, []))
-            return _numbered(header)
+        if suffix in USUAL:
+            return numbered(header_of(path, text_columns, reading or Reading()))
+        if suffix == EXCEL:
+            return numbered(excel_header(path, text_columns))
     except OSError as error:
         raise DataError(f"{error.filename or path}: cannot be read: {error.strerror or error}") from None
     return []
 
 
 def _records(
-    source: str, role: str, text_columns: Sequence[str], label_column: str | None, all_columns: bool
+    source: str,
+    role: str,
+    text_columns: Sequence[str],
+    label_column: str | None,
+    reading: Reading,
+    all_columns: bool,
 ) -> Iterator[Record]:
     columns = [*text_columns, *([label_column] if label_column else [])]
     scheme, colon, rest = source.partition(":")
@@ -97,144 +142,114 @@ def _records(
         yield from hub_records(rest, role, columns, all_columns=all_columns)
         return
     if colon and scheme == "example":
-        source = str(Path(__file__).parent / "example" / f"{rest}.csv")
+        source, reading = str(Path(__file__).parent / "example" / f"{rest}.csv"), Reading()
     location: Path | str = source
-    tables = {".csv": _csv_records, ".tsv": _tsv_records, ".jsonl": _jsonl_records, ".parquet": _parquet_records}
     try:
         folders = class_folders(Path(source), is_labelled=label_column is not None)
         if folders:
-            yield from _text_file_records(folders, text_columns, label_column)
+            yield from _text_file_records(folders, text_columns, label_column, reading)
             return
         files = data_files(source, is_labelled=label_column is not None)
         for file in files:  # before any row: what a later file needs is told of first
             if file.suffix.lower() == ".parquet":
                 check_installed("pyarrow", needed_by=str(file))
+            elif file.suffix.lower() == EXCEL:
+                check_openpyxl(file)
         for file in files:
             location = file
-            suffix = file.suffix.lower()
-            if suffix in tables:
-                yield from tables[suffix](file, columns, all_columns)
-            elif label_column is not None:
-                _check_single(text_columns, file)
-                yield from _fasttext_records(file, text_columns[0], label_column)
-            else:
-                yield from _line_records(file, text_columns[0], has_labels=suffix == FASTTEXT)
+            yield from _file_records(file, text_columns, label_column, reading, all_columns=all_columns)
     except OSError as error:
         raise DataError(f"{error.filename or location}: cannot be read: {error.strerror or error}") from None
 
 
-def _text_lines(path: Path) -> Iterator[str]:
-    """The lines of a UTF-8 file, with or without the mark that Excel puts first; ends are kept."""
-    with path.open("rb") as file:
-        for number, line in enumerate(file, start=1):
-            try:
-                text = line.decode("utf-8-sig" if number == 1 else "utf-8")
-            except UnicodeDecodeError as error:
-                raise DataError(
-                    f"{path}:{number}: not UTF-8 text (byte {error.start} of the line); save the file as UTF-8"
-                ) from None
-            yield text
-
-
-def _table_records(
-    path: Path, rows: Iterator[tuple[int, list[str]]], columns: Sequence[str], all_columns: bool
+def _file_records(
+    file: Path, text_columns: Sequence[str], label_column: str | None, reading: Reading, *, all_columns: bool
 ) -> Iterator[Record]:
-    """Rows of strings, the first being the header, as records; each must have as many fields."""
-    _, header = next(rows, (1, []))
-    if not header:
-        raise DataError(f"{path}: the file is empty")
-    check_columns(path, header, columns)
-    check_undoubled(f"{path}:1", header, [*columns, "id"])
-    names = _numbered(header) if all_columns else header
-    name = str(path)
-    for line, fields in rows:
-        if not fields and len(header) > 1:
-            continue  # an empty line
-        values = fields or [""]
-        if len(values) != len(header):
-            raise DataError(f"{path}:{line}: {len(values)} fields where the header has {len(header)}")
-        yield SourceLocation(name, line), dict(zip(names, values, strict=True))
+    """The records of one file, whose ending tells its format."""
+    columns = [*text_columns, *([label_column] if label_column else [])]
+    suffix = file.suffix.lower()
+    if suffix in USUAL:
+        yield from delimited_records(file, columns, reading, all_columns=all_columns)
+    elif suffix == EXCEL:
+        yield from excel_records(file, columns, text_columns, reading, all_columns=all_columns)
+    elif suffix == ".jsonl":
+        yield from _jsonl_records(file, columns, reading)
+    elif suffix == ".parquet":
+        yield from _parquet_records(file, columns, reading, all_columns=all_columns)
+    elif label_column is not None:
+        _check_single(text_columns, file)
+        yield from _fasttext_records(file, text_columns[0], label_column, reading)
+    else:
+        yield from _line_records(file, text_columns[0], reading, has_labels=suffix == FASTTEXT)
 
 
-def _numbered(header: Sequence[str]) -> list[str]:
-    """The names of columns, each once: of equal ones, such as a spreadsheet's empty names, the later get numbers."""
-    names: dict[str, None] = {}
-    for name in header:
-        numbers = (f"{name}.{number}" for number in count(1))
-        names[name if name not in names else next(it for it in numbers if it not in names and it not in header)] = None
-    return list(names)
-
-
-def _csv_records(path: Path, columns: Sequence[str], all_columns: bool) -> Iterator[Record]:
-    yield from _table_records(path, _csv_rows(path), columns, all_columns)
-
-
-def _csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """The fields of each row, and the line on which it begins."""
-    csv.field_size_limit(LONGEST_FIELD)
-    reader = csv.reader(_text_lines(path), strict=True)
-    while True:
-        first_line = reader.line_num + 1
-        try:
-            fields = next(reader)
-        except StopIteration:
-            return
-        except csv.Error as error:
-            hint = "a carriage return without a line feed" if "new-line" in str(error) else f"{error}"
-            raise DataError(f"{path}:{first_line}: not valid CSV: {hint} (is a quote left open?)") from None
-        yield first_line, fields
-
-
-def _tsv_records(path: Path, columns: Sequence[str], all_columns: bool) -> Iterator[Record]:
-    yield from _table_records(path, _tsv_rows(path), columns, all_columns)
-
-
-def _tsv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Tab-separated values have no quoting: a quote is a character like any other."""
-    lines = (line.removesuffix("\n").removesuffix("\r") for line in _text_lines(path))
-    yield from ((number, line.split("\t") if line else []) for number, line in enumerate(lines, start=1))
-
-
-def _line_records(path: Path, text_column: str, *, has_labels: bool) -> Iterator[Record]:
+def _line_records(path: Path, text_column: str, reading: Reading, *, has_labels: bool) -> Iterator[Record]:
     """Each line as a text, the blank ones too, so that answers keep to their lines; of fastText's no labels."""
-    name = str(path)
-    for number, line in enumerate(_text_lines(path), start=1):
+    for where, line in _numbered_lines(path, reading):
         text = fasttext_format.parse_line(line).text if has_labels else line.removesuffix("\n").removesuffix("\r")
-        yield SourceLocation(name, number), {text_column: text}
+        yield where, {text_column: text}
 
 
-def _fasttext_records(path: Path, text_column: str, label_column: str) -> Iterator[Record]:
+def _numbered_lines(path: Path, reading: Reading) -> Iterator[tuple[SourceLocation, str]]:
+    """The lines of a text file, each with where it is; what is not valid is left out where that is asked for."""
     name = str(path)
-    for number, line in enumerate(_text_lines(path), start=1):
-        if not line.strip():
-            continue
-        where = SourceLocation(name, number)
-        if not fasttext_format.is_labelled(line):
-            raise DataError(
-                f"{where}: the line has no label; labelled .txt and .ft files are fastText's, each line beginning with "
-                "__label__ (or put each text in a file in a folder of its class, or save a CSV file)"
-            )
-        labels, text = fasttext_format.parse_line(line)
-        if len(labels) > 1:
-            several = ", ".join(map(shown, labels[:SHOWN_LABELS])) + (", …" if len(labels) > SHOWN_LABELS else "")
-            raise DataError(f"{where}: the line has several labels ({several}); a text has one label: leave one")
-        yield where, {text_column: text, label_column: labels[0]}
-
-
-def _jsonl_records(path: Path, columns: Sequence[str], _all_columns: bool) -> Iterator[Record]:
-    name = str(path)
-    for number, line in enumerate(_text_lines(path), start=1):
-        if not line.strip():
-            continue
+    for number, line in enumerate(reading.lines(path), start=1):
         where = SourceLocation(name, number)
         try:
-            record = json.loads(line, object_pairs_hook=_without_doubles)
-        except (ValueError, RecursionError) as error:
-            raise DataError(f"{where}: not valid JSON: {error}") from None
-        if not isinstance(record, dict):
-            raise DataError(f"{where}: a JSON object is expected, not {kind(record)}")
-        check_columns(where, list(record), columns)
+            reading.check_valid(path, where, line)
+        except DataError as error:
+            reading.bad_row(where, error)
+            continue
+        yield where, line
+
+
+def _fasttext_records(path: Path, text_column: str, label_column: str, reading: Reading) -> Iterator[Record]:
+    for where, line in _numbered_lines(path, reading):
+        if not line.strip():
+            continue
+        try:
+            label, text = _labelled_line(where, line)
+        except DataError as error:
+            reading.bad_row(where, error)
+            continue
+        yield where, {text_column: text, label_column: label}
+
+
+def _labelled_line(where: SourceLocation, line: str) -> tuple[str, str]:
+    """The label of a line, and its text."""
+    if not fasttext_format.is_labelled(line):
+        raise DataError(
+            f"{where}: the line has no label; labelled .txt and .ft files are fastText's, each line beginning with "
+            "__label__ (or put each text in a file in a folder of its class, or save a CSV file)"
+        )
+    labels, text = fasttext_format.parse_line(line)
+    if len(labels) > 1:
+        several = ", ".join(map(shown, labels[:SHOWN_LABELS])) + (", …" if len(labels) > SHOWN_LABELS else "")
+        raise DataError(f"{where}: the line has several labels ({several}); a text has one label: leave one")
+    return labels[0], text
+
+
+def _jsonl_records(path: Path, columns: Sequence[str], reading: Reading) -> Iterator[Record]:
+    for where, line in _numbered_lines(path, reading):
+        if not line.strip():
+            continue
+        try:
+            record = _json_object(where, line)
+            check_columns(where, list(record), columns)
+        except DataError as error:
+            reading.bad_row(where, error)
+            continue
         yield where, record
+
+
+def _json_object(where: SourceLocation, line: str) -> dict[str, Any]:
+    try:
+        record = json.loads(line, object_pairs_hook=_without_doubles)
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{where}: not valid JSON: {error}; {SKIP}") from None
+    if not isinstance(record, dict):
+        raise DataError(f"{where}: a JSON object is expected, not {kind(record)}")
+    return record
 
 
 def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -244,7 +259,7 @@ def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return record
 
 
-def _parquet_records(path: Path, columns: Sequence[str], all_columns: bool) -> Iterator[Record]:
+def _parquet_records(path: Path, columns: Sequence[str], reading: Reading, *, all_columns: bool) -> Iterator[Record]:
     with _open_parquet(path) as file:
         schema = file.schema_arrow
         check_columns(path, schema.names, columns)
@@ -256,7 +271,12 @@ def _parquet_records(path: Path, columns: Sequence[str], all_columns: bool) -> I
             for record in batch.to_pylist():
                 number += 1
                 where = SourceLocation(name, number)
-                yield where, with_class_names(record, names, where)
+                try:
+                    named = with_class_names(record, names, where)
+                except DataError as error:
+                    reading.bad_row(where, error)
+                    continue
+                yield where, named
 
 
 @contextmanager
@@ -293,11 +313,18 @@ def _check_single(text_columns: Sequence[str], where: Path) -> None:
 
 
 def _text_file_records(
-    folders: Sequence[Path], text_columns: Sequence[str], label_column: str | None
+    folders: Sequence[Path], text_columns: Sequence[str], label_column: str | None, reading: Reading
 ) -> Iterator[Record]:
     if label_column:
         _check_single(text_columns, folders[0].parent)
     for folder in folders:
         for file in texts_of(folder):
-            record: dict[str, Any] = {text_columns[0]: "".join(_text_lines(file)), "id": file.name}
-            yield SourceLocation(str(file)), record | ({label_column: folder.name} if label_column else {})
+            where = SourceLocation(str(file))
+            try:
+                text = "".join(reading.lines(file))
+                reading.check_valid(file, where, text)
+            except DataError as error:
+                reading.bad_row(where, error)
+                continue
+            record: dict[str, Any] = {text_columns[0]: text, "id": file.name}
+            yield where, record | ({label_column: folder.name} if label_column else {})

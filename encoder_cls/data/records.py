@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,10 +37,19 @@ def check_columns(path: Path | SourceLocation | str, found: Sequence[str], wante
         if alike:
             hint = f"did you mean {shown(alike[0])}? {hint}"
         elif len(found) == 1 and (separator := next((it for it in ";|\t" if it in found[0]), None)):
-            hint = f"its fields seem to be separated by {shown(separator)}: save it with commas, or with tabs as .tsv"
+            hint = f"its fields seem to be separated by {shown(separator)}, which data.delimiter can name; {hint}"
         raise DataError(
             f"{path}: no column {shown(missing[0])}; it has {', '.join(shown(name) for name in found[:20])} ({hint})"
         )
+
+
+def numbered(header: Sequence[str]) -> list[str]:
+    """The names of columns, each once: of equal ones, such as a spreadsheet's empty names, the later get numbers."""
+    names: dict[str, None] = {}
+    for name in header:
+        numbers = (f"{name}.{number}" for number in count(1))
+        names[name if name not in names else next(it for it in numbers if it not in names and it not in header)] = None
+    return list(names)
 
 
 def check_undoubled(where: Path | str, found: Sequence[str], wanted: Sequence[str]) -> None:

@@ -6,14 +6,14 @@ a person sees whether it earns its keep.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from encoder_cls.data.dataset import Split
+from encoder_cls.evaluation.label_check import LabelCheck, check_labels
 from encoder_cls.evaluation.metrics import answers, compute_metrics
+from encoder_cls.evaluation.parts import score_parts
 from encoder_cls.evaluation.report import Report, WrongExample, suggest_threshold
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.explain import explain
@@ -47,26 +47,39 @@ def evaluate(
         The report and the logits, (texts, classes), from which it was made.
     """
     tokenized = classifier.tokenize(split.texts)
-    logits = classifier.logits(tokenized, batch_tokens=batch_tokens, after_batch=after_batch)
+    of_parts = classifier.part_logits(tokenized, batch_tokens=batch_tokens, after_batch=after_batch)
+    logits = classifier.combined(of_parts)
+    parts, comparison = score_parts(logits, of_parts, split.labels)
     confidence, correct = answers(logits, split.labels)
     threshold = suggest_threshold(confidence, correct)
     label_names = (*classifier.label_names, *split.unseen_names)
+    label_check = check_labels(softmax(logits), split.labels)
     report = Report(
         split=name,
         label_names=label_names,
         metrics=compute_metrics(logits, split.labels, label_names),
+        parts=parts,
+        comparison=comparison,
+        mixture_shares=classifier.mixture_shares,
         linear_reference=reference,
         suggested_threshold=threshold,
         answered_fraction=float((confidence >= (threshold or 0)).mean()),
-        worst_errors=_worst_errors(classifier, split, label_names, logits, tokenized),
-        truncated_fraction=tokenized.truncated_fraction,
+        worst_errors=_worst_errors(classifier, split, label_names, logits, tokenized, label_check),
+        truncated_fraction=float(classifier.truncated(tokenized).mean()),
         unknown_fraction=tokenized.unknown_fraction,
+        doubtful_labels=label_check.doubtful,
+        label_check_note=label_check.note,
     )
     return report, logits
 
 
 def _worst_errors(
-    classifier: Classifier, split: Split, names: Sequence[str], logits: Logits, tokenized: TokenizedTexts
+    classifier: Classifier,
+    split: Split,
+    names: Sequence[str],
+    logits: Logits,
+    tokenized: TokenizedTexts,
+    label_check: LabelCheck,
 ) -> list[WrongExample]:
     """The most confident mistakes, with what their words did as long as there is time for it."""
     probabilities = softmax(logits)
@@ -75,7 +88,6 @@ def _worst_errors(
     worst = wrong[np.argsort(-probabilities[wrong, predictions[wrong]], kind="stable")][:WORST_ERRORS]
     # A text is read once for each of its words.
     is_explained = np.cumsum(tokenized.lengths[worst] ** 2) < MOST_EXPLAINED_TOKENS
-    mislabelled = _likely_mislabelled(probabilities, split.labels)
     return [
         WrongExample(
             text=split.texts[i],
@@ -83,32 +95,10 @@ def _worst_errors(
             label=names[split.labels[i]],
             prediction=names[predictions[i]],
             probability=float(probabilities[i, predictions[i]]),
-            likely_mislabelled=None if mislabelled is None else bool(mislabelled[i]),
+            likely_mislabelled=None if label_check.doubtful is None else int(i) in label_check.doubtful,
             words=explain(classifier, [split.texts[i]], tokenized.take_one(i), [predictions[i]])[0]
             if explained
             else (),
         )
         for i, explained in zip(worst, is_explained, strict=True)
     ]
-
-
-def _likely_mislabelled(probabilities: NDArray[np.float64], labels: NDArray[np.int64]) -> NDArray[np.bool_] | None:
-    """Which labels cleanlab takes for wrong; none where it is not installed, or cannot tell.
-
-    Northcutt et al., "Confident Learning: Estimating Uncertainty in Dataset Labels" (2021), https://arxiv.org/abs/1911.00068.
-    """
-    try:
-        from cleanlab.filter import find_label_issues
-    except ImportError:
-        return None
-    is_known = labels < probabilities.shape[1]  # of a label without a probability it can say nothing
-    occurring = np.unique(labels[is_known])  # it needs each class to occur
-    if len(occurring) < 2:
-        return None
-    given = probabilities[np.ix_(is_known, occurring)]
-    given /= np.maximum(given.sum(axis=1, keepdims=True), 1e-12)
-    is_mislabelled = np.zeros(len(labels), dtype=bool)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about classes of few texts, which it leaves alone
-        is_mislabelled[is_known] = find_label_issues(np.searchsorted(occurring, labels[is_known]), given, n_jobs=1)
-    return is_mislabelled

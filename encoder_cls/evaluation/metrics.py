@@ -53,7 +53,7 @@ class Metrics:
         num_examples: examples counted.
         accuracy: the part that is right.
         macro_f1: the mean F1 of the classes that occur as label or prediction.
-        loss: the mean cross-entropy, in nats, by the weights of the texts.
+        loss: the mean cross-entropy, in nats.
         ece: the expected calibration error: the mean distance between confidence and accuracy.
         per_class: by class name.
         calibration: how sure the answers are, and how often right.
@@ -102,19 +102,13 @@ def one_hot(labels: NDArray[np.int64], num_classes: int) -> NDArray[np.float64]:
     return np.eye(num_classes)[labels]
 
 
-def compute_metrics(
-    logits: Logits,
-    labels: NDArray[np.int64],
-    label_names: Sequence[str],
-    weights: NDArray[np.floating[Any]] | None = None,
-) -> Metrics:
+def compute_metrics(logits: Logits, labels: NDArray[np.int64], label_names: Sequence[str]) -> Metrics:
     """Score predictions against labels.
 
     Args:
         logits: (texts, classes).
         labels: (texts,), each an index into the names.
         label_names: of the classes, then of the labels that have no logit, since they never occur in the training data.
-        weights: (texts,), how much each text counts in the loss.
     """
     from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 
@@ -132,11 +126,7 @@ def compute_metrics(
         num_examples=len(labels),
         accuracy=float((predictions == labels).mean()),
         macro_f1=float(f1[occurs].mean()),
-        loss=cross_entropy(
-            softmax(known_logits),
-            one_hot(known_labels, num_classes),
-            None if weights is None else weights[is_known],
-        ),
+        loss=cross_entropy(softmax(known_logits), one_hot(known_labels, num_classes)),
         ece=expected_calibration_error(bins),
         per_class={
             name: ClassMetrics(

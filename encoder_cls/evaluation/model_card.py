@@ -6,6 +6,7 @@ from encoder_cls.config import Config
 from encoder_cls.data.dataset import Dataset
 from encoder_cls.evaluation.html import template_environment
 from encoder_cls.evaluation.report import Report
+from encoder_cls.evaluation.verdict import comparison_sentence
 
 
 def model_card(
@@ -27,6 +28,7 @@ def model_card(
         label_names=dataset.label_names,
         num_texts=len(dataset.train),
         report=report,
+        comparison=comparison_sentence(report),
         best_step=best_step,
         vocab_size=vocab_size,
         linear_max_tokens=linear_max_tokens,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -10,9 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encoder_cls.data.dataset import listed
+from encoder_cls.evaluation.intervals import Interval
 from encoder_cls.evaluation.metrics import Metrics
+from encoder_cls.evaluation.parts import COMBINED, Comparison, PartScores
+from encoder_cls.evaluation.verdict import advice, comparison_sentence
 from encoder_cls.inference.explain import WordWeight
-from encoder_cls.system.display import printable, shortened, shown
+from encoder_cls.system.display import counted, printable, shortened, shown
 
 LARGEST_TABLE = 12  # classes; a wider confusion matrix does not fit a terminal
 WANTED_ACCURACY = 0.95  # of the answers above the suggested threshold
@@ -52,25 +55,37 @@ class Report:
         label_names: the classes in the order of the confusion matrix, then the labels that never occur in the training
             data.
         metrics: of the classifier.
+        parts: the scores of the classifier, `combined`, and of those that there are of its parts `linear` and `encoder`
+            alone.
+        comparison: what the encoder adds to the linear classifier; none where there are not both.
+        mixture_shares: the share of each part in the sum of the logits, see `Classifier`.
         linear_reference: accuracy and macro_f1 of the linear model, and on how many texts and features of how many it
             was trained (`texts`, `of_texts`, `features`, `of_features`); none where its training texts are gone.
         suggested_threshold: the lowest probability from which answers are right `WANTED_ACCURACY` of the time; 0 where
             all answers together are; none where no `FEWEST_ANSWERS` are.
         answered_fraction: the part of the texts that get an answer with that threshold.
         worst_errors: the most confident mistakes, worst first.
-        truncated_fraction: the part of the texts that are longer than the encoder reads.
+        truncated_fraction: the part of the texts that are longer than the encoder reads, or the linear classifier where
+            it is alone.
         unknown_fraction: the part of the tokens that training never showed.
+        doubtful_labels: the indices of the texts whose labels seem to be wrong; none where that was not checked.
+        label_check_note: why it was not.
     """
 
     split: str
     label_names: tuple[str, ...]
     metrics: Metrics
+    parts: Mapping[str, PartScores]
+    comparison: Comparison | None
+    mixture_shares: Mapping[str, float] | None
     linear_reference: dict[str, float] | None
     suggested_threshold: float | None
     answered_fraction: float
     worst_errors: list[WrongExample]
     truncated_fraction: float
     unknown_fraction: float
+    doubtful_labels: tuple[int, ...] | None = None
+    label_check_note: str = ""
 
     @property
     def split_note(self) -> str:
@@ -93,13 +108,31 @@ class Report:
         return f", trained on {' and '.join(parts)}" if parts else ""
 
     @property
+    def no_threshold_note(self) -> str:
+        """Why no threshold is suggested, where none is."""
+        if self.suggested_threshold is None and self.metrics.num_examples < FEWEST_ANSWERS:
+            return f"no threshold is suggested: that takes {FEWEST_ANSWERS} answers"
+        if self.suggested_threshold is None:
+            return (
+                f"no threshold is suggested: from no probability up there are {FEWEST_ANSWERS} answers or more of "
+                f"which {WANTED_ACCURACY:.0%} are right"
+            )
+        if self.suggested_threshold == 0:
+            return f"no threshold is needed: {WANTED_ACCURACY:.0%} of all answers or more are right"
+        return ""
+
+    @property
     def unseen_note(self) -> str:
         """What is to be known of labels that never occur in the training data, if there are any."""
         counts = self.metrics.unseen_labels
         if not counts:
             return ""
+        number = sum(counts.values())
+        have = (
+            "1 text has a label that never occurs" if number == 1 else f"{number:,} texts have labels that never occur"
+        )
         return (
-            f"{sum(counts.values()):,} texts have labels that never occur in the training data "
+            f"{have} in the training data "
             f"({listed(list(counts))}): they count as mistakes, and are left out of the loss and the calibration error"
         )
 
@@ -108,12 +141,18 @@ class Report:
         return {
             "split": self.split,
             **asdict(self.metrics),
+            "accuracy_interval": self.parts[COMBINED].accuracy_interval,
+            "macro_f1_interval": self.parts[COMBINED].macro_f1_interval,
+            "parts": {name: asdict(scores) for name, scores in self.parts.items()},
+            "comparison": asdict(self.comparison) if self.comparison else None,
+            "mixture_shares": self.mixture_shares,
             "linear_reference": self.linear_reference,
             "suggested_threshold": self.suggested_threshold,
             "answered_fraction": self.answered_fraction,
             "label_names": list(self.label_names),
             "truncated_fraction": self.truncated_fraction,
             "unknown_fraction": self.unknown_fraction,
+            "doubtful_labels": None if self.doubtful_labels is None else len(self.doubtful_labels),
             "worst_errors": [asdict(error) for error in self.worst_errors],
         }
 
@@ -145,14 +184,23 @@ def report_text(report: Report) -> str:
 
 def _summary_lines(report: Report) -> Iterator[str]:
     metrics, threshold = report.metrics, report.suggested_threshold
-    yield f"{report.split}: {metrics.num_examples} examples"
+    combined = report.parts[COMBINED]
+    yield f"{report.split}: {counted(metrics.num_examples, 'example')}"
     for note in filter(None, (report.split_note, report.unseen_note)):
         yield f"  {note}"
-    yield f"  accuracy {metrics.accuracy:.4f}   macro-F1 {metrics.macro_f1:.4f}   calibration error {metrics.ece:.4f}"
+    yield f"  {_scores(combined)}   calibration error {metrics.ece:.4f}   (95% intervals in brackets)"
+    if report.comparison:
+        yield f"    linear alone: {_scores(report.parts['linear'])}"
+        yield f"    encoder alone: {_scores(report.parts['encoder'])}"
+        yield f"  {comparison_sentence(report)}"
     yield from _reference_lines(report)
+    if advised := advice(report):
+        yield f"  {advised}"
     if threshold:
         answered = f"answers from probability {threshold:.3f} up (--threshold), {report.answered_fraction:.0%} of all,"
         yield f"  {answered} are right {WANTED_ACCURACY:.0%} of the time"
+    else:
+        yield f"  {report.no_threshold_note}"
     if metrics.most_confused:
         yield "  most confused: " + "; ".join(
             f"{_name(it.label)} taken for {_name(it.prediction)} ({it.count})" for it in metrics.most_confused[:2]
@@ -161,7 +209,8 @@ def _summary_lines(report: Report) -> Iterator[str]:
 
 def _detail_lines(report: Report) -> Iterator[str]:
     metrics, names = report.metrics, [_name(name, limit=LONGEST_NAME) for name in report.label_names]
-    too_long = f"texts longer than the encoder reads {report.truncated_fraction:.1%}"
+    reader = "encoder" if "encoder" in report.parts else "linear model"
+    too_long = f"texts longer than the {reader} reads {report.truncated_fraction:.1%}"
     yield f"  {too_long}   unknown tokens {report.unknown_fraction:.1%}"
     width = max(len(name) for name in [*names, "class"])
     yield f"\n  {'class':{width}}  precision  recall      F1  examples"
@@ -174,6 +223,12 @@ def _detail_lines(report: Report) -> Iterator[str]:
         yield f"  {'':{width + 3}}  " + " ".join(f"{number:>4}" for number in range(1, len(names) + 1))
         for number, (name, row) in enumerate(zip(names, metrics.confusion_matrix, strict=True), start=1):
             yield f"  {number:2} {name:{width}}  " + " ".join(f"{count or '.':>4}" for count in row)
+    elif metrics.confusion_matrix:
+        yield f"\n  no matrix here: {len(names)} classes are more than the {LARGEST_TABLE} that fit; report.html has it"
+    else:
+        yield f"\n  no matrix: {len(names)} classes are too many; report.html names the pairs most often confused"
+    if report.label_check_note:
+        yield f"\n  labels were not checked: {report.label_check_note}"
     if report.worst_errors:
         yield "\n  most confident mistakes"
     for error in report.worst_errors[:5]:
@@ -192,8 +247,17 @@ def _reference_lines(report: Report) -> Iterator[str]:
         f"  linear reference (TF-IDF, linear SVM{report.reference_note}): accuracy {reference['accuracy']:.4f}   "
         f"macro-F1 {reference['macro_f1']:.4f}"
     )
-    if reference["accuracy"] > report.metrics.accuracy:
-        yield "  the linear reference is more accurate here: prefer it, or give the classifier more text"
+
+
+def _scores(scores: PartScores) -> str:
+    return (
+        f"accuracy {scores.accuracy:.4f} {_interval(scores.accuracy_interval)}   "
+        f"macro-F1 {scores.macro_f1:.4f} {_interval(scores.macro_f1_interval)}"
+    )
+
+
+def _interval(interval: Interval) -> str:
+    return f"[{interval[0]:.3f}, {interval[1]:.3f}]"
 
 
 def _name(name: str, *, limit: int = 80) -> str:

@@ -5,12 +5,12 @@ To import it is cheap: commands ask for the names of the files before any work.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from encoder_cls.system.display import json_text
-from encoder_cls.system.files import to_json, write_file
+from encoder_cls.system.files import reporting_os_errors, to_json, write_file
 
 if TYPE_CHECKING:
     from encoder_cls.data.dataset import Split
@@ -21,11 +21,18 @@ REPORT_HTML = "report.html"
 REPORT_JSON = "report.json"
 PREDICTIONS = "predictions.jsonl"
 CONFUSION_MATRIX = "confusion_matrix.png"
-REPORT_FILES = (REPORT_HTML, REPORT_JSON, PREDICTIONS, CONFUSION_MATRIX)
+MISTAKES = "mistakes.csv"
+DOUBTFUL_LABELS = "doubtful_labels.csv"
+REPORT_FILES = (REPORT_HTML, REPORT_JSON, PREDICTIONS, CONFUSION_MATRIX, MISTAKES, DOUBTFUL_LABELS)
 
 
-def write_report(folder: Path, report: Report, split: Split, logits: Logits, *, run_name: str) -> None:
-    """Write `REPORT_FILES`; the plot of the confusion matrix only where the report has one.
+def write_report(
+    folder: Path, report: Report, split: Split, logits: Logits, *, run_name: str, config_yaml: str = ""
+) -> None:
+    """Write `REPORT_FILES`.
+
+    The plot of the confusion matrix only where the report has one, doubtful labels only where labels were checked: what
+    an earlier report left of these is removed.
 
     Args:
         folder: where to.
@@ -33,20 +40,40 @@ def write_report(folder: Path, report: Report, split: Split, logits: Logits, *, 
         split: the examples that were scored.
         logits: what the classifier made of them, (texts, classes).
         run_name: whose classifier it is; equal runs have equal reports, whatever their folders are called.
+        config_yaml: of that run; empty where there is none.
 
     Raises:
         EncoderClsError: the disk refuses.
     """
+    from datetime import date
+
     from encoder_cls.evaluation import plots
     from encoder_cls.evaluation.html import render_report
+    from encoder_cls.evaluation.label_files import label_rows, mistakes
 
-    html = render_report(f"{run_name}: report on {report.split}", report, split, logits)
+    title = f"{run_name}: report on {report.split}"
+    html = render_report(title, report, split, logits, config_yaml=config_yaml, written=date.today())
     write_file(folder / PREDICTIONS, _prediction_lines(split, logits, report.label_names))
+    plot, doubtful = None, None
     if report.metrics.confusion_matrix:
         plot = plots.to_png(plots.confusion(report.metrics.confusion_matrix, report.label_names))
-        write_file(folder / CONFUSION_MATRIX, plot)
+    if report.doubtful_labels is not None:
+        doubtful = label_rows(split, logits, report.label_names, report.doubtful_labels, name=report.split)
+    _write_or_remove(folder / CONFUSION_MATRIX, plot)
+    _write_or_remove(folder / DOUBTFUL_LABELS, doubtful)
+    wrong = label_rows(split, logits, report.label_names, mistakes(split, logits), name=report.split)
+    write_file(folder / MISTAKES, wrong)
     write_file(folder / REPORT_HTML, html.encode())
     write_file(folder / REPORT_JSON, to_json(report.to_dict()))
+
+
+def _write_or_remove(path: Path, content: bytes | Iterable[bytes] | None) -> None:
+    """Write a file; without content remove what an earlier report left there, which would be taken for this one's."""
+    if content is not None:
+        write_file(path, content)
+        return
+    with reporting_os_errors(path, "remove"):
+        path.unlink(missing_ok=True)
 
 
 def _prediction_lines(split: Split, logits: Logits, label_names: Sequence[str]) -> Iterator[bytes]:

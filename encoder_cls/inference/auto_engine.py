@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Callable, Mapping
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -16,6 +15,7 @@ from encoder_cls.inference.logits import Logits
 from encoder_cls.inference.numpy_engine import NumpyEncoder
 from encoder_cls.inference.weights_file import Weight
 from encoder_cls.system.installed import is_installed
+from encoder_cls.system.log import log
 from encoder_cls.text.token_arrays import TokenizedTexts
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class AutoEncoder:
         """Choose for so many tokens in all, which come in parts: each is then computed alike."""
         lengths = np.full(1 + num_tokens // self.architecture.max_seq_len, self.architecture.max_seq_len)
         if multiplications(self.architecture, lengths) > BREAK_EVEN and is_installed("torch"):
-            _tell(f"engine: PyTorch, for about {num_tokens:,} tokens")
+            log("debug", f"engine: PyTorch, for about {num_tokens:,} tokens")
             self.torch()
 
     def weights(self) -> dict[str, NDArray[np.float32]]:
@@ -105,17 +105,11 @@ class AutoEncoder:
         """The engine for these texts, whose work is then counted as done."""
         work = multiplications(self.architecture, texts.lengths)
         if self._torch is None and max(work, self._work_done) > BREAK_EVEN and is_installed("torch"):
-            _tell(f"engine: PyTorch, for {max(work, self._work_done):.0e} multiplications at once or so far")
+            log("debug", f"engine: PyTorch, for {max(work, self._work_done):.0e} multiplications at once or so far")
             self.torch()
         with self._lock:
             self._work_done += work
         return self._torch or self._numpy
-
-
-def _tell(message: str) -> None:
-    """Say what is chosen, to whoever listens; who does has imported `logging`, whose time others save."""
-    if "logging" in sys.modules:
-        sys.modules["logging"].getLogger(__name__).debug(message)
 
 
 def multiplications(architecture: EncoderArchitecture, lengths: NDArray[np.int64]) -> float:

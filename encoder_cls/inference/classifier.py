@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,9 +14,12 @@ from encoder_cls.errors import ConfigError
 from encoder_cls.inference.encoder_architecture import EncoderArchitecture
 from encoder_cls.inference.linear import LinearClassifier
 from encoder_cls.inference.logits import Logits, combine_logits, softmax
-from encoder_cls.system.display import kind
-from encoder_cls.text.token_arrays import TokenizedTexts
+from encoder_cls.system.display import counted, kind, shown
+from encoder_cls.system.text_files import UTF8
+from encoder_cls.text.token_arrays import KEPT_PER_TOKEN, TokenizedTexts
 from encoder_cls.text.tokenizer import parse_tokenizer, tokenize
+
+SHOWN_NAMES = 3  # of classes, in the line that stands for a classifier
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,18 +27,24 @@ class Prediction:
     """What the classifier says of one text.
 
     Attributes:
-        label: the most probable class.
-        probability: its probability.
-        probabilities: of all classes, by name.
-        truncated: the text was longer than the encoder reads.
+        label: the most probable class; none where there is nothing to be classified, see `reason`.
+        probability: its probability; none where there is no label.
+        probabilities: of all classes, by name, as `predict_proba` has them; of a blank text, what is likely anyway.
+        truncated: the text was longer than the encoder reads, or the linear classifier where it is alone.
         unknown_words: how many of its tokens the classifier has never seen.
+        reason: why there is no label: `blank`, the text has no words.
     """
 
-    label: str
-    probability: float
+    label: str | None
+    probability: float | None
     probabilities: dict[str, float]
     truncated: bool
     unknown_words: int
+    reason: str | None = None
+
+    def label_from(self, threshold: float) -> str | None:
+        """The label, unless its probability is lower."""
+        return self.label if self.probability is not None and self.probability >= threshold else None
 
     def top(self, k: int) -> list[tuple[str, float]]:
         """The `k` most probable classes with their probabilities, best first."""
@@ -87,15 +96,24 @@ class Classifier:
         linear: the linear classifier, if there is one.
         mixture_weights: by which the logits of the parts are multiplied before they are summed, the encoder's first;
             so probabilities are as often right as they say.
+        mixture_shares: by part, how much of the answer is its: its mixture weight in units of the one that it would
+            have alone; they sum to 1. None where nobody has told.
         tokenizer: of both.
         label_names: the classes, in the order of the logits.
         max_seq_len: tokens of a text that the encoder reads; the linear classifier may read more.
         text_columns: the columns in which the texts of training were.
         dtypes: of the weights of each part, in the folder that it was read from.
+        folder: from which it was read; empty where it was read from none.
         sha256: of all that is in that folder; empty where it was read from none.
+        delimiter: what separated the fields of the files of training, if that was named (`data.delimiter`).
+        encoding: of the files of training.
     """
 
     sha256 = ""
+    folder = ""
+    delimiter: str | None = None
+    encoding = UTF8
+    mixture_shares: Mapping[str, float] | None = None
 
     def __init__(
         self,
@@ -122,6 +140,14 @@ class Classifier:
     def parts(self) -> tuple[str, ...]:
         """Those that there are of `encoder` and `linear`."""
         return tuple(name for name in ("encoder", "linear") if getattr(self, name) is not None)
+
+    def __repr__(self) -> str:
+        """What there is of it, in a line."""
+        names = ", ".join(shown(name, limit=20) for name in self.label_names[:SHOWN_NAMES])
+        more = ", …" if len(self.label_names) > SHOWN_NAMES else ""
+        of = f", sha256 {self.sha256[:12]}" if self.sha256 else ""
+        classes = counted(len(self.label_names), "class", "classes")
+        return f"<Classifier: {' and '.join(self.parts)}, {classes} ({names}{more}){of}>"
 
     def __getstate__(self) -> dict[str, Any]:
         """What a copy is made of, also one for another process."""
@@ -165,7 +191,7 @@ class Classifier:
     def predict_tokenized(self, texts: TokenizedTexts, *, batch_tokens: int | None = None) -> list[Prediction]:
         """Classify texts that `tokenize` has read; arguments as in `predict`."""
         probabilities = softmax(self.logits(texts, batch_tokens=batch_tokens))
-        return [
+        predictions = [
             Prediction(
                 label=self.label_names[row.argmax()],
                 probability=float(row.max()),
@@ -173,12 +199,24 @@ class Classifier:
                 truncated=bool(truncated),
                 unknown_words=int(unknown),
             )
-            for row, truncated, unknown in zip(probabilities, texts.truncated, texts.unknown, strict=True)
+            for row, truncated, unknown in zip(probabilities, self.truncated(texts), texts.unknown, strict=True)
         ]
+        for blank in np.flatnonzero(texts.lengths < 2):  # nothing but [CLS]
+            predictions[blank] = replace(predictions[blank], label=None, probability=None, reason="blank")
+        return predictions
 
     def tokenize(self, texts: Iterable[str]) -> TokenizedTexts:
         """Token ids of texts, cut where the classifier reads no further."""
         return tokenize(self.tokenizer, texts, max_seq_len=self.max_seq_len)
+
+    def truncated(self, texts: TokenizedTexts) -> NDArray[np.bool_]:
+        """Which texts are longer than the encoder reads, or the linear classifier where it is alone, (texts,)."""
+        if self.encoder or not self.linear:
+            return texts.truncated
+        # Of what is kept of a text nobody knows whether there was more.
+        most_tokens = min(self.linear.max_tokens, KEPT_PER_TOKEN * self.max_seq_len - 1)
+        are_longer: NDArray[np.bool_] = np.diff(texts.offsets) > most_tokens
+        return are_longer
 
     def logits(
         self,
@@ -188,12 +226,26 @@ class Classifier:
         after_batch: Callable[[], None] | None = None,
     ) -> Logits:
         """Calibrated logits of all texts, (texts, classes); arguments as in `Encoder.logits`."""
-        logits = []
+        return self.combined(self.part_logits(texts, batch_tokens=batch_tokens, after_batch=after_batch))
+
+    def part_logits(
+        self,
+        texts: TokenizedTexts,
+        *,
+        batch_tokens: int | None = None,
+        after_batch: Callable[[], None] | None = None,
+    ) -> dict[str, Logits]:
+        """The logits of each of the `parts` by itself, (texts, classes); arguments as in `Encoder.logits`."""
+        logits = {}
         if self.encoder:
-            logits.append(self.encoder.logits(texts, batch_tokens=batch_tokens, after_batch=after_batch))
+            logits["encoder"] = self.encoder.logits(texts, batch_tokens=batch_tokens, after_batch=after_batch)
         if self.linear:
-            logits.append(self.linear.logits(texts))
-        return combine_logits(logits, self.mixture_weights).astype(np.float32)
+            logits["linear"] = self.linear.logits(texts)
+        return logits
+
+    def combined(self, part_logits: Mapping[str, Logits]) -> Logits:
+        """The calibrated logits that are the sum of what `part_logits` has found."""
+        return combine_logits(list(part_logits.values()), self.mixture_weights).astype(np.float32)
 
 
 def _checked(texts: Iterable[str], method: str) -> Iterator[str]:

@@ -8,6 +8,7 @@ from typing import Any
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.encoder_architecture import EncoderArchitecture
 from encoder_cls.inference.linear import PREFIX, num_one_vs_rest
+from encoder_cls.system.text_files import UTF8, delimiter_named, encoding_named
 from encoder_cls.text.ngram_features import MOST_FREQUENT, NUM_FEATURE_IDS
 from encoder_cls.text.token_arrays import KEPT_PER_TOKEN
 
@@ -29,6 +30,8 @@ class ClassifierConfig:
         tokenizer_sha256: of the bytes of its file.
         encoder: the encoder's shape; none: no encoder is described.
         linear: `max_tokens`, `frequent_tokens` and `features` of the linear classifier; none: there is none.
+        delimiter: what separated the fields of the files of training, if that was named.
+        encoding: of the files of training.
     """
 
     text_columns: tuple[str, ...]
@@ -37,6 +40,8 @@ class ClassifierConfig:
     tokenizer_sha256: str
     encoder: EncoderArchitecture | None
     linear: dict[str, int] | None
+    delimiter: str | None = None
+    encoding: str = UTF8
 
     @classmethod
     def of(cls, classifier: Classifier, *, tokenizer_sha256: str) -> ClassifierConfig:
@@ -55,6 +60,8 @@ class ClassifierConfig:
             tokenizer_sha256=tokenizer_sha256,
             encoder=classifier.encoder.architecture if classifier.encoder else None,
             linear=linear,
+            delimiter=classifier.delimiter,
+            encoding=classifier.encoding,
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -64,6 +71,9 @@ class ClassifierConfig:
             "format_version": FORMAT_VERSION,
             "task": TASK,
             "text_columns": self.text_columns,
+            # What is usual is not said: so a run that an older version began goes on with the same bytes.
+            **({"delimiter": self.delimiter} if self.delimiter else {}),
+            **({} if self.encoding == UTF8 else {"encoding": self.encoding}),
             "id2label": dict(enumerate(self.label_names)),
             "max_seq_len": self.max_seq_len,
             "tokenizer_sha256": self.tokenizer_sha256,
@@ -92,6 +102,8 @@ class ClassifierConfig:
         columns = tuple(values["text_columns"])
         if not columns or not all(isinstance(name, str) for name in columns):
             raise ValueError("config.json: text_columns needs names of columns")
+        delimiter = delimiter_named(values["delimiter"]) if "delimiter" in values else None
+        encoding = encoding_named(values.get("encoding", UTF8))
         encoder = None if values["encoder"] is None else EncoderArchitecture(**values["encoder"])
         max_seq_len = values["max_seq_len"]
         if type(max_seq_len) is not int or max_seq_len < 1 or (encoder and encoder.max_seq_len != max_seq_len):
@@ -105,6 +117,8 @@ class ClassifierConfig:
             tokenizer_sha256=values["tokenizer_sha256"],
             encoder=encoder,
             linear=values["linear"],
+            delimiter=delimiter,
+            encoding=encoding,
         )
 
     def weight_shapes(self, *, vocab_size: int) -> dict[str, Shapes]:

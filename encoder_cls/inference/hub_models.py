@@ -9,6 +9,7 @@ from pathlib import Path
 from encoder_cls.errors import ConfigError, EncoderClsError
 from encoder_cls.system.display import shown
 from encoder_cls.system.installed import is_installed
+from encoder_cls.system.log import log
 
 SCHEME = "hub:"
 HUB_TIMEOUT = 10.0  # seconds
@@ -77,6 +78,8 @@ def _snapshot(name: str, revision: str | None, files: Sequence[str], *, mark: st
         except Exception as error:
             failed = error
     is_local = failed is not None
+    if is_local:
+        log("warning", f"{name}: the Hub cannot be reached; what was downloaded before is used ({failed})")
     try:
         first = huggingface_hub.hf_hub_download(name, files[0], revision=revision, local_files_only=is_local)
         if f'"{mark}"'.encode() not in Path(first).read_bytes():

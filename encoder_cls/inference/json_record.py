@@ -22,13 +22,16 @@ def json_record(
         threshold: a less probable best class is withheld: the label is null.
         words: how much each word counts, where that was asked for.
     """
+    named = [] if prediction.reason else prediction.top(top_k)
     record: dict[str, Any] = {
-        "label": prediction.label if prediction.probability >= threshold else None,
+        "label": prediction.label_from(threshold),
         "probability": prediction.probability,
-        "top": [{"label": name, "probability": probability} for name, probability in prediction.top(top_k)],
+        "top": [{"label": name, "probability": probability} for name, probability in named],
         "truncated": prediction.truncated,
         "unknown_words": prediction.unknown_words,
     }
+    if prediction.reason:
+        record["reason"] = prediction.reason
     if words is not None:
         record["explanation"] = [asdict(word) for word in words]
         if words.left_out:

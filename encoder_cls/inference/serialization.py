@@ -37,6 +37,7 @@ from encoder_cls.inference.numpy_engine import NumpyEncoder
 from encoder_cls.inference.weights_file import DTYPES, Weight, dense, pack, unpack
 from encoder_cls.system.files import path_of, read_file, reporting_os_errors, sha256, to_json, write_file
 from encoder_cls.system.installed import is_installed
+from encoder_cls.system.log import log
 from encoder_cls.text.tokenizer import parse_tokenizer
 
 CONFIG_FILE, TOKENIZER_FILE, WEIGHTS_FILE = "config.json", "tokenizer.json", "model.safetensors"
@@ -71,11 +72,13 @@ def save_classifier(classifier: Classifier, folder: Path, *, dtypes: Mapping[str
     tensors: dict[str, NDArray[Any]] = {}
     for part in classifier.parts:
         tensors |= pack(weights_of_part(classifier, part), dtypes[part])
+    shares = classifier.mixture_shares
     header = {
         "sha256": UNSEALED.decode(),
         "config_sha256": sha256(config),
         "parts": list(classifier.parts),
         "mixture_weights": dict(zip(classifier.parts, classifier.mixture_weights, strict=True)),
+        "mixture_shares": shares if shares and shares.keys() == set(classifier.parts) else None,
         "dtypes": dict(dtypes),
         "thresholds": None,
         "promises": None,
@@ -129,7 +132,9 @@ def load_classifier(path: str | Path, *, device: str = "auto", engine: str = "au
         text_columns=config.text_columns,
         dtypes=found.dtypes,
     )
-    classifier.sha256 = found.sha256
+    classifier.sha256, classifier.folder, classifier.mixture_shares = found.sha256, named, found.mixture_shares
+    classifier.delimiter, classifier.encoding = config.delimiter, config.encoding
+    log("info", f"loaded {path}: {classifier!r}")
     return classifier
 
 
@@ -180,6 +185,7 @@ class _Read(NamedTuple):
     weights: dict[str, dict[str, Weight]]
     linear: LinearClassifier | None
     mixture_weights: tuple[float, ...]
+    mixture_shares: dict[str, float] | None
     dtypes: dict[str, str]
     sha256: str
 
@@ -235,6 +241,7 @@ def _read(folder: Path, file_of: Callable[[Path], Path]) -> _Read:
         weights=weights,
         linear=linear,
         mixture_weights=_mixture_weights(header["mixture_weights"], parts),
+        mixture_shares=_mixture_shares(header.get("mixture_shares"), parts),
         dtypes=header["dtypes"],
         sha256=header["sha256"],
     )
@@ -269,6 +276,16 @@ def _mixture_weights(found: Any, parts: tuple[str, ...]) -> tuple[float, ...]:
     if len(found) != len(parts) or not all(1 / LARGEST_WEIGHT < weight < LARGEST_WEIGHT for weight in weights):
         raise ValueError(f"{WEIGHTS_FILE} has mixture weights that are none")
     return weights
+
+
+def _mixture_shares(found: Any, parts: tuple[str, ...]) -> dict[str, float] | None:
+    """Each part's share; none where a file does not tell, which is no more than something not to be shown."""
+    if found is None:
+        return None
+    shares = {part: float(found[part]) for part in parts}
+    if len(found) != len(parts) or not all(0 <= share <= 1 for share in shares.values()):
+        raise ValueError(f"{WEIGHTS_FILE} has mixture shares that are none")
+    return shares
 
 
 def _sealed_header(content: bytes) -> dict[str, Any]:

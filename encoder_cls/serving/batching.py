@@ -30,13 +30,13 @@ class Answer:
     Attributes:
         model: the SHA-256 of the model that said it: one, also where another came while the request waited.
         records: of its texts, as `predict --format jsonl` has them.
-        labels: the most probable label of each text, withheld or not.
+        labels: the most probable label of each text, withheld or not; none of a blank one.
         words: how many words each text has that the encoder reads, unknown ones counted.
     """
 
     model: str
     records: list[dict[str, Any]] = field(default_factory=list)
-    labels: list[str] = field(default_factory=list)
+    labels: list[str | None] = field(default_factory=list)
     words: list[int] = field(default_factory=list)
 
 
@@ -187,7 +187,7 @@ def _answer(pieces: Sequence[tuple[_Job, list[str]]]) -> None:
         for text in texts:
             prediction, words = predictions[row], None
             if job.request.explain:
-                one, number = tokenized.take_one(row), numbers[prediction.label]
+                one, number = tokenized.take_one(row), numbers[prediction.label] if prediction.label else 0
                 (words,) = explain(classifier, [text], one, [number], most_tokens=MOST_EXPLAINED_TOKENS)
             asked = job.request
             record = json_record(prediction, top_k=asked.top_k, threshold=asked.threshold, words=words)

@@ -7,6 +7,11 @@ import re
 from typing import Any
 
 
+def counted(number: int, one: str, many: str | None = None) -> str:
+    """A number with what is counted: `1 text`, `2,000 texts`; the plural is given where it has more than an s."""
+    return f"{number:,} {one if number == 1 else many or f'{one}s'}"
+
+
 def shown(text: str, *, limit: int = 80) -> str:
     """A text in quotes for a message: short, on one line, control characters escaped."""
     return repr(shortened(text, limit=limit))

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from encoder_cls.system.display import replace_unprintable
 
+SHADES = 9  # that the style has
 _PAGE = """\
 <!doctype html>
 <html lang="en">
@@ -50,6 +51,11 @@ def html_page(title: str, body: str) -> str:
 def escaped(text: str) -> str:
     """A text as HTML, also within quotes: nothing in it is markup, a control character or half a surrogate pair."""
     return html.escape(replace_unprintable(text, keep="\n\t"))
+
+
+def shade(strength: float) -> str:
+    """The class of a colour as strong as a number from 0 to 1, in `SHADES` steps; nothing is the weakest of them."""
+    return f"a{min(SHADES, max(1, round(strength * SHADES)))}"
 
 
 @cache

@@ -5,12 +5,25 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from importlib.util import find_spec
 
 from encoder_cls.errors import ConfigError
 
 # What `train` and `eval` import, PyTorch first.
 TRAINING = ("torch", "pydantic", "yaml", "scipy", "sklearn", "pyarrow", "matplotlib", "jinja2", "tqdm", "tensorboard")
+
+WHOLE, RUNTIME = "encoder-cls", "encoder-cls-runtime"  # the distributions, with everything and for what only predicts
+
+
+def installed_version() -> tuple[str, str] | None:
+    """The distribution that is installed, and its version; none of a folder of files."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    for distribution in (WHOLE, RUNTIME):
+        with suppress(PackageNotFoundError):
+            return distribution, version(distribution)
+    return None
 
 
 def is_installed(library: str) -> bool:
@@ -21,14 +34,19 @@ def is_installed(library: str) -> bool:
         return False
 
 
-def check_installed(library: str, *, needed_by: str) -> None:
+def check_installed(library: str, *, needed_by: str, install: str | None = None) -> None:
     """Make sure that a library which `encoder-cls-runtime` does without is there.
+
+    Args:
+        library: what is imported.
+        needed_by: what needs it.
+        install: what pip is to install; none: the library.
 
     Raises:
         ConfigError: it is not; the message says what needs it, and how to get it.
     """
     if not is_installed(library):
-        raise ConfigError(f"{needed_by}: needs {library}: pip install {library}")
+        raise ConfigError(f"{needed_by}: needs {library}: pip install {install or library}")
 
 
 def check_training_installed() -> None:

@@ -29,6 +29,7 @@ TYPES = ("word_level", "word_piece", "bpe", "unigram")  # whole words, and three
 # Scripts written without spaces between words: each character is a token of its own.
 UNSPACED = r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]"
 
+MOST_COUNTED = 1_000_000  # characters of a text whose tokens are counted for a person
 NORMALIZERS = {"NFD", "StripAccents", "NFC", "NFKC", "Lowercase"}
 
 
@@ -39,6 +40,12 @@ def tokenize(tokenizer: Tokenizer, texts: Iterable[str], *, max_seq_len: int) ->
     """
     found, words = index_tokens(token_reader(tokenizer), texts, max_seq_len=max_seq_len)
     return replace(found, word_ids=token_ids(words, tokenizer.token_to_id))
+
+
+def count_tokens(tokenizer: Tokenizer, text: str) -> tuple[int, bool]:
+    """The tokens of a text, `[CLS]` counted, and whether these are all: of very long texts the beginning is counted."""
+    read = token_reader(tokenizer)([text[:MOST_COUNTED]], MOST_COUNTED + 1)
+    return int(read.lengths[0]), len(text) <= MOST_COUNTED
 
 
 def token_ids(words: Sequence[str], id_of: Callable[[str], int | None]) -> NDArray[np.int32]:

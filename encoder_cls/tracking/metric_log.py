@@ -8,6 +8,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -22,21 +23,15 @@ from encoder_cls.evaluation import plots
 from encoder_cls.evaluation.metrics import CalibrationBins
 from encoder_cls.system.display import json_text, replace_unprintable
 from encoder_cls.system.files import reporting_os_errors, write_file
+from encoder_cls.tracking.curves import CLASS_F1, Curves, picture_group, scalar_tag
+from encoder_cls.tracking.run_dir import EVENT_FILES
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Charts in which curves of several splits or scores are to be seen together.
-LAYOUT = {
-    "overview": {
-        "loss": ["Multiline", ["train/loss", "validation/loss"]],
-        "validation scores": ["Multiline", ["validation/accuracy", "validation/macro_f1"]],
-    }
-}
-
-NOT_SHOWN = {"step", "split", "time", "epoch"}  # axes, not curves
+AXES = {"step", "split", "time"}  # no statistics of the data
 MOST_CLASSES = 100  # with a curve of their own
-SHOWN_OF_EARLIER = {"loss", "accuracy"}  # whether they learn; all else is in `metrics.jsonl`
+PROJECTOR_CONFIG = "projector_config.pbtxt"
 
 
 class MetricLog:
@@ -47,7 +42,8 @@ class MetricLog:
 
     Args:
         metrics_file: where the rows go.
-        tensorboard: the folder for TensorBoard's event files; none: nothing is shown there.
+        tensorboard: the folder for what TensorBoard's projector reads; none: nothing is shown there. The event file is
+            beside it, in the run's folder, since TensorBoard calls a run as the folder of its event file is called.
         resume_after: for each split, in whatever stage (`train` means `pretraining/train`, too), the step after
             which it goes on; what was logged later is removed. None: a new run.
         config_text: the resolved config, shown as text.
@@ -80,27 +76,29 @@ class MetricLog:
             self._file = metrics_file.open("ab", buffering=0)
         self._metrics_file, self._tensorboard, self._warn = metrics_file, tensorboard, warn
         self._label_names = label_names
+        self._curves = Curves()
         self._writer: SummaryWriter | None = None
         # Its thread dies of an error, with a traceback for the user, and the next call here raises the same.
         self._former_hook, threading.excepthook = threading.excepthook, _ignore
         if tensorboard:
             shutil.rmtree(tensorboard, ignore_errors=True)
             try:
+                for former in (*tensorboard.parent.glob(EVENT_FILES), tensorboard.parent / PROJECTOR_CONFIG):
+                    former.unlink(missing_ok=True)
                 # purge_step makes a TensorBoard that is already looking forget what it saw of the former files.
-                self._writer = SummaryWriter(str(tensorboard), purge_step=0)
+                self._writer = SummaryWriter(str(tensorboard.parent), purge_step=0)
             except OSError as error:
                 self._give_up(error)
-        self._mirror(lambda writer: writer.add_custom_scalars(LAYOUT))
-        self._mirror(lambda writer: writer.add_text("config", f"```yaml\n{config_text}```"))
+        self._mirror(lambda writer: writer.add_text("settings", f"```yaml\n{config_text}```"))
         for row in kept:
             self._show(row)
 
     def log(self, step: int, split: str, values: Mapping[str, Any]) -> None:
         """Log values of a split at a step.
 
-        Numbers are shown as curves, but those of the split `data` as a table; `confusion_matrix` and `calibration`
-        (as in `Metrics`) as images, with the row's `label_names` where it has some. All else goes to `metrics.jsonl`
-        alone.
+        Numbers that have a name in `curves` are shown as curves, those of the split `data` as a table;
+        `confusion_matrix` and `calibration` (as in `Metrics`) as images, with the row's `label_names` where it has
+        some, beside them pictures of the curves so far. All else goes to `metrics.jsonl` alone.
 
         Raises:
             EncoderClsError: the disk refuses `metrics.jsonl`.
@@ -120,17 +118,11 @@ class MetricLog:
         """Show a text at a step."""
         self._mirror(lambda writer: writer.add_text(name, markdown, step))
 
-    def histogram(self, name: str, values: NDArray[np.floating[Any]], step: int) -> None:
-        """Show how numbers are distributed at a step."""
-        self._mirror(lambda writer: writer.add_histogram(name, values, step))
-
     def pr_curve(self, name: str, is_class: NDArray[np.bool_], probabilities: NDArray[np.float64], step: int) -> None:
         """Show precision against recall of a class at a step."""
         self._mirror(lambda writer: writer.add_pr_curve(name, is_class, probabilities, step))
 
-    def embedding(
-        self, name: str, vectors: NDArray[np.float32], labels: Sequence[str], texts: Sequence[str], step: int
-    ) -> None:
+    def embedding(self, name: str, vectors: NDArray[np.float32], labels: Sequence[str], texts: Sequence[str]) -> None:
         """Show vectors (points, d_model) in space, each with its label and its text.
 
         Points have one colour until someone chooses another, but their images keep theirs: so the image of each point
@@ -139,16 +131,21 @@ class MetricLog:
         _, groups = np.unique(labels, return_inverse=True)
         rows = [[_one_line(label), _one_line(text)] for label, text in zip(labels, texts, strict=True)]
         images = torch.from_numpy(plots.colour_squares(groups))
+        # The files go into a folder that is called as the step is, so that is the name of the projector's folder here.
+        folder = self._tensorboard and self._tensorboard.name
         self._mirror(
-            lambda writer: writer.add_embedding(vectors, rows, images, step, name, metadata_header=["label", "text"])
+            lambda writer: writer.add_embedding(vectors, rows, images, folder, name, metadata_header=["label", "text"])
         )
 
-    def hparams(self, chosen: Mapping[str, bool | float | str], curves: Sequence[str]) -> None:
-        """Show what was chosen beside the ends of curves, in the run itself, so that runs compare in one table."""
+    def hparams(self, values: Mapping[str, bool | float | str]) -> None:
+        """Show what was chosen, and what came of it, in the run itself, so that runs compare in one table.
+
+        What came of it is no metric in the sense of TensorBoard: a metric has to be a curve, here of a single point.
+        """
 
         def show(writer: SummaryWriter) -> None:
             file_writer = writer._get_file_writer()  # type: ignore[no-untyped-call]
-            for summary in hparams(dict(chosen), dict.fromkeys(curves, 0.0)):  # type: ignore[no-untyped-call]
+            for summary in hparams(dict(values), {}):  # type: ignore[no-untyped-call]
                 file_writer.add_summary(summary)  # `add_hparams` would make a run of its own
 
         self._mirror(show)
@@ -165,6 +162,11 @@ class MetricLog:
 
     def _show(self, row: Mapping[str, Any]) -> None:
         self._mirror(lambda writer: _show_row(writer, row, self._label_names))
+        self._curves.add(row)
+        if "calibration" in row:
+            step, when = self._curves.step, row["time"]
+            for name, figure in self._curves.drawn().items():
+                self._mirror(partial(_add_figure, name=name, figure=figure, step=step, when=when))
 
     def _mirror(self, show: Callable[[SummaryWriter], object]) -> None:
         """Show something in TensorBoard, as long as the disk takes it."""
@@ -177,8 +179,8 @@ class MetricLog:
     def _give_up(self, error: OSError) -> None:
         self._writer = None
         self._warn(
-            f"{self._tensorboard}: cannot write: {error.strerror or error}; training goes on without TensorBoard "
-            f"({self._metrics_file} has every number)"
+            f"{error.filename or self._metrics_file.parent}: cannot write: {error.strerror or error}; training goes on "
+            f"without TensorBoard ({self._metrics_file} has every number)"
         )
 
     def __enter__(self) -> Self:
@@ -197,27 +199,22 @@ def _show_row(writer: SummaryWriter, row: Mapping[str, Any], label_names: Sequen
     if split == "data":
         writer.add_text("data", _data_table(row), step, walltime=when)
         return
-    earlier, _, part = split.rpartition("/")  # a stage before the last
     for name, value in row.items():
-        if name in NOT_SHOWN or not isinstance(value, int | float) or (earlier and name not in SHOWN_OF_EARLIER):
-            continue
-        if not name.startswith("f1/"):
-            # Groups are in the order of their names: those of former stages come after the model's.
-            tag = f"{part}_earlier/{earlier}_{name}" if earlier else f"{split}/{name}"
+        tag = scalar_tag(split, name)
+        if tag and (len(label_names) <= MOST_CLASSES or not name.startswith(CLASS_F1)):
             writer.add_scalar(tag, value, step, walltime=when)
-        elif len(label_names) <= MOST_CLASSES:
-            writer.add_scalar(f"{split}_{name}", value, step, walltime=when)  # a group by themselves
+    group = picture_group(split)
     if "confusion_matrix" in row:
-        names = row.get("label_names", label_names)
-        _add_figure(writer, f"{split}/confusion_matrix", plots.confusion(row["confusion_matrix"], names), step, when)
+        figure = plots.confusion(row["confusion_matrix"], row.get("label_names", label_names))
+        _add_figure(writer, f"{group}/confusion matrix", figure, step, when)
     if "calibration" in row:
-        bins = CalibrationBins(**row["calibration"])
-        _add_figure(writer, f"{split}/reliability", plots.reliability(bins), step, when)
+        figure = plots.reliability(CalibrationBins(**row["calibration"]))
+        _add_figure(writer, f"{group}/reliability", figure, step, when)
 
 
 def _data_table(row: Mapping[str, Any]) -> str:
     """A Markdown table of the statistics of the data."""
-    statistics = {name.replace("_", " "): value for name, value in row.items() if name not in NOT_SHOWN}
+    statistics = {name.replace("_", " "): value for name, value in row.items() if name not in AXES}
     lines = [
         f"| {name} | {f'{value:,}' if isinstance(value, int) else f'{value:.1%}'} |"
         for name, value in statistics.items()

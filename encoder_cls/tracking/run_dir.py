@@ -1,11 +1,11 @@
 """The folder of one run: what is where in it, whether it may be trained into, whether it is finished.
 
-config.yaml     the resolved config
+config.yaml     the resolved config, with absolute paths of the data
 model/          the portable classifier with the best validation score
 checkpoints/    training state to resume from
 metrics.jsonl   every logged number
-eval/           report, predictions, plot of the confusion matrix
-tensorboard/    what TensorBoard shows
+eval/           report, predictions, mistakes, plot of the confusion matrix
+events.out.tfevents.*, projector_config.pbtxt, tensorboard/   what TensorBoard shows
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from encoder_cls.config import Config
 
 LOCK_FILE = ".lock"
+DATA_KEYS = ("data.train", "data.validation", "data.test", "data.unlabelled")
+EVENT_FILES = "events.out.tfevents.*"
 
 
 @dataclass
@@ -75,8 +77,13 @@ class RunDir:
 
     @property
     def tensorboard(self) -> Path:
-        """Event files."""
+        """What TensorBoard's projector shows."""
         return self.path / "tensorboard"
+
+    @property
+    def event_files(self) -> list[Path]:
+        """What TensorBoard reads: directly in the run's folder, since it calls a run as the folder is called."""
+        return sorted(self.path.glob(EVENT_FILES))
 
     def is_run(self) -> bool:
         """Whether a run has begun here."""
@@ -107,7 +114,7 @@ class RunDir:
                 raise ConfigError(
                     f"{self.path}: already holds a run; add --resume to go on with it, or choose another --run-dir"
                 )
-            changed = _differences(self.load_config().model_dump(), config.model_dump())
+            changed = self._changed(config)
             if changed:
                 again = f"train --run-dir {quote(str(self.path))} --resume"
                 raise ConfigError(
@@ -118,6 +125,27 @@ class RunDir:
             raise ConfigError(f"{self.path}: is a file; choose another --run-dir")
         elif self.path.is_dir() and any(not _is_ours(path) for path in self.path.iterdir()):
             raise ConfigError(f"{self.path}: holds other files; choose another --run-dir")
+
+    def _changed(self, config: Config) -> list[str]:
+        """The values in which a config differs from the run's; data that is no longer there may be elsewhere now."""
+        from encoder_cls.config import is_there, with_absolute_sources
+
+        begun = with_absolute_sources(self.load_config())
+        changed = _differences(begun.model_dump(), with_absolute_sources(config).model_dump())
+        moved = {f"data.{key}" for key, source in begun.data if isinstance(source, str) and not is_there(source)}
+        return [name for name in changed if not (name in DATA_KEYS and name in moved)]
+
+    def record_sources(self, config: Config) -> None:
+        """Write where the data is, once it has proved to be that of the run.
+
+        Raises:
+            EncoderClsError: the disk refuses.
+        """
+        from encoder_cls.config import with_absolute_sources
+
+        located = with_absolute_sources(config)
+        if located != self.load_config():
+            write_file(self.config_file, located.to_yaml().encode())
 
     @contextmanager
     def lock(self) -> Iterator[None]:
@@ -181,7 +209,9 @@ class RunDir:
             for folder in (self.path, self.model, self.checkpoints, self.eval, *self.stages.glob("*")):
                 remove_leftovers(folder)
             if not self.is_run():
-                write_file(self.config_file, config.to_yaml().encode())
+                from encoder_cls.config import with_absolute_sources  # what only predicts does without it
+
+                write_file(self.config_file, with_absolute_sources(config).to_yaml().encode())
             yield
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -11,7 +9,8 @@ from numpy.typing import NDArray
 from encoder_cls.config import Config
 from encoder_cls.data.dataset import Split
 from encoder_cls.evaluation import plots
-from encoder_cls.evaluation.report import Report
+from encoder_cls.evaluation.charts import notable_classes
+from encoder_cls.evaluation.report import Report, summary_text
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.explain import attention_maps
 from encoder_cls.inference.logits import Logits, softmax
@@ -21,7 +20,6 @@ from encoder_cls.tracking.metric_log import MetricLog
 
 ALWAYS_COMPARED = {"model.d_model", "model.num_layers", "train.learning_rate"}
 MOST_CURVES = 12  # classes with a curve of their own
-MOST_ROWS = 4096  # of a matrix in its histogram
 MOST_POINTS = 2000  # texts in the projector
 MOST_ATTENTION_TEXTS = 2
 MOST_POSITIONS = 128
@@ -36,7 +34,6 @@ def log_final_report(
     split: Split,
     logits: Logits,
     *,
-    group: str,
     step: int,
 ) -> None:
     """Show a report, and the classifier behind it, in TensorBoard.
@@ -48,50 +45,56 @@ def log_final_report(
         report: on a split.
         split: the examples of the report.
         logits: the classifier's, (texts, classes).
-        group: the name under which the report's numbers were logged.
         step: at which the classifier was the best.
     """
-    metric_log.hparams(_hparams(config), [f"{group}/{name}" for name in sorted(report.metrics.scalars())])
-    _log_probabilities(metric_log, split, softmax(logits), classifier.label_names, group=group, step=step)
-    metric_log.text(f"{group}/most confident mistakes", _mistakes(report), step)
-    _log_weights(metric_log, classifier, step)
+    metric_log.hparams({**_scores(report), **_hparams(config)})
+    metric_log.text("result", _as_code(summary_text(report)), step)
+    metric_log.text("most confident mistakes", _mistakes(report), step)
+    _log_precision_recall(metric_log, report, split, softmax(logits), step=step)
+    if not classifier.encoder:  # what follows is its own
+        return
     chosen = np.random.default_rng(0).permutation(len(split))[:MOST_POINTS]
     texts = [split.texts[i] for i in chosen]
     vectors = classifier.embed(texts, batch_tokens=config.train.batch_tokens)
-    metric_log.embedding("texts", vectors, [report.label_names[label] for label in split.labels[chosen]], texts, step)
+    metric_log.embedding("texts", vectors, [report.label_names[label] for label in split.labels[chosen]], texts)
     for number, text in enumerate(texts[:MOST_ATTENTION_TEXTS], start=1):
         maps = attention_maps(classifier, text)
         figure = plots.attention(maps.tokens, maps.weights)
-        metric_log.image(f"weights/attention in text {number}", plots.to_pixels(figure), step)
-
-
-def _log_probabilities(
-    metric_log: MetricLog,
-    split: Split,
-    probabilities: NDArray[np.float64],
-    label_names: Sequence[str],
-    *,
-    group: str,
-    step: int,
-) -> None:
-    """Precision against recall of the largest classes, and how probable the answers are."""
-    sizes = np.bincount(split.labels, minlength=len(label_names))[: len(label_names)]
-    for number in np.argsort(-sizes, kind="stable")[:MOST_CURVES].tolist():
-        # A group by themselves: a class may be called as a metric is.
-        name = f"{group}_precision_recall/{label_names[number]}"
-        metric_log.pr_curve(name, split.labels == number, probabilities[:, number], step)
-    metric_log.histogram(f"{group}/probability of the answer", probabilities.max(axis=1), step)
-
-
-def _log_weights(metric_log: MetricLog, classifier: Classifier, step: int) -> None:
-    """Of each matrix a histogram, and the vectors of positions as an image."""
-    encoder = torch_encoder(classifier)
-    for name, weight in encoder.weights().items():
-        if weight.ndim > 1:
-            metric_log.histogram(f"weights/{name}", weight[:: 1 + len(weight) // MOST_ROWS], step)
-    if encoder.architecture.positions != "none":
+        metric_log.image(f"texts/attention in text {number}", plots.to_pixels(figure), step)
+    if config.model.positions == "learned":
         figure = plots.position_vectors(_position_vectors(classifier))
         metric_log.image("weights/positions", plots.to_pixels(figure), step)
+
+
+def _log_precision_recall(
+    metric_log: MetricLog, report: Report, split: Split, probabilities: NDArray[np.float64], *, step: int
+) -> None:
+    """Precision against recall of the rarest and the worst classes."""
+    num_classes = probabilities.shape[1]
+    chosen = notable_classes(report.metrics.per_class, MOST_CURVES, num_classes=num_classes)
+    for number in chosen:
+        name = f"precision and recall/{report.label_names[number]}"
+        metric_log.pr_curve(name, split.labels == number, probabilities[:, number], step)
+    occurring = len(np.unique(split.labels[split.labels < num_classes]))
+    if len(chosen) < occurring:
+        left_out = f"Curves of {len(chosen)} of {occurring} classes: the rarest and those with the lowest F1."
+        metric_log.text("precision and recall", left_out, step)
+
+
+def _scores(report: Report) -> dict[str, float]:
+    """The numbers of a report that runs are compared by, by names that come before those of settings."""
+    metrics = report.metrics
+    return {
+        "accuracy": metrics.accuracy,
+        "calibration error": metrics.ece,
+        "loss": metrics.loss,
+        "macro F1": metrics.macro_f1,
+    }
+
+
+def _as_code(text: str) -> str:
+    """Lines as they are, in Markdown."""
+    return "\n".join(f"    {line}" for line in text.splitlines())
 
 
 def _hparams(config: Config) -> dict[str, bool | float | str]:

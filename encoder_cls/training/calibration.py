@@ -3,12 +3,14 @@
 Temperature scaling (Guo et al., "On Calibration of Modern Neural Networks", 2017, https://arxiv.org/abs/1706.04599) of
 one classifier or of several together: the logits of each are multiplied by a number, chosen for the lowest negative
 log-likelihood of labels not trained on. Platt scaling, where classes were learned one-vs-rest.
+
+Each text counts alike here, also where classes have weights in training: a probability is to be as often right as it
+says among the texts that there are. What weights have taught, which class is answered, a factor does not undo.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,33 +24,26 @@ MIN_WEIGHT = 1e-3  # of a classifier, however misleading in company
 RIDGE_PENALTY = 8.0  # nats, that labels have to gain for a mixture weight which is 1 away from what is expected
 
 
-def fit_inverse_temperature(
-    logits: Logits, labels: NDArray[np.int64], text_weights: NDArray[np.floating[Any]] | None = None
-) -> float:
-    """The number by which logits are multiplied so that labels (texts,) have the lowest loss.
-
-    Text weights, (texts,), are those with which the classifier was trained, or else calibration would undo them.
-    """
+def fit_inverse_temperature(logits: Logits, labels: NDArray[np.int64]) -> float:
+    """The number by which logits are multiplied so that labels (texts,) have the lowest loss."""
     from scipy.optimize import minimize_scalar
 
     targets = _targets(labels, logits.shape[1])
 
     def loss(log_scale: float) -> float:
-        return cross_entropy(softmax(logits * np.exp(log_scale)), targets, text_weights)
+        return cross_entropy(softmax(logits * np.exp(log_scale)), targets)
 
     limit = float(np.log(MAX_SCALE))
     return float(np.exp(minimize_scalar(loss, bounds=(-limit, limit), method="bounded").x))
 
 
-def fit_platt(
-    margins: Logits, labels: NDArray[np.int64], text_weights: NDArray[np.floating[Any]] | None = None
-) -> tuple[float, float]:
+def fit_platt(margins: Logits, labels: NDArray[np.int64]) -> tuple[float, float]:
     """The scale and the shift of one-vs-rest margins under which labels (texts,) have the lowest loss.
 
     Platt scaling (1999), the same of all classes: each by itself has the probability sigmoid(scale * margin + shift);
     then a text's probabilities are normalized (Zadrozny and Elkan, "Transforming Classifier Scores into Accurate
     Multiclass Probability Estimates", 2002, https://doi.org/10.1145/775047.775151). The lower the shift, the nearer is
-    that to a softmax of scaled margins. Text weights are as in `fit_inverse_temperature`.
+    that to a softmax of scaled margins.
     """
     from scipy.optimize import minimize
 
@@ -56,7 +51,7 @@ def fit_platt(
 
     def loss(numbers: NDArray[np.float64]) -> float:
         log_scale, shift = numbers
-        return cross_entropy(softmax(log_sigmoid(margins * np.exp(log_scale) + shift)), targets, text_weights)
+        return cross_entropy(softmax(log_sigmoid(margins * np.exp(log_scale) + shift)), targets)
 
     limit = float(np.log(MAX_SCALE))
     bounds = [(-limit, limit), (-MAX_SHIFT, MAX_SHIFT)]
@@ -65,26 +60,27 @@ def fit_platt(
 
 
 def fit_mixture_weights(
-    logits: Sequence[Logits], labels: NDArray[np.int64], text_weights: NDArray[np.floating[Any]] | None = None
+    logits: Sequence[Logits], labels: NDArray[np.int64], *, is_last_calibrated: bool = True
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """The weights of a sum of logits under which labels (texts,) have the lowest loss, and each classifier's share.
 
-    A share is a weight in units of the classifier's own inverse temperature; shares sum to 1. Of several classifiers
-    the last one's logits are to be calibrated on other labels. The search is drawn to that classifier alone (its share
-    1, the others' 0): being elsewhere costs `RIDGE_PENALTY` * distance^2 / texts, ridge regression's penalty, so few
-    labels move little. Text weights are as in `fit_inverse_temperature`.
+    A share is a weight in units of the classifier's own inverse temperature; shares sum to 1. Where the last one's
+    logits are calibrated on other labels, the search is drawn to that classifier alone (its share 1, the others' 0):
+    being elsewhere costs `RIDGE_PENALTY` * distance^2 / texts, ridge regression's penalty, so few labels move little.
+    Where they are not, there is to be one classifier, and it is scaled as these labels say.
     """
     from scipy.optimize import minimize
 
-    if len(logits) == 1:
-        return (fit_inverse_temperature(logits[0], labels, text_weights),), (1.0,)
+    if not is_last_calibrated:
+        (only,) = logits
+        return (fit_inverse_temperature(only, labels),), (1.0,)
     targets = _targets(labels, logits[0].shape[1])
-    alone = np.array([*(fit_inverse_temperature(part, labels, text_weights) for part in logits[:-1]), 1.0])
+    alone = np.array([*(fit_inverse_temperature(part, labels) for part in logits[:-1]), 1.0])
     expected = np.eye(len(logits))[-1]
 
     def loss(shares: NDArray[np.float64]) -> float:
         penalty = RIDGE_PENALTY * ((shares - expected) ** 2).sum() / len(labels)
-        return cross_entropy(softmax(combine_logits(logits, shares * alone)), targets, text_weights) + float(penalty)
+        return cross_entropy(softmax(combine_logits(logits, shares * alone)), targets) + float(penalty)
 
     equal = np.full(len(logits), 1 / len(logits))
     found = minimize(loss, equal, method="L-BFGS-B", bounds=[(MIN_WEIGHT, MAX_SCALE)] * len(logits)).x

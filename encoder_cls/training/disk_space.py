@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import shutil
 
+from torch import nn
+
 from encoder_cls.errors import EncoderClsError
-from encoder_cls.model import EncoderClassifier
 from encoder_cls.system.files import reporting_os_errors
 from encoder_cls.tracking.run_dir import RunDir
 from encoder_cls.training.nbsvm import bytes_at_most
 from encoder_cls.training.setup import TrainingSetup
 
 
-def check_free_space(setup: TrainingSetup, run: RunDir, model: EncoderClassifier) -> None:
+def check_free_space(setup: TrainingSetup, run: RunDir, model: nn.Module) -> None:
     """Make sure that there is room for all that a run writes.
 
     Raises:
@@ -29,7 +30,7 @@ def check_free_space(setup: TrainingSetup, run: RunDir, model: EncoderClassifier
         )
 
 
-def _bytes_needed(setup: TrainingSetup, model: EncoderClassifier) -> int:
+def _bytes_needed(setup: TrainingSetup, model: nn.Module) -> int:
     """What the models and checkpoints of a run take at most."""
     weights = sum(tensor.nbytes for tensor in model.state_dict().values())
     checkpoints = min(setup.config.train.keep_checkpoints, _most_checkpoints(setup))

@@ -46,7 +46,8 @@ def write_final_report(
     validation_texts, labels = setup.validation_texts, dataset.selection.labels
     compact(run.model, validation_texts, labels, device=str(device), after_batch=stop_if_asked)
     best = load_classifier(run.model, device=str(device))
-    best.encoder = torch_encoder(best)
+    if best.encoder:
+        best.encoder = torch_encoder(best)
     name, split = dataset.reported
     report, logits = evaluate(
         best,
@@ -56,10 +57,10 @@ def write_final_report(
         batch_tokens=config.train.batch_tokens,
         after_batch=stop_if_asked,
     )
-    write_report(run.eval, report, split, logits, run_name=config.name)
+    write_report(run.eval, report, split, logits, run_name=config.name, config_yaml=config.to_yaml())
     group = name if dataset.test else f"best_{name}"  # the curves of validation end with the last weights
     metric_log.log(best_step, group, {**report.metrics.scalars(), **report.metrics.drawable()})
-    log_final_report(metric_log, best, config, report, split, logits, group=group, step=best_step)
+    log_final_report(metric_log, best, config, report, split, logits, step=best_step)
     shutil.rmtree(run.stages, ignore_errors=True)
     card = model_card(
         config,

@@ -60,7 +60,7 @@ def fit_linear(
     Args:
         texts: training texts.
         labels: their classes, (texts,).
-        class_weights: how much each class counts, (classes,).
+        class_weights: how much each class counts for the SVMs, (classes,).
         max_tokens: how many tokens of a text to read, `[CLS]` counted.
         use_char_ngrams: as in `count_features`.
     """
@@ -140,11 +140,13 @@ def _cross_validated(
     for penalty, parts in zip(PENALTIES, zip(*margins, strict=True), strict=True):
         together = np.concatenate(parts)
         if num_one_vs_rest(len(class_weights)) == 1:  # a shift of opposite margins has no bias to go to
-            scale, shift = fit_inverse_temperature(margins_to_logits(together), found, class_weights[found]), 0.0
+            scale, shift = fit_inverse_temperature(margins_to_logits(together), found), 0.0
         else:
-            scale, shift = fit_platt(together, found, class_weights[found])
+            scale, shift = fit_platt(together, found)
         logits = margins_to_logits((together * scale + shift).astype(np.float32))
-        choices.append((cross_entropy(softmax(logits), targets, class_weights[found]), penalty, scale, shift))
+        # What is learned counts classes by their weights, and so does the choice of the penalty; calibration does not.
+        loss = cross_entropy(softmax(logits), targets, class_weights[found])
+        choices.append((loss, penalty, scale, shift))
     _, penalty, scale, shift = min(choices)
     return penalty, np.float32(scale), np.float32(shift)
 

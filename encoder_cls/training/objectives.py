@@ -19,7 +19,7 @@ from encoder_cls.data.dataset import Dataset
 from encoder_cls.evaluation.metrics import Metrics, compute_metrics
 from encoder_cls.inference.collate import Indices, by_length
 from encoder_cls.inference.linear import LinearClassifier
-from encoder_cls.inference.logits import combine_logits
+from encoder_cls.inference.logits import Logits, combine_logits
 from encoder_cls.inference.torch_engine import Batch, compute_logits, pad
 from encoder_cls.model import EncoderClassifier
 from encoder_cls.text.token_arrays import TokenizedTexts
@@ -51,12 +51,14 @@ class ValidationResult(NamedTuple):
         selection_key: the greater the better; of equals the second number decides.
         metrics: of the classes, where the objective is classification.
         mixture_weights: the classifier's, with which the metrics were computed.
+        mixture_shares: each part's share of the sum, in the same order.
     """
 
     scores: dict[str, float]
     selection_key: tuple[float, float]
     metrics: Metrics | None = None
     mixture_weights: tuple[float, ...] | None = None
+    mixture_shares: tuple[float, ...] | None = None
 
 
 class Objective(Protocol):
@@ -72,6 +74,33 @@ class Objective(Protocol):
             model: the model.
             after_batch: called after each batch; what it raises ends the work.
         """
+
+
+def judge(encoder: Logits | None, linear: Logits | None, dataset: Dataset, *, monitor: str) -> ValidationResult:
+    """What a validation finds out of the weighted sum of the logits of an encoder and of a linear classifier.
+
+    Every text counts alike, whatever the weights of the classes in training: the loss is that of the final report, and
+    probabilities are as often right as they say.
+
+    Args:
+        encoder: its logits of the texts of `dataset.selection`, (texts, classes); none: there is no encoder.
+        linear: the same of the linear classifier.
+        dataset: has the labels.
+        monitor: what tells which weights are best, as `train.monitor`.
+    """
+    labels = dataset.selection.labels
+    all_logits = [logits for logits in (encoder, linear) if logits is not None]
+    mixture_weights, shares = fit_mixture_weights(all_logits, labels, is_last_calibrated=linear is not None)
+    joint = combine_logits(all_logits, mixture_weights).astype(np.float32)
+    metrics = compute_metrics(joint, labels, dataset.label_names)
+    scores = metrics.scalars()
+    if encoder is not None and linear is not None:
+        alone = {"encoder_accuracy": encoder, "linear_accuracy": linear}
+        scores |= {name: float((logits.argmax(axis=1) == labels).mean()) for name, logits in alone.items()}
+        scores["linear_weight"] = shares[1]
+    monitored = scores[monitor] * (-1 if monitor == "loss" else 1)
+    # On small splits many validations have equal accuracy: the loss then tells which is better.
+    return ValidationResult(scores, (monitored, -metrics.loss), metrics, mixture_weights, shares)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -222,7 +251,7 @@ class ClassificationObjective:
         sampler: which of them make up the batches of a step.
         validation_texts: those of the split that the dataset selects weights by.
         dataset: has the labels of both.
-        class_weights: how much each class counts, (C,).
+        class_weights: how much each class counts in the loss of a step, (C,).
         config: of the training.
         linear: the classifier whose logits are combined with the encoder's, if any.
         device: where to.
@@ -246,7 +275,7 @@ class ClassificationObjective:
         self._dataset = dataset
         self._class_weights = class_weights.to(device)
         self._config = config
-        self._linear_logits = [linear.logits(validation_texts)] if linear else []
+        self._linear_logits = linear.logits(validation_texts) if linear else None
         self._device = device
 
     def batches_at(self, step: int) -> list[ObjectiveBatch]:
@@ -255,24 +284,12 @@ class ClassificationObjective:
 
     def validate(self, model: EncoderClassifier, after_batch: Callable[[], None]) -> ValidationResult | None:
         """See `Objective`: of the weighted sum of the encoder's logits and the linear classifier's."""
-        dataset, config = self._dataset, self._config
         logits = compute_logits(
-            model, self._validation_texts, batch_tokens=config.batch_tokens, after_batch=after_batch
+            model, self._validation_texts, batch_tokens=self._config.batch_tokens, after_batch=after_batch
         )
         if not np.isfinite(logits).all():
             return None
-        labels = dataset.selection.labels
-        weights = self._class_weights.cpu().numpy()[labels]
-        all_logits = [logits, *self._linear_logits]
-        mixture_weights, shares = fit_mixture_weights(all_logits, labels, weights)
-        joint = combine_logits(all_logits, mixture_weights).astype(np.float32)
-        metrics = compute_metrics(joint, labels, dataset.label_names, weights)
-        scores = metrics.scalars()
-        for given, share in zip(self._linear_logits, shares[1:], strict=True):
-            scores |= {"linear_accuracy": float((given.argmax(axis=1) == labels).mean()), "linear_weight": share}
-        monitored = scores[config.monitor] * (-1 if config.monitor == "loss" else 1)
-        # On small splits many validations have equal accuracy: the loss then tells which is better.
-        return ValidationResult(scores, (monitored, -metrics.loss), metrics, mixture_weights)
+        return judge(logits, self._linear_logits, self._dataset, monitor=self._config.monitor)
 
     def _collate(self, indices: Indices) -> ClassificationBatch:
         config, dataset = self._config, self._dataset

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from encoder_cls.config import Config
+from encoder_cls.errors import ConfigError
 from encoder_cls.text.token_arrays import KEPT_PER_TOKEN
 
 # Epochs are one of these numbers over the square root of the tokens, within limits.
@@ -31,7 +32,7 @@ class Schedule:
     """How long an encoder is trained.
 
     Attributes:
-        epochs: how often each text is learned from, at most.
+        epochs: how often each text is learned from, at most; 0: there is no encoder.
         epochs_between_validations: more than 1 where epochs are short.
     """
 
@@ -89,12 +90,19 @@ def resolve_auto(
         labelled: that part whose classes are known.
         tokens_within: from a number of tokens to how many that part has, where of each text no more are counted.
         num_classes: how many classes there are.
+
+    Raises:
+        ConfigError: a linear classifier is to be all there is, and there is too much text for one.
     """
-    return Recipe(
-        pretraining=_pretraining(config, texts),
-        training=_training(config, labelled),
-        linear=_linear_input(config, tokens_within, num_classes) if config.model.linear else None,
-    )
+    linear = _linear_input(config, tokens_within, num_classes) if config.model.linear else None
+    if config.model.encoder:
+        return Recipe(pretraining=_pretraining(config, texts), training=_training(config, labelled), linear=linear)
+    if linear is None:
+        raise ConfigError(
+            f"model.encoder=false: there is too much text for a linear classifier of {num_classes:,} classes; train "
+            "the encoder, or on a part of the texts"
+        )
+    return Recipe(pretraining=None, training=Schedule(epochs=0), linear=linear)
 
 
 def _pretraining(config: Config, corpus: CorpusSize) -> Schedule | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -13,9 +13,11 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from encoder_cls.config import Config, TrainConfig
+from encoder_cls.data.checks import data_warnings
 from encoder_cls.data.dataset import Dataset, listed, load_dataset
 from encoder_cls.data.readers import Row
 from encoder_cls.errors import ConfigError
+from encoder_cls.inference.classifier import Classifier, Encoder
 from encoder_cls.inference.encoder_architecture import EncoderArchitecture
 from encoder_cls.model import EncoderClassifier
 from encoder_cls.system.disk_arrays import ConcatenatedTexts
@@ -26,6 +28,8 @@ from encoder_cls.training.objectives import ClassificationObjective, MaskedLMObj
 from encoder_cls.training.recipe import CorpusSize, Recipe, Schedule, resolve_auto
 from encoder_cls.training.sampler import BatchSampler
 from encoder_cls.training.stage import Stage
+
+MOST_TRUNCATED = 0.05  # of the training texts, without a warning
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,9 +99,24 @@ class TrainingSetup:
             self.config.model, vocab_size=self.vocab_size, num_classes=len(self.dataset.label_names)
         )
 
+    def new_classifier(self, encoder: Encoder | None) -> Classifier:
+        """A classifier of this data, around an encoder if there is one, before a linear classifier has been fitted."""
+        data = self.config.data
+        classifier = Classifier(
+            encoder,
+            self.tokenizer,
+            self.dataset.label_names,
+            max_seq_len=self.config.model.max_seq_len,
+            text_columns=data.text_column,
+        )
+        classifier.delimiter, classifier.encoding = data.delimiter, data.encoding
+        return classifier
+
     @property
     def num_parameters(self) -> int:
-        """Numbers to learn."""
+        """Numbers to learn of the encoder, if there is one: a linear classifier's are known when it is fitted."""
+        if not self.config.model.encoder:
+            return 0
         shape = {"vocab_size": self.vocab_size, "num_classes": len(self.dataset.label_names)}
         return sum(map(math.prod, EncoderArchitecture.of(self.config.model).weight_shapes(**shape).values()))
 
@@ -116,7 +135,7 @@ class TrainingSetup:
             "tokens": int(self.texts.lengths.sum()),
             "classes": len(self.dataset.label_names),
             "vocabulary": self.vocab_size,
-            "parameters": self.num_parameters,
+            **({"parameters": self.num_parameters} if self.config.model.encoder else {}),
             "truncated_fraction": texts.truncated_fraction,
             "unknown_fraction": self.validation_texts.unknown_fraction,
             "padding_fraction": float(1 - lengths.sum() / padded),
@@ -213,7 +232,7 @@ def prepare(config: Config, *, train_rows: Iterable[Row] | None = None) -> Train
         DataError: the data is missing, malformed or not enough.
         ConfigError: class weights name a class that does not occur.
     """
-    dataset = load_dataset(config.data, seed=config.seed, train_rows=train_rows)
+    dataset = load_dataset(config.data, train_rows=train_rows)
     _check_class_weights(config, dataset)
     max_seq_len = config.model.max_seq_len
     texts_to_learn_from = ConcatenatedTexts(dataset.train.texts, dataset.unlabelled.texts)
@@ -235,6 +254,17 @@ def prepare(config: Config, *, train_rows: Iterable[Row] | None = None) -> Train
         validation_texts=validation_texts,
         recipe=recipe,
     )
+
+
+def setup_warnings(setup: TrainingSetup) -> Iterator[str]:
+    """What a person should look at before training: warnings about the data, and of texts that are cut."""
+    yield from data_warnings(setup.dataset)
+    truncated = setup.data_statistics["truncated_fraction"]
+    if truncated > MOST_TRUNCATED:
+        yield (
+            f"{truncated:.1%} of the training texts are longer than the {setup.config.model.max_seq_len:,} tokens that "
+            "the encoder reads; a larger model.max_seq_len reads more of them, and takes longer"
+        )
 
 
 def _check_class_weights(config: Config, dataset: Dataset) -> None:

@@ -18,7 +18,6 @@ import numpy as np
 import torch
 
 from encoder_cls.errors import DivergedError, StoppedError
-from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.linear import LinearClassifier
 from encoder_cls.inference.serialization import read_encoder_weights, save_classifier
 from encoder_cls.inference.torch_engine import TorchEncoder
@@ -32,6 +31,7 @@ from encoder_cls.training.final_report import write_final_report
 from encoder_cls.training.fingerprint import check_fingerprint, fingerprint
 from encoder_cls.training.interruptible import run_interruptibly
 from encoder_cls.training.learning_rate import learning_rate
+from encoder_cls.training.linear_trainer import LinearTrainer
 from encoder_cls.training.nbsvm import fit_linear
 from encoder_cls.training.objectives import ValidationResult
 from encoder_cls.training.optimizer import make_optimizers
@@ -75,7 +75,9 @@ def train(
     with run.open_for_training(setup.config, resume=resume):
         if run.is_finished():
             return
-        trainer = _Trainer(setup, run, device=device, stop_signal=stop_signal, with_report=with_report)
+        make = _Trainer if setup.config.model.encoder else LinearTrainer
+        trainer = make(setup, run, device=device, stop_signal=stop_signal, with_report=with_report)
+        run.record_sources(setup.config)
         with trainer.metric_log:
             yield from trainer.events()
         yield from trainer.noted()
@@ -127,13 +129,7 @@ class _Trainer:
             former = read_encoder_weights(self.run.stage(self.stage.starts_from))
             model.load_state_dict({name: torch.from_numpy(weight) for name, weight in former.items()})
         self.model = model
-        self.classifier = Classifier(
-            TorchEncoder(model, setup.config.model),
-            setup.tokenizer,
-            setup.dataset.label_names,
-            max_seq_len=setup.config.model.max_seq_len,
-            text_columns=setup.config.data.text_column,
-        )
+        self.classifier = setup.new_classifier(TorchEncoder(model, setup.config.model))
         self.optimizers = make_optimizers(model, setup.config.train)
         # The weights of an earlier stage are for training alone, so nothing is taken away from them.
         self.untrained_rows = UntrainedRows(setup.new_model(setup.stages[0])) if self._is_last_stage else None
@@ -223,7 +219,9 @@ class _Trainer:
 
     def _save_best(self, result: ValidationResult) -> None:
         """Save the weights with what has been fitted for them, as the stage's result as far as is known."""
-        self.classifier.mixture_weights = result.mixture_weights or self.classifier.mixture_weights
+        if result.mixture_weights and result.mixture_shares:
+            self.classifier.mixture_weights = result.mixture_weights
+            self.classifier.mixture_shares = dict(zip(self.classifier.parts, result.mixture_shares, strict=True))
         if self.untrained_rows is None:
             save_classifier(self.classifier, self.run.stage(self.stage.name))
             return

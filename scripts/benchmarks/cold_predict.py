@@ -24,7 +24,11 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from reporting import cpu_name, note, table
+from speed_benchmark.sizes import SIZES
+from speed_benchmark.texts import Corpus, Kind
+from tokenizers import Tokenizer
 
+EXAMPLE = Kind(name="example", max_seq_len=512, batch_tokens=8192, words=20, classes=11)
 TEXT = (
     "where on earth is my parcel? i ordered it two weeks ago and the page still says that it is in your depot, "
     "please tell me"
@@ -88,11 +92,14 @@ def main() -> None:
 
 def make_peers(folder: Path) -> dict[str, str]:
     """Models of others in a folder; the code that loads each, by its name."""
-    from encoder_cls.config import load_config
+    from encoder_cls.config import TokenizerConfig, load_config
     from encoder_cls.data.dataset import load_dataset
+    from encoder_cls.text.tokenizer_trainer import train_tokenizer
 
-    dataset = load_dataset(load_config().data, seed=0)
+    dataset = load_dataset(load_config().data)
     texts, names = list(dataset.train.texts), [dataset.label_names[label] for label in dataset.train.labels]
+    tokenizer = train_tokenizer(texts, TokenizerConfig(type="word_piece", max_vocab_size=8000))
+    corpus = Corpus(kind=EXAMPLE, dataset=dataset, tokenizer=tokenizer)
     made = {}
     if find_spec("fasttext"):
         import fasttext
@@ -105,10 +112,10 @@ def make_peers(folder: Path) -> dict[str, str]:
     made["scikit-learn (TF-IDF, linear SVM)"] = SKLEARN
     _make_sklearn(texts, names, folder)
     if find_spec("model2vec"):
-        _make_model2vec(texts, sorted(set(names)), folder)
+        _make_model2vec(tokenizer, sorted(set(names)), folder)
         made["model2vec"] = MODEL2VEC
     if find_spec("transformers"):
-        _make_bert(texts, len(set(names)), folder)
+        _make_bert(corpus, folder)
         made["Hugging Face pipeline"] = PIPELINE
     return made
 
@@ -123,45 +130,26 @@ def _make_sklearn(texts: list[str], names: list[str], folder: Path) -> None:
     joblib.dump(model.fit(texts, names), folder / "sklearn.joblib")
 
 
-def _make_model2vec(texts: list[str], names: list[str], folder: Path) -> None:
+def _make_model2vec(tokenizer: Tokenizer, names: list[str], folder: Path) -> None:
     """A pipeline of the size of its small models: vectors of width 256, one linear map."""
     import numpy as np
     from model2vec import StaticModel
     from model2vec.inference import StaticModelPipeline
     from model2vec.inference.mlp import Activation, Layer, MLPHead
 
-    random, tokenizer = np.random.default_rng(0), _tokenizer(texts)
+    random = np.random.default_rng(0)
     vectors = random.normal(size=(tokenizer.get_vocab_size(), 256)).astype(np.float32)
     layer = Layer(random.normal(size=(len(names), 256)).astype(np.float32), np.zeros(len(names), dtype=np.float32))
     head = MLPHead([layer], Activation.SOFTMAX, np.array(names))
     StaticModelPipeline(StaticModel(vectors, tokenizer), head).save_pretrained(str(folder / "model2vec"))
 
 
-def _make_bert(texts: list[str], num_labels: int, folder: Path) -> None:
+def _make_bert(corpus: Corpus, folder: Path) -> None:
     """A BERT of our size, with random weights."""
-    from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast
+    from speed_benchmark.hugging_face import bert, wrapped_tokenizer
 
-    tokenizer = _tokenizer(texts)
-    config = BertConfig(
-        vocab_size=tokenizer.get_vocab_size(),
-        hidden_size=128,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        intermediate_size=512,
-        num_labels=num_labels,
-    )
-    BertForSequenceClassification(config).save_pretrained(folder / "bert")
-    wrapped = PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]", mask_token="[MASK]"
-    )
-    wrapped.save_pretrained(folder / "bert")
-
-
-def _tokenizer(texts: list[str]):  # type: ignore[no-untyped-def]  # noqa: ANN202 - of `tokenizers`
-    from encoder_cls.config import TokenizerConfig
-    from encoder_cls.text.tokenizer_trainer import train_tokenizer
-
-    return train_tokenizer(texts, TokenizerConfig(type="word_piece", max_vocab_size=8000))
+    bert(corpus, SIZES["128/2"]).save_pretrained(folder / "bert")
+    wrapped_tokenizer(corpus).save_pretrained(folder / "bert")
 
 
 def _program() -> str:

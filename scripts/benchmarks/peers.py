@@ -321,7 +321,7 @@ PEERS: dict[str, Callable[[Dataset, int], Outcome]] = {
 def main(method: str, seed: int, threads: int, overrides: Sequence[str]) -> None:
     """Train a peer on the data that config overrides name, and print its outcome as JSON."""
     torch.set_num_threads(threads)
-    dataset = load_dataset(load_config(None, overrides).data, seed=seed)
+    dataset = load_dataset(load_config(None, overrides).data)
     print(json.dumps(asdict(PEERS[method](dataset, seed))))
 
 

@@ -29,6 +29,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import answer_folders
 import crashes
 import damage
 import disks
@@ -39,6 +40,7 @@ import fuzz_texts
 import hostile
 import mutants
 import outputs
+import serving
 import sizes
 from cases import Case, Skipped
 from samples import Workspace
@@ -48,13 +50,17 @@ USED_BY_COMMANDS = (
         "encoder_cls.evaluation.evaluate",
         "encoder_cls.inference.linear",
         "encoder_cls.cli.output_formats",
+        "encoder_cls.serving.server",
         "encoder_cls.training.trainer",
         "matplotlib.figure",
     ),
     *("pyarrow.parquet", "scipy.optimize", "sklearn.feature_extraction.text", "sklearn.metrics", "sklearn.pipeline"),
     *("sklearn.svm", "tqdm"),
 )
-MODULES = (crashes, disks, damage, hostile, fuzz_config, fuzz_data, fuzz_texts, folders, outputs, sizes, mutants)
+MODULES = (
+    *(crashes, disks, damage, hostile, fuzz_config, fuzz_data, fuzz_texts, folders, outputs, sizes),
+    *(answer_folders, serving, mutants),
+)
 CASES: dict[str, Case] = {name: case for module in MODULES for name, case in module.CASES.items()}
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from unittest import mock
 
 from cases import Case
-from processes import Arguments, fork, kill_at_file_event, limit_memory, start
-from samples import VARIANTS, Workspace, assert_mendable, assert_same_run, newest_checkpoint
+from processes import fork, kill_at_file_event, limit_memory, start
+from samples import VARIANTS, Workspace, assert_mendable, assert_same_run, engine_of, newest_checkpoint, predict
 
 from encoder_cls.system.files import sha256
 
@@ -100,14 +100,14 @@ def two_trainers(space: Workspace, _draw: random.Random, number: int) -> None:
     assert_same_run(run, space.reference(variant))
 
 
-def predict_while_saving(space: Workspace, draw: random.Random, _number: int) -> None:
+def predict_while_saving(space: Workspace, draw: random.Random, number: int) -> None:
     """Eight readers at once while training replaces the model: each answer is that of one complete model."""
-    readers, calls = 8, 8
+    readers, calls, engine = 8, 8, engine_of(number)
     run = space.new_path("busy")
     often = ["--set", "train.validate_every=1", "--set", "train.patience=null", "--set", "train.epochs=6"]
     answers = space.new_path("answers")
     arguments = space.train("labels", run, *often)
-    known = fork(arguments, cwd=space.folder, prepare=partial(_tell_answers, answers)).end()
+    known = fork(arguments, cwd=space.folder, prepare=partial(_tell_answers, answers, engine)).end()
     assert known.code == 0, known.err
     complete = set(answers.read_text().splitlines())
 
@@ -115,17 +115,17 @@ def predict_while_saving(space: Workspace, draw: random.Random, _number: int) ->
     trainer = fork(space.train("labels", run, *often), cwd=space.folder)
     while not (run / "model" / "model.safetensors").exists():
         assert trainer.wait(0.01) is None, "training ended before it had a model"
-    predict: Arguments = ["predict", "--model", run, "--format", "jsonl", "--top-k", "9", "--device", "cpu", ANY_TEXT]
+    arguments = predict(run, engine, "--format", "jsonl", "--top-k", "9", ANY_TEXT)
     for _ in range(calls):
         time.sleep(draw.uniform(0, 0.05))
-        for process in [fork(predict, cwd=space.folder) for _ in range(readers)]:
+        for process in [fork(arguments, cwd=space.folder) for _ in range(readers)]:
             ended = process.end()
             assert ended.code == 0, ended.err
             assert ended.out.decode().strip() in complete, f"no model ever said: {ended.out.decode()}"
     assert trainer.end().code == 0
 
 
-def _tell_answers(path: Path) -> None:
+def _tell_answers(path: Path, engine: str) -> None:
     """Make this process write down what each model that it saves answers."""
     from encoder_cls.cli.output_formats import predict_lines
     from encoder_cls.cli.text_inputs import Input
@@ -134,7 +134,7 @@ def _tell_answers(path: Path) -> None:
 
     def save_and_tell(saved: Classifier, folder: Path, *, dtypes: dict[str, str] | None = None) -> None:
         save_classifier(saved, folder, dtypes=dtypes)
-        loaded = load_classifier(folder, device="cpu")
+        loaded = load_classifier(folder, device="cpu", engine=engine)
         chunks = [[Input(ANY_TEXT)]]
         lines = predict_lines(loaded, chunks, output_format="jsonl", top_k=9, threshold=0.0, batch_tokens=8192)
         with path.open("a") as file:
@@ -213,7 +213,8 @@ def crash_while_another_reads(space: Workspace, draw: random.Random, number: int
     variant, run = _variant(number), space.new_path("abandoned")
     event = draw.randint(1, FILE_EVENTS_OF_A_RUN)
     fork(space.train(variant, run), cwd=space.folder, prepare=partial(kill_at_file_event, event, run)).end()
-    ended = fork(["predict", "--model", run, "--format", "jsonl", ANY_TEXT], cwd=space.folder).end()
+    engine = engine_of(number, kinds=len(VARIANTS))
+    ended = fork(predict(run, engine, "--format", "jsonl", ANY_TEXT), cwd=space.folder).end()
     if (run / "model" / "model.safetensors").exists():
         assert ended.code == 0, ended.err
         assert json.loads(ended.out)["label"]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from cases import Case
 from processes import fork
-from samples import CHECKPOINT_FILES, MODEL_FILES, Workspace, assert_mendable, newest_checkpoint
+from samples import CHECKPOINT_FILES, MODEL_FILES, Workspace, assert_mendable, engine_of, newest_checkpoint, predict
 
 from encoder_cls.errors import EncoderClsError
 from encoder_cls.inference.serialization import load_classifier
@@ -20,7 +20,7 @@ def damage_model(space: Workspace, draw: random.Random, number: int) -> None:
     path = run / "model" / MODEL_FILES[number % len(MODEL_FILES)]
     with _Damaged(path, draw) as what:
         try:
-            load_classifier(run, device="cpu")
+            load_classifier(run, device="cpu", engine=engine_of(number, kinds=len(MODEL_FILES)))
         except EncoderClsError as error:
             assert str(run) in str(error), f"{error} does not name the folder"
         else:
@@ -44,8 +44,9 @@ def damage_checkpoint(space: Workspace, draw: random.Random, number: int) -> Non
 def damage_and_use(space: Workspace, draw: random.Random, number: int) -> None:
     """The same through the commands: predict refuses; resume says what it passes over, and the run is exact."""
     run = space.copy(space.reference("labels"))
+    engine = engine_of(number, kinds=len(MODEL_FILES))
     with _Damaged(run / "model" / MODEL_FILES[number % len(MODEL_FILES)], draw):
-        assert_mendable(fork(["predict", "--model", run, "rain"], cwd=space.folder).end(), code=1, named=str(run))
+        assert_mendable(fork(predict(run, engine, "rain"), cwd=space.folder).end(), code=1, named=str(run))
     # As if it had been killed just before the end.
     (run / "model" / "README.md").unlink()
     newest = newest_checkpoint(run)

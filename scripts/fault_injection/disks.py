@@ -17,7 +17,8 @@ from pathlib import Path
 import saver
 from cases import Case, Skipped
 from processes import Ended, fork, fork_call, mount_alone
-from samples import Workspace, assert_mendable, fingerprint
+from samples import Workspace, assert_mendable, curves, engine_of, fingerprint, predict
+from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
 CALLS = "mkdir,openat,write,fsync,rename,unlink,unlinkat,rmdir,ftruncate"
 REFUSABLE = {"mkdir", "openat", "write", "fsync", "rename"}  # removals that fail leave more, not less
@@ -105,27 +106,31 @@ def full_disk(space: Workspace, _draw: random.Random, number: int) -> None:
         assert enlarged.returncode == 0
         space.finish("default", run)
 
-    _in_namespace(on_small_disk)
+    in_namespace(on_small_disk)
 
 
 def full_tensorboard(space: Workspace, draw: random.Random, number: int) -> None:
     """No room for TensorBoard's files alone: one warning, and the run is what it would have been."""
-    reference, run = space.reference("default"), space.new_path("no-curves")
-    (run / "tensorboard").mkdir(parents=True)
+    reference, run, small = space.reference("default"), space.new_path("no-curves"), space.new_path("small-disk")
+    small.mkdir()
     pages = draw.randint(1, 6) if number else 1
 
+    def write_there() -> None:
+        # The event file is in the run's folder, among files that are to have room.
+        write = EventFileWriter.__init__
+        EventFileWriter.__init__ = lambda self, _folder, *more, **options: write(self, str(small), *more, **options)
+
     def on_small_disk() -> None:
-        shutil.copy(reference / "config.yaml", run)
-        mount_alone(["-t", "tmpfs", "-o", f"size={4 * pages}k", "tmpfs", run / "tensorboard"])
-        ended = fork(space.train("default", run), cwd=space.folder).end()
+        mount_alone(["-t", "tmpfs", "-o", f"size={4 * pages}k", "tmpfs", small])
+        ended = fork(space.train("default", run), cwd=space.folder, prepare=write_there).end()
         assert ended.code == 0, ended.err
         assert "Traceback" not in ended.err, ended.err
         one, other = fingerprint(run), fingerprint(reference)
         assert one["files"] == other["files"]
         assert one["metrics"] == other["metrics"]
-        assert ended.err.count("goes on without TensorBoard") == (one["curves"] != other["curves"]), ended.err
+        assert ended.err.count("goes on without TensorBoard") == (curves(small) != other["curves"]), ended.err
 
-    _in_namespace(on_small_disk)
+    in_namespace(on_small_disk)
 
 
 def read_only(space: Workspace, _draw: random.Random, number: int) -> None:
@@ -144,13 +149,14 @@ def read_only(space: Workspace, _draw: random.Random, number: int) -> None:
         ended = fork(space.train("labels", target), cwd=space.folder).end()
         assert_mendable(ended, code=1, named="Read-only file system")
         assert "step " not in ended.err, ended.err
-        assert fork(["predict", "--model", finished, "some rain"], cwd=space.folder).end().code == 0
+        engine = engine_of(number, kinds=3)
+        assert fork(predict(finished, engine, "some rain"), cwd=space.folder).end().code == 0
         ended = fork(["eval", finished], cwd=space.folder).end()
         assert ended.code == 0, ended.err
         assert b"accuracy" in ended.out
         assert "Read-only file system" in ended.err
 
-    _in_namespace(mounted_read_only)
+    in_namespace(mounted_read_only)
 
 
 @functools.cache
@@ -219,7 +225,7 @@ def _as_ended(done: subprocess.CompletedProcess[str]) -> Ended:
     return Ended(code=done.returncode, out=b"", err=done.stderr, seconds=0, cpu_seconds=0, peak_bytes=0)
 
 
-def _in_namespace(function: Callable[[], object]) -> None:
+def in_namespace(function: Callable[[], object]) -> None:
     """Call a function in a process with mounts of its own; what it asserts is asserted here."""
     ended = fork_call(function).end()
     if "unshare" in ended.message or "mount:" in ended.message:

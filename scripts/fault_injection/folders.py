@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from cases import Case
 from fuzz_data import read_and_tell
-from processes import Arguments, Ended, fork, fork_call
-from samples import Workspace
+from processes import Ended, fork, fork_call
+from samples import Workspace, engine_of, predict
 
 TEXTS = ["rain and snow", "a ball", "soup, bread", "", "  ", "NA", "two\nlines", "caf\u00e9 \u2028 end"]
 ENDINGS = [".txt", ".TXT", ".Txt", ".txt.bak", ".md", ""]
@@ -30,7 +30,7 @@ def read_folder(space: Workspace, draw: random.Random, number: int) -> None:
     folder = space.new_path("folder")
     folder.mkdir()
     if number % 4 == 0:
-        _check_lines(space, folder, draw)
+        _check_lines(space, folder, draw, engine_of(number, kinds=4))
         return
     _fill(folder, draw)
     expected = _look(folder)
@@ -89,20 +89,20 @@ def _look(folder: Path) -> Found:
     return Found(rows, is_refused)
 
 
-def _check_lines(space: Workspace, folder: Path, draw: random.Random) -> None:
+def _check_lines(space: Workspace, folder: Path, draw: random.Random, engine: str) -> None:
     """A file of lines, the same in a folder and by a pattern: as many answers as lines, in order, blank ones too."""
     lines = [draw.choice(["rain and snow", "", " ", "a ball, a goal", "\t"]) for _ in range(draw.randint(1, 9))]
     end = draw.choice(["\n", "\r\n"])
     (folder / "a.txt").write_text(end.join(lines) + draw.choice(["", end]), newline="")
     count = len((folder / "a.txt").read_bytes().splitlines())
-    answers = [_predict(space, str(source)).out for source in (folder / "a.txt", folder, folder / "*.txt")]
+    answers = [_predict(space, str(source), engine).out for source in (folder / "a.txt", folder, folder / "*.txt")]
     assert answers[0] == answers[1] == answers[2], f"{lines}: other answers for the file, its folder and a pattern"
     assert len(answers[0].splitlines()) == count, f"{lines}: {len(answers[0].splitlines())} answers"
 
 
-def _predict(space: Workspace, source: str) -> Ended:
-    arguments: Arguments = ["predict", "--model", space.reference("default"), "--device", "cpu", "--format", "jsonl"]
-    ended = fork([*arguments, "--input", source], cwd=space.folder).end()
+def _predict(space: Workspace, source: str, engine: str) -> Ended:
+    arguments = predict(space.reference("default"), engine, "--format", "jsonl", "--input", source)
+    ended = fork(arguments, cwd=space.folder).end()
     assert ended.code == 0, ended.err
     return ended
 

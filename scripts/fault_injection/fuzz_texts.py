@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from cases import Case
-from processes import Arguments, Ended, fork, fork_call, start
-from samples import Workspace
+from processes import Ended, fork, fork_call, start
+from samples import Workspace, engine_of, predict
 
 ODD_TEXTS = [
     *("", " ", "\0", "\t\r\v\f", "\ufeff", "\u200b" * 50, "\x85\u2028", "\x7f\x9b31m", "\x1b[31mred\x1b[0m"),
@@ -24,11 +24,11 @@ PREDICTED_AT_ONCE = 100
 
 def fuzz_predict(space: Workspace, draw: random.Random, number: int) -> None:
     """A hundred texts through predict: probabilities, JSON that parses, nothing that steers a terminal."""
-    run = space.reference("default")
+    run, engine = space.reference("default"), engine_of(number)
     texts = [_odd_text(draw) for _ in range(PREDICTED_AT_ONCE)]
     path = space.folder / "texts.jsonl"
     path.write_text("".join(json.dumps({"text": text, "id": text[:20]}) + "\n" for text in texts))
-    arguments: Arguments = ["predict", "--model", run, "--input", path, "--top-k", "99", "--device", "cpu"]
+    arguments = predict(run, engine, "--input", path, "--top-k", "99")
     ended = fork([*arguments, "--format", "jsonl"], cwd=space.folder).end()
     answers = _answers(ended)
     assert len(answers) == len(texts), f"{len(answers)} answers"
@@ -40,26 +40,28 @@ def fuzz_predict(space: Workspace, draw: random.Random, number: int) -> None:
         _check_printable(ended.out)
         assert len(ended.out.splitlines()) == len(texts) + (output_format == "tsv")
     if number % 5 == 0:
-        _predict_raw_bytes(space, draw, run)
+        _predict_raw_bytes(space, draw, run, engine)
     if number % 25 == 0:
-        huge = fork_call(functools.partial(_predict_huge, run, draw.choice(["a", "a ", "漢", "\u0301", "x\n"]))).end()
+        piece = draw.choice(["a", "a ", "漢", "\u0301", "x\n"])
+        huge = fork_call(functools.partial(_predict_huge, run, engine, piece)).end()
         assert huge.code == 0, huge.err
 
 
-def _predict_raw_bytes(space: Workspace, draw: random.Random, run: Path) -> None:
+def _predict_raw_bytes(space: Workspace, draw: random.Random, run: Path, engine: str) -> None:
     """Bytes that are no UTF-8, as an argument and on standard input."""
     content = bytes(draw.choice([*range(1, 256), 0xFF, 0xC3, 0xED]) for _ in range(draw.randint(1, 60)))
-    model: Arguments = ["predict", "--model", run, "--format", "jsonl", "--top-k", "99", "--device", "cpu"]
-    ended = start([*model, "--", content], cwd=space.folder).end()
+    arguments = predict(run, engine, "--format", "jsonl", "--top-k", "99")
+    ended = start([*arguments, "--", content], cwd=space.folder).end()
     assert len(_answers(ended)) == 1
-    ended = fork([*model, "--input", "-"], cwd=space.folder, stdin=content).end()
+    ended = fork([*arguments, "--input", "-"], cwd=space.folder, stdin=content).end()
     assert len(_answers(ended)) == len(content.removesuffix(b"\n").split(b"\n"))
 
 
-def _predict_huge(run: Path, piece: str) -> None:
+def _predict_huge(run: Path, engine: str, piece: str) -> None:
     from encoder_cls.inference.serialization import load_classifier
 
-    prediction = load_classifier(run, device="cpu").predict([piece * (10_000_000 // len(piece)), "rain"])[0]
+    classifier = load_classifier(run, device="cpu", engine=engine)
+    prediction = classifier.predict([piece * (10_000_000 // len(piece)), "rain"])[0]
     assert math.isclose(sum(prediction.probabilities.values()), 1, rel_tol=1e-6)
     assert prediction.truncated
 

@@ -14,8 +14,8 @@ from typing import Any
 import safetensors.torch
 import torch
 from cases import Case
-from processes import Arguments, fork
-from samples import CHECKPOINT_FILES, MODEL_FILES, Workspace, assert_mendable, newest_checkpoint
+from processes import fork
+from samples import CHECKPOINT_FILES, ENGINES, MODEL_FILES, Workspace, assert_mendable, newest_checkpoint, predict
 
 from encoder_cls.inference.classifier_config import FORMAT
 from encoder_cls.inference.serialization import UNSEALED, load_classifier, save_classifier
@@ -44,13 +44,14 @@ def hostile_model(space: Workspace, _draw: random.Random, number: int) -> None:
     run, canary = space.copy(space.reference("labels")), space.new_path("canary")
     save_classifier(load_classifier(run), run / "model")  # in float32, which is the easiest to forge
     HOSTILE[name](run / "model", canary)
-    predict: Arguments = ["predict", "--model", run, "--device", "cpu", "some rain and a ball"]
-    ended = fork(predict, cwd=space.folder).end()
-    assert not canary.exists(), f"{name}: something in the folder was run"
-    assert ended.seconds < MOST_SECONDS, f"{name}: {ended.seconds:.1f} s"
-    assert ended.peak_bytes < MOST_BYTES, f"{name}: {ended.peak_bytes / 1e9:.2f} GB"
-    assert ended.code in {1, 2}, f"{name}: exit {ended.code}: {ended.out!r} {ended.err}"
-    assert_mendable(ended, code=ended.code, named=str(run))
+    for engine in ENGINES:
+        ended = fork(predict(run, engine, "some rain and a ball"), cwd=space.folder).end()
+        what = f"{name}, {engine}"
+        assert not canary.exists(), f"{what}: something in the folder was run"
+        assert ended.seconds < MOST_SECONDS, f"{what}: {ended.seconds:.1f} s"
+        assert ended.peak_bytes < MOST_BYTES, f"{what}: {ended.peak_bytes / 1e9:.2f} GB"
+        assert ended.code in {1, 2}, f"{what}: exit {ended.code}: {ended.out!r} {ended.err}"
+        assert_mendable(ended, code=ended.code, named=str(run))
 
 
 def hostile_run(space: Workspace, _draw: random.Random, number: int) -> None:
@@ -259,6 +260,8 @@ HOSTILE: dict[str, Action] = {
     "a million mixture weights": _weights(lambda _: None, mixture_weights=dict.fromkeys(map(str, range(10**6)), 1.0)),
     "mixture weight zero": _weights(lambda _: None, mixture_weights={"encoder": 1.0, "linear": 0.0}),
     "mixture weight below zero": _weights(lambda _: None, mixture_weights={"encoder": -1.0, "linear": 1.0}),
+    "mixture shares above 1": _weights(lambda _: None, mixture_shares={"encoder": 7.0, "linear": 0.5}),
+    "a mixture share of no part": _weights(lambda _: None, mixture_shares={"encoder": 0.5, "linear": 0.4, "x": 0.1}),
     "mixture weight that is no number": _weights(lambda _: None, mixture_weights={"encoder": 1.0, "linear": "nan"}),
     "parts that are not there": _weights(lambda _: None, parts=["linear", "other"]),
     "parts without their weights": _weights(lambda it: it.pop("head.linear.bias"), parts=["linear"]),

@@ -14,7 +14,7 @@ from unittest import mock
 
 from cases import Case
 from processes import Arguments, Ended, fork
-from samples import Workspace
+from samples import Workspace, engine_of, predict
 
 TEXTS = ["rain and snow", "a ball, a goal", "bread and soup"]
 FORMATS = ("text", "jsonl", "tsv", "csv", "html")
@@ -41,10 +41,11 @@ class Scenario(NamedTuple):
 
 @dataclass(frozen=True)
 class Place:
-    """A folder of one try, with texts of all kinds, a finished run and its data, which is there alone."""
+    """A folder of one try, with texts of all kinds, a finished run, its data, which is there alone, and an engine."""
 
     folder: Path
     run: Path
+    engine: str
 
     @property
     def texts(self) -> Path:
@@ -64,7 +65,7 @@ class Place:
 
 def name_output(space: Workspace, draw: random.Random, number: int) -> None:
     """Any file that a command reads, under any of its names, as its output: refused, or written beside it."""
-    place = _place(space)
+    place = _place(space, engine_of(number, kinds=len(SCENARIOS)))
     kind = list(SCENARIOS)[number % len(SCENARIOS)]
     scenario = SCENARIOS[kind](place, draw)
     output = {option: _another_name(path, place, draw) for option, path in scenario.outputs.items()}
@@ -92,10 +93,10 @@ def name_output(space: Workspace, draw: random.Random, number: int) -> None:
         assert (len(scenario.appends.read_bytes()) > len(logged)) == (ended.code == 0), f"{what}: nothing was appended"
 
 
-def _place(space: Workspace) -> Place:
+def _place(space: Workspace, engine: str) -> Place:
     """A new folder to try things in."""
     folder = space.new_path("named")
-    place = Place(folder, folder / "run")
+    place = Place(folder, folder / "run", engine)
     place.parts.mkdir(parents=True)
     place.texts.write_text("\n".join(TEXTS) + "\n")
     for number in range(2):
@@ -114,8 +115,8 @@ def _place(space: Workspace) -> Place:
     return place
 
 
-def _predict(place: Place, *more: str | Path) -> list[str | bytes | Path]:
-    return ["predict", "--model", place.run, "--device", "cpu", *more]
+def _predict(place: Place, *more: str | Path) -> Arguments:
+    return predict(place.run, place.engine, *more)
 
 
 def _input_itself(place: Place, draw: random.Random) -> Scenario:

@@ -56,6 +56,10 @@ class Process:
         if self._ended is None:
             os.kill(self.pid, number)
 
+    def said(self) -> str:
+        """What it has written to standard error so far."""
+        return self._err.read_text(errors="replace")
+
     def wait(self, at_most: float = LONGEST) -> Ended | None:
         """Wait until the process has ended; none if it still runs after so many seconds."""
         while self._ended is None:

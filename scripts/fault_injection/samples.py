@@ -14,6 +14,8 @@ from typing import Any
 import yaml
 from processes import Arguments, Ended, Process, fork
 
+from encoder_cls.tracking.run_dir import RunDir
+
 TOPICS = {
     "weather": "rain snow wind cloud storm sunny frost mild humid thunder",
     "food": "soup bread cheese salt pepper onion garlic butter honey rice",
@@ -21,6 +23,7 @@ TOPICS = {
 }
 FILLERS = ["the", "a", "very", "today", "again", "with", "some", "we", "they", "it", "was", "is", "and", "but", "then"]
 
+ENGINES = ("numpy", "torch")  # by which a classifier can be computed
 MODEL_FILES = ("config.json", "tokenizer.json", "model.safetensors")
 CHECKPOINT_FILES = ("manifest.json", "model.safetensors", "optimizer.safetensors", "state.json")
 
@@ -97,6 +100,16 @@ class Workspace:
         return ["train", "--config", self.config(variant), "--run-dir", run, "--resume", "--device", "cpu", *more]
 
 
+def predict(run: Path, engine: str, *more: str | bytes | Path) -> Arguments:
+    """The arguments that predict by an engine."""
+    return ["predict", "--model", run, "--engine", engine, "--device", "cpu", *more]
+
+
+def engine_of(number: int, *, kinds: int = 1) -> str:
+    """The engine of a try: each in turn, where there are several kinds of tries by turns, each of these by both."""
+    return ENGINES[number // kinds % len(ENGINES)]
+
+
 def labelled_text(texts_per_class: int, *, seed: int) -> str:
     """A CSV file of short texts, each with words of its class and some of any: nobody is right about all of them."""
     draw = random.Random(seed)
@@ -119,7 +132,7 @@ def fingerprint(run: Path) -> dict[str, Any]:
         "files": {str(path.relative_to(run)): hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(files)},
         "metrics": metric_rows(run),
         "curves": curves(run),
-        "others": sorted(path.name for path in run.iterdir()),
+        "others": sorted({path.name for path in run.iterdir()} - {path.name for path in RunDir(run).event_files}),
     }
 
 
@@ -138,9 +151,9 @@ def curves(run: Path) -> dict[str, list[tuple[int, float]]]:
     """The curves in TensorBoard, as a person would see them, without those of speed; of pictures their sizes."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    events = EventAccumulator(str(run / "tensorboard")).Reload()
+    events = EventAccumulator(str(run)).Reload()
     tags = events.Tags()
-    scalars = [tag for tag in tags["scalars"] if not tag.endswith("tokens_per_s")]
+    scalars = [tag for tag in tags["scalars"] if not tag.endswith("tokens per second")]
     pictures = {
         tag: [(event.step, len(event.encoded_image_string)) for event in events.Images(tag)] for tag in tags["images"]
     }

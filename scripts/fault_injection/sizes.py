@@ -12,8 +12,8 @@ from pathlib import Path
 
 import yaml
 from cases import Case
-from processes import Arguments, Ended, fork
-from samples import SHAPE, TABLES, Workspace
+from processes import Ended, fork
+from samples import SHAPE, TABLES, Workspace, engine_of, predict
 
 MEGABYTE = 1_000_000
 GROWTH = 4  # the larger of two inputs, in units of the smaller
@@ -28,11 +28,12 @@ def grow(space: Workspace, draw: random.Random, number: int) -> None:
     """An input and one four times as large: both end well, time and memory grow no faster than the input."""
     kind = list(KINDS)[number % len(KINDS)]
     if number < len(KINDS) and kind in HUGE:
-        ended = KINDS[kind](space, draw, HUGE[kind])
+        ended = KINDS[kind](space, draw, HUGE[kind], "numpy")
         _check_memory(kind, ended, HUGE[kind])
         return
     size = draw.randint(4, 16) * MEGABYTE
-    small, large = (KINDS[kind](space, draw, bytes_in_all) for bytes_in_all in (size, GROWTH * size))
+    engine = engine_of(number, kinds=len(KINDS))
+    small, large = (KINDS[kind](space, draw, bytes_in_all, engine) for bytes_in_all in (size, GROWTH * size))
     # Twice what would be linear: quadratic time would be four times that.
     most = 2 * GROWTH * small.cpu_seconds + SLACK_SECONDS
     assert large.cpu_seconds < most, (
@@ -52,8 +53,8 @@ def _own_bytes() -> int:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
-def _predict(space: Workspace, *more: str | Path, stdin: Path | None = None) -> Ended:
-    arguments: Arguments = ["predict", "--model", space.reference("default"), "--device", "cpu", *more]
+def _predict(space: Workspace, engine: str, *more: str | Path, stdin: Path | None = None) -> Ended:
+    arguments = predict(space.reference("default"), engine, *more)
 
     def prepare() -> None:
         if stdin:  # through a pipe, from which each read gets some kilobytes
@@ -78,16 +79,16 @@ def _long_text(draw: random.Random, size: int) -> str:
     return piece * (size // len(piece))
 
 
-def line_of_standard_input(space: Workspace, draw: random.Random, size: int) -> Ended:
+def line_of_standard_input(space: Workspace, draw: random.Random, size: int, engine: str) -> Ended:
     """One line that takes many reads."""
     path = _file(space, ".txt", [_long_text(draw, size), "some rain"])
-    ended = _predict(space, "--format", "jsonl", stdin=path)
+    ended = _predict(space, engine, "--format", "jsonl", stdin=path)
     path.unlink()
     _check_answers(ended)
     return ended
 
 
-def line_of_a_file(space: Workspace, draw: random.Random, size: int) -> Ended:
+def line_of_a_file(space: Workspace, draw: random.Random, size: int, engine: str) -> Ended:
     """One text of a file of any kind."""
     suffix = draw.choice([".txt", ".csv", ".tsv", ".jsonl"])
     texts = [_long_text(draw, size), "some rain"]
@@ -98,32 +99,32 @@ def line_of_a_file(space: Workspace, draw: random.Random, size: int) -> Ended:
         ".jsonl": [json.dumps({"text": text}) for text in texts],
     }
     path = _file(space, suffix, lines[suffix])
-    ended = _predict(space, "--format", "jsonl", "--input", path)
+    ended = _predict(space, engine, "--format", "jsonl", "--input", path)
     path.unlink()
     _check_answers(ended)
     return ended
 
 
-def explained_text(space: Workspace, draw: random.Random, size: int) -> Ended:
+def explained_text(space: Workspace, draw: random.Random, size: int, engine: str) -> Ended:
     """A text of 100,000 words and more, with what its words did."""
     text = " ".join(draw.choices(["rain", "snow", "ball", "the", "unheardof"], k=size // 5))
     path = _file(space, ".txt", [text, "some rain"])
-    ended = _predict(space, "--format", "jsonl", "--explain", "--input", path)
+    ended = _predict(space, engine, "--format", "jsonl", "--explain", "--input", path)
     _check_answers(ended)
     return ended
 
 
-def page_of_many_texts(space: Workspace, draw: random.Random, size: int) -> Ended:
+def page_of_many_texts(space: Workspace, draw: random.Random, size: int, engine: str) -> Ended:
     """A page that a browser can open, and a warning of what is not on it."""
     path = _file(space, ".txt", ["rain and snow " * draw.randint(1, 3)] * (size // 4000))
     output = space.new_path("page").with_suffix(".html")
-    ended = _predict(space, "--input", path, "--output", output)
+    ended = _predict(space, engine, "--input", path, "--output", output)
     assert output.stat().st_size < LARGEST_REPORT, f"{output.stat().st_size:,} bytes"
     assert "warning:" in ended.err, ended.err
     return ended
 
 
-def text_of_training(space: Workspace, draw: random.Random, size: int) -> Ended:
+def text_of_training(space: Workspace, draw: random.Random, size: int, _engine: str) -> Ended:
     """One text of the training data as long as a book."""
     rows = [(f"{draw.choice(['rain', 'snow'])} today", "weather") for _ in range(30)]
     rows += [(f"{draw.choice(['ball', 'goal'])} today", "sport") for _ in range(30)]
@@ -131,7 +132,7 @@ def text_of_training(space: Workspace, draw: random.Random, size: int) -> Ended:
     return _train(space, rows)
 
 
-def many_classes(space: Workspace, draw: random.Random, size: int) -> Ended:
+def many_classes(space: Workspace, draw: random.Random, size: int, _engine: str) -> Ended:
     """A report that can be opened, of as many classes as there are; here the size is that of the training data."""
     classes = CLASSES if size > 16 * MEGABYTE else CLASSES // GROWTH
     words = [f"w{draw.randrange(10**6)}" for _ in range(5000)]
@@ -181,7 +182,7 @@ def _with_ends(lines: list[str]) -> Iterator[str]:
         yield "\n"
 
 
-KINDS: dict[str, Callable[[Workspace, random.Random, int], Ended]] = {
+KINDS: dict[str, Callable[[Workspace, random.Random, int, str], Ended]] = {
     "a line of standard input": line_of_standard_input,
     "a line of a file": line_of_a_file,
     "an explained text": explained_text,

@@ -133,7 +133,7 @@ def test_a_subset_is_all_that_a_method_sees(folder):
     """Of a subset the tool holds out its validation split, whatever the whole has; the rest has no labels."""
     (folder / "trec6" / "validation.parquet").write_bytes((folder / "trec6" / "test.parquet").read_bytes())
     with split_files(folder, "trec6", seed=1, size=30) as overrides:
-        dataset = load_dataset(load_config(None, overrides).data, seed=1)
+        dataset = load_dataset(load_config(None, overrides).data)
     assert (len(dataset.train), len(dataset.validation), len(dataset.test)) == (27, 3, 24)
     parts = (dataset.train.texts, dataset.validation.texts, dataset.unlabelled.texts)
     every = pq.read_table(folder / "trec6" / "train.parquet")["text"].to_pylist()

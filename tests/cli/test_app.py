@@ -35,13 +35,14 @@ COMMAND = [sys.executable, "-c", "from encoder_cls.cli import main; main()"]
 HEAVY = {"torch", "numpy", "tokenizers", "datasets", "sklearn", "matplotlib", "tensorboard", "pyarrow"}
 
 CONTRACT = {
-    "train": {"--config", "--set", "--run-dir", "--resume", "--device", "--dry-run"},
-    "eval": {"run", "--data", "--output", "--json"},
+    "train": {"config_file", "--config", "--set", "--run-dir", "--resume", "--device", "--dry-run"},
+    "eval": {"run", "--data", "--set", "--output", "--report", "--json"},
+    "compare": {"runs", "--json"},
     "serve": {"run", "--host", "--port"},
     "predict": {
         *("texts", "--model", "--input", "--output", "--text-column", "--format"),
         *("--top-k", "--threshold", "--batch-tokens", "--device", "--explain", "--attention", "--engine"),
-        "--keep-columns",
+        *("--keep-columns", "--set", "--bad-rows"),
     },
 }
 
@@ -90,10 +91,12 @@ def test_the_commands_are_those_of_the_contract():
     """No command and no root option is gained or lost."""
     root = typer.main.get_command(app)
     assert root.commands.keys() == CONTRACT.keys()
-    assert [parameter.opts for parameter in root.params] == [["--debug"], ["--version"]]
+    assert [parameter.opts for parameter in root.params] == [
+        *(["--debug"], ["--version"], ["--install-completion"], ["--show-completion"])
+    ]
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["train", "--help"]])
+@pytest.mark.parametrize("arguments", [["--help"], ["train", "--help"], ["compare", "--help"]])
 def test_help_is_quick_and_imports_nothing_heavy(arguments):
     """Help answers at once, because no large library is loaded for it; the limit is for a busy machine."""
     seconds = []
@@ -120,6 +123,22 @@ def test_the_version_is_told_at_once():
     assert not HEAVY & set(modules.split())
     module = [sys.executable, "-m", "encoder_cls"]
     assert subprocess.run([*module, "--version"], capture_output=True, text=True, check=True).stdout == shown
+
+
+@pytest.mark.parametrize("arguments", [[], ["train"], ["predict"]])
+def test_help_has_its_short_name(cli, arguments):
+    """As elsewhere; of the program and of each command."""
+    assert cli(*arguments, "-h").out == cli(*arguments, "--help").out != ""
+
+
+def test_a_shell_completes_commands_and_options():
+    """By Typer's own script, which asks the program itself, without a large library."""
+    shown = subprocess.run([*COMMAND, "--show-completion", "bash"], capture_output=True, text=True, check=True).stdout
+    assert "_ENCODER_CLS_COMPLETE=complete_bash" in shown
+    for words, found in (("encoder-cls tr", "train"), ("encoder-cls train --re", "--resume")):
+        asked = {"COMP_WORDS": words, "COMP_CWORD": str(words.count(" ")), "_ENCODER_CLS_COMPLETE": "complete_bash"}
+        ended = subprocess.run(COMMAND, env={**os.environ, **asked}, capture_output=True, text=True, check=True)
+        assert ended.stdout.split() == [found]
 
 
 def test_the_module_is_the_program():
@@ -156,7 +175,8 @@ def test_every_command_of_the_readme_parses():
         pytest.skip("README.md has no encoder-cls command in a sh block yet")
     root = typer.main.get_command(app)
     for name, *arguments in commands:
-        config = root.commands[name].make_context(name, arguments).params.get("config")
+        given = root.commands[name].make_context(name, arguments).params
+        config = given.get("config_file") or given.get("config")
         assert config is None or Path(config).parts[0] != "configs" or (REPOSITORY / config).is_file()
 
 
@@ -170,7 +190,7 @@ def test_training_prints_a_summary_to_stdout_and_all_else_to_stderr(cli, trained
     assert outcome.code == 0
     assert outcome.out.startswith("test: 15 examples\n")
     assert "linear reference" in outcome.out
-    assert len(outcome.out.splitlines()) <= 6
+    assert len(outcome.out.splitlines()) <= 10
     assert all(line.startswith(("  ", "test:")) for line in outcome.out.splitlines() if line)
     for part in (
         "reading ",
@@ -232,8 +252,8 @@ def test_training_tells_when_it_stops_early(cli, trained_run):
     assert re.search(r"stopped at step \d+ of 54 \(train\.patience\)", outcome.err)
 
 
-def test_training_tells_of_each_stage_and_of_the_best_validations(cli, trained_run, monkeypatch):
-    """What is learned is told before, each stage by its name, and a validation only where it is the best."""
+def test_training_tells_of_each_stage_and_of_each_validation(cli, trained_run, monkeypatch):
+    """What is learned is told before, each stage by its name; of the validations the best so far have a star."""
     accuracies = iter([0.25, 0.5, 0.125, 0.75, 0.375])
     real = objectives_module.compute_metrics
     monkeypatch.setattr(
@@ -246,10 +266,12 @@ def test_training_tells_of_each_stage_and_of_the_best_validations(cli, trained_r
     assert "parameters, beside it a linear model\n" in outcome.err
     assert "steps: 30 in all; 1 epoch of masked-LM pretraining, 4 epochs of training on labels\n" in outcome.err
     told = re.findall(
-        r"^model .*accuracy (\d\.\d{4}).*weight of the linear classifier [01]\.\d{4}$", outcome.err, re.MULTILINE
+        r"^model .*accuracy (\d\.\d{4}).*weight of the linear classifier [01]\.\d{4}(  \*)?$", outcome.err, re.MULTILINE
     )
-    assert told == ["0.2500", "0.5000", "0.7500"]
-    assert re.search(r"^pretraining  epoch   1\.0  step      6: validation loss \d\.\d{4}$", outcome.err, re.MULTILINE)
+    assert told == [("0.2500", "  *"), ("0.5000", "  *"), ("0.1250", ""), ("0.7500", "  *")]
+    assert re.search(
+        r"^pretraining  epoch   1\.0  step      6: validation loss \d\.\d{4}  \*$", outcome.err, re.MULTILINE
+    )
     assert re.search(r"best weights from step 30; \d+ MB$", outcome.err, re.MULTILINE)
 
 
@@ -276,6 +298,26 @@ def test_resuming_a_finished_run_changes_nothing(cli, run_copy):
     assert (outcome.code, outcome.out) == (0, "")
     assert "finished" in outcome.err
     assert hashes(run_copy.path) == before
+
+
+def test_the_config_may_be_named_without_an_option(cli, trained_run):
+    """`train FILE` is `train --config FILE`; both are too many, whatever they name."""
+    config_file = trained_run.path.parent / "tiny.yaml"
+    outcome = cli("train", config_file, "--dry-run")
+    assert (outcome.code, outcome.out) == (0, cli("train", "--config", config_file, "--dry-run").out)
+    assert_failed(cli("train", config_file, "--config", config_file), 2, "two config files; name one")
+    assert_failed(cli("train", "nowhere.yaml"), 2, "nowhere.yaml: cannot read the config")
+
+
+def test_a_dry_run_ends_with_what_was_found():
+    """On a terminal the config comes before it, so that nothing has to be scrolled back to."""
+    ended = subprocess.run(
+        [*COMMAND, "train", "--dry-run"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=True
+    )
+    lines = ended.stdout.splitlines()
+    assert re.match(r"data: 3,182 training, 330 validation, 396 test texts, 11 classes, ", lines[-4])
+    assert lines[-1].startswith("steps: ")
+    assert lines.index("name: example") < len(lines) - 4
 
 
 def test_a_dry_run_prints_the_config_and_writes_nothing(cli, trained_run, tmp_path):
@@ -465,7 +507,7 @@ def test_train_refuses_in_one_or_two_lines_and_writes_nothing(cli, arguments, co
         (["eval", "RUN", "--device", "tpu"], 2, ["--device", "eval --help"]),
         (["eval", "RUN", "--data", ""], 2, ["--data: names no file"]),
         (["eval", "RUN", "--output", "RUN/model/new.json"], 2, ["new.json: is a part of"]),
-        (["predict", "x", "--model", "RUN", "--output", "RUN/model/config.json"], 2, ["config.json: is a part of"]),
+        (["predict", "x", "--model", "RUN", "--output", "RUN/model/x.csv"], 2, ["x.csv: is a part of"]),
         (["predict", "x", "--model", "RUN", "--output", "a.html", "--attention", "./a.html"], 2, ["two files"]),
         (["predict", "--model", "RUN", "--input", ".", "--output", "new.tsv"], 2, ["new.tsv: is among what is read"]),
         (["predict", "--model", "RUN", "--input", "*.tsv", "--output", "new.tsv"], 2, ["new.tsv: is among what"]),
@@ -554,8 +596,9 @@ def test_results_that_go_nowhere_are_told_of(cli, run_copy, monkeypatch, command
     with Path(stream).open("w") as stdout:
         monkeypatch.setattr("sys.stdout", stdout)
         outcome = cli(command, *(["rain", "--model"] if command == "predict" else []), run_copy.path)
-    assert (outcome.code, outcome.err.count("\n")) == (code, 1)
-    assert outcome.err.startswith(expected)
+    lines = [line for line in outcome.err.splitlines(keepends=True) if not line.startswith("wrote ")]
+    assert (outcome.code, len(lines)) == (code, 1)
+    assert lines[0].startswith(expected)
 
 
 def test_texts_are_utf_8_where_the_environment_knows_only_ascii(cli, trained_run):
@@ -564,11 +607,12 @@ def test_texts_are_utf_8_where_the_environment_knows_only_ascii(cli, trained_run
     assert found.endswith("'küche \N{REPLACEMENT CHARACTER}'  (2 unknown words)\n")
 
 
-@pytest.mark.parametrize(("name", "warned"), [("a.json", True), ("a.txt", False), ("a", False), (os.devnull, False)])
-def test_an_ending_that_names_no_format_is_told_of(cli, trained_run, name, warned):
+@pytest.mark.parametrize(("name", "code"), [("a.json", 2), ("a.txt", 0), ("a", 0), (os.devnull, 0)])
+def test_an_ending_that_names_no_format_is_refused(cli, trained_run, name, code):
     """Before the work, since lines of text may not be what was wanted."""
     command = ["predict", "rain", "--model", trained_run.path, "--output", name]
-    assert ("warning: a.json: no format is known by this ending" in cli(*command).err) == warned
+    outcome = cli(*command)
+    assert (outcome.code, "no format is known by the ending .json" in outcome.err) == (code, code == 2)
     assert cli(*command, "--format", "jsonl").err == ""
 
 

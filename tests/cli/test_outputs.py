@@ -184,6 +184,7 @@ def test_a_file_is_no_folder_of_outputs():
         ("*/*.csv", "new/b.csv", "is among what is read"),
         ("one.csv", "run/eval/report.html", "is a part of"),
         ("one.csv", "train/b.csv", "would be read as data of the run"),
+        ("one.csv", "validation.csv", "is a file that is read"),
         ("one.csv", "parts/deep", "is a folder where a file is to be written"),
         ("one.csv", "one.csv/a.csv", "one.csv: is no folder"),
     ],

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from threading import Timer
 
 import pytest
 
@@ -140,6 +139,18 @@ def test_answers_in_another_format_take_the_place_of_the_former(cli, trained_run
     assert names == [*(f"part-0{n}.csv" for n in range(1, 5)), "part-04.jsonl"]
 
 
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_the_record_of_another_part_costs_that_part_nothing(cli, trained_run, parts, order):
+    """The one whose record it is not is answered again; the answers that it names stay."""
+    assert cli(*arguments(trained_run)).code == 0
+    before = times("out")
+    one, other = (Path("out/_parts", NAMES[number]).with_suffix(".json") for number in order)
+    one.write_bytes(other.read_bytes())
+    assert "1 of 4 files written" in cli(*arguments(trained_run)).err
+    assert ids_in("out") == parts
+    assert [name for name, time in times("out").items() if before[name] != time] == [f"{one.stem}.jsonl"]
+
+
 def test_killed_at_any_moment_and_run_again_each_row_is_there_once(cli, trained_run, parts):
     """No reader ever finds a part of a file, and nothing half written stays."""
     for flush in (1, 2, 3, 4):
@@ -170,16 +181,21 @@ def test_two_processes_at_once_share_the_parts(trained_run, parts):
 
 def test_a_part_that_another_process_is_at_is_waited_for(cli, trained_run, parts, monkeypatch):
     """And taken over when that process ends without having done it."""
-    monkeypatch.setattr("encoder_cls.cli.parts.SECONDS_BETWEEN_TRIES", 0.02)
     Path("out/_parts").mkdir(parents=True)
     lock = os.open("out/_parts/part-03.lock", os.O_CREAT | os.O_RDWR)
     fcntl.flock(lock, fcntl.LOCK_EX)
-    later = Timer(0.2, os.close, [lock])
-    later.start()
+    pauses = []
+
+    def pause(seconds):
+        pauses.append(seconds)
+        if len(pauses) == 3:
+            os.close(lock)
+
+    monkeypatch.setattr("encoder_cls.cli.parts.time.sleep", pause)
     outcome = cli(*arguments(trained_run))
-    later.join()
+    assert len(pauses) == 3
     assert outcome.code == 0
-    assert outcome.err.count("waiting for 1 files that other processes are writing") == 1
+    assert outcome.err.count("waiting for 1 file that other processes are writing") == 1
     assert ids_in("out") == parts
 
 
@@ -248,7 +264,7 @@ def test_answers_to_what_is_no_longer_there_are_told_of(cli, trained_run, parts)
     assert cli(*arguments(trained_run)).code == 0
     Path("in", NAMES[3]).unlink()
     outcome = cli(*arguments(trained_run))
-    assert "warning: out: has answers to 1 files that are not in the input, such as 'part-04'" in outcome.err
+    assert "warning: out: has answers to 1 file not in the input, such as 'part-04'" in outcome.err
 
 
 @pytest.mark.parametrize(

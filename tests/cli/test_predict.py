@@ -69,12 +69,12 @@ def test_jsonl_has_the_keys_of_the_contract_in_order(classifier):
 def test_tsv_has_a_header_and_one_field_a_column(classifier):
     """The header names each column, however many classes are asked for."""
     header, *rows = [line.split("\t") for line in lines_of(classifier, TEXTS, output_format="tsv", top_k=2)]
-    assert header == ["label", "probability", "label_2", "probability_2", "truncated", "unknown_words"]
+    assert header == ["label", "probability", "label_2", "probability_2", "truncated", "unknown_words", "reason"]
     for row, label in zip(rows, LABELS, strict=True):
-        assert (row[0], row[4:]) == (label, ["false", "0"])
+        assert (row[0], row[4:]) == (label, ["false", "0", ""])
         assert 1 >= float(row[1]) > float(row[3]) >= 0
         assert all(re.fullmatch(r"[01]\.\d{6}", field) for field in (row[1], row[3]))
-    assert lines_of(classifier, TEXTS, output_format="tsv", top_k=99)[0].count("\t") == 7
+    assert lines_of(classifier, TEXTS, output_format="tsv", top_k=99)[0].count("\t") == 8
 
 
 def test_csv_has_the_columns_of_tsv_and_reads_back(classifier):
@@ -92,8 +92,9 @@ def test_text_names_classes_probabilities_and_what_was_not_read(classifier):
     """A person sees the label first, then the text, then whether words were cut or unknown."""
     short, long = lines_of(classifier, [TEXTS[0], "rain " * 40 + "zzz"], output_format="text", top_k=2)
     assert re.fullmatch(r"weather 0\.\d{3}  (sport|küche) 0\.\d{3}  'rain and snow today'", short)
-    assert long.endswith("(longer than the encoder reads)")
+    assert long.endswith("(16 of 42 tokens)")
     assert lines_of(classifier, ["zzz yyy rain"], output_format="text")[0].endswith("(2 unknown words)")
+    assert lines_of(classifier, ["zzz rain"], output_format="text")[0].endswith("(1 unknown word)")
 
 
 @pytest.mark.parametrize(
@@ -127,11 +128,12 @@ def test_hostile_texts_labels_and_ids_give_one_printable_line_each(classifier, o
     assert len(lines) == len(texts) + (output_format in {"tsv", "csv"})
     for line in lines:
         assert line.replace("\t", "").isprintable()
-        assert line.count("\t") == (8 if output_format == "tsv" else 0)
+        assert line.count("\t") == (9 if output_format == "tsv" else 0)
         line.encode()
     if output_format == "jsonl":
         assert json.loads(lines[0])["id"] == HOSTILE
         assert json.loads(lines[0])["label"] in names
+        assert json.loads(lines[1])["reason"] == "blank"
 
 
 FUZZ = settings(max_examples=100, deadline=None, database=None, derandomize=True)
@@ -151,7 +153,7 @@ def test_any_text_gets_one_printable_line_with_sound_probabilities(classifier, t
         assert line.isprintable()
         of_all = [entry["probability"] for entry in json.loads(line)["top"]]
         assert all(0 <= p <= 1 for p in of_all)
-        assert math.fsum(of_all) == pytest.approx(1, abs=1e-9)
+        assert math.fsum(of_all) == pytest.approx(0 if "reason" in json.loads(line) else 1, abs=1e-9)
 
 
 @pytest.mark.parametrize("batch_tokens", [1, 40, 8192])
@@ -300,7 +302,7 @@ def test_where_no_row_has_an_id_there_is_no_column_of_ids(cli, trained_run, monk
     Path("texts.jsonl").write_text('{"text": "rain"}\n{"text": "snow", "id": null}\nbroken\n{"text": "x", "id": 1}\n')
     outcome = cli("predict", "--model", trained_run.path, "--input", "texts.jsonl", "--format", "tsv")
     assert outcome.code == 3
-    assert [line.count("\t") for line in outcome.out.splitlines()] == [3, 3, 3]
+    assert [line.count("\t") for line in outcome.out.splitlines()] == [4, 4, 4]
 
 
 def test_of_what_is_read_once_the_first_rows_tell_of_ids(classifier):
@@ -342,7 +344,7 @@ def test_every_line_gets_one_prediction(cli, trained_run, monkeypatch, source, c
     found = [json.loads(line) for line in outcome.out.splitlines()]
     assert outcome.code == 0
     assert len(found) == len(labels)
-    assert all(label in (None, record["label"]) for label, record in zip(labels, found, strict=True))
+    assert [record["label"] for record in found] == labels
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from encoder_cls.config import (
     config_of,
     load_config,
 )
+from encoder_cls.config.loading import USUAL_NAMES, _sections
 from encoder_cls.config.yaml_dialect import parse_yaml
 from encoder_cls.errors import ConfigError
 
@@ -546,3 +547,31 @@ def test_likely_mistakes_are_told_in_plain_words(tmp_path, content, expected):
     assert expected in str(caught.value)
     assert "Config " not in str(caught.value)
     assert "^" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [
+        ("train.lr", "train.learning_rate"),
+        ("lr", "train.learning_rate"),
+        ("model.learning_rate", "train.learning_rate"),
+        ("train.max_length", "model.max_seq_len"),
+        ("train.hidden-size", "model.d_model"),
+        ("train.d_modell", "model.d_model"),
+        ("data.batch_sise", "train.batch_size"),
+        ("random_state", "seed"),
+    ],
+)
+def test_a_key_of_another_section_or_library_is_recognized(key, meant):
+    """What it is called here, with its section."""
+    with pytest.raises(ConfigError, match=rf"{re.escape(key)}: unknown key; did you mean {re.escape(meant)}\?$"):
+        load_config(None, [f"{key}=1"])
+
+
+def test_usual_names_lead_to_what_there_is():
+    """Each to a key of the config, and none of them is a key itself."""
+    for name, meant in USUAL_NAMES.items():
+        section, _, key = meant.rpartition(".")
+        fields = Config.model_fields[section].annotation.model_fields if section else Config.model_fields
+        assert key in fields
+        assert name not in {key for _, fields in _sections() for key in fields} | set(Config.model_fields)

@@ -38,7 +38,7 @@ def write(name: str, content: str | bytes) -> str:
 
 def load(source: str, **values: object) -> Dataset:
     """The data set whose train and validation splits are the same source, so that nothing is held out."""
-    return load_dataset(DataConfig.model_validate({"train": source, "validation": source} | values), seed=0)
+    return load_dataset(DataConfig.model_validate({"train": source, "validation": source} | values))
 
 
 def rows(source: str, **values: object) -> list[tuple[str, str]]:
@@ -270,7 +270,7 @@ def parsed(name: str, content: str) -> list[dict[str, str]]:
         ("a.csv", "text,label\rone,x\r", r"a\.csv:1: not valid CSV"),
         ("a.csv", "sentence,class\none,x\n", r"a\.csv: no column 'text'; it has 'sentence', 'class' .*text_column"),
         ("a.csv", "text,class\none,x\n", r"a\.csv: no column 'label'; it has 'text', 'class' .*label_column"),
-        ("a.csv", "text;label\none;x\n", r"a\.csv: no column 'text'; it has 'text;label' \(.*separated by ';'"),
+        ("a.csv", "text;class\none;x\n", r"a\.csv: no column 'text'; it has 'text;class' \(.*separated by ';'"),
         ("a.csv", "Text ,label\none,x\n", r"a\.csv: no column 'text'; it has 'Text ', .*did you mean 'Text '\?"),
         ("a.csv", "text,label,text\na,b,c\n", r"a\.csv:1: two columns are called 'text'"),
         ("a.csv", "", r"a\.csv: the file is empty"),
@@ -304,8 +304,9 @@ def parsed(name: str, content: str) -> list[dict[str, str]]:
         ("a.csv", "text,label\none,x\ntwo,x\n", r"a\.csv: every row has the label 'x'; at least two classes"),
         ("a.parquet", b"", r"a\.parquet: not a readable Parquet file"),
         ("a.parquet", b"PAR1" + b"\0" * 50 + b"PAR1", r"a\.parquet: "),
-        ("a.xlsx", b"PK", r"a\.xlsx: cannot tell the format from the name; known: \.csv, \.tsv, \.jsonl, \.parquet"),
-        ("d/notes.md", "", r"d: no \.csv, \.tsv, \.jsonl, \.parquet, \.ft, \.txt file and no class folders"),
+        ("a.xls", b"PK", r"a\.xls: cannot tell the format from the name; known: \.csv, .* \.parquet, \.xlsx, "),
+        ("a.xlsx", b"PK", r"a\.xlsx: not a readable Excel file: File is not a zip file"),
+        ("d/notes.md", "", r"d: no \.csv, \.tsv, \.jsonl, \.parquet, \.xlsx, \.ft, \.txt file and no class folders"),
     ],
 )
 def test_a_bad_source_is_refused_with_its_place(name, content, message):
@@ -416,7 +417,9 @@ def test_empty_texts_can_be_dropped():
     source = write("a.csv", 'text,label\none,x\n" ",\n\ntwo,y\n')
     assert rows(source, empty_texts="drop") == [("one", "x"), ("two", "y")]
     assert load(source, empty_texts="drop").train.left_out == 1
-    held_out = load(write("c.csv", "text,label\n ,x\n" + "one,x\ntwo,y\n" * 2), empty_texts="drop", validation=None)
+    held_out = load(
+        write("c.csv", "text,label\n ,x\none,x\ntwo,y\nthree,x\nfour,y\n"), empty_texts="drop", validation=None
+    )
     assert (held_out.train.left_out, held_out.validation.left_out) == (1, 0)
     assert "no rows with a text" in refusal(write("b.csv", "text,label\n ,x\n"), empty_texts="drop")
 
@@ -654,10 +657,21 @@ def test_the_seed_decides_what_is_held_out():
     assert first == again
     assert first != other
     config = DataConfig(train=write("a.csv", "text,label\n" + "".join(f"t{i},{i % 2}\n" for i in range(40))))
-    dataset, same = (load_dataset(config, seed=3) for _ in range(2))
+    dataset, same = (load_dataset(config) for _ in range(2))
+    another = load_dataset(config.model_copy(update={"split_seed": 1}))
     assert (len(dataset.train), len(dataset.validation)) == (36, 4)
-    assert list(dataset.validation.texts) == list(same.validation.texts)
+    assert list(dataset.validation.texts) == list(same.validation.texts) != list(another.validation.texts)
     assert dataset.test is None
+
+
+def test_equal_texts_are_on_one_side():
+    """Also where they differ in case and spaces, and whatever their labels: none that is validated was trained on."""
+    rows = [f"{text},{(i + other) % 2}" for i in range(60) for other, text in enumerate((f"Text  {i}", f"text {i} "))]
+    for seed in range(3):
+        dataset = load(write("a.csv", "\n".join(["text,label", *rows])), validation=None, split_seed=seed)
+        sides = [{text.casefold().split()[1] for text in split.texts} for split in (dataset.train, dataset.validation)]
+        assert not sides[0] & sides[1]
+        assert len(dataset.validation) == 2 * len(sides[1]) == 12
 
 
 def test_a_class_of_one_example_stays_in_train():
@@ -670,7 +684,7 @@ def test_a_class_of_one_example_stays_in_train():
 def test_where_no_class_has_two_examples_none_can_be_held_out():
     """The error says what to do."""
     message = refusal(write("a.csv", "text,label\n1,x\n2,y\n"), validation=None)
-    assert re.match(r"a\.csv:2: each class has only one example, .* data\.validation", message)
+    assert re.match(r"a\.csv:2: each class has only one text, .* data\.validation", message)
 
 
 def fingerprint(*texts: str, labels: Sequence[int] = (0, 0), where: str = "a") -> str:
@@ -738,7 +752,7 @@ def test_no_control_character_gets_into_a_message(character):
 def bundled() -> Dataset:
     """The data that `encoder-cls train` takes where no config is given."""
     config = DataConfig(train="example:train", validation="example:validation", test="example:test")
-    return load_dataset(config, seed=0)
+    return load_dataset(config)
 
 
 def test_the_bundled_example_is_large_enough_and_has_no_text_twice(bundled):

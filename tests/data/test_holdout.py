@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from encoder_cls.data.holdout import FEW_ROWS, rows_to_hold_out
+from encoder_cls.data.holdout import FEW_ROWS, equal_texts, rows_to_hold_out
 
 SIZES = st.lists(st.integers(1, 40), min_size=1, max_size=30)
 
@@ -21,7 +21,8 @@ def mixed(sizes: Sequence[int]) -> np.ndarray:
 def held_out(sizes: Sequence[int], fraction: float, seed: int = 0) -> np.ndarray:
     """How many rows of each class are held out."""
     labels = mixed(sizes)
-    return np.bincount(labels[rows_to_hold_out(labels, fraction=fraction, seed=seed)], minlength=len(sizes))
+    chosen = rows_to_hold_out(labels, np.arange(len(labels)), fraction=fraction, seed=seed)
+    return np.bincount(labels[chosen], minlength=len(sizes))
 
 
 @pytest.mark.parametrize("sizes", [[50, 50], [50, 400, 73, 1234], [5, 20, 500], [7] * 3 + [900]])
@@ -33,7 +34,8 @@ def test_rows_of_large_classes_are_those_that_the_first_version_held_out(sizes, 
     expected = []
     for label, size in enumerate(sizes):
         expected += random.permutation(np.flatnonzero(labels == label))[: max(1, round(0.1 * size))].tolist()
-    assert np.flatnonzero(rows_to_hold_out(labels, fraction=0.1, seed=seed)).tolist() == sorted(expected)
+    found = rows_to_hold_out(labels, np.arange(len(labels)), fraction=0.1, seed=seed)
+    assert np.flatnonzero(found).tolist() == sorted(expected)
 
 
 @pytest.mark.parametrize(
@@ -80,3 +82,55 @@ def test_the_seed_decides_which_small_classes_give_a_row():
     first, again, other = (held_out([2] * 50, 0.1, seed).tolist() for seed in (0, 0, 1))
     assert first == again
     assert first != other
+
+
+def test_texts_are_equal_that_differ_in_case_and_white_space():
+    """And no others."""
+    assert equal_texts(["Straße 1", "strasse\t 1\n", "strasse1", "STRASSE 1", "b"]).tolist() == [0, 0, 1, 0, 2]
+
+
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(
+    rows=st.lists(st.tuples(st.integers(0, 4), st.integers(0, 30)), min_size=2, max_size=120),
+    fraction=st.sampled_from([0.1, 0.3]),
+    seed=st.integers(0, 3),
+)
+def test_a_group_is_on_one_side_and_a_row_of_each_class_stays(rows, fraction, seed):
+    """However large the groups are, and however many classes they have rows of."""
+    names, labels = np.unique([label for label, _ in rows], return_inverse=True)
+    groups = np.array([group for _, group in rows])
+    is_held_out = rows_to_hold_out(labels, groups, fraction=fraction, seed=seed)
+    assert not set(groups[is_held_out]) & set(groups[~is_held_out])
+    assert set(labels[~is_held_out]) == set(range(len(names)))
+    found = rows_to_hold_out(labels, groups, fraction=fraction, seed=seed)
+    assert np.array_equal(found, is_held_out)
+    can_go = [set(labels[groups != group]) == set(labels) for group in set(groups)]
+    assert is_held_out.any() == any(can_go)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_with_small_groups_the_fraction_and_the_classes_are_as_without(seed):
+    """Every third text is there twice or three times: of 100 and 600 rows, 10 and 60 are held out."""
+    labels = mixed([100, 600])
+    groups = np.arange(700)
+    for label in (0, 1):
+        members = np.flatnonzero(labels == label)
+        groups[members[1::3]] = groups[members[0::3]][: len(members[1::3])]
+    is_held_out = rows_to_hold_out(labels, groups, fraction=0.1, seed=seed)
+    assert np.bincount(labels[is_held_out]).tolist() == [10, 60]
+    assert len(set(groups[is_held_out])) < 70
+
+
+def test_of_groups_larger_than_a_class_s_part_as_many_are_held_out_as_bring_the_whole_nearest():
+    """Ten classes of three texts, each there twenty times: of 600 rows 60 are wanted, those of three texts."""
+    labels = np.repeat(np.arange(10), 60)
+    groups = np.repeat(np.arange(30), 20)
+    is_held_out = rows_to_hold_out(labels, groups, fraction=0.1, seed=0)
+    assert len(set(groups[is_held_out])) == 3
+    assert len(set(labels[is_held_out])) == 3
+
+
+def test_the_smallest_group_is_held_out_where_each_is_more_than_is_wanted():
+    """Something has to validate."""
+    labels, groups = np.repeat([0, 0, 1, 1], [50, 40, 30, 60]), np.repeat(np.arange(4), [50, 40, 30, 60])
+    assert set(groups[rows_to_hold_out(labels, groups, fraction=0.05, seed=0)]) == {2}

@@ -25,11 +25,13 @@ from encoder_cls.evaluation.metrics import (
     expected_calibration_error,
     most_confused,
 )
+from encoder_cls.evaluation.parts import PartScores
 from encoder_cls.evaluation.report import Report, report_text
 from encoder_cls.inference.logits import softmax
 
 NAMES = ("a", "b", "c", "d", "e")
 TOP_LEVEL = {"accuracy", "macro_f1", "ece", "num_examples", "per_class", "confusion_matrix", "linear_reference"}
+TOP_LEVEL |= {"accuracy_interval", "macro_f1_interval", "parts", "comparison", "mixture_shares"}
 
 
 def random_case(seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -38,6 +40,11 @@ def random_case(seed: int) -> tuple[np.ndarray, np.ndarray]:
     logits = draw.normal(size=(200, 5)).astype(np.float32)
     logits[:, 4] = -20
     return logits, (logits + draw.normal(scale=0.9, size=(200, 5))).argmax(axis=1)
+
+
+def scores_of(accuracy: float) -> PartScores:
+    interval = (accuracy - 0.125, accuracy + 0.125)
+    return PartScores(accuracy=accuracy, accuracy_interval=interval, macro_f1=0.5, macro_f1_interval=(0.25, 0.75))
 
 
 def report_of(matrix, *, names=NAMES, accuracy=0.5, reference=None) -> Report:
@@ -55,6 +62,9 @@ def report_of(matrix, *, names=NAMES, accuracy=0.5, reference=None) -> Report:
             most_confused=[],
             unseen_labels={},
         ),
+        parts={"combined": scores_of(accuracy), "encoder": scores_of(accuracy)},
+        comparison=None,
+        mixture_shares={"encoder": 1.0},
         linear_reference=reference,
         suggested_threshold=None,
         answered_fraction=1.0,
@@ -190,8 +200,9 @@ def test_the_report_of_many_classes_names_the_confused_pairs_instead_of_a_matrix
     report = replace(report_of(None, names=names), metrics=metrics, label_names=names)
     page = render_report("many", report, Split(texts=["x"] * classes, labels=labels, where=[""] * classes), logits)
     assert (metrics.confusion_matrix is not None) == drawn
-    assert ("matrix" in page.partition("<h2>Confusion")[2].partition("<h2>")[0].partition("<table")[2]) == drawn
-    assert "class 1 taken for class 2" in page
+    assert ('<table class="sortable matrix"' in page) == drawn
+    assert ("class 1, taken for class 2: 1" in page) == drawn
+    assert (f"{classes} classes are more than the {LARGEST_MATRIX}" in page) != drawn
     assert len(page) < 1_500_000
     assert {"label": "class 1", "prediction": "class 2", "count": 1} in report.to_dict()["most_confused"]
 
@@ -202,7 +213,7 @@ def test_the_report_of_many_classes_names_the_confused_pairs_instead_of_a_matrix
 @pytest.mark.parametrize(
     ("accuracy", "linear", "words"),
     [
-        (0.5, 0.6, ["accuracy 0.6000", "the linear reference is more accurate here"]),
+        (0.5, 0.6, ["accuracy 0.6000", "more accurate here; a linear model alone: --set model.encoder=false"]),
         (0.6, 0.6, ["accuracy 0.6000"]),
         (0.5, None, ["linear reference: none"]),
     ],
@@ -256,7 +267,8 @@ def test_the_report_fits_a_terminal(classes, table):
     """A line for each class; the confusion matrix only where it fits; no control character of a class name."""
     names = [f"{number}\x1b[2J\u202e" for number in range(classes)]
     text = report_text(report_of(np.ones((classes, classes), dtype=int).tolist(), names=names))
-    assert ("confusion matrix" in text) == table
+    assert ("confusion matrix (rows" in text) == table
+    assert ("no matrix here: 100 classes are more than" in text) != table
     assert sum(line.endswith("       1") for line in text.splitlines()) >= classes
     assert text.replace("\n", "").isprintable()
 
@@ -280,8 +292,8 @@ def test_eval_prints_and_writes_json_as_contracted(cli, run_copy):
 
 
 def test_eval_repeats_the_final_report_of_the_training(cli, run_copy):
-    """The same weights on the same texts: the same four files."""
-    names = ["confusion_matrix.png", "predictions.jsonl", "report.html", "report.json"]
+    """The same weights on the same texts: the same five files."""
+    names = ["confusion_matrix.png", "mistakes.csv", "predictions.jsonl", "report.html", "report.json"]
     before = {path.name: path.read_bytes() for path in run_copy.eval.iterdir()}
     assert sorted(before) == names
     for name in names:
@@ -375,7 +387,7 @@ def test_a_model_beside_the_config_of_another_program_stands_by_itself(cli, run_
     moved = run_copy.model.rename(Path("model").absolute())
     Path("config.yaml").write_text(others)
     Path("other.csv").write_text("text,label\nrain and snow,weather\n", encoding="utf-8")
-    assert cli("eval", moved, "--data", "other.csv").out.startswith("other.csv: 1 examples\n")
+    assert cli("eval", moved, "--data", "other.csv").out.startswith("other.csv: 1 example\n")
     assert cli("predict", "--model", moved, "--input", "other.csv").code == 0
 
 
@@ -400,7 +412,7 @@ def test_eval_of_a_model_folder_needs_data(cli, run_copy):
     assert refused.code == 2
     assert "--data" in refused.err
     Path("other.csv").write_text("text,label\nrain and snow,weather\n", encoding="utf-8")
-    assert cli("eval", moved, "--data", "other.csv").out.startswith("other.csv: 1 examples\n")
+    assert cli("eval", moved, "--data", "other.csv").out.startswith("other.csv: 1 example\n")
 
 
 def test_eval_of_a_run_that_cannot_be_written_still_reports(cli, run_copy):

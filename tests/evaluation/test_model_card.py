@@ -11,13 +11,14 @@ from encoder_cls.data.dataset import Dataset, load_dataset
 from encoder_cls.evaluation.evaluate import evaluate
 from encoder_cls.evaluation.model_card import model_card
 from encoder_cls.evaluation.report import Report
+from encoder_cls.evaluation.verdict import comparison_sentence
 
 REFERENCE = {"accuracy": 0.75, "macro_f1": 1.0, "texts": 7, "of_texts": 9000, "features": 5, "of_features": 5}
 
 
 @pytest.fixture(scope="module")
 def dataset(trained_run) -> Dataset:
-    return load_dataset(trained_run.load_config().data, seed=0)
+    return load_dataset(trained_run.load_config().data)
 
 
 @pytest.fixture(scope="module")
@@ -28,6 +29,8 @@ def report(classifier, dataset) -> Report:
 def test_the_card_of_a_run_says_what_it_is(trained_run, dataset, report):
     """Line by line, as it is written at the end of a training."""
     config, metrics = trained_run.load_config(), report.metrics
+    low, high = report.parts["combined"].accuracy_interval
+    linear, encoder, sentence = report.parts["linear"], report.parts["encoder"], comparison_sentence(report)
     card = model_card(config, dataset, report, best_step=36, vocab_size=1234, linear_max_tokens=None)
     assert (
         card
@@ -37,8 +40,11 @@ A Transformer-encoder text classifier, trained from scratch with encoder-cls.
 
 - Classes: `küche`, `sport`, `weather`
 - Trained on 72 texts of `{config.data.train}`; validation was best at step 36
-- Test split: 15 texts, accuracy {metrics.accuracy:.4f}, macro-F1 {metrics.macro_f1:.4f}, \
-expected calibration error {metrics.ece:.4f}
+- Test split: 15 texts, accuracy {metrics.accuracy:.4f} (95% interval {low:.4f} to {high:.4f}), \
+macro-F1 {metrics.macro_f1:.4f}, expected calibration error {metrics.ece:.4f}
+- Of its parts, the linear model alone has accuracy {linear.accuracy:.4f} \
+({linear.accuracy_interval[0]:.4f} to {linear.accuracy_interval[1]:.4f}), the encoder alone {encoder.accuracy:.4f} \
+({encoder.accuracy_interval[0]:.4f} to {encoder.accuracy_interval[1]:.4f}); together they are {sentence}
 - Reads the first 16 tokens of a text; 1,234 tokens known
 
 ```python
@@ -56,9 +62,19 @@ def test_the_card_has_notes_where_there_is_something_to_note(dataset, report):
     dataset = replace(dataset, label_names=("a`b", "c\n<d>", "ß"))
     report = replace(report, split="validation", linear_reference=REFERENCE)
     card = model_card(load_config(), dataset, report, best_step=1, vocab_size=9, linear_max_tokens=4096)
-    classes, _, scores, reads = [line for line in card.splitlines() if line.startswith("- ")]
+    classes, _, scores, _, reads = [line for line in card.splitlines() if line.startswith("- ")]
     assert classes == r"- Classes: `` a`b ``, `c\n<d>`, `ß`"
     assert scores.startswith("- Validation split: 15 texts, accuracy ")
-    assert " (a linear model on TF-IDF, trained on 7 of 9,000 texts: 0.7500), macro-F1 " in scores
+    assert "; a linear model on TF-IDF, trained on 7 of 9,000 texts: 0.7500), macro-F1 " in scores
     assert "; these texts also chose the weights and calibrated them: " in scores
     assert reads.endswith(" tokens of a text, its linear classifier the first 4,096; 9 tokens known")
+
+
+def test_the_card_of_a_linear_model_alone_says_nothing_of_an_encoder(dataset, report):
+    """Nor of steps, nor of parts."""
+    report = replace(report, comparison=None, parts={"combined": report.parts["linear"]})
+    config = load_config(None, ["model.encoder=false"])
+    card = model_card(config, dataset, report, best_step=0, vocab_size=9, linear_max_tokens=4096)
+    assert "\nA linear text classifier, trained" in card
+    assert "\n- Reads the first 4,096 tokens of a text; 9 tokens known\n" in card
+    assert not {"encoder", "step", "parts"} & set(card.replace("encoder-cls", "").replace("encoder_cls", "").split())

@@ -7,9 +7,11 @@ import itertools
 
 import numpy as np
 import pytest
+from matplotlib.font_manager import findfont
+from matplotlib.ft2font import FT2Font
 from matplotlib.image import imread
 
-from encoder_cls.evaluation import plots
+from encoder_cls.evaluation.fonts import fonts_for
 from encoder_cls.evaluation.metrics import calibration_bins
 from encoder_cls.evaluation.plots import (
     DPI,
@@ -17,7 +19,6 @@ from encoder_cls.evaluation.plots import (
     attention,
     colour_squares,
     confusion,
-    precision_recall,
     reliability,
     to_pixels,
     to_png,
@@ -68,9 +69,11 @@ def test_every_class_is_named_inside_the_confusion_matrix(classes):
 
 
 def test_a_row_of_the_confusion_matrix_is_a_label():
-    """Texts of the first class, all taken for the second, are a dark square at the top right."""
+    """Texts of the first class, all taken for the second, are a dark square at the top right, and orange: wrong."""
     pixels = to_pixels(confusion([[0, 5], [0, 0]], ["a", "b"])).astype(int)
-    rows, columns = np.nonzero((pixels == [8, 48, 107]).all(axis=-1))
+    assert not (pixels == [8, 48, 107]).all(axis=-1).any()
+    assert (to_pixels(confusion([[5, 0], [0, 0]], ["a", "b"])) == [8, 48, 107]).all(axis=-1).any()
+    rows, columns = np.nonzero((pixels == [127, 39, 4]).all(axis=-1))
     height, width = pixels.shape[:2]
     assert rows.max() < 0.5 * height
     assert columns.min() > 0.5 * width
@@ -120,21 +123,21 @@ def test_attention_maps_are_side_by_side(tokens):
     image = figure.axes[0].images[0].get_array().filled(np.nan)
     size = min(tokens, MOST_MAP_TOKENS)
     last = image[-size:, -size:]
-    np.testing.assert_allclose(last, weights[1, 2, :size, :size] / weights[1, 2, :size, :size].max(), rtol=1e-6)
+    np.testing.assert_allclose(last, np.sqrt(weights[1, 2, :size, :size]), rtol=1e-6)
     assert np.isfinite(image).sum() == 6 * size**2
     assert to_png(figure).startswith(b"\x89PNG")
 
 
-def test_every_class_is_in_the_legend_of_its_curve():
-    """Also one whose name begins with an underscore, which matplotlib would leave out."""
-    probabilities, labels = np.eye(3)[[0, 1, 2, 0]], np.array([0, 1, 2, 3])  # the last has no probability
-    figure = precision_recall(probabilities, labels, ["_hidden", "__x", "plain"])
-    assert [text.get_text().strip() for text in figure.axes[0].get_legend().get_texts()] == ["_hidden", "__x", "plain"]
-
-
-def test_the_curve_of_many_classes_is_of_a_sample(monkeypatch):
-    """Texts times classes are limited; all of them give the same curve as a sample of texts that are all alike."""
-    probabilities, labels = np.full((50, 20), 0.05), np.arange(50) % 20
-    monkeypatch.setattr(plots, "MOST_DECISIONS", 200)
-    axes = precision_recall(probabilities, labels, [str(i) for i in range(20)]).axes[0]
-    assert axes.lines[0].get_xydata()[0].tolist() == [1.0, 0.05]
+def test_a_letter_without_a_font_is_named_in_the_plot():
+    """What has one is written with it; of what has none the script is named, where the names are."""
+    figure = confusion([[1, 0], [0, 1]], ["küche", "\N{EGYPTIAN HIEROGLYPH A001}"])
+    assert fonts_for(["küche", "привет"], installed=[]) == (("DejaVu Sans",), ())
+    without = fonts_for(["天気", "ไทย", "a"], installed=[])
+    assert without.missing == ("CJK", "Thai")
+    assert without.note == "no font for CJK, Thai (try Noto Sans)"
+    stix = findfont("STIXGeneral")
+    only_there = sorted(set(FT2Font(stix).get_charmap()) - set(FT2Font(findfont("DejaVu Sans")).get_charmap()))
+    letter = chr(next(code for code in only_there if chr(code).isprintable() and not chr(code).isspace()))
+    assert fonts_for([letter], installed=[("STIXGeneral", stix)]) == (("DejaVu Sans", "STIXGeneral"), ())
+    has_hieroglyphs = not fonts_for(["\N{EGYPTIAN HIEROGLYPH A001}"]).missing
+    assert has_hieroglyphs or any("Egyptian" in text.get_text() for text in figure.texts)

@@ -175,7 +175,19 @@ def test_probabilities_are_those_of_scaled_logits(tmp_path, scale):
     expected = softmax(np.array(logits(loaded), dtype=np.float32) * np.float32(scale))
     predictions = loaded.predict(TEXTS)
     np.testing.assert_allclose([list(it.probabilities.values()) for it in predictions], expected, rtol=1e-6)
-    assert [prediction.label for prediction in predictions] == ["abc"[row.argmax()] for row in np.array(logits(loaded))]
+    best = ["abc"[row.argmax()] if text else None for text, row in zip(TEXTS, np.array(logits(loaded)), strict=True)]
+    assert [prediction.label for prediction in predictions] == best
+
+
+def test_a_blank_text_has_no_label(classifier):
+    """Nor a probability of one, but a reason; what `predict_proba` says of it stays."""
+    texts = ["", " \t\n\u00a0", "rain", "\u3000"]
+    predictions = classifier.predict(texts)
+    assert [it.reason for it in predictions] == ["blank", "blank", None, "blank"]
+    assert [it.label is None and it.probability is None for it in predictions] == [True, True, False, True]
+    assert [list(it.probabilities.values()) for it in predictions] == classifier.predict_proba(texts).tolist()
+    assert [it.label_from(0.0) for it in predictions] == [None, None, "weather", None]
+    assert predictions[2].label_from(1.0) is None
 
 
 def with_linear(label_names, **options) -> Classifier:
@@ -383,6 +395,33 @@ def test_mixture_weights_that_are_none_are_refused(tmp_path, weights):
     reseal(tmp_path, mixture_weights=weights)
     with pytest.raises(EncoderClsError, match="damaged"):
         load_classifier(tmp_path)
+
+
+@pytest.mark.parametrize("shares", [{"encoder": 1.5}, {"encoder": "nan"}, {"linear": 1.0}, {}, [1.0], "much"], ids=str)
+def test_mixture_shares_that_are_none_are_refused(tmp_path, shares):
+    """Also where the hash fits: a report would show them."""
+    save_classifier(new_classifier(["a", "b"]), tmp_path)
+    reseal(tmp_path, mixture_shares=shares)
+    with pytest.raises(EncoderClsError, match="damaged"):
+        load_classifier(tmp_path)
+
+
+def test_mixture_shares_are_kept_with_the_model_and_may_be_missing(tmp_path):
+    """Those of other parts are not written; a file that does not tell them is whole."""
+    classifier = new_classifier(["a", "b"])
+    for given, kept in (({"encoder": 1.0}, {"encoder": 1.0}), ({"encoder": 0.5, "linear": 0.5}, None), (None, None)):
+        classifier.mixture_shares = given
+        save_classifier(classifier, tmp_path)
+        assert load_classifier(tmp_path).mixture_shares == kept
+    path = tmp_path / "model.safetensors"
+    with safetensors.safe_open(path, "np") as file:
+        header = json.loads(file.metadata()[FORMAT])
+        weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    del header["mixture_shares"]
+    header["sha256"] = UNSEALED.decode()
+    content = safetensors.numpy.save(weights, {FORMAT: json.dumps(header)})
+    path.write_bytes(content.replace(UNSEALED, sha256(content).encode(), 1))
+    assert load_classifier(tmp_path).mixture_shares is None
 
 
 @pytest.mark.parametrize(

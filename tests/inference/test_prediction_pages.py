@@ -21,12 +21,13 @@ UNPRINTABLE = "\x00\ud800\x1b[31m\u202e\x9b"
 
 def maps_of(tokens: list[str], *, layers: int = 2, heads: int = 3) -> AttentionMaps:
     weights = np.random.default_rng(0).random((layers, heads, len(tokens), len(tokens))).astype(np.float32)
-    return AttentionMaps(tokens=tokens, weights=weights)
+    return AttentionMaps(tokens=tokens, weights=weights / weights.sum(axis=-1, keepdims=True))
 
 
 def figures(page: str) -> list[ElementTree.Element]:
-    """The SVG figures of a page, which are XML."""
-    return [ElementTree.fromstring(svg) for svg in re.findall("<svg.*?</svg>", page, re.DOTALL)]
+    """The SVG figures of a page, which are XML; the scale, which is the first, left out."""
+    found = [ElementTree.fromstring(svg) for svg in re.findall("<svg.*?</svg>", page, re.DOTALL)]
+    return [figure for figure in found if figure.attrib.get("aria-label") != "scale"]
 
 
 def pixels(figure: ElementTree.Element) -> np.ndarray:
@@ -45,12 +46,27 @@ def test_what_is_marked_is_the_whole_text():
 
 
 def test_words_have_the_colour_of_their_weight():
-    """Green for, red against, the full colour from `STRONG` on; what has no weight is plain."""
-    shown = words_html([("yes", 9.0), (" ", 0.0), ("no", -1.0)])
+    """For or against, the full colour from `STRONG` on; what has no weight, or next to none, is plain."""
+    shown = words_html([("yes", 9.0), (" ", 0.0), ("no", -1.0), ("so", 0.09)])
     assert shown == (
-        '<span class="words"><span style="background:rgba(46,160,67,0.75)" title="+9.00">yes</span> '
-        '<span style="background:rgba(218,54,51,0.38)" title="-1.00">no</span></span>'
+        '<span class="words" dir="auto"><span class="for a9" title="+9.00">yes</span> '
+        '<span class="against a4" title="-1.00">no</span>so</span>'
     )
+
+
+def test_an_explanation_names_runner_up_model_and_numbers_that_print():
+    """What the pointer would tell is also there as text, the strongest first; a minus is no hyphen."""
+    found = zip("abcd", (0.5, -2, 0.01, 1), strict=True)
+    weights = [WordWeight(word=word, start=at, end=at + 1, weight=weight) for at, (word, weight) in enumerate(found)]
+    row = {"text": "abcd", "label": "x", "probability": 0.8, "weights": weights, "runner_up": ("y", 0.15)}
+    page = render_explanations("Predictions", [row, row | {"runner_up": None}], model="runs/<b> (0123)")
+    assert page.count('data-value="0.150000">y <span class="note">0.150</span></td>') == 1
+    assert "Answered by runs/&lt;b&gt; (0123)." in page
+    numbers = re.findall('<br><span class="note">(.*?)</td>', page)
+    assert [re.findall("<bdi>(.*?)</bdi> (.*?)</span>", it) for it in numbers] == 2 * [
+        [("b", "−2.0"), ("d", "+1.0"), ("a", "+0.5")]
+    ]
+    assert "<bdi>c</bdi>" not in page
 
 
 def test_a_hostile_text_is_shown_and_not_run():
@@ -86,6 +102,7 @@ def test_each_layer_and_head_has_its_map(tokens):
     assert [figure.attrib["aria-label"] for figure in drawn] == [
         f"layer {i}, head {j}" for i in (1, 2) for j in (1, 2, 3)
     ]
+    assert f"alike would give each {1 / tokens:.3f}." in page
     assert {figure.find("use").attrib["href"] for figure in drawn} == {f"#{names.find('g').attrib['id']}"}
     assert len(list(names.iter("text"))) == 2 * size
     for figure, weights in zip(drawn, maps.weights.reshape(6, tokens, tokens)[:, :size, :size], strict=True):
@@ -93,8 +110,19 @@ def test_each_layer_and_head_has_its_map(tokens):
         assert darkness.shape == (size, size)
         order = np.argsort(weights.ravel())
         assert (np.diff(darkness.ravel()[order]) >= -1e-6).all()
-        assert darkness.ravel()[order[-1]] == pytest.approx(1 - np.mean([8, 48, 107]) / 255)  # the darkest blue
+        levels = np.frombuffer(base64.b64decode(figure.attrib["data-levels"]), dtype=np.uint8).reshape(size, size)
+        np.testing.assert_allclose((levels / 255) ** 2, weights, atol=0.005)
     assert (f"The first {MOST_MAP_TOKENS} tokens." in page) == (tokens > MOST_MAP_TOKENS)
+
+
+def test_all_maps_have_one_scale_and_uniform_ones_are_named():
+    """A head that looks at all alike is as pale as that is, and named; a head that looks at one token is dark."""
+    weights = np.stack([np.eye(8), np.full((8, 8), 1 / 8)])[None].astype(np.float32)
+    one, uniform = figures(render_attention("x", [("", AttentionMaps(tokens=list("abcdefgh"), weights=weights))]))[1:]
+    assert uniform.attrib["aria-label"] == "layer 1, head 2 (nearly uniform)"
+    assert one.attrib["aria-label"] == "layer 1, head 1"
+    assert (1 - pixels(one)).mean(axis=-1).max() == pytest.approx(1 - np.mean([8, 48, 107]) / 255)  # the darkest blue
+    assert (1 - pixels(uniform)).mean(axis=-1).max() < 0.4
 
 
 def test_each_text_has_its_own_names(classifier):

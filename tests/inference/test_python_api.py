@@ -159,3 +159,37 @@ def test_a_copy_needs_no_pytorch(trained_run, tmp_path):
 def test_the_package_says_that_it_is_typed():
     """So a type checker of who uses it looks into it; `tests/typed_client.py` is what mypy is run on."""
     assert (ROOT / "encoder_cls" / "py.typed").is_file()
+
+
+@pytest.mark.parametrize("method", ["predict", "predict_proba", "embed"])
+def test_what_is_no_text_is_named_by_its_place(classifier, method):
+    """The item, and what it is, before anything is computed."""
+    for item, named in ((None, "nothing"), (7, "int '7'"), (b"rain", "bytes")):
+        with pytest.raises(TypeError, match=rf"^texts\[1\] is {named}.*, not a text$"):
+            getattr(classifier, method)(["a", item])
+
+
+def test_a_classifier_is_told_by_a_line(classifier):
+    """What it is made of, its classes, and which model it is; a prediction by its fields."""
+    assert repr(classifier) == (
+        f"<Classifier: encoder and linear, 3 classes ('küche', 'sport', 'weather'), sha256 {classifier.sha256[:12]}>"
+    )
+    assert repr(classifier.predict(["rain"])[0]).startswith("Prediction(label='weather', probability=0.")
+
+
+def test_who_listens_is_told_what_the_library_does(trained_run, caplog):
+    """By the logger `encoder_cls`, as Python's programs expect it."""
+    with caplog.at_level("INFO", logger="encoder_cls"):
+        loaded = load_classifier(trained_run.path)
+    assert caplog.record_tuples == [("encoder_cls", 20, f"loaded {trained_run.path}: {loaded!r}")]
+
+
+def test_nothing_is_printed_unasked():
+    """A warning of a library without handlers would be printed by Python; and who logs nothing loads no `logging`."""
+    code = (
+        "import sys\nfrom encoder_cls.system.log import log\nlog('warning', 'unheard')\n"
+        "assert 'logging' not in sys.modules\nimport logging\nlog('warning', 'unheard')\n"
+        "logging.basicConfig(format='%(name)s %(message)s')\nlog('warning', 'heard')\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert (ended.stdout, ended.stderr) == ("", "encoder_cls heard\n")

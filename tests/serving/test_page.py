@@ -103,7 +103,7 @@ def test_a_text_is_tried(server, classifier, tmp_path):
         words = page.run("[...document.querySelectorAll('.words span')].map((span) => span.textContent)")
         assert words[:4] == ["😀", "rain", "zebra", "<"]
         styles = "getComputedStyle(document.querySelectorAll('.words span')[1]).backgroundColor"
-        assert page.run(styles).startswith("rgba(46, 160, 67, ")
+        assert page.run(styles).startswith("rgba(0, 95, 184, ")
         labels = page.run("[...document.querySelectorAll('td:first-child')].map((cell) => cell.textContent)")
         assert labels == [name for name, _ in classifier.predict([HOSTILE])[0].top(5)]
         assert "unknown words" in page.run("document.querySelector('article').textContent")

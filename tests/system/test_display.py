@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from encoder_cls.system.display import (
+    counted,
     json_text,
     kind,
     markdown_code,
@@ -82,3 +83,10 @@ def test_a_text_is_no_markdown():
     found = markdown_text("| *a* <b>\n# [x](y) ~~z~~ \\ !")
     assert found.isprintable()
     assert not set(found.replace("&#", "")) & set("|*<>[]()`~\\!#")
+
+
+def test_one_is_singular():
+    """And all other numbers are not."""
+    found = [counted(1, "text"), counted(0, "text"), counted(2000, "text"), counted(1, "class", "classes")]
+    assert found == ["1 text", "0 texts", "2,000 texts", "1 class"]
+    assert counted(2, "class", "classes") == "2 classes"

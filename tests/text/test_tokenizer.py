@@ -51,7 +51,7 @@ every_type = pytest.mark.parametrize("kind", TYPES)
 
 @functools.cache
 def bundled_texts() -> list[str]:
-    return list(load_dataset(DataConfig(train="example:train"), seed=0).train.texts)
+    return list(load_dataset(DataConfig(train="example:train")).train.texts)
 
 
 @functools.cache
@@ -83,7 +83,7 @@ import hashlib, sys
 from encoder_cls.config import DataConfig, TokenizerConfig
 from encoder_cls.data.dataset import load_dataset
 from encoder_cls.text.tokenizer_trainer import train_tokenizer
-texts = load_dataset(DataConfig(train="example:train"), seed=0).train.texts
+texts = load_dataset(DataConfig(train="example:train")).train.texts
 tokenizer = train_tokenizer(texts, TokenizerConfig(type=sys.argv[1], max_vocab_size=600))
 print(hashlib.sha256(tokenizer.to_str().encode()).hexdigest())
 """

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from matplotlib.image import imread
@@ -9,47 +11,61 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
 from encoder_cls.config import load_config
+from encoder_cls.data.dataset import Split
+from encoder_cls.evaluation.metrics import compute_metrics
 from encoder_cls.evaluation.plots import SQUARE
 from encoder_cls.evaluation.report import Report, WrongExample
-from encoder_cls.inference.torch_engine import torch_encoder
+from encoder_cls.inference.logits import softmax
+from encoder_cls.tracking import tensorboard
 from encoder_cls.tracking.metric_log import read_metrics
 from encoder_cls.tracking.tensorboard import ALWAYS_COMPARED, _hparams, _mistakes
+
+PICTURES = ("confusion matrix", "reliability")
 
 
 @pytest.fixture(scope="module")
 def tags(trained_run) -> dict[str, list[str]]:
-    return EventAccumulator(str(trained_run.tensorboard)).Reload().Tags()
+    return EventAccumulator(str(trained_run.path)).Reload().Tags()
 
 
 def test_a_finished_run_has_its_images_curves_and_tables(tags, classifier):
     """Each by its name; nothing is there for each head or each bias."""
     assert set(tags["images"]) == {
-        *("weights/attention in text 1", "weights/attention in text 2", "weights/positions"),
-        *(f"{split}/{name}" for split in ("validation", "test") for name in ("confusion_matrix", "reliability")),
+        *("accuracy in validation/all", "loss/all", "texts/attention in text 1", "texts/attention in text 2"),
+        *(f"{group}/{name}" for group in ("validation", "result on test") for name in PICTURES),
     }
-    assert {f"test_precision_recall/{name}" for name in classifier.label_names} <= set(tags["tensors"])
+    assert {f"precision and recall/{name}" for name in classifier.label_names} <= set(tags["tensors"])
     assert not set(tags["tensors"]) & set(tags["scalars"])  # a class may be called as a metric is
-    assert {"config/text_summary", "data/text_summary", "test/most confident mistakes/text_summary"} <= set(
-        tags["tensors"]
-    )
-    matrices = {key for key, tensor in torch_encoder(classifier).model.named_parameters() if tensor.ndim > 1}
-    assert set(tags["histograms"]) == {"test/probability of the answer", *(f"weights/{key}" for key in matrices)}
+    texts = ("settings", "data", "result", "most confident mistakes")
+    assert {f"{text}/text_summary" for text in texts} <= set(tags["tensors"])
+    assert tags["histograms"] == []
 
 
 def test_the_table_of_runs_has_the_scores_of_the_best_weights(trained_run):
     """What stands beside the settings is what the test split says."""
-    events = EventAccumulator(str(trained_run.tensorboard)).Reload()
+    events = EventAccumulator(str(trained_run.path)).Reload()
     experiment = HParamsPluginData.FromString(events.PluginTagToContent("hparams")["_hparams_/experiment"]).experiment
-    scores = {f"test/{key}" for key in ("accuracy", "macro_f1", "loss", "ece")}
-    assert {info.name.tag for info in experiment.metric_infos} == scores
+    assert not experiment.metric_infos
+    started = HParamsPluginData.FromString(events.PluginTagToContent("hparams")["_hparams_/session_start_info"])
+    shown = {name: value.number_value for name, value in started.session_start_info.hparams.items()}
     (row,) = [row for row in read_metrics(trained_run.metrics_file) if row["split"] == "test"]
-    for key in ("accuracy", "macro_f1", "loss", "ece"):
-        assert events.Scalars(f"test/{key}")[0].value == pytest.approx(row[key], rel=1e-5)
+    names = {"accuracy": "accuracy", "macro_f1": "macro F1", "loss": "loss", "ece": "calibration error"}
+    for key, name in names.items():
+        assert shown[name] == pytest.approx(row[key], rel=1e-5)
+    (text,) = events.Tensors("result/text_summary")[0].tensor_proto.string_val
+    assert f"accuracy {row['accuracy']:.4f}" in text.decode()
+
+
+def test_a_run_is_called_as_its_folder_is(trained_run):
+    """TensorBoard calls it as the folder of the one event file, and finds no other below."""
+    files = [path for path in trained_run.path.parent.rglob("*") if "tfevents" in path.name]
+    assert files == trained_run.event_files
+    assert [file.parent.name for file in files] == [trained_run.path.name]
 
 
 def test_the_projector_has_a_point_for_each_text(trained_run, classifier):
     """Label and text of each in one line, its vector, and a square in the colour of its label."""
-    (folder,) = trained_run.tensorboard.glob("*/texts")
+    (folder,) = trained_run.tensorboard.glob("texts")
     header, *rows = [line.split("\t") for line in (folder / "metadata.tsv").read_text("utf-8").splitlines()]
     assert header == ["label", "text"]
     assert len(rows) == 15
@@ -74,10 +90,31 @@ def test_a_text_is_no_markdown():
     """Nor HTML, nor a column of the table, whatever is in it."""
     error = WrongExample(text="| *a* <b>\n# [x](y)", where="f:1", label="a|b", prediction="`c`", probability=0.5)
     report = Report(
-        split="test", label_names=("a", "b"), metrics=None, linear_reference=None, suggested_threshold=None,
+        split="test", label_names=("a", "b"), metrics=None, parts={}, comparison=None, mixture_shares=None,
+        linear_reference=None, suggested_threshold=None,
         answered_fraction=1,
         worst_errors=[error], truncated_fraction=0, unknown_fraction=0,
     )  # fmt: skip
     *_, line = _mistakes(report).splitlines()
     assert line.count("|") == 4
     assert not set(line.replace("|", "").replace("&#", "")) & set("*<>[]()`\n")
+
+
+def test_of_many_classes_the_rarest_and_the_worst_have_curves(monkeypatch):
+    """And it is said that the others have none."""
+    shown: dict[str, str] = {}
+    log = SimpleNamespace(
+        pr_curve=lambda name, *_: shown.update({name: ""}), text=lambda name, text, _: shown.update({name: text}),
+    )  # fmt: skip
+    labels = np.array([0] * 5 + [1] * 2 + [2] * 5)
+    split = Split(texts=["x"] * 12, labels=labels, where=["f:1"] * 12)
+    logits = np.eye(3, dtype=np.float32)[np.array([0, 0, 0, 0, 0, 1, 1, 2, 2, 0, 0, 0])]
+    metrics = compute_metrics(logits, labels, ("fine", "rare", "bad"))
+    report = SimpleNamespace(metrics=metrics, label_names=("fine", "rare", "bad"))
+    for most, classes in ((3, {"fine", "rare", "bad"}), (2, {"rare", "bad"})):
+        monkeypatch.setattr(tensorboard, "MOST_CURVES", most)
+        shown.clear()
+        tensorboard._log_precision_recall(log, report, split, softmax(logits), step=1)
+        assert {name for name in shown if "/" in name} == {f"precision and recall/{it}" for it in classes}
+        assert ("precision and recall" in shown) == (most < 3)
+    assert shown["precision and recall"].startswith("Curves of 2 of 3 classes")

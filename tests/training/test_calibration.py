@@ -131,16 +131,6 @@ def test_sigmoids_explain_the_labels_of_a_softmax_as_well_as_a_scale():
     )
 
 
-def test_of_sigmoids_a_text_of_weight_three_counts_as_three_texts():
-    """In the scale and in the shift."""
-    margins, labels = draw_by_sigmoids(2.0, 1.0, texts=3000)
-    weights = np.where(labels == 0, 3, 1)
-    repeated = np.repeat(np.arange(3000), weights)
-    found = fit_platt(margins, labels, weights)
-    assert found == pytest.approx(fit_platt(margins[repeated], labels[repeated]), rel=0.02)
-    assert found != pytest.approx(fit_platt(margins, labels), rel=0.02)
-
-
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(margins=LOGITS, seed=st.integers(0, 99))
 def test_sigmoids_are_bounded_and_their_logarithms_finite(margins, seed):
@@ -161,13 +151,18 @@ def drawn_from_a_sum(scales, *, texts: int = 20_000):
 
 
 def test_one_classifier_has_all_the_part():
-    """And the scale that it has alone, with and without weights."""
+    """And the scale that it has alone."""
     logits, labels = draw(2.0, texts=300)
-    for weights in (None, 1.0 + labels):
-        assert fit_mixture_weights([logits], labels, weights) == (
-            (fit_inverse_temperature(logits, labels, weights),),
-            (1.0,),
-        )
+    found = fit_mixture_weights([logits], labels, is_last_calibrated=False)
+    assert found == ((fit_inverse_temperature(logits, labels),), (1.0,))
+
+
+def test_of_one_that_is_calibrated_few_labels_change_little():
+    """The scale is between 1 and what the labels say: near 1 of 12 of them, near that of 3,000."""
+    logits, labels = draw(2.0, texts=3000)
+    (of_few,), (of_many,) = (fit_mixture_weights([logits[:n]], labels[:n])[0] for n in (12, 3000))
+    assert abs(fit_inverse_temperature(logits[:12], labels[:12]) - 1) > 2 * abs(of_few - 1)
+    assert of_many == pytest.approx(fit_inverse_temperature(logits, labels), rel=0.02)
 
 
 def test_the_scales_that_made_the_labels_are_found():
@@ -196,19 +191,17 @@ def test_few_labels_hardly_speak_against_the_last_classifier():
     assert of_many[1] < 0.05
 
 
-@pytest.mark.parametrize("is_weighted", [False, True])
-def test_there_is_the_penalty_of_ridge_regression(is_weighted):
+def test_there_is_the_penalty_of_ridge_regression():
     """The scales have the least sum of loss and penalty of a grid."""
     scores, labels = drawn_from_a_sum([1.0, 0.5], texts=40)
-    weights = 1.0 + 8 * (labels == 1) if is_weighted else None
-    alone = fit_inverse_temperature(scores[0], labels, weights)
+    alone = fit_inverse_temperature(scores[0], labels)
     targets = (one_hot(labels, 3) * 40 + 1 / 3) / 41
 
     def cost(first: float, second: float) -> float:
         probabilities = softmax(combine_logits(scores, (first * alone, second)))
-        return 40 * cross_entropy(probabilities, targets, weights) + RIDGE_PENALTY * (first**2 + (second - 1) ** 2)
+        return 40 * cross_entropy(probabilities, targets) + RIDGE_PENALTY * (first**2 + (second - 1) ** 2)
 
-    (first, second), _ = fit_mixture_weights(scores, labels, weights)
+    (first, second), _ = fit_mixture_weights(scores, labels)
     grid = np.linspace(0.001, 2, 60)
     assert cost(first / alone, second) <= min(cost(one, other) for one in grid for other in grid) + 1e-3
 
@@ -230,26 +223,6 @@ def test_two_classifiers_together_explain_no_less_than_each():
     both = cross_entropy(softmax(combine_logits(scores, fit_mixture_weights(scores, labels)[0])), targets)
     for score in scores:
         assert both < cross_entropy(softmax(score * fit_inverse_temperature(score, labels)), targets)
-
-
-def test_a_text_of_weight_three_counts_as_three_texts():
-    """In the cross entropy and in the scales; weights that are all alike change nothing."""
-    scores, labels = drawn_from_a_sum([1.0, 0.7], texts=3000)
-    weights = 1.0 + 2 * (labels == 1)
-    repeated = np.repeat(np.arange(3000), weights.astype(int))
-    found, _ = fit_mixture_weights(scores, labels, weights)
-    # Only in the number of texts beside the one that is anyone's guess do they differ.
-    assert found == pytest.approx(
-        fit_mixture_weights([score[repeated] for score in scores], labels[repeated])[0], rel=0.02
-    )
-    assert found != pytest.approx(fit_mixture_weights(scores, labels)[0], rel=0.02)
-    assert fit_mixture_weights(scores, labels, np.full(3000, 7.0))[0] == pytest.approx(
-        fit_mixture_weights(scores, labels)[0]
-    )
-    probabilities, targets = softmax(scores[0]), one_hot(labels, 3)
-    assert cross_entropy(probabilities, targets, weights) == pytest.approx(
-        cross_entropy(probabilities[repeated], targets[repeated])
-    )
 
 
 def test_scores_are_added_up_in_double_precision():

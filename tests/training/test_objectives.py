@@ -147,31 +147,32 @@ def test_a_validation_judges_the_sum_of_all_scores(tmp_path, monkeypatch, with_l
     linear = Beside(setup) if with_linear else None
     scores = [logits, linear.given] if linear else [logits]
     result = classification_objective(setup, linear).validate(model, lambda: None)
-    scales, parts = fit_mixture_weights(scores, labels)
-    assert result.mixture_weights == scales
+    scales, parts = fit_mixture_weights(scores, labels, is_last_calibrated=with_linear)
+    assert (result.mixture_weights, result.mixture_shares) == (scales, parts)
     metrics = compute_metrics(combine_logits(scores, result.mixture_weights).astype(np.float32), labels, CLASSES)
     assert result.metrics == metrics
     beside = {}
     if linear:
-        beside = {"linear_accuracy": (linear.given.argmax(axis=1) == labels).mean(), "linear_weight": parts[1]}
-        assert len({metrics.accuracy, beside["linear_accuracy"], (logits.argmax(axis=1) == labels).mean()}) == 3
+        alone = {"encoder_accuracy": logits, "linear_accuracy": linear.given}
+        beside = {name: (given.argmax(axis=1) == labels).mean() for name, given in alone.items()}
+        assert len({metrics.accuracy, *beside.values()}) == 3
+        beside["linear_weight"] = parts[1]
     assert result.scores == metrics.scalars() | beside
     assert result.selection_key == (-metrics.loss if monitor == "loss" else metrics.scalars()[monitor], -metrics.loss)
 
 
-def test_classes_count_by_their_weights_in_a_validation_too(tmp_path, monkeypatch):
-    """In the scales, which would else undo what the weights have taught, and in the loss, as in training."""
+def test_in_a_validation_all_texts_count_alike(tmp_path, monkeypatch):
+    """Whatever the weights of their classes: the probabilities are calibrated, and the loss is the report's."""
     setup = prepared(tmp_path, class_weights={"a": 30.0}, monitor="loss")
-    labels = setup.dataset.validation.labels
-    logits = often_right(setup, seed=1)
+    dataset, logits = setup.dataset, often_right(setup, seed=1)
+    labels = dataset.validation.labels
     monkeypatch.setattr(objectives, "compute_logits", lambda *_arguments, **_options: logits)
     linear = Beside(setup)
-    scores, weights = [logits, linear.given], np.array([30.0, 1.0, 1.0])[labels]
+    scores = [logits, linear.given]
     result = classification_objective(setup, linear).validate(setup.new_model(setup.stages[0]), lambda: None)
-    assert result.mixture_weights == pytest.approx(fit_mixture_weights(scores, labels, weights)[0])
-    assert result.mixture_weights != pytest.approx(fit_mixture_weights(scores, labels)[0], rel=0.01)
+    assert (result.mixture_weights, result.mixture_shares) == fit_mixture_weights(scores, labels)
     losses = -np.log(softmax(combine_logits(scores, result.mixture_weights))[np.arange(len(labels)), labels])
-    assert result.scores["loss"] == pytest.approx((weights * losses).sum() / weights.sum())
+    assert result.scores["loss"] == pytest.approx(losses.mean())
     assert result.selection_key == (-result.scores["loss"],) * 2
 
 

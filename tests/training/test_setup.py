@@ -183,3 +183,12 @@ def test_unknown_class_weight_is_named(tmp_path):
     """A weight for a class that does not occur is a mistake in the config."""
     with pytest.raises(ConfigError, match=r"class_weights: no class is called 'grey'"):
         prepare(make_config(tmp_path, class_weights={"grey": 2.0}))
+
+
+def test_another_seed_trains_on_the_same_texts_and_another_split_seed_on_others(tmp_path):
+    """So that runs of several seeds differ by their training alone."""
+    config = make_config(tmp_path)
+    data = config.data.model_copy(update={"split_seed": 1})
+    changed = [config, config.model_copy(update={"seed": 1}), config.model_copy(update={"data": data})]
+    first, other_seed, other_split = (list(prepare(it).dataset.validation.texts) for it in changed)
+    assert first == other_seed != other_split

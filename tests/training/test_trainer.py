@@ -49,9 +49,11 @@ def test_it_learns_and_reports(tmp_path):
     assert events[-1].best_step == best.step
     assert load_classifier(tmp_path / "run").predict(["w3 blue w1"])[0].label == "blue"
     folder = tmp_path / "run"
+    (event_file,) = RunDir(folder).event_files
     assert {path.name for path in folder.iterdir()} == {
-        ".lock", "config.yaml", "model", "checkpoints", "metrics.jsonl", "eval", "tensorboard"
-    }  # fmt: skip
+        *(".lock", "config.yaml", "model", "checkpoints", "metrics.jsonl", "eval", "tensorboard"),
+        *("projector_config.pbtxt", event_file.name),
+    }
     assert not [path for path in folder.rglob("*") if path.suffix in {".pt", ".pth", ".pkl", ".bin"}]
     assert RunDir(folder).load_config() == config
 

@@ -43,7 +43,9 @@ def test_probabilities_are_calibrated_on_the_validation_texts(tmp_path, linear):
     list(train(setup, RunDir(tmp_path / "run"), device=CPU))
     classifier = load_classifier(tmp_path / "run")
     labels = setup.dataset.validation.labels
-    assert classifier.mixture_weights == fit_mixture_weights(parts_of(setup, classifier), labels)[0]
+    weights, shares = fit_mixture_weights(parts_of(setup, classifier), labels, is_last_calibrated=linear)
+    assert classifier.mixture_weights == weights
+    assert classifier.mixture_shares == dict(zip(classifier.parts, shares, strict=True))
     assert len(classifier.mixture_weights) == 1 + linear
     assert 1 not in classifier.mixture_weights
 
@@ -102,7 +104,7 @@ def test_a_validation_is_of_the_encoder_and_the_linear_classifier_together(tmp_p
     (row,) = (row for row in metric_rows(tmp_path / "run") if row["split"] == "validation")
     assert {name: row[name] for name in metrics.scalars()} == metrics.scalars()
     assert metrics.accuracy > 0.7
-    assert row["linear_accuracy"] == linear
+    assert (row["encoder_accuracy"], row["linear_accuracy"]) == (encoder, linear)
     assert row["linear_weight"] == fit_mixture_weights(scores, labels)[1][1] > 0.5
     assert events[-1].report.metrics == metrics
 
@@ -141,3 +143,14 @@ def test_a_heavier_class_is_preferred_in_doubt(tmp_path, linear):
     lighter, heavier = shares[: 1 + linear], shares[1 + linear :]
     assert max(lighter) < 0.1, shares
     assert min(heavier) > 0.9, shares
+
+
+@pytest.mark.parametrize("linear", [False, True])
+def test_the_loss_of_the_best_validation_is_that_of_the_report(tmp_path, linear):
+    """Also where classes have weights in training: both rows are of the same texts, each counting once."""
+    run_all(make_config(tmp_path, linear=linear, class_weights={"red": 10.0}), tmp_path / "run")
+    rows = metric_rows(tmp_path / "run")
+    best = next(row for row in rows if row["split"] == "best_validation")
+    (validation,) = (row for row in rows if (row["split"], row["step"]) == ("validation", best["step"]))
+    for name in ("loss", "accuracy", "macro_f1", "ece"):
+        assert best[name] == pytest.approx(validation[name], abs=0.01), name

@@ -33,7 +33,8 @@ def split_files(folder: Path, data: str, *, seed: int, size: int | None) -> Iter
                 files[name] = Path(temporary) / f"{name}.parquet"
                 pq.write_table(rows.take(np.sort(indices)), files[name])
         named = {name: json.dumps(str(path)) if path.exists() else "null" for name, path in files.items()}
-        yield (f"name={data}", *(f"data.{name}={path}" for name, path in named.items()))
+        # What is held out is drawn anew with each seed, of all methods alike.
+        yield (f"name={data}", f"data.split_seed={seed}", *(f"data.{name}={path}" for name, path in named.items()))
 
 
 def nested_order(labels: Sequence[Hashable], seed: int) -> NDArray[np.int64]:

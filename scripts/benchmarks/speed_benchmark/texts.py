@@ -116,7 +116,7 @@ def load_corpus(folder: Path | None, kind: Kind, *, most_texts: int) -> Corpus:
     if folder is None:
         dataset = made_up(kind, number=most_texts)
     else:
-        data = load_dataset(DataConfig(train=str(folder / kind.name / "train.parquet")), seed=0)
+        data = load_dataset(DataConfig(train=str(folder / kind.name / "train.parquet")))
         chosen = np.sort(np.random.default_rng(0).permutation(len(data.train))[:most_texts])
         dataset = Dataset(
             label_names=data.label_names,

@@ -1,0 +1,257 @@
+"""Numbers in, the charts of a page out: SVG in one style, in the colours that `system/html_page.css` gives to classes.
+
+Each function draws one chart. Lines differ in colour and in dashes; dots and bars say at the pointer what they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from encoder_cls.evaluation.metrics import CalibrationBins, ClassMetrics
+from encoder_cls.evaluation.verdict import PartRow
+from encoder_cls.system.display import shortened
+from encoder_cls.system.html_page import escaped
+
+WIDTH, HEIGHT = 440, 270  # of a chart, in units of its own
+LEFT, RIGHT, TOP, BOTTOM = 46, 16, 24, 42  # around the plane
+MOST_CURVES = 6  # of single classes: more cannot be told apart
+MOST_DECISIONS = 5_000_000  # texts times classes behind the curve of all classes: a second
+LENGTH_BINS = 6
+WIDEST_BAR = 46
+LONGEST_NAME = 26  # characters of a class name in a key
+FEWEST_POINTS_APART = 0.7  # units: a curve's points that are nearer to each other are one
+
+
+@dataclass(frozen=True)
+class _Plane:
+    """The plane of a chart: from values to units of the drawing."""
+
+    x_range: tuple[float, float] = (0.0, 1.0)
+    y_range: tuple[float, float] = (0.0, 1.0)
+    bottom: int = BOTTOM
+
+    def x(self, value: float) -> float:
+        low, high = self.x_range
+        return LEFT + (value - low) / (high - low) * (WIDTH - LEFT - RIGHT)
+
+    def y(self, value: float) -> float:
+        low, high = self.y_range
+        return HEIGHT - self.bottom - (value - low) / (high - low) * (HEIGHT - self.bottom - TOP)
+
+
+def reliability(bins: CalibrationBins) -> str:
+    """How often answers are right, against how sure they are: the fewer texts, the smaller and paler a dot."""
+    plane = _Plane(bottom=BOTTOM + 42)
+    most = max(1, *bins.texts)
+    parts = [_line("even", plane.x(0), plane.y(0), plane.x(1), plane.y(1))]
+    floor = HEIGHT - BOTTOM
+    for number, (confidence, accuracy, texts) in enumerate(
+        zip(bins.confidence, bins.accuracy, bins.texts, strict=True)
+    ):
+        if not texts:
+            continue
+        part = texts / most
+        told = f"says {confidence:.2f}, right {accuracy:.2f}: {texts:,} texts"
+        left, right = (plane.x(edge / len(bins.texts)) for edge in (number, number + 1))
+        parts += [
+            _bar("count", left + 1, floor - max(1.0, 34 * part), right - left - 2, max(1.0, 34 * part), told),
+            f'<circle cx="{plane.x(confidence):.1f}" cy="{plane.y(accuracy):.1f}" r="{3 + 4 * part**0.5:.1f}" '
+            f'opacity="{0.2 + 0.8 * part**0.5:.2f}"><title>{told}</title></circle>',
+        ]
+    parts.append(f'<text x="{LEFT - 6}" y="{floor}" text-anchor="end">texts</text>')
+    frame = _frame(plane, "right", "probability of the answer")
+    return _chart("Accuracy by probability of the answer", [*frame, *parts])
+
+
+def thresholds(confidence: NDArray[np.float64], correct: NDArray[np.bool_], suggested: float | None) -> str:
+    """What a threshold does: the part of the texts that still get an answer, and how many of these are right."""
+    steps = np.linspace(0, 1, 201)
+    num_answered, num_right = (
+        len(part) - np.searchsorted(np.sort(part), steps) for part in (confidence, confidence[correct])
+    )
+    has_answers = num_answered > 0
+    right = num_right[has_answers] / num_answered[has_answers]
+    plane = _Plane()
+    parts = _frame(plane, "part of the texts, of the answers", "threshold")
+    if suggested:
+        middle, told = plane.x(suggested), f"suggested: {suggested:.3f}"
+        parts += [
+            _line("even", middle, plane.y(0), middle, plane.y(1)),
+            f'<text class="strong" x="{middle - 5 if suggested > 0.5 else middle + 5:.1f}" y="{plane.y(0.03):.1f}" '
+            f'text-anchor="{"end" if suggested > 0.5 else "start"}">{told}</text>',
+        ]
+    parts += [
+        _curve("c1", plane, steps[has_answers], right),
+        _curve("c2", plane, steps, num_answered / len(confidence)),
+    ]
+    key = _key([("c1", "right, of the answers"), ("c2", "texts that get an answer")])
+    return key + _chart("What a threshold does", parts)
+
+
+def precision_recall(
+    probabilities: NDArray[np.float64], labels: NDArray[np.int64], chosen: Sequence[int], names: Sequence[str]
+) -> str:
+    """Precision against recall of some classes, and of all answers together where these are not all classes.
+
+    Args:
+        probabilities: (texts, classes).
+        labels: (texts,); one that is beyond the classes is none of them.
+        chosen: the classes with a curve of their own, see `notable_classes`.
+        names: of the classes.
+    """
+    from sklearn.metrics import precision_recall_curve
+
+    num_classes = probabilities.shape[1]
+    plane, drawn, key = _Plane(), [], []
+    if len(np.intersect1d(labels, np.arange(num_classes))) > len(chosen):
+        sample = np.random.default_rng(0).permutation(len(labels))[: max(1, MOST_DECISIONS // num_classes)]
+        is_label = labels[sample, None] == np.arange(num_classes)
+        if is_label.any():
+            precision, recall, _ = precision_recall_curve(is_label.ravel(), probabilities[sample].ravel())
+            drawn.append(_curve("c0", plane, recall, precision))
+            key.append(("c0", "all classes together"))
+    for style, number in enumerate(chosen, start=1):
+        precision, recall, _ = precision_recall_curve(labels == number, probabilities[:, number])
+        drawn.append(_curve(f"c{style}", plane, recall, precision))
+        key.append((f"c{style}", names[number]))
+    return _key(key) + _chart("Precision and recall", [*_frame(plane, "precision", "recall"), *drawn])
+
+
+def notable_classes(per_class: Mapping[str, ClassMetrics], most: int, *, num_classes: int) -> list[int]:
+    """The numbers of the classes that want looking at: of more than so many the rarest and the worst.
+
+    Args:
+        per_class: by class name, in the order of the numbers.
+        most: how many; half of them at most for their few texts, below the median; the others for their low F1.
+        num_classes: that have a probability; those after them training never showed.
+    """
+    scores = list(per_class.values())[:num_classes]
+    occurring = [number for number, score in enumerate(scores) if score.support]
+    if len(occurring) <= most:
+        return occurring
+    usual = np.median([scores[number].support for number in occurring])
+    rare = [number for number in occurring if scores[number].support < usual]
+    rarest = sorted(rare, key=lambda number: scores[number].support)[: most // 2]
+    others = [number for number in occurring if number not in rarest]
+    return [*rarest, *sorted(others, key=lambda number: scores[number].f1)[: most - len(rarest)]]
+
+
+def accuracy_by_length(lengths: NDArray[np.int64], correct: NDArray[np.bool_]) -> str | None:
+    """Accuracy by length of text in words, in bins of about equally many texts; none where all are in one."""
+    edges = np.unique(np.quantile(lengths, np.linspace(0, 1, LENGTH_BINS + 1)).round().astype(int))
+    bins = np.clip(np.searchsorted(edges, lengths, side="right") - 1, 0, max(0, len(edges) - 2))
+    found = np.unique(bins)
+    if len(found) < 2:
+        return None
+    plane = _Plane(x_range=(0, len(found)))
+    parts = _frame(plane, "right", "words of the text", x_ticks=())
+    width = min(WIDEST_BAR, 0.7 * (WIDTH - LEFT - RIGHT) / len(found))
+    for place, number in enumerate(found):
+        members = bins == number
+        low, high, score = lengths[members].min(), lengths[members].max(), float(correct[members].mean())
+        name = f"{low}" if low == high else f"{low}–{high}"
+        middle, top = plane.x(place + 0.5), plane.y(score)
+        told = f"{name} words: {score:.1%} right of {members.sum():,} texts"
+        parts += [
+            _bar("bar", middle - width / 2, top, width, plane.y(0) - top, told),
+            f'<text class="strong" x="{middle:.1f}" y="{top - 5:.1f}" text-anchor="middle">{score:.0%}</text>',
+            f'<text x="{middle:.1f}" y="{HEIGHT - BOTTOM + 16}" text-anchor="middle">{name}</text>',
+        ]
+    return _chart("Accuracy by length of the text", parts)
+
+
+def parts_with_intervals(rows: Sequence[PartRow]) -> str:
+    """Accuracies on one scale, each a dot on the line of its interval; the first is the one that counts.
+
+    Args:
+        rows: of the parts.
+    """
+    ends = [value for _, score, interval in rows for value in (score, *(interval or ()))]
+    low, high = max(0.0, np.floor(min(ends) * 20 - 0.2) / 20), min(1.0, np.ceil(max(ends) * 20 + 0.2) / 20)
+    row_height, left, right, top = 26, 186, 424, 6
+    floor = top + row_height * len(rows)
+
+    def x(value: float) -> float:
+        return float(left + (value - low) / (high - low) * (right - left))
+
+    drawn, other = [], ' class="other"'
+    for value in np.linspace(low, high, 3):
+        anchor = "middle" if value < high else "end"
+        drawn += [
+            _line("grid", x(value), top, x(value), floor),
+            f'<text x="{x(value):.1f}" y="{floor + 15}" text-anchor="{anchor}">{value:.1%}</text>',
+        ]
+    for number, (name, score, interval) in enumerate(rows):
+        middle = top + row_height * (number + 0.5)
+        told = f"{name}: {score:.1%}" + (f", {interval[0]:.1%} to {interval[1]:.1%}" if interval else "")
+        line = _line("interval", x(interval[0]), middle, x(interval[1]), middle) if interval else ""
+        drawn.append(
+            f"<g{other if number else ''}><title>{escaped(told)}</title>"
+            f'<text class="name" x="0" y="{middle + 4:.1f}">{escaped(name)}</text>'
+            f'<text class="strong" x="{left - 18}" y="{middle + 4:.1f}" text-anchor="end">{score:.1%}</text>{line}'
+            f'<circle cx="{x(score):.1f}" cy="{middle:.1f}" r="4.5"/></g>'
+        )
+    return _chart("Accuracy of the parts", drawn, height=floor + 22)
+
+
+def _frame(plane: _Plane, y_name: str, x_name: str, *, x_ticks: Sequence[float] = (0, 0.25, 0.5, 0.75, 1)) -> list[str]:
+    """The grid, its numbers, and what the axes are: that of y above it, where it can be read without turning."""
+    floor, end = HEIGHT - BOTTOM, WIDTH - RIGHT
+    drawn = []
+    for value in (0, 0.25, 0.5, 0.75, 1):
+        y = plane.y(value)
+        drawn += [
+            _line("axis" if value == 0 else "grid", LEFT, y, end, y),
+            f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{value:.0%}</text>',
+        ]
+    drawn += [f'<text x="{plane.x(v):.1f}" y="{floor + 16}" text-anchor="middle">{v:g}</text>' for v in x_ticks]
+    drawn += [
+        f'<text class="strong" x="0" y="12">{y_name}</text>',
+        f'<text class="strong" x="{end}" y="{HEIGHT - 6}" text-anchor="end">{x_name}</text>',
+    ]
+    return drawn
+
+
+def _chart(name: str, parts: Iterable[str], *, height: int = HEIGHT) -> str:
+    return (
+        f'<svg class="chart" viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{name}">\n'
+        + "\n".join(parts)
+        + "\n</svg>"
+    )
+
+
+def _key(entries: Sequence[tuple[str, str]]) -> str:
+    """What the lines stand for, as a list of HTML: names wrap, and are letters of any script."""
+    items = "".join(
+        f'<li><svg viewBox="0 0 26 10" aria-hidden="true"><path class="{style}" d="M0 5H26"/></svg>'
+        f"<bdi>{escaped(shortened(name, limit=LONGEST_NAME))}</bdi></li>"
+        for style, name in entries
+    )
+    return f'<ul class="key">{items}</ul>'
+
+
+def _curve(style: str, plane: _Plane, x: NDArray[Any], y: NDArray[Any]) -> str:
+    """A line; of points that nobody could tell apart the first."""
+    kept: list[tuple[float, float]] = []
+    points = [(plane.x(float(a)), plane.y(float(b))) for a, b in zip(x, y, strict=True)]
+    for number, point in enumerate(points):
+        is_last = number == len(points) - 1
+        if is_last or not kept or max(abs(point[0] - kept[-1][0]), abs(point[1] - kept[-1][1])) > FEWEST_POINTS_APART:
+            kept.append(point)
+    return f'<path class="{style}" d="M{" ".join(f"{a:.1f},{b:.1f}" for a, b in kept)}"/>'
+
+
+def _line(style: str, x1: float, y1: float, x2: float, y2: float) -> str:
+    return f'<line class="{style}" x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"/>'
+
+
+def _bar(style: str, left: float, top: float, width: float, height: float, told: str) -> str:
+    return (
+        f'<rect class="{style}" x="{left:.1f}" y="{top:.1f}" width="{width:.1f}" height="{height:.1f}" rx="1.5">'
+        f"<title>{told}</title></rect>"
+    )

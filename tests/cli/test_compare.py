@@ -1,0 +1,104 @@
+"""`encoder-cls compare`: what the files of runs say, side by side."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from encoder_cls.cli.run_comparison import summarize
+from encoder_cls.tracking.run_dir import RunDir
+
+REPORT = "eval/report.json"
+
+
+@pytest.fixture
+def other(run_copy) -> RunDir:
+    """A second run, with other settings, an interval in its report, and a name of its own."""
+    run = RunDir(Path(shutil.copytree(run_copy.path, "runs/other")))
+    config = run.config_file.read_text("utf-8")
+    run.config_file.write_text(
+        config.replace("name: tiny", "name: other").replace("d_model: 16", "d_model: 32"), "utf-8"
+    )
+    report = json.loads((run.path / REPORT).read_text("utf-8"))
+    report |= {"accuracy": 0.5, "accuracy_interval": [0.25, 0.75]}
+    (run.path / REPORT).write_text(json.dumps(report), "utf-8")
+    return run
+
+
+def test_runs_are_compared_in_a_table(cli, run_copy, other):
+    """A line each, then what was set differently; nothing is warned of where both were scored on the same texts."""
+    outcome = cli("compare", "runs/tiny", "runs/other")
+    assert (outcome.code, outcome.err) == (0, "")
+    lines = outcome.out.splitlines()
+    report = json.loads((run_copy.path / REPORT).read_text("utf-8"))
+    assert lines[1].split()[:2] == ["runs/tiny", f"{report['accuracy']:.4f}"]
+    assert lines[2].split()[:5] == ["runs/other", "0.5000", "0.2500", "to", "0.7500"]
+    assert " MB" in lines[1]
+    assert len({len(line) for line in lines[:3]}) == 1
+    assert [line.split() for line in lines[4:]] == [
+        ["settings", "that", "differ", "runs/tiny", "runs/other"], ["model.d_model", "16", "32"]
+    ]  # fmt: skip
+
+
+def test_programs_get_json(cli, run_copy, other):
+    """The same numbers, unrounded, and all settings."""
+    found = json.loads(cli("compare", "runs/tiny", "runs/other", "--json").out)
+    report = json.loads((run_copy.path / REPORT).read_text("utf-8"))
+    one, two = found["runs"]
+    assert found["differing_settings"] == ["model.d_model"]
+    assert {key: one[key] for key in ("accuracy", "macro_f1", "ece", "num_examples", "split")} == {
+        key: report[key] for key in ("accuracy", "macro_f1", "ece", "num_examples", "split")
+    }
+    assert one["data_sha256"] == two["data_sha256"] is not None
+    assert (two["run"], two["accuracy_interval"], two["settings"]["model.d_model"]) == ("runs/other", [0.25, 0.75], 32)
+    assert one["model_bytes"] == sum(file.stat().st_size for file in run_copy.model.iterdir())
+    assert one["parameters"] > 1000
+
+
+@pytest.mark.parametrize("changed", ["text", "label", "number"])
+def test_other_texts_are_warned_of(cli, run_copy, other, changed):
+    """Whether their number differs, a text or a label: such scores do not compare."""
+    path = other.eval / "predictions.jsonl"
+    records = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+    if changed == "number":
+        (other.path / REPORT).write_text(
+            json.dumps({**json.loads((other.path / REPORT).read_text()), "num_examples": 9})
+        )
+    else:
+        records[3][changed] += "x"
+        path.write_text("".join(json.dumps(record) + "\n" for record in records), "utf-8")
+    outcome = cli("compare", "runs/tiny", "runs/other")
+    assert outcome.code == 0
+    number = 9 if changed == "number" else 15
+    assert outcome.err == (
+        "warning: the runs were scored on different texts, so their scores do not compare "
+        f"(runs/tiny: 15 of test; runs/other: {number} of test)\n"
+    )
+
+
+def test_a_run_without_a_report_is_shown_and_said(cli, run_copy, other):
+    """The others compare nevertheless; what is no run at all is refused, and so is a report that is none."""
+    shutil.rmtree(other.eval)
+    outcome = cli("compare", "runs/tiny", "runs/other")
+    assert outcome.code == 0
+    assert outcome.err.startswith("warning: runs/other: no report yet; ")
+    assert outcome.out.splitlines()[2].split()[:5] == ["runs/other", "-", "-", "-", "-"]
+    Path("empty").mkdir()
+    outcome = cli("compare", "runs/tiny", "empty")
+    assert (outcome.code, outcome.out) == (2, "")
+    assert "error: empty: no run" in outcome.err
+    other.eval.mkdir()
+    (other.path / REPORT).write_text("[]")
+    assert cli("compare", "runs/other").code == 1
+
+
+def test_pauses_are_no_training_time(run_copy):
+    """A run that was stopped for a night and went on took as long as both parts."""
+    rows = [json.loads(line) for line in run_copy.metrics_file.read_text("utf-8").splitlines()]
+    for number, row in enumerate(rows):
+        row["time"] = 1000.0 + 2 * number + (36_000 if number > 4 else 0)
+    run_copy.metrics_file.write_text("".join(json.dumps(row) + "\n" for row in rows) + '{"half', "utf-8")
+    assert summarize(run_copy.path).seconds == pytest.approx(2 * (len(rows) - 2))

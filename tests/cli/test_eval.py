@@ -1,0 +1,99 @@
+"""What `encoder-cls eval` writes, where, and what it says of it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from encoder_cls.errors import EncoderClsError
+from encoder_cls.evaluation.report_files import DOUBTFUL_LABELS, REPORT_FILES
+from encoder_cls.tracking.run_dir import RunDir
+
+pytestmark = pytest.mark.usefixtures("blank_plots")
+
+
+def test_what_is_written_is_said(cli, run_copy):
+    """The run's own report is announced; with --data nothing of the run changes."""
+    outcome = cli("eval", run_copy.path, "--output", "report.json")
+    assert outcome.code == 0
+    written = [name for name in REPORT_FILES if (run_copy.eval / name).exists()]
+    assert f"wrote {run_copy.eval}: {', '.join(written)}\n" in outcome.err
+    assert "wrote report.json" in outcome.err
+    before = {path: path.stat().st_mtime_ns for path in run_copy.path.rglob("*")}
+    outcome = cli("eval", run_copy.path, "--data", run_copy.load_config().data.test)
+    assert (outcome.code, "wrote" in outcome.err) == (0, False)
+    assert {path: path.stat().st_mtime_ns for path in run_copy.path.rglob("*")} == before
+
+
+@pytest.mark.parametrize("of", ["run", "model"])
+def test_a_report_of_any_data_has_all_its_files(cli, run_copy, of):
+    """Page, JSON, predictions and picture, in a folder that need not be there; the run's own report stays."""
+    data = Path(run_copy.load_config().data.test)
+    shutil.copytree(run_copy.model, "alone")
+    before = {path.name: path.read_bytes() for path in run_copy.eval.iterdir()}
+    outcome = cli("eval", run_copy.path if of == "run" else "alone", "--data", data, "--report", "new/report", "--json")
+    assert outcome.code == 0, outcome.err
+    assert "wrote new/report: " in outcome.err
+    assert {path.name for path in Path("new/report").iterdir()} | {DOUBTFUL_LABELS} == set(REPORT_FILES)
+    assert json.loads(Path("new/report/report.json").read_text("utf-8")) == json.loads(outcome.out)
+    assert len(Path("new/report/predictions.jsonl").read_text("utf-8").splitlines()) == 15
+    assert {path.name: path.read_bytes() for path in run_copy.eval.iterdir()} == before
+
+
+def test_with_a_folder_of_its_own_the_runs_report_stays(cli, run_copy):
+    """Also where it is the run's own data that is scored."""
+    (run_copy.eval / "report.html").write_text("mine")
+    assert cli("eval", run_copy.path, "--report", "elsewhere").code == 0
+    assert (run_copy.eval / "report.html").read_text() == "mine"
+    assert Path("elsewhere/report.html").is_file()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["--report", "RUN/eval"], "is a part of"),
+        (["--report", "new", "--output", "new/report.json"], "two outputs"),
+        (["--report", "a file"], "is no folder"),
+        (["--report", "here", "--data", "here"], "is among what is read"),
+    ],
+)
+def test_a_report_is_written_over_nothing_that_is_read(cli, run_copy, arguments, named):
+    """Nor twice, and not into what is no folder: code 2 before any work."""
+    Path("a file").write_text("mine")
+    Path("here").mkdir()
+    Path("here/data.csv").write_text("text,label\nrain,weather\n")
+    before = {path: path.read_bytes() for path in Path().rglob("*") if path.is_file()}
+    outcome = cli("eval", run_copy.path, *(word.replace("RUN", str(run_copy.path)) for word in arguments))
+    assert outcome.code == 2
+    assert named in outcome.err
+    assert {path: path.read_bytes() for path in Path().rglob("*") if path.is_file()} == before
+
+
+def test_a_folder_that_is_refused_is_an_error_where_it_was_asked_for(cli, run_copy, monkeypatch):
+    """For the run's own a warning is enough: what was asked for is printed."""
+
+    def refuse(*_arguments, **_options):
+        raise EncoderClsError("report.html: cannot write: No space left on device")
+
+    monkeypatch.setattr("encoder_cls.cli.evaluate_run.write_report", refuse)
+    outcome = cli("eval", run_copy.path)
+    assert (outcome.code, outcome.err) == (0, "warning: report.html: cannot write: No space left on device\n")
+    assert outcome.out.startswith("test: 15 examples")
+    outcome = cli("eval", run_copy.path, "--report", "new")
+    assert (outcome.code, outcome.err) == (1, "error: report.html: cannot write: No space left on device\n")
+
+
+def test_to_score_the_training_texts_is_warned_of(cli, run_copy):
+    """By what is in the file, not by its name; a file of other texts is scored without a word."""
+    data = run_copy.load_config().data
+    shutil.copy(data.train, "copy.csv")
+    for source in (data.train, "copy.csv"):
+        assert (
+            f"72 of 72 texts of {source} are among the training texts"
+            in cli("eval", run_copy.path, "--data", source).err
+        )
+    assert "among the training texts" not in cli("eval", run_copy.path, "--data", data.test).err
+    assert RunDir(run_copy.path).is_finished()

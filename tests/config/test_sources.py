@@ -1,0 +1,139 @@
+"""The places of a run's data: found beside the config file, recorded as absolute, named anew where they have moved."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+
+from encoder_cls.config import load_config, missing_sources, with_absolute_sources
+from encoder_cls.errors import StoppedError
+from encoder_cls.tracking.run_dir import RunDir
+from encoder_cls.training.setup import prepare
+from encoder_cls.training.trainer import train
+
+CPU = torch.device("cpu")
+
+
+def config_of(**sources: str) -> str:
+    return yaml.safe_dump({"data": sources})
+
+
+def test_data_is_found_beside_the_config_file():
+    """Where the current folder does not have it; what is there, or nowhere, stays as it is written."""
+    Path("conf/parts").mkdir(parents=True)
+    for name in ("conf/a.csv", "conf/b.csv", "conf/parts/1.csv", "b.csv"):
+        Path(name).touch()
+    sources = {"train": "a.csv", "validation": "b.csv", "test": "c.csv", "unlabelled": "parts/*.csv"}
+    Path("conf/run.yaml").write_text(config_of(**sources))
+    data = load_config(Path("conf/run.yaml")).data
+    assert (data.train, data.validation, data.test, data.unlabelled) == (
+        "conf/a.csv",
+        "b.csv",
+        "c.csv",
+        "conf/parts/*.csv",
+    )
+    assert missing_sources(data) == [("data.test", "c.csv")]
+    assert load_config(Path("conf/run.yaml"), ["data.train=a.csv"]).data.train == "a.csv"  # typed in this folder
+
+
+def test_absolute_sources_name_the_same_from_any_folder():
+    """Patterns, too, also where the folder's name has characters of a pattern; the Hub's and the example's stay."""
+    Path("[x]").mkdir()
+    os.chdir("[x]")
+    Path("a.csv").touch()
+    Path("run.yaml").write_text(
+        config_of(train="*.csv", validation="a.csv", test="hub:owner/name", unlabelled="example:train")
+    )
+    data = with_absolute_sources(load_config(Path("run.yaml"))).data
+    os.chdir("/")
+    assert missing_sources(data) == []
+    assert Path(data.train).is_absolute() and Path(data.validation or "").is_absolute()
+    assert (data.test, data.unlabelled) == ("hub:owner/name", "example:train")
+
+
+@pytest.fixture
+def begun(trained_run, tmp_path) -> RunDir:
+    """A run of data in the current folder that was stopped after its first steps."""
+    for split in ("train", "validation"):
+        shutil.copy(trained_run.path.parent / f"{split}.csv", f"{split}.csv")
+    values = yaml.safe_load((trained_run.path.parent / "tiny.yaml").read_text("utf-8"))
+    values["data"] = {"train": "train.csv", "validation": "validation.csv"}
+    values["train"] |= {"epochs": 2, "checkpoint_every": 2}
+    Path("tiny.yaml").write_text(yaml.safe_dump(values))
+    answers = iter([None] * 5)
+    run = RunDir(tmp_path / "runs" / "tiny")
+    with pytest.raises(StoppedError):
+        for _ in train(prepare(load_config(Path("tiny.yaml"))), run, device=CPU, stop_signal=lambda: next(answers, 15)):
+            pass
+    return run
+
+
+def weights(run: RunDir) -> bytes:
+    return (run.model / "model.safetensors").read_bytes()
+
+
+def test_a_run_goes_on_from_any_folder(cli, begun, tmp_path, blank_plots):
+    """And ends as it would have from the one in which it began; also one whose config has relative paths still."""
+    uninterrupted = RunDir(tmp_path / "whole")
+    for _ in train(prepare(load_config(Path("tiny.yaml"))), uninterrupted, device=CPU):
+        pass
+    relative = RunDir(Path(shutil.copytree(begun.path, tmp_path / "relative")))
+    text = relative.config_file.read_text("utf-8")
+    assert text.count(f"{tmp_path}/") == 2
+    relative.config_file.write_text(text.replace(f"{tmp_path}/", ""), "utf-8")
+
+    Path("elsewhere").mkdir()
+    os.chdir("elsewhere")
+    refused = cli("train", "--run-dir", relative.path, "--resume")
+    assert refused.code == 3
+    assert f"{relative.config_file}: data.train: train.csv: no such file or folder" in refused.err
+    assert cli("train", "--run-dir", "../runs/tiny", "--resume").code == 0
+    assert cli("eval", "../runs/tiny").code == 0
+    os.chdir("..")
+    assert cli("train", "--run-dir", relative.path, "--resume").code == 0
+    assert weights(begun) == weights(relative) == weights(uninterrupted)
+    assert relative.config_file.read_text("utf-8") == text  # recorded when the run went on
+    assert load_config(begun.config_file) == with_absolute_sources(load_config(Path("tiny.yaml")))
+
+
+def test_moved_data_can_be_named_anew_and_must_be_the_same(cli, begun, blank_plots):
+    """As long as it is where it was, another place is another run's; what has changed is refused as ever."""
+    command = ["train", "--run-dir", begun.path, "--resume"]
+    shutil.copy("train.csv", "copy.csv")
+    refused = cli(*command, "--set", "data.train=copy.csv")
+    assert refused.code == 2
+    assert "was started with another data.train" in refused.err
+    Path("moved").mkdir()
+    shutil.move("train.csv", "moved/train.csv")
+    refused = cli(*command)
+    assert refused.code == 3
+    assert f"data.train: {Path.cwd()}/train.csv: no such file or folder" in refused.err
+    assert "--set data.train=PATH" in refused.err
+    Path("other.csv").write_text(Path("copy.csv").read_text("utf-8") + "rain,weather\n", "utf-8")
+    before = begun.config_file.read_bytes()
+    refused = cli(*command, "--set", "data.train=other.csv")
+    assert refused.code == 2
+    assert "the training data has changed since the run began" in refused.err
+    assert begun.config_file.read_bytes() == before
+    assert cli(*command, "--set", "data.train=moved/train.csv").code == 0
+    assert load_config(begun.config_file).data.train == str(Path.cwd() / "moved" / "train.csv")
+    shutil.move("validation.csv", "moved/validation.csv")
+    refused = cli("eval", begun.path)
+    assert refused.code == 3
+    assert f"data.validation: {Path.cwd()}/validation.csv: no such file or folder" in refused.err
+    assert "--data" in refused.err
+
+
+def test_where_missing_data_was_looked_for_is_told(cli):
+    """In the current folder and beside the config."""
+    Path("conf").mkdir()
+    Path("conf/run.yaml").write_text(config_of(train="a.csv"))
+    outcome = cli("train", "--config", "conf/run.yaml")
+    assert outcome.code == 3
+    looked_for = f"(looked for in the current folder, {Path.cwd()}, and beside conf/run.yaml); data.train names it"
+    assert f"error: a.csv: no such file or folder {looked_for}\n" in outcome.err

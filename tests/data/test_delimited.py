@@ -1,0 +1,192 @@
+"""Tables as they come: other separators, quotes of spreadsheets in TSV, and rows that are left out."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import re
+from pathlib import Path
+from threading import Thread
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from encoder_cls.data.readers import column_names, read_rows
+from encoder_cls.data.reading import Reading
+from encoder_cls.errors import DataError
+
+
+def rows(name: str, content: str | bytes, **options) -> tuple[list[tuple[str, object]], Reading]:
+    """What is read of a file, and how."""
+    Path(name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    reading = Reading(**options)
+    found = read_rows(name, role="train", text_columns=["text"], label_column="label", reading=reading)
+    return [(row.text, row.label) for row in found], reading
+
+
+@pytest.mark.parametrize(("name", "separator"), [("a.csv", ";"), ("a.csv", "\t"), ("a.csv", "|"), ("a.tsv", ";")])
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+def test_a_header_that_leaves_no_doubt_tells_the_separator(name, separator, mark):
+    """And it is said; fields may hold commas, quotes and line breaks."""
+    table = io.StringIO()
+    csv.writer(table, delimiter=separator).writerows([["text", "label"], ['a, "b"\nc', "x"], [f"d{separator}e", "y"]])
+    found, reading = rows(name, mark + table.getvalue())
+    assert found == [('a, "b"\nc', "x"), (f"d{separator}e", "y")]
+    assert reading.notes == [
+        f"{name}: read with {separator!r} between its fields, as its header has it (data.delimiter)"
+    ]
+    assert column_names(Path(name), text_columns=["text"]) == ["text", "label"]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("text;class\na;b\n", "no column 'text'; it has 'text;class'"),  # by no separator there are both
+        ('"text;x",label;text\n', "no column 'text'; it has 'text;x', 'label;text'"),
+    ],
+)
+def test_where_there_is_doubt_the_usual_separator_stays(content, message):
+    """Nothing is guessed."""
+    with pytest.raises(DataError, match=re.escape(message)):
+        rows("a.csv", content)
+
+
+def test_a_separator_that_is_usual_is_not_told_of():
+    """Nor is one that was named."""
+    assert rows("a.csv", "text,label\na,x\n")[1].notes == []
+    assert rows("a.csv", "text^label\na^x\n", delimiter="^")[0] == [("a", "x")]
+    assert rows("a.csv", "text;label\na;x\n", delimiter=";")[1].notes == []
+
+
+def test_a_named_separator_gives_way_to_a_header_without_doubt():
+    """A model that was trained on semicolons reads commas."""
+    found, reading = rows("a.csv", "text,label\na,x\n", delimiter=";")
+    assert found == [("a", "x")]
+    assert "read with ','" in reading.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ('text\tlabel\n"say ""hi"""\tx\nplain\ty\n', [('say "hi"', "x"), ("plain", "y")]),
+        ('text\tlabel\r\n"two\nlines"\tx\r\n"a, b"\ty\r\n', [("two\nlines", "x"), ("a, b", "y")]),
+        ('text\tlabel\n"a\tb"\tx\n', [("a\tb", "x")]),
+        ('"text"\t"label"\n"a"\t"x"\n', [("a", "x")]),  # all in quotes, the names, too
+    ],
+)
+def test_quotes_of_a_spreadsheet_in_tsv(content, expected):
+    """Where all rows can be read so, and one shows it."""
+    found, reading = rows("a.tsv", content)
+    assert found == expected
+    assert reading.notes == ["a.tsv: fields in quotes are read as a spreadsheet writes them"]
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ('text\tlabel\n"hello"\tx\nb\ty\n', [('"hello"', "x"), ("b", "y")]),  # nothing that needs quotes
+        ('text\tlabel\n"say ""hi"""\tx\nb" c\ty\n', [('"say ""hi"""', "x"), ('b" c', "y")]),
+        ('text\tlabel\n"say ""hi"""\tx\n"b\ty\n', [('"say ""hi"""', "x"), ('"b', "y")]),
+    ],
+)
+def test_other_quotes_in_tsv_are_characters(content, expected):
+    """One row that no spreadsheet would write says that none has written the file."""
+    found, reading = rows("a.tsv", content)
+    assert (found, reading.notes) == (expected, [])
+    assert rows("a.tsv", 'text\tlabel\n"hello"\tx\n', delimiter="\t")[0] == [("hello", "x")]  # asked for
+
+
+cells = st.text(st.sampled_from('ab \t"\n,é'), max_size=8)
+
+
+@settings(max_examples=60, deadline=None, database=None, derandomize=True)
+@given(written=st.lists(st.tuples(cells, cells), min_size=1, max_size=5))
+def test_what_a_spreadsheet_writes_as_tsv_is_read_back(written):
+    """Python's writer quotes as Excel does."""
+    file = io.StringIO()
+    csv.writer(file, "excel-tab").writerows([["text", "label"], *written])
+    found, reading = rows("a.tsv", file.getvalue())
+    if reading.notes:
+        assert found == [pair for pair in written if pair != ("", "")] or any(pair == ("", "") for pair in written)
+    else:
+        assert not any(set(cell) & set('\t\n"') for pair in written for cell in pair)
+
+
+def test_what_can_be_read_but_once_is_read_once():
+    """A pipe has its separator found out, too; its quotes in TSV are characters."""
+    for name, content, expected in (
+        ("p.csv", "text;label\na;x\n", ("a", "x")),
+        ("p.tsv", 'text\tlabel\n"a ""b"""\tx\n', ('"a ""b"""', "x")),
+    ):
+        os.mkfifo(name)
+        writer = Thread(target=Path(name).write_text, args=[content])
+        writer.start()
+        found = read_rows(name, role="train", text_columns=["text"], label_column="label")
+        assert [(row.text, row.label) for row in found] == [expected]
+        writer.join()
+
+
+BAD = {
+    "a.csv": (
+        b'text,label\na,x\nb,y,z\ncaf\xe9,x\n"open,y\nc,x\n"d"e,x\nf,y\ng, \n\xc3\xa9,x\n',
+        "acf\u00e9",
+        [3, 4, 5],
+    ),
+    "a.tsv": (b"text\tlabel\na\tx\nb\ncaf\xe9\tx\nc\ty\n", "ac", [3, 4]),
+    "a.jsonl": (
+        b'{"text": "a", "label": 1}\n{"text": 1, "label": 1}\n{"te\n[]\n{"text": "\xe9", "label": 1}\n'
+        b'{"text": "b"}\n{"text": "c", "label": true}\n{"text": "d\\ud800", "label": 1}\n{"text": "z", "label": 2}\n',
+        "az",
+        [2, 3, 4],
+    ),
+    "a.txt": (b"__label__x a\nno label\n__label__x __label__y b\n__label__x \xe9\n__label__y c\n", "ac", [2, 3, 4]),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_rows_are_left_out_where_that_is_asked_for(name):
+    """All others are there, each as it is; where the first are is kept, and what is wrong with the first."""
+    from encoder_cls.config import DataConfig
+    from encoder_cls.data.labelled_rows import read_labelled
+
+    content, texts, first = BAD[name]
+    Path(name).write_bytes(content)
+    found = read_labelled(name, "train", DataConfig(train=name, bad_rows="skip"))
+    assert "".join(found.texts) == texts
+    skipped = found.reading.skipped
+    assert skipped.first == tuple(f"{name}:{line}" for line in first)[:3]
+    (warning,) = skipped.warning("train")
+    assert warning.startswith(
+        f"rows of train that cannot be read, which are left out: {skipped.num_rows} ({name}:{first[0]}, "
+    )
+    with pytest.raises(DataError, match=f"^{re.escape(name)}:{first[0]}: "):
+        read_labelled(name, "train", DataConfig(train=name))
+
+
+def test_as_many_are_counted_as_are_left_out():
+    """Whatever is wrong with them."""
+    found, reading = rows("a.csv", BAD["a.csv"][0], bad_rows="skip")
+    assert [text for text, _ in found] == ["a", "c", "f", "g", "é"]
+    assert reading.skipped.num_rows == 4
+    assert reading.skipped.reason.startswith("3 fields where the header has 2")
+
+
+def test_an_open_quote_costs_one_line():
+    """What comes after it is read, however far the next quote is."""
+    lines = [f"t{number},x" for number in range(300)]
+    lines[100] = '"t100,x'
+    found, reading = rows("a.csv", "text,label\n" + "\n".join(lines), bad_rows="skip")
+    assert len(found) == 299
+    assert reading.skipped.first == ("a.csv:102",)
+
+
+def test_nothing_but_bad_rows_is_an_error():
+    """A file in another encoding than named is not left out row by row without a word."""
+    from encoder_cls.config import DataConfig
+    from encoder_cls.data.labelled_rows import read_labelled
+
+    Path("a.csv").write_text("text,label\na\nb\n")
+    with pytest.raises(DataError, match=r"^a\.csv: no rows with a text \(2 are left out; a\.csv:2: 1 fields where"):
+        read_labelled("a.csv", "train", DataConfig(train="a.csv", bad_rows="skip"))

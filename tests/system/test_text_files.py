@@ -1,0 +1,112 @@
+"""Text files in any encoding: their lines, and what is said of one that is written otherwise than named."""
+
+from __future__ import annotations
+
+import codecs
+import re
+from pathlib import Path
+
+import pytest
+
+from encoder_cls.errors import DataError
+from encoder_cls.system.text_files import delimiter_named, encoding_named, seems_utf8, text_lines
+
+TEXT = "text,label\r\nün caf\u00e9,x\ny\u2028z,y\n\nlast"
+LINES = ["text,label\r\n", "ün café,x\n", "y\u2028z,y\n", "\n", "last"]
+FILE = Path("a.csv")
+
+
+def lines(content: bytes, encoding: str = "utf-8", **options) -> list[str]:
+    FILE.write_bytes(content)
+    return list(text_lines(FILE, encoding, **options))
+
+
+def refusal(content: bytes, encoding: str = "utf-8") -> str:
+    with pytest.raises(DataError) as error:
+        lines(content, encoding)
+    assert str(error.value).isprintable()
+    return str(error.value)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32", "gb18030"])
+def test_lines_are_those_of_the_text(encoding):
+    """Line ends and what only looks like one stay; a byte order mark is no part of the first line."""
+    assert lines(TEXT.encode(encoding), encoding) == LINES
+    if encoding.startswith("utf"):
+        assert lines(("\ufeff" + TEXT).encode(encoding.removesuffix("-sig")), encoding) == LINES
+    long = "é" * 70_000 + "\n"  # over the end of a block
+    assert lines((long * 3).encode(encoding), encoding) == [long] * 3
+
+
+@pytest.mark.parametrize(("encoding", "text"), [("windows-1252", "café\n"), ("shift_jis", "表\n"), ("1251", "да\n")])
+def test_legacy_encodings_are_read_by_their_names(encoding, text):
+    """As Python knows them; a file with the mark of UTF-8 is that all the same."""
+    assert lines(text.encode(encoding), encoding) == [text]
+    assert lines(codecs.BOM_UTF8 + text.encode(), encoding) == [text]
+
+
+@pytest.mark.parametrize(
+    ("content", "encoding", "message"),
+    [
+        (
+            TEXT.encode("utf-16"),
+            "utf-8",
+            r"a\.csv:1: not UTF-8 text; the file seems to be UTF-16: --set data\.encoding=utf-16 ",
+        ),
+        (TEXT.encode("utf-16-le"), "utf-8", r"a\.csv:1: .* UTF-16: --set data\.encoding=utf-16-le "),
+        (TEXT.encode("utf-16-be"), "windows-1252", r"a\.csv:1: not windows-1252 text; .* data\.encoding=utf-16-be "),
+        (
+            b"a\ncaf\xe9,\x93q\x94\r\n",
+            "utf-8",
+            r"a\.csv:2: not UTF-8 text \(byte 3 of the line\); the file seems to be "
+            r"Windows-1252, which has this line as 'café,“q”': --set data\.encoding=windows-1252 reads it so",
+        ),
+        (
+            "é\nü\n".encode() + b"caf\xe9\n",
+            "utf-8",
+            r"a\.csv:3: .*, as other lines are; Windows-1252 would have .* 'café'",
+        ),
+        ("привет мир\n".encode("cp1251"), "utf-8", r"a\.csv:1: .*; save the file as UTF-8, or name its encoding"),
+        (b"a\n\x81\n", "windows-1252", r"a\.csv:2: not windows-1252 text \(byte 0 of the line\); data\.encoding names"),
+        (b"text,label\na,b\n", "utf-16", r"a\.csv:1: not utf-16 text; the file seems to be UTF-8: --set data\.enc"),
+        ("a\nb\n".encode("utf-16-le") + b"\x00\xd8\n\0", "utf-16-le", r"a\.csv:3: not utf-16-le text"),
+    ],
+)
+def test_another_encoding_is_named_as_what_it_seems_to_be(content, encoding, message):
+    """With the option that reads it, and the line as it would be."""
+    assert re.match(message, refusal(content, encoding))
+
+
+def test_what_is_not_valid_can_be_kept_for_the_row_to_be_left_out():
+    """As half surrogates, which no valid line has."""
+    assert lines(b"a\xe9\nb\n", keep_invalid=True) == ["a\udce9\n", "b\n"]
+
+
+def test_zeros_in_ascii_are_no_utf16():
+    """A few NUL bytes are characters like others."""
+    assert lines(b"a\0bcdefgh,\0\nxyz") == ["a\0bcdefgh,\0\n", "xyz"]
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [("é\n".encode(), True), (b"e\n", False), (b"\xe9\n", False), (codecs.BOM_UTF8 + b"e", False), (b"", False)],
+)
+def test_seems_utf8(content, expected):
+    """Letters beyond ASCII tell, not the mark, by which it is known anyway."""
+    FILE.write_bytes(content)
+    assert seems_utf8(FILE) == expected
+
+
+@pytest.mark.parametrize("name", ["rot13", "hex", "unicode_escape", "idna", "no-such", "a\0b", ""])
+def test_no_encoding(name):
+    """Codecs of Python that no text file is written in are none."""
+    with pytest.raises(ValueError, match="is no encoding"):
+        encoding_named(name)
+
+
+def test_delimiters_have_names():
+    """Since a tab is hard to type, and YAML has a use for a comma."""
+    assert [delimiter_named(it) for it in ("comma", "semicolon", "tab", "\\t", "pipe", "^")] == [*",;\t\t|^"]
+    for name in ("", ";;", '"', "\n", "a", "\ud800"):
+        with pytest.raises(ValueError, match="separates no fields"):
+            delimiter_named(name)

@@ -1,0 +1,140 @@
+"""A run without an encoder: the linear classifier alone is the model, and all that reads a run reads this one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from small_runs import COLOURS, CPU, make_config, metric_rows, model_hash, run_all, stop_after, write_data
+
+from encoder_cls.config import Config
+from encoder_cls.errors import ConfigError, StoppedError
+from encoder_cls.inference.serialization import load_classifier
+from encoder_cls.sklearn import TextClassifier
+from encoder_cls.tracking.run_dir import RunDir
+from encoder_cls.training import recipe
+from encoder_cls.training.calibration import fit_mixture_weights
+from encoder_cls.training.events import Finished, Started, Validated
+from encoder_cls.training.setup import prepare
+from encoder_cls.training.trainer import train
+
+pytestmark = pytest.mark.usefixtures("blank_plots")
+
+
+def without_encoder(folder: Path, **values: object) -> Config:
+    config = make_config(folder, linear=True, pretrain={"epochs": 3}, **values)
+    return config.model_copy(update={"model": config.model.model_copy(update={"encoder": False})})
+
+
+def test_the_model_is_the_linear_classifier_of_a_run_with_both(tmp_path):
+    """The same features, weights and scores; its scale is fitted on the validation texts."""
+    run_all(make_config(tmp_path, linear=True, epochs=1), tmp_path / "both")
+    events = run_all(without_encoder(tmp_path), tmp_path / "alone")
+    both, alone = (load_classifier(tmp_path / name) for name in ("both", "alone"))
+    assert alone.parts == ("linear",)
+    setup = prepare(without_encoder(tmp_path))
+    logits = alone.linear.logits(setup.validation_texts)
+    assert np.allclose(logits, both.linear.logits(setup.validation_texts), atol=0.1)  # small types
+    labels = setup.dataset.validation.labels
+    assert alone.mixture_weights[0] == pytest.approx(fit_mixture_weights([logits], labels)[0][0], rel=0.01)
+    assert alone.mixture_shares == {"linear": 1.0}
+    assert [type(event) for event in events] == [Started, Validated, Finished]
+    report = events[-1].report
+    assert report.parts.keys() == {"combined", "linear"}
+    assert report.comparison is None
+    assert report.parts["linear"] == report.parts["combined"]
+
+
+def test_the_folder_of_the_run_is_whole(tmp_path):
+    """Rows, report, model card, config: and the rows have a validation and its plots."""
+    run_all(without_encoder(tmp_path), tmp_path / "run")
+    run = RunDir(tmp_path / "run")
+    assert run.is_finished()
+    assert not run.load_config().model.encoder
+    assert [row["split"] for row in metric_rows(run.path)] == ["data", "validation", "best_validation"]
+    data, validation, best = metric_rows(run.path)
+    assert "parameters" not in data
+    assert validation["loss"] == pytest.approx(best["loss"], abs=0.01)
+    assert "confusion_matrix" in validation
+    report = json.loads((run.eval / "report.json").read_bytes())
+    assert (report["mixture_shares"], report["comparison"]) == ({"linear": 1.0}, None)
+
+
+@pytest.mark.parametrize("answers", [0, 1])
+def test_a_run_that_was_stopped_begins_again_and_ends_the_same(tmp_path, answers):
+    """Wherever it was stopped; of other data it is refused."""
+    config = without_encoder(tmp_path)
+    run_all(config, tmp_path / "straight")
+    with pytest.raises(StoppedError, match="--resume begins again"):
+        list(train(prepare(config), RunDir(tmp_path / "run"), device=CPU, stop_signal=stop_after(answers)))
+    run_all(config, tmp_path / "run", resume=True)
+    assert model_hash(tmp_path / "run") == model_hash(tmp_path / "straight")
+    assert metric_rows(tmp_path / "run") == metric_rows(tmp_path / "straight")
+    RunDir(tmp_path / "run").model_card.unlink()
+    with (tmp_path / "train.csv").open("a") as file:
+        file.write("one more red,red\n")
+    with pytest.raises(ConfigError, match="training data has changed"):
+        run_all(config, tmp_path / "run", resume=True)
+
+
+def test_too_much_text_for_a_linear_classifier_is_refused(tmp_path, monkeypatch):
+    """There would be no model at all."""
+    monkeypatch.setattr(recipe, "MOST_LINEAR_TEXT", 10)
+    with pytest.raises(ConfigError, match=r"model\.encoder=false: there is too much text"):
+        prepare(without_encoder(tmp_path))
+
+
+def test_every_command_takes_such_a_run(tmp_path, cli):
+    """Dry-run, train, predict with words explained, eval; what needs an encoder says so."""
+    write_data(tmp_path, texts=60)
+    options = ["--set", f"data.train={tmp_path / 'train.csv'}", "--set", "data.validation=null"]
+    options += ["--set", "data.test=null", "--set", "model.encoder=false", "--run-dir", tmp_path / "run"]
+    dry = cli("train", *options, "--dry-run")
+    assert dry.code == 0
+    assert "data: 54 training, 6 validation texts, 3 classes" in dry.err
+    assert "model: a linear model alone" in dry.err
+    trained = cli("train", *options)
+    assert trained.code == 0
+    assert "\nlinear model: validation loss " in trained.err
+    assert "step" not in trained.err.replace("without steps", "")
+    assert trained.out.startswith("validation: 6 examples\n")
+    assert "alone" not in trained.out
+    assert cli("train", "--run-dir", tmp_path / "run", "--resume").code == 0
+    texts = ["w1 red end", "w2 w3 blue end"]
+    predicted = cli("predict", "--model", tmp_path / "run", "--explain", *texts)
+    assert [line.split()[0] for line in predicted.out.splitlines()] == ["red", "blue"]
+    assert cli("predict", "--model", tmp_path / "run", "--attention", tmp_path / "a.html", *texts).code == 2
+    scored = cli("eval", tmp_path / "run")
+    assert "texts longer than the linear model reads 0.0%" in scored.out
+    (tmp_path / "train.csv").write_text(
+        "text,label\n" + "".join(f"{i} red,red\n{i} blue,blue\n{i} green,green\n" for i in range(9))
+    )
+    changed = cli("eval", tmp_path / "run")
+    assert changed.code == 3
+    assert "has changed since the run began" in changed.err
+
+
+def test_neither_of_both_is_refused(cli):
+    """With the field, and what to do."""
+    outcome = cli("train", "--set", "model.encoder=false", "--set", "model.linear=false", "--dry-run")
+    assert outcome.code == 2
+    assert "model: neither encoder nor linear is left; one of both is to be true" in outcome.err
+
+
+def test_an_estimator_can_be_the_linear_classifier_alone():
+    """By a setting, as any other."""
+    texts = [f"w{i} {COLOURS[i % 3]}" for i in range(30)]
+    model = TextClassifier(settings={"model.encoder": False}).fit(texts, [COLOURS[i % 3] for i in range(30)])
+    assert model.classifier_.parts == ("linear",)
+    assert model.predict(["w90 red", "w91 blue"]).tolist() == ["red", "blue"]
+
+
+def test_a_text_is_truncated_where_the_linear_classifier_reads_no_further(tmp_path):
+    """Not where an encoder would stop, which reads an eighth."""
+    run_all(without_encoder(tmp_path), tmp_path / "run")
+    classifier = load_classifier(tmp_path / "run")
+    assert (classifier.max_seq_len, classifier.linear.max_tokens) == (16, 128)
+    texts = [" ".join(["w1"] * words) for words in (15, 16, 126, 200)]
+    assert [prediction.truncated for prediction in classifier.predict(texts)] == [False, False, False, True]
