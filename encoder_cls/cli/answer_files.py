@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from encoder_cls.cli.columns import new_table
-from encoder_cls.cli.output_formats import Format, answers, predict_lines
+from encoder_cls.cli.output_formats import TableForm, answers, predict_lines
+from encoder_cls.cli.request import Request
 from encoder_cls.cli.streams import note
 from encoder_cls.cli.tally import Tally
 from encoder_cls.cli.text_inputs import Columns, Input, add_columns, check_inputs, columns_ahead, read_inputs
@@ -26,29 +27,6 @@ if TYPE_CHECKING:
 BYTES_PER_TOKEN = 6  # of English text, about
 SPREADSHEETS = {".csv", ".xlsx"}  # files of which CSV has all columns, unless it is asked for without
 ANSWERS_WITH_COLUMNS = ("jsonl", "tsv", "csv", "parquet")  # formats in which an answer can be beside its row's columns
-
-
-class Request(NamedTuple):
-    """What `predict` is asked for; arguments as in `predict_lines`.
-
-    Attributes:
-        text_columns: the columns with the texts; none: those of the training.
-        keep_columns: whether answers come beside the columns of their rows; none: in CSV of CSV and Excel files.
-        delimiter: what separates the fields of the input; none: as in the training.
-        encoding: of the input; none: as in the training.
-        bad_rows: `error`, or `skip` for rows that cannot be read to be left out.
-    """
-
-    output_format: Format = "text"
-    text_columns: tuple[str, ...] = ()
-    keep_columns: bool | None = None
-    top_k: int = 1
-    threshold: float = 0.0
-    batch_tokens: int | None = None
-    explained: bool = False
-    delimiter: str | None = None
-    encoding: str | None = None
-    bad_rows: str = "error"
 
 
 def new_tally(classifier: Classifier, request: Request) -> Tally:
@@ -73,16 +51,16 @@ class AnsweredSource:
             self.files = files_named(source)
         self._classifier = classifier
         self._source = source
-        self._request = request
         self._text_columns = request.text_columns or classifier.text_columns
         self.tell: Callable[[str], None] = note
         self.tally = tally or new_tally(classifier, request)
         self._told: set[str] = set()
         self._encoding = request.encoding or classifier.encoding
-        are_of_spreadsheets = bool(self.files) and all(it.suffix.lower() in SPREADSHEETS for it in self.files)
         self._keep_columns = bool(request.keep_columns)
         if request.keep_columns is None:
+            are_of_spreadsheets = bool(self.files) and all(it.suffix.lower() in SPREADSHEETS for it in self.files)
             self._keep_columns = request.output_format == "csv" and are_of_spreadsheets
+        self._request = request._replace(keep_columns=self._keep_columns)
         self._columns: Columns | None = None
         self._reading = self._new_reading()
 
@@ -142,21 +120,13 @@ class AnsweredSource:
         self, chunks: Iterator[list[Input]], *, warn: Callable[[str], None], on_terminal: bool = False
     ) -> Iterator[list[str]]:
         """The answers as lines, chunk by chunk."""
-        request = self._request
-        separator, has_mark = self._form_of_csv()
+        form = self._form_of_table()
         yield from predict_lines(
             self._classifier,
             chunks,
-            output_format=request.output_format,
-            top_k=request.top_k,
-            threshold=request.threshold,
-            batch_tokens=request.batch_tokens,
-            explained=request.explained,
+            self._request,
+            form=form._replace(byte_order_mark=form.byte_order_mark and not on_terminal),
             on_terminal=on_terminal,
-            keep_columns=self._keep_columns,
-            columns=self._columns,
-            byte_order_mark=has_mark and not on_terminal,
-            separator=separator,
             seen=self.tally.add,
             warn=warn,
         )
@@ -166,14 +136,15 @@ class AnsweredSource:
         for warning in self._reading.skipped.warning(self._source):
             warn(f"warning: {warning}")
 
-    def _form_of_csv(self) -> tuple[str, bool]:
-        """What separates the fields of CSV, and whether it begins with a byte order mark: as a spreadsheet expects it.
+    def _form_of_table(self) -> TableForm:
+        """Its columns, what separates the fields of CSV, and whether that begins with a byte order mark.
 
-        As in the first file that is answered; the mark is also there where that is not in UTF-8.
+        As a spreadsheet expects it: as in the first file that is answered, with the mark also where that is not UTF-8.
         """
+        form = TableForm(columns=self._columns)
         first = next(iter(self.files), None)
         if not (self._keep_columns and self._request.output_format == "csv" and first and first.is_file()):
-            return ",", False
+            return form
         is_csv = first.suffix.lower() == ".csv"
         separator, has_mark = ",", first.suffix.lower() == ".xlsx" or not is_utf8(self._encoding)
         with suppress(OSError, DataError):  # which is told of where it is read
@@ -183,7 +154,7 @@ class AnsweredSource:
                 separator = delimiter_of(first, self._text_columns, self._new_reading(is_told=False))
             with first.open("rb") as file:
                 has_mark = has_mark or file.read(len(codecs.BOM_UTF8)) == codecs.BOM_UTF8
-        return separator, has_mark
+        return form._replace(separator=separator, byte_order_mark=has_mark)
 
     def content(self, chunks: Iterator[list[Input]], *, warn: Callable[[str], None]) -> Iterator[bytes]:
         """The answers as the bytes of a file."""
@@ -197,27 +168,13 @@ class AnsweredSource:
     def _parquet(self, chunks: Iterator[list[Input]], warn: Callable[[str], None]) -> Iterator[bytes]:
         from encoder_cls.cli.parquet_output import parquet_bytes
 
-        request, columns = self._request, self._columns
+        columns = self._columns
         if columns is None:
             first = next(chunks, [])
             add_columns(columns := {}, first)
             chunks = chain([first] if first else [], chunks)
-        table = new_table(
-            columns,
-            keep_columns=self._keep_columns,
-            top_k=request.top_k,
-            num_classes=len(self._classifier.label_names),
-            explained=request.explained,
-        )
-        found = answers(
-            self._classifier,
-            chunks,
-            threshold=request.threshold,
-            batch_tokens=request.batch_tokens,
-            explained=request.explained,
-            seen=self.tally.add,
-            warn=warn,
-        )
+        table = new_table(columns, self._request, num_classes=len(self._classifier.label_names))
+        found = answers(self._classifier, chunks, self._request, seen=self.tally.add, warn=warn)
         # What can be read once more beside the answers, row by row.
         is_whole = self._request.bad_rows == "error" and all(file.is_file() for file in self.files)
         files = self.files if is_whole else []

@@ -13,6 +13,7 @@ from encoder_cls.errors import DataError
 from encoder_cls.system.display import json_text, printable, shown
 
 if TYPE_CHECKING:
+    from encoder_cls.cli.request import Request
     from encoder_cls.cli.text_inputs import Columns, Input
     from encoder_cls.inference.classifier import Prediction
     from encoder_cls.inference.explain import Explanation
@@ -78,13 +79,13 @@ class Table:
         return [*values, prediction.truncated, prediction.unknown_words, prediction.reason]
 
 
-def new_table(columns: Columns, *, keep_columns: bool, top_k: int, num_classes: int, explained: bool) -> Table:
+def new_table(columns: Columns, request: Request, *, num_classes: int) -> Table:
     """The table of some texts, whose columns are known."""
     return Table(
         taken_over=tuple(columns),
-        keep_columns=keep_columns,
-        top_k=min(top_k, num_classes),
-        explained=explained,
+        keep_columns=bool(request.keep_columns),
+        top_k=min(request.top_k, num_classes),
+        explained=request.explained,
     )
 
 

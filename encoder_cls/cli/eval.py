@@ -43,6 +43,7 @@ def eval_command(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
     """Score a trained classifier, per class and against a linear model."""
+    # This function is long since Typer takes its parameters for the options.
     check_training_installed()
 
     from encoder_cls.cli.outputs import check_outputs

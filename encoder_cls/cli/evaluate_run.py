@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from encoder_cls.config import Config, DataConfig, missing_sources
 from encoder_cls.data.checks import seen_warnings, split_warnings
@@ -13,6 +14,7 @@ from encoder_cls.evaluation.baseline import linear_reference
 from encoder_cls.evaluation.evaluate import evaluate
 from encoder_cls.evaluation.report import Report
 from encoder_cls.evaluation.report_files import REPORT_FILES, write_report
+from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.serialization import load_classifier
 from encoder_cls.inference.torch_engine import torch_encoder
 from encoder_cls.tracking.run_dir import RunDir, run_of
@@ -46,22 +48,10 @@ def evaluate_run(
     if classifier.encoder:
         classifier.encoder = torch_encoder(classifier)
     run = run_of(path)
-    if run is None:
-        if data is None:
-            raise ConfigError(f"{path}: a model folder without its run has no data of its own; name some with --data")
-        data_config = DataConfig(
-            train=data,
-            text_column=classifier.text_columns,
-            delimiter=classifier.delimiter,
-            encoding=classifier.encoding,
-        )
-        dataset, run_name, config_yaml = None, path.resolve().name, ""
-    else:
-        config = run.load_config()
-        data_config, run_name, config_yaml = config.data, config.name, config.to_yaml()
-        dataset = _dataset_of_run(run, config, classifier.label_names, needed=data is None, warn=tell)
+    origin = _origin(path, run, classifier, data=data, tell=tell)
+    dataset = origin.dataset
     if data is not None:
-        data_config = data_config.model_copy(update=dict(reading or {}))
+        data_config = origin.data_config.model_copy(update=dict(reading or {}))
         labels_are = dataset.labels_are if dataset else None
         name, split = data, load_split(data, data_config, classifier.label_names, labels_are=labels_are)
     else:
@@ -78,13 +68,47 @@ def evaluate_run(
     where = folder or own_folder
     try:
         if where:
-            write_report(where, report, split, logits, run_name=run_name, config_yaml=config_yaml)
+            write_report(where, report, split, logits, run_name=origin.name, config_yaml=origin.config_yaml)
             tell(f"wrote {where}: {', '.join(name for name in REPORT_FILES if (where / name).exists())}")
     except EncoderClsError as error:
         if folder:
             raise
         tell(f"warning: {error}")
     return report
+
+
+class _Origin(NamedTuple):
+    """What is known of where a classifier comes from.
+
+    Attributes:
+        name: of the run or the folder.
+        data_config: how its data was read.
+        dataset: its data, if that is still there.
+        config_yaml: the config of the run; empty of a model folder.
+    """
+
+    name: str
+    data_config: DataConfig
+    dataset: Dataset | None
+    config_yaml: str
+
+
+def _origin(
+    path: Path, run: RunDir | None, classifier: Classifier, *, data: str | None, tell: Callable[[str], None]
+) -> _Origin:
+    if run:
+        config = run.load_config()
+        dataset = _dataset_of_run(run, config, classifier.label_names, needed=data is None, warn=tell)
+        return _Origin(config.name, config.data, dataset, config.to_yaml())
+    if data is None:
+        raise ConfigError(f"{path}: a model folder without its run has no data of its own; name some with --data")
+    data_config = DataConfig(
+        train=data,
+        text_column=classifier.text_columns,
+        delimiter=classifier.delimiter,
+        encoding=classifier.encoding,
+    )
+    return _Origin(path.resolve().name, data_config, None, "")
 
 
 def _dataset_of_run(

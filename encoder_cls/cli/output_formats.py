@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, NamedTuple
 
 import typer
 
 from encoder_cls.cli.columns import Answer, TableLines, answer_name, new_table, record_text
+from encoder_cls.cli.request import Request
 from encoder_cls.cli.text_inputs import Columns, Input, add_columns
 from encoder_cls.inference.classifier import Classifier, Prediction
 from encoder_cls.inference.json_record import json_record
@@ -19,7 +20,6 @@ from encoder_cls.text.tokenizer import count_tokens
 if TYPE_CHECKING:
     from encoder_cls.inference.explain import Explanation, WordWeight
 
-Format = Literal["text", "jsonl", "tsv", "csv", "html", "parquet"]
 BYTE_ORDER_MARK = "\ufeff"
 FAINT = 0.05  # of the full colour: less is none
 MOST_REASONS = 3  # words named for, and against, a class where there are no colours
@@ -27,20 +27,30 @@ MOST_ATTENTION_TEXTS = 20  # on one page
 MOST_PAGE_TEXTS = 1000  # on a page of predictions: more is slow to explain, and too much for a browser
 
 
-def predict_lines(  # noqa: PLR0913 - what `predict` can be asked for
+class TableForm(NamedTuple):
+    """How tables are written.
+
+    Attributes:
+        columns: those that are taken over from the input; none: what the first chunk has.
+        separator: of the fields of CSV.
+        byte_order_mark: whether CSV begins with the mark by which spreadsheets know UTF-8.
+    """
+
+    columns: Columns | None = None
+    separator: str = ","
+    byte_order_mark: bool = False
+
+
+PLAIN_TABLE = TableForm()
+
+
+def predict_lines(
     classifier: Classifier,
     chunks: Iterable[Sequence[Input]],
+    request: Request,
     *,
-    output_format: Format,
-    top_k: int,
-    threshold: float,
-    batch_tokens: int | None,
-    explained: bool = False,
+    form: TableForm = PLAIN_TABLE,
     on_terminal: bool = False,
-    keep_columns: bool = False,
-    columns: Columns | None = None,
-    byte_order_mark: bool = False,
-    separator: str = ",",
     seen: Callable[[Sequence[Answer]], None] = lambda _: None,
     warn: Callable[[str], None] = lambda _: None,
 ) -> Iterator[list[str]]:
@@ -49,57 +59,41 @@ def predict_lines(  # noqa: PLR0913 - what `predict` can be asked for
     Args:
         classifier: the classifier.
         chunks: the texts.
-        output_format: `text` or `html` for people, `jsonl`, `tsv` or `csv` for programs; `html` is one page, at the
-            end, of the first `MOST_PAGE_TEXTS` texts.
-        top_k: how many classes to name.
-        threshold: a less probable best class is withheld: the label is null (jsonl), empty (tsv, csv) or "?" (text,
-            html).
-        batch_tokens: the most tokens in a batch; none: what the device is fast with.
-        explained: whether to say which words spoke for the best class, and which against it.
-        on_terminal: whether a terminal shows the lines, and colours say it.
-        keep_columns: whether answers (jsonl, tsv, csv) come beside all columns of their rows.
-        columns: those that are taken over from the input; none: what the first chunk has.
-        byte_order_mark: whether a table begins with the mark by which spreadsheets know UTF-8.
-        separator: of the fields of CSV.
+        request: what is asked for; parquet has no lines.
+        form: of tables.
+        on_terminal: whether a terminal shows the lines, and colours say which words counted.
         seen: told of each chunk's answers.
         warn: told what has been left out.
     """
-    if output_format == "html":
-        page = _page(classifier, chunks, threshold=threshold, batch_tokens=batch_tokens, seen=seen, warn=warn)
-        yield page.split("\n")
+    if request.output_format == "html":
+        yield _page(classifier, chunks, request, seen=seen, warn=warn).split("\n")
         return
-    chunks = iter(chunks)
-    if columns is None and (keep_columns or output_format in {"tsv", "csv"}):
+    chunks, columns = iter(chunks), form.columns
+    is_table = request.output_format in {"tsv", "csv"}
+    if columns is None and (request.keep_columns or is_table):
         first = next(chunks, [])
         chunks = chain([first] if first else [], chunks)
         add_columns(columns := {}, first)
     lines: TableLines | None = None
-    if output_format in {"tsv", "csv"}:
-        num_classes = len(classifier.label_names)
-        table = new_table(
-            columns or {}, keep_columns=keep_columns, top_k=top_k, num_classes=num_classes, explained=explained
-        )
-        is_csv = output_format == "csv"
-        lines = TableLines(table=table, is_csv=is_csv, separator=separator, for_terminal=on_terminal)
-        yield [BYTE_ORDER_MARK * byte_order_mark + lines.header()]
-    for found in answers(
-        classifier, chunks, threshold=threshold, batch_tokens=batch_tokens, explained=explained, seen=seen, warn=warn
-    ):
+    if is_table:
+        table = new_table(columns or {}, request, num_classes=len(classifier.label_names))
+        is_csv = request.output_format == "csv"
+        lines = TableLines(table=table, is_csv=is_csv, separator=form.separator, for_terminal=on_terminal)
+        yield [BYTE_ORDER_MARK * form.byte_order_mark + lines.header()]
+    for found in answers(classifier, chunks, request, seen=seen, warn=warn):
         if lines:
             yield [lines.line(answer) for answer in found]
-        elif output_format == "jsonl":
-            yield [_json_line(answer, top_k, columns or {}) for answer in found]
+        elif request.output_format == "jsonl":
+            yield [_json_line(answer, request.top_k, columns or {}) for answer in found]
         else:
-            yield [_text_line(answer, classifier, top_k, coloured=on_terminal) for answer in found]
+            yield [_text_line(answer, classifier, request.top_k, coloured=on_terminal) for answer in found]
 
 
 def answers(
     classifier: Classifier,
     chunks: Iterable[Sequence[Input]],
+    request: Request,
     *,
-    threshold: float,
-    batch_tokens: int | None,
-    explained: bool,
     seen: Callable[[Sequence[Answer]], None] = lambda _: None,
     warn: Callable[[str], None],
 ) -> Iterator[list[Answer]]:
@@ -107,14 +101,14 @@ def answers(
     warn_once = _warning_once(warn)
     for chunk in chunks:
         tokenized = classifier.tokenize([item.text for item in chunk])
-        predictions = classifier.predict_tokenized(tokenized, batch_tokens=batch_tokens)
+        predictions = classifier.predict_tokenized(tokenized, batch_tokens=request.batch_tokens)
         reasons: Sequence[Explanation | None] = [None] * len(chunk)
-        if explained:
+        if request.explained:
             reasons = _explanations(
-                classifier, chunk, tokenized, predictions, batch_tokens=batch_tokens, warn=warn_once
+                classifier, chunk, tokenized, predictions, batch_tokens=request.batch_tokens, warn=warn_once
             )
         found = [
-            Answer(item, prediction, prediction.label_from(threshold), words)
+            Answer(item, prediction, prediction.label_from(request.threshold), words)
             for item, prediction, words in zip(chunk, predictions, reasons, strict=True)
         ]
         seen(found)
@@ -124,9 +118,8 @@ def answers(
 def _page(
     classifier: Classifier,
     chunks: Iterable[Sequence[Input]],
+    request: Request,
     *,
-    threshold: float,
-    batch_tokens: int | None,
     seen: Callable[[Sequence[Answer]], None],
     warn: Callable[[str], None],
 ) -> str:
@@ -140,20 +133,20 @@ def _page(
         note = f"the first {MOST_PAGE_TEXTS:,} texts"
         warn(f"warning: the page holds {note} only; other formats hold all")
     tokenized = classifier.tokenize([item.text for item in shown_texts])
-    predictions = classifier.predict_tokenized(tokenized, batch_tokens=batch_tokens)
+    predictions = classifier.predict_tokenized(tokenized, batch_tokens=request.batch_tokens)
     reasons = _explanations(
-        classifier, shown_texts, tokenized, predictions, batch_tokens=batch_tokens, warn=_warning_once(warn)
+        classifier, shown_texts, tokenized, predictions, batch_tokens=request.batch_tokens, warn=_warning_once(warn)
     )
     seen(
         [
-            Answer(item, prediction, prediction.label_from(threshold), words)
+            Answer(item, prediction, prediction.label_from(request.threshold), words)
             for item, prediction, words in zip(shown_texts, predictions, reasons, strict=True)
         ]
     )
     rows = [
         {
             "text": item.text,
-            "label": prediction.label_from(threshold) or "?",
+            "label": prediction.label_from(request.threshold) or "?",
             "probability": prediction.probability,
             "reason": prediction.reason,
             "weights": words,

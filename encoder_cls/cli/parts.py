@@ -29,8 +29,8 @@ from encoder_cls.system.display import counted, shown
 from encoder_cls.system.files import reporting_os_errors, sha256, to_json, write_file
 
 if TYPE_CHECKING:
-    from encoder_cls.cli.answer_files import Request
     from encoder_cls.cli.progress import Progress
+    from encoder_cls.cli.request import Request
     from encoder_cls.data.records import SourceLocation
     from encoder_cls.inference.classifier import Classifier
 

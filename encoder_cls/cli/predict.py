@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from encoder_cls.cli.answer_files import AnsweredSource
-    from encoder_cls.cli.output_formats import Format
     from encoder_cls.cli.parts import Part
+    from encoder_cls.cli.request import Format
     from encoder_cls.cli.text_inputs import Input
     from encoder_cls.inference.classifier import Classifier
 
@@ -116,6 +116,7 @@ def predict_command(
     ] = "auto",
 ) -> None:
     """Classify texts: given here, in a file, or on standard input; one result a line."""
+    # This function is long since Typer takes its parameters for the options.
     source = _source(texts, input_file, text_columns)
     reading = _reading(overrides or (), bad_rows, source)
     output, into_folder = _output(output_named, source)
@@ -144,7 +145,8 @@ def predict_command(
     if source is None:  # a few texts need no pool of threads, which NumPy would make as it is imported
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-    from encoder_cls.cli.answer_files import AnsweredSource, Request, expect_files
+    from encoder_cls.cli.answer_files import AnsweredSource, expect_files
+    from encoder_cls.cli.request import Request
     from encoder_cls.inference.serialization import load_classifier
 
     request = Request(

@@ -60,6 +60,7 @@ def train_command(
     ] = False,
 ) -> None:
     """Train a classifier, then report on its test split."""
+    # This function is long since Typer takes its parameters for the options.
     check_training_installed()
 
     from encoder_cls.cli.outputs import check_run_folder
@@ -175,7 +176,7 @@ def _described(setup: TrainingSetup) -> Iterator[str]:
         f"texts longer than the encoder reads {statistics['truncated_fraction']:.1%}, padding "
         f"{statistics['padding_fraction']:.1%}"
     )
-    shape = f"{config.model.num_layers} layers of width {config.model.d_model}"
+    shape = f"{counted(config.model.num_layers, 'layer')} of width {config.model.d_model}"
     recipe = setup.recipe
     beside = ", beside it a linear model" if recipe.linear else ""
     if config.model.linear and not recipe.linear:
@@ -262,7 +263,7 @@ def _show_finished(event: Finished, run: Path, *, early: str) -> None:
     print_out(f"{summary_text(event.report)}\n")
     size = sum(file.stat().st_size for file in (run / "model").iterdir()) / 1e6
     best = f"; best weights from step {event.best_step}" if event.best_step else ""
-    note(f"\ntrained in {event.seconds:.0f} s{early}{best}; {size:.0f} MB")
+    note(f"\ntrained in {event.seconds:.0f} s{early}{best}; {size:.{1 if size < 10 else 0}f} MB")
     _note_what_is_next(run)
 
 

@@ -128,6 +128,7 @@ def predict_while_saving(space: Workspace, draw: random.Random, number: int) -> 
 def _tell_answers(path: Path, engine: str) -> None:
     """Make this process write down what each model that it saves answers."""
     from encoder_cls.cli.output_formats import predict_lines
+    from encoder_cls.cli.request import Request
     from encoder_cls.cli.text_inputs import Input
     from encoder_cls.inference.classifier import Classifier
     from encoder_cls.inference.serialization import load_classifier, save_classifier
@@ -136,7 +137,7 @@ def _tell_answers(path: Path, engine: str) -> None:
         save_classifier(saved, folder, dtypes=dtypes)
         loaded = load_classifier(folder, device="cpu", engine=engine)
         chunks = [[Input(ANY_TEXT)]]
-        lines = predict_lines(loaded, chunks, output_format="jsonl", top_k=9, threshold=0.0, batch_tokens=8192)
+        lines = predict_lines(loaded, chunks, Request("jsonl", top_k=9, batch_tokens=8192))
         with path.open("a") as file:
             file.writelines(f"{line}\n" for chunk in lines for line in chunk)
 

@@ -272,7 +272,7 @@ def test_training_tells_of_each_stage_and_of_each_validation(cli, trained_run, m
     assert re.search(
         r"^pretraining  epoch   1\.0  step      6: validation loss \d\.\d{4}  \*$", outcome.err, re.MULTILINE
     )
-    assert re.search(r"best weights from step 30; \d+ MB$", outcome.err, re.MULTILINE)
+    assert re.search(r"best weights from step 30; [\d.]+ MB$", outcome.err, re.MULTILINE)
 
 
 def test_training_without_a_linear_model_says_nothing_of_one(cli, trained_run):

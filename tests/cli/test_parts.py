@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -111,12 +112,13 @@ def test_the_engine_is_chosen_by_all_parts_and_not_by_who_does_which(cli, traine
     assert [record["engine"] for record in records] == ["torch"] * len(NAMES)
 
 
-def test_the_engine_for_one_file_is_chosen_before_its_first_text(cli, trained_run, parts, monkeypatch, caplog):
+def test_the_engine_for_one_file_is_chosen_before_its_first_text(cli, trained_run, parts, monkeypatch):
     """Else NumPy would answer many texts until so much work is done that PyTorch would have been quicker."""
     monkeypatch.setattr("encoder_cls.inference.auto_engine.BREAK_EVEN", 1e5)  # less than the file has, more than a line
-    caplog.set_level("DEBUG", logger="encoder_cls")
+    said = []
+    monkeypatch.setattr("encoder_cls.inference.auto_engine.log", lambda _, message: said.append(message))
     assert cli("predict", "--model", trained_run.path, "--input", f"in/{NAMES[0]}", "--output", "one.csv").code == 0
-    assert "tokens" in caplog.text
+    assert [re.sub("[0-9]+", "9", message) for message in said] == ["engine: PyTorch, for about 9 tokens"]
 
 
 def test_another_model_answers_all_parts_again(cli, run_copy, parts):

@@ -24,6 +24,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from encoder_cls.cli.output_formats import predict_lines
+from encoder_cls.cli.request import Request
 from encoder_cls.cli.text_inputs import CHUNK, Input, check_inputs, read_inputs
 from encoder_cls.errors import DataError
 from encoder_cls.inference.classifier import Classifier
@@ -39,8 +40,8 @@ HOSTILE = "rain\x1b[2J\x07\x00\x85\x9b\u2028\u2029\u202e\u2066\u200f\ufeff\tsnow
 
 def lines_of(classifier, texts, *, output_format="jsonl", top_k=1, threshold=0.0, batch_tokens=8192) -> list[str]:
     inputs = [text if isinstance(text, Input) else Input(text) for text in texts]
-    options = {"top_k": top_k, "threshold": threshold, "batch_tokens": batch_tokens}
-    chunks = predict_lines(classifier, [inputs], output_format=output_format, **options)
+    request = Request(output_format=output_format, top_k=top_k, threshold=threshold, batch_tokens=batch_tokens)
+    chunks = predict_lines(classifier, [inputs], request)
     return [line for chunk in chunks for line in chunk]
 
 
@@ -464,15 +465,13 @@ def test_the_ending_of_the_output_tells_its_format(cli, trained_run, name):
 @pytest.mark.parametrize(("output_format", "lines"), [("tsv", 1), ("csv", 1), ("jsonl", 0), ("text", 0)])
 def test_no_texts_give_what_programs_can_read(classifier, output_format, lines):
     """A header and no rows, or no lines."""
-    given = {"output_format": output_format, "top_k": 1, "threshold": 0.0, "batch_tokens": None}
-    found = [line for chunk in predict_lines(classifier, iter([]), **given) for line in chunk]
+    found = [line for chunk in predict_lines(classifier, iter([]), Request(output_format)) for line in chunk]
     assert len(found) == lines
 
 
 def test_no_texts_give_a_page(classifier):
     """It is whole, if empty."""
-    given = {"output_format": "html", "top_k": 1, "threshold": 0.0, "batch_tokens": None}
-    (page,) = predict_lines(classifier, iter([]), **given)
+    (page,) = predict_lines(classifier, iter([]), Request("html"))
     assert page[0].startswith("<!") or page[0].startswith("<html")
     assert "</html>" in "".join(page)
 
@@ -500,11 +499,9 @@ def test_words_that_are_left_out_of_an_explanation_are_told_of(classifier, monke
     told |= {"jsonl": '"explanation_left_out": 2}', "html": "(the last 2 words are not explained)"}
     for output_format, what in told.items():
         warnings = []
-        options = {"top_k": 1, "threshold": 0.0, "batch_tokens": None, "explained": True, "warn": warnings.append}
+        request = Request(output_format=output_format, explained=True)
         chunks = [[Input("the rain and snow")], [Input("soup rain and ball"), Input("rain")]]
-        lines = [
-            it for part in predict_lines(classifier, chunks, output_format=output_format, **options) for it in part
-        ]
+        lines = [it for part in predict_lines(classifier, chunks, request, warn=warnings.append) for it in part]
         assert "\n".join(lines).count(what) == 2, output_format
         assert len(warnings) == 1
         assert warnings[0].startswith("warning: of very long texts only the first words")

@@ -8,6 +8,7 @@ from threading import Event
 import pytest
 
 from encoder_cls.cli.output_formats import predict_lines
+from encoder_cls.cli.request import Request
 from encoder_cls.cli.text_inputs import Input
 from encoder_cls.serving import batching
 from encoder_cls.serving.batching import Batcher
@@ -56,9 +57,8 @@ def test_what_waits_is_computed_together(classifier):
     assert held.batches == [["rain"], ["ball goal", "soup", "", "snow and rain"]]
     assert sizes == [1, 3]
     for request, answer in zip(asked, answers, strict=True):
-        options = {"top_k": request.top_k, "threshold": request.threshold, "explained": request.explain}
-        chunks = [[Input(text) for text in request.texts]]
-        (lines,) = predict_lines(classifier, chunks, output_format="jsonl", batch_tokens=None, **options)
+        same = Request("jsonl", top_k=request.top_k, threshold=request.threshold, explained=request.explain)
+        (lines,) = predict_lines(classifier, [[Input(text) for text in request.texts]], same)
         for line, record in zip(lines, answer.records, strict=True):
             expected = json.loads(line)
             assert record.keys() == expected.keys()

@@ -18,6 +18,7 @@ from peers import TOKEN, _fasttext_line
 from reporting import NOT_MEASURED, table
 
 from encoder_cls.cli.output_formats import predict_lines
+from encoder_cls.cli.request import Request
 from encoder_cls.cli.text_inputs import read_inputs
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.linear import LinearClassifier
@@ -107,14 +108,7 @@ def _ours(
 
     def predict(texts: Sequence[str]) -> None:
         path.write_text("".join(f"{' '.join(text.split())}\n" for text in texts), encoding="utf-8")
-        lines = predict_lines(
-            classifier,
-            read_inputs(str(path), text_columns=["text"]),
-            output_format="jsonl",
-            top_k=1,
-            threshold=0.0,
-            batch_tokens=None,
-        )
+        lines = predict_lines(classifier, read_inputs(str(path), text_columns=["text"]), Request("jsonl"))
         assert sum(map(len, lines)) == len(texts)
 
     return predict
