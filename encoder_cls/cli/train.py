@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from encoder_cls.data.dataset import Split
-    from encoder_cls.training.events import Event, Finished, Stepped, Validated
+    from encoder_cls.training.events import Event, Finished, LinearFitted, Stepped, Validated
     from encoder_cls.training.setup import TrainingSetup
 
 SECONDS_BETWEEN_LINES = 30
@@ -170,7 +170,7 @@ def _show_training(events: Iterator[Event], run: Path) -> None:
     """Follow a training: a progress bar on a terminal, a plain line now and then elsewhere."""
     from tqdm import tqdm
 
-    from encoder_cls.training.events import Finished, Noted, StageStarted, Started, Stepped, Validated
+    from encoder_cls.training.events import Finished, LinearFitted, Noted, StageStarted, Started, Stepped, Validated
 
     started = next(events, None)
     if not isinstance(started, Started):
@@ -196,6 +196,8 @@ def _show_training(events: Iterator[Event], run: Path) -> None:
                             last_line = time.monotonic()
                 case Noted():
                     tell(f"warning: {event.message}")
+                case LinearFitted():
+                    tell(_linear_classifier(event))
                 case StageStarted():
                     stage, total_steps = event.stage.name, event.total_steps
                     bar.set_description(stage)
@@ -209,6 +211,15 @@ def _show_training(events: Iterator[Event], run: Path) -> None:
                     bar.close()
                     early = f", stopped at step {step} of {total_steps} (train.patience)" if step < total_steps else ""
                     _show_finished(event, run, early=early)
+
+
+def _linear_classifier(event: LinearFitted) -> str:
+    """What has been kept of all that was tried, and what it is worth."""
+    result = event.result
+    if not any(result.kept):
+        return "linear classifier: from the labels alone; nothing else that was tried was seen to help"
+    accuracies = f"{result.accuracy_before:.1%} -> {result.accuracy:.1%}"
+    return f"linear classifier: {result.kept.listed}; accuracy by cross-validation {accuracies}"
 
 
 def _scores(event: Validated) -> str:

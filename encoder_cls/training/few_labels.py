@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -21,25 +20,19 @@ from encoder_cls.config import TrainConfig
 from encoder_cls.inference.linear import LinearClassifier, margins_to_logits
 from encoder_cls.inference.logits import Logits, softmax
 from encoder_cls.inference.row_table import compress
-from encoder_cls.text.ngram_features import HASHES, SparseRows, count_features, frequent_tokens, select
 from encoder_cls.text.token_arrays import TokenizedTexts
 from encoder_cls.training.calibration import fit_sum_of_margins
-from encoder_cls.training.latent_semantics import LatentDirections, find_directions
+from encoder_cls.training.feature_corpus import FeatureCorpus, read_corpus
 from encoder_cls.training.naive_bayes_em import log_ratios
 from encoder_cls.training.nbsvm import (
     OneVsRest,
-    as_matrix,
     cross_validate,
     fit_linear,
     folds,
     learn_one_vs_rest,
-    most_features_of,
-    tfidf_matrix,
 )
 
 MOST_LABELLED = 2000  # texts: with more of them nothing that is tried here was seen to help for certain
-MOST_UNLABELLED = 15_000  # texts that are read
-MOST_TOKENS = 1_000_000  # of these, in all: time
 PSEUDO_LABELLED_PART = 0.2  # of the unlabelled texts, the most confident, that self-training adds,
 MOST_PSEUDO_LABELLED = 1500  # so many at most,
 PSEUDO_LABEL_WEIGHT = 0.2  # each with this weight
@@ -69,70 +62,6 @@ class FewLabelsResult(NamedTuple):
     accuracy: float
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Corpus:
-    """The features of all texts: rows are the labelled texts, then those without labels, then the names of classes.
-
-    Attributes:
-        feature_ids: of the columns.
-        frequent_token_ids: as in `LinearClassifier`.
-        idf: inverse document frequencies of all texts.
-        counts: how often which feature occurs in which text.
-        labels: of the labelled texts.
-        class_weights: how much each class counts.
-        dimensions: of latent semantics.
-    """
-
-    feature_ids: NDArray[np.int32]
-    frequent_token_ids: NDArray[np.int32]
-    idf: NDArray[np.float32]
-    counts: sp.csr_matrix
-    labels: NDArray[np.int64]
-    class_weights: NDArray[np.float32]
-    dimensions: int
-
-    @property
-    def num_classes(self) -> int:
-        return len(self.class_weights)
-
-    @property
-    def names(self) -> NDArray[np.int64]:
-        """The rows of the names that have a feature."""
-        rows = np.arange(self.counts.shape[0] - self.num_classes, self.counts.shape[0])
-        return rows[np.diff(self.counts.indptr)[rows] > 0]
-
-    def class_of_name(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The classes whose names these rows are."""
-        return rows - (self.counts.shape[0] - self.num_classes)
-
-    @cached_property
-    def unlabelled(self) -> NDArray[np.int64]:
-        return np.arange(len(self.labels), self.counts.shape[0] - self.num_classes)
-
-    @cached_property
-    def features(self) -> sp.csr_matrix:
-        return tfidf_matrix(self.counts, self.feature_ids, self.idf)
-
-    @cached_property
-    def directions(self) -> LatentDirections:
-        texts = self.features[: self.counts.shape[0] - self.num_classes]
-        return find_directions(texts, self.feature_ids, dimensions=self.dimensions)
-
-    @cached_property
-    def coordinates(self) -> NDArray[np.float32]:
-        return self.directions.coordinates(self.features)
-
-    @cached_property
-    def word_columns(self) -> NDArray[np.int64]:
-        """The columns of words that occur in two texts or more."""
-        return np.flatnonzero((self.feature_ids < HASHES) & (self.counts.getnnz(axis=0) > 1))
-
-    @cached_property
-    def words(self) -> sp.csr_matrix:
-        """Which word occurs in which text."""
-        return (self.counts[:, self.word_columns] > 0).astype(np.float32)
-
-
 def fit_linear_from_few_labels(
     texts: TokenizedTexts,
     labels: NDArray[np.int64],
@@ -154,8 +83,8 @@ def fit_linear_from_few_labels(
         use_char_ngrams: as in `fit_linear`.
         config: what is to be tried.
     """
-    corpus = _read(
-        _sample(texts, len(labels), max_tokens),
+    corpus = read_corpus(
+        texts,
         labels,
         names,
         class_weights=class_weights,
@@ -187,7 +116,7 @@ def fit_linear_from_few_labels(
     return FewLabelsResult(classifier, search.best.techniques, before.accuracy, search.best.accuracy)
 
 
-def _worth_trying(config: TrainConfig, corpus: _Corpus) -> list[str]:
+def _worth_trying(config: TrainConfig, corpus: FeatureCorpus) -> list[str]:
     """The techniques to try, in this order: those that the config wants and that have texts to learn from."""
     has_texts = len(corpus.unlabelled) > 0
     wanted = {
@@ -197,52 +126,6 @@ def _worth_trying(config: TrainConfig, corpus: _Corpus) -> list[str]:
         "self_training": config.self_training and has_texts,
     }
     return [name for name, is_wanted in wanted.items() if is_wanted]
-
-
-def _sample(texts: TokenizedTexts, num_labelled: int, max_tokens: int) -> TokenizedTexts:
-    """The labelled texts, and of the others as many as there is time for, drawn at random."""
-    others = num_labelled + np.random.default_rng(0).permutation(len(texts) - num_labelled)[:MOST_UNLABELLED]
-    tokens = np.cumsum(texts.lengths_within(max_tokens)[others])
-    return texts.take(np.concatenate([np.arange(num_labelled), np.sort(others[tokens <= MOST_TOKENS])]))
-
-
-def _read(
-    texts: TokenizedTexts,
-    labels: NDArray[np.int64],
-    names: TokenizedTexts,
-    *,
-    class_weights: NDArray[np.float32],
-    max_tokens: int,
-    use_char_ngrams: bool,
-    dimensions: int,
-) -> _Corpus:
-    """Count the features of all texts that occur in a labelled one, or in two of them."""
-    frequent = frequent_tokens(texts, max_tokens=max_tokens) if use_char_ngrams else np.zeros(0, dtype=np.int32)
-
-    def counted(some: TokenizedTexts) -> list[SparseRows]:
-        return list(
-            count_features(some, max_tokens=max_tokens, frequent_token_ids=frequent, use_char_ngrams=use_char_ngrams)
-        )
-
-    labelled, pieces = counted(texts.first(len(labels))), counted(texts)
-    ids, occurrences = np.unique(np.concatenate([piece.columns for piece in pieces]), return_counts=True)
-    is_rare = (occurrences < 2) & ~np.isin(ids, np.concatenate([piece.columns for piece in labelled]))
-    occurrences[is_rare] = 0
-    kept = np.argsort(-occurrences, kind="stable")[: min(most_features_of(len(class_weights)), (~is_rare).sum())]
-    feature_ids = ids[np.sort(kept)].astype(np.int32) if len(kept) else np.zeros(1, dtype=np.int32)
-    counts = sp.vstack(
-        [as_matrix(select(piece, feature_ids), len(feature_ids)) for piece in (*pieces, *counted(names))], format="csr"
-    )
-    idf = np.log((1 + len(texts)) / (1 + counts[: len(texts)].getnnz(axis=0))) + 1
-    return _Corpus(
-        feature_ids=feature_ids,
-        frequent_token_ids=frequent,
-        idf=idf.astype(np.float32),
-        counts=counts,
-        labels=labels,
-        class_weights=class_weights,
-        dimensions=dimensions,
-    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -276,7 +159,7 @@ def _is_better(found: _Found, best: _Found) -> bool:
 class _Search:
     """Tries techniques by cross-validation over the labelled texts, each beside those that are kept already."""
 
-    def __init__(self, corpus: _Corpus) -> None:
+    def __init__(self, corpus: FeatureCorpus) -> None:
         self.corpus = corpus
         self._folds = folds(len(corpus.labels))
         self._held_out = corpus.labels[np.concatenate(self._folds)]

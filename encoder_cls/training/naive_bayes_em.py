@@ -51,4 +51,5 @@ def log_ratios(
     smoothed = counts + SMOOTHING
     others = smoothed.sum(axis=1, keepdims=True) - smoothed
     ratios = np.log(smoothed / smoothed.sum(axis=0)) - np.log(others / others.sum(axis=0))
-    return ratios[:, num_classes - num_one_vs_rest(num_classes) :].astype(np.float32)
+    found: NDArray[np.float32] = ratios[:, num_classes - num_one_vs_rest(num_classes) :].astype(np.float32)
+    return found

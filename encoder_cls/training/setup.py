@@ -22,6 +22,8 @@ from encoder_cls.system.disk_arrays import ConcatenatedTexts
 from encoder_cls.text.token_arrays import TokenizedTexts
 from encoder_cls.text.tokenizer import tokenize
 from encoder_cls.text.tokenizer_trainer import train_and_tokenize
+from encoder_cls.training.few_labels import MOST_LABELLED
+from encoder_cls.training.label_names import names_as_texts
 from encoder_cls.training.objectives import ClassificationObjective, MaskedLMObjective
 from encoder_cls.training.recipe import CorpusSize, Recipe, Schedule, resolve_auto
 from encoder_cls.training.sampler import BatchSampler
@@ -72,6 +74,20 @@ class TrainingSetup:
     def train_texts(self) -> TokenizedTexts:
         """The texts with labels."""
         return self.texts.first(len(self.dataset.train))
+
+    @cached_property
+    def texts_of_names(self) -> TokenizedTexts:
+        """What the names of the classes say, as texts."""
+        texts = names_as_texts(self.dataset.label_names)
+        return tokenize(self.tokenizer, texts, max_seq_len=self.config.model.max_seq_len)
+
+    @property
+    def has_few_labels(self) -> bool:
+        """Whether the linear classifier is to learn from more than the labels, and may find something there."""
+        train, num_labelled = self.config.train, len(self.dataset.train)
+        wants_texts = train.naive_bayes_em or train.lsa_dimensions > 0 or train.self_training
+        has_more = (wants_texts and len(self.texts) > num_labelled) or train.label_names_as_texts
+        return num_labelled <= MOST_LABELLED and has_more
 
     def where(self, text: int) -> str:
         """Where one of the texts was read."""
