@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-
-# Between words: what is no letter or digit, an underscore, a small letter before a capital, a capital before a word.
-_BETWEEN_WORDS = re.compile(r"[\W_]+|(?<=[a-z\d])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+from itertools import pairwise
 
 
 def names_as_texts(names: Sequence[str]) -> list[str]:
-    """Of each class the words of its name; nothing where it has none, as a number has."""
-    return ["" if name.isdecimal() else " ".join(filter(None, _BETWEEN_WORDS.split(name))) for name in names]
+    """Of each class the words of its name; nothing where it has no letter, as a number has none."""
+    return [_words(name) if any(map(str.isalpha, name)) else "" for name in names]
+
+
+def _words(name: str) -> str:
+    """Words end at what is no letter or digit, at an underscore, and before a capital after a small letter."""
+    ends = [one.islower() and two.isupper() for one, two in pairwise(name)]
+    spaced = "".join(
+        f"{character} " if is_end else character for character, is_end in zip(name, [*ends, False], strict=True)
+    )
+    return " ".join(re.sub(r"[\W_]+", " ", spaced).split())
