@@ -42,8 +42,9 @@ class StageStarted:
 
 @dataclass(frozen=True, kw_only=True)
 class LinearFitted:
-    """A linear classifier has been fitted on few labels: with what of all that was tried."""
+    """A linear classifier has been fitted on few labels, after so many steps: with what of all that was tried."""
 
+    step: int
     result: FewLabelsResult
 
 

@@ -225,7 +225,7 @@ class _Trainer:
             self._stop_if_asked,
         )
         self.classifier.linear = result.classifier
-        yield LinearFitted(result=result)
+        yield LinearFitted(step=self.state.step, result=result)
 
     def _save_best(self, result: ValidationResult) -> None:
         """Save the weights with what has been fitted for them, as the stage's result as far as is known."""
