@@ -162,6 +162,33 @@ def test_a_reader_sees_one_weight_a_feature_and_class(monkeypatch, num_classes, 
     assert found == pytest.approx(expected, abs=1e-4)
 
 
+@pytest.mark.parametrize("num_classes", [2, 3])
+def test_weights_of_coordinates_are_folded_into_those_of_features(monkeypatch, num_classes):
+    """The margins of every text are those of what was learned from features and coordinates beside each other."""
+    monkeypatch.setattr(few_labels, "_is_better", lambda *_: True)
+    learned, compared = [], []
+    real_learn, real_fit = few_labels.learn_one_vs_rest, few_labels._Search._fit_svms
+
+    def recorded(features, *args, **options):
+        learned.append((real_learn(features, *args, **options), features, options["coordinates"]))
+        return learned[-1][0]
+
+    def fit_svms(self, rows, labels, weights, techniques):
+        folded = real_fit(self, rows, labels, weights, techniques)
+        (svms,), features, coordinates = learned[-1]
+        of_features, of_coordinates = np.split(svms.weights, [features.shape[1]])
+        expected = features @ of_features + coordinates @ of_coordinates
+        assert np.abs(coordinates @ of_coordinates).max() > 0.1
+        compared.append(np.abs(self.corpus.features[rows] @ folded.weights - expected).max())
+        return folded
+
+    monkeypatch.setattr(few_labels, "learn_one_vs_rest", recorded)
+    monkeypatch.setattr(few_labels._Search, "_fit_svms", fit_svms)
+    fit(num_classes, **NOTHING | {"lsa_dimensions": 5})
+    assert len(compared) == 6  # of each fold, and of all
+    assert max(compared) < 1e-5
+
+
 def test_pseudo_labels_are_as_frequent_as_labels(monkeypatch):
     """Of each class the most confident, no more of all than a part of the texts."""
     monkeypatch.setattr(few_labels, "MOST_PSEUDO_LABELLED", 50)
