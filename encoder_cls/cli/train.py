@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from encoder_cls.config import DataConfig
     from encoder_cls.data.dataset import Split
     from encoder_cls.tracking.run_dir import RunDir
-    from encoder_cls.training.events import Event, Finished, Stepped, Validated
+    from encoder_cls.training.events import Event, Finished, LinearFitted, Stepped, Validated
     from encoder_cls.training.setup import TrainingSetup
 
 SECONDS_BETWEEN_LINES = 30
@@ -205,7 +205,7 @@ def _show_training(events: Iterator[Event], run: Path) -> None:
     """Follow a training: a progress bar on a terminal, a plain line now and then elsewhere."""
     from tqdm import tqdm
 
-    from encoder_cls.training.events import Finished, Noted, StageStarted, Started, Stepped, Validated
+    from encoder_cls.training.events import Finished, LinearFitted, Noted, StageStarted, Started, Stepped, Validated
 
     started = next(events, None)
     if not isinstance(started, Started):
@@ -235,6 +235,8 @@ def _show_training(events: Iterator[Event], run: Path) -> None:
                             last_line = time.monotonic()
                 case Noted():
                     tell(f"warning: {event.message}")
+                case LinearFitted():
+                    tell(_linear_classifier(event))
                 case StageStarted():
                     stage, total_steps = event.stage.name, event.total_steps
                     bar.set_description(stage)
@@ -254,6 +256,15 @@ def _validation_line(stage: str, event: Validated) -> str:
     when = _step_and_epoch(stage, event) if event.step else "linear model"
     scores = [f"{SCORES[name]} {value:.4f}" for name, value in event.result.scores.items() if name in SCORES]
     return f"{when}: validation {'  '.join(scores)}{'  *' * event.is_best}"
+
+
+def _linear_classifier(event: LinearFitted) -> str:
+    """What has been kept of all that was tried, and what it is worth."""
+    result = event.result
+    if not any(result.kept):
+        return "linear classifier: from the labels alone; nothing else that was tried was seen to help"
+    accuracies = f"{result.accuracy_before:.1%} -> {result.accuracy:.1%}"
+    return f"linear classifier: {result.kept.listed}; accuracy by cross-validation {accuracies}"
 
 
 def _show_finished(event: Finished, run: Path, *, early: str) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encoder_cls.system.disk_arrays import DiskBackedArray, DiskBackedRaggedArray, in_chunks
-from encoder_cls.text.char_ngrams import CharNgrams, hash_char_ngrams
+from encoder_cls.text.char_ngrams import CharNgrams, flat_indices, hash_char_ngrams
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -98,6 +98,16 @@ class TokenizedTexts:
             words=self.words[: self.offsets[count]],
             offsets=self.offsets[: count + 1],
             truncated=self.truncated[:count],
+        )
+
+    def take(self, texts: NDArray[np.int64]) -> TokenizedTexts:
+        """Some of the texts, in this order; the list of words stays the same."""
+        lengths = np.diff(self.offsets)[texts]
+        return replace(
+            self,
+            words=self.words[flat_indices(self.offsets[texts], lengths)],
+            offsets=np.concatenate([[0], np.cumsum(lengths)]),
+            truncated=self.truncated[texts],
         )
 
     def take_one(self, text: int) -> TokenizedTexts:

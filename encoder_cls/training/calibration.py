@@ -59,6 +59,30 @@ def fit_platt(margins: Logits, labels: NDArray[np.int64]) -> tuple[float, float]
     return float(np.exp(log_scale)), float(shift)
 
 
+def fit_sum_of_margins(
+    margins: Sequence[NDArray[np.float32]], labels: NDArray[np.int64], num_classes: int
+) -> tuple[tuple[float, ...], float]:
+    """The scales of several one-vs-rest margins and the shift of their sum under which labels have the lowest loss.
+
+    Platt scaling as in `fit_platt`, of more than one classifier (stacking: Wolpert, "Stacked Generalization", 1992).
+    No scale is below 0; that of the first is positive. Of two classes margins have one column, the second's.
+    """
+    from scipy.optimize import minimize
+
+    targets = _targets(labels, num_classes)
+
+    def loss(numbers: NDArray[np.float64]) -> float:
+        *scales, shift = numbers
+        total = combine_logits(margins, scales) + shift
+        logits = np.hstack([-total, total]) if total.shape[1] == 1 else log_sigmoid(total)
+        return cross_entropy(softmax(logits), targets)
+
+    bounds = [(1 / MAX_SCALE, MAX_SCALE), *[(0.0, MAX_SCALE)] * (len(margins) - 1), (-MAX_SHIFT, MAX_SHIFT)]
+    start = [1.0, *[0.0] * (len(margins) - 1), 0.0]
+    *scales, shift = minimize(loss, start, method="L-BFGS-B", bounds=bounds).x
+    return tuple(map(float, scales)), float(shift)
+
+
 def fit_mixture_weights(
     logits: Sequence[Logits], labels: NDArray[np.int64], *, is_last_calibrated: bool = True
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:

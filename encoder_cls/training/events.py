@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from encoder_cls.evaluation.report import Report
+from encoder_cls.training.few_labels import FewLabelsResult
 from encoder_cls.training.objectives import ValidationResult
 from encoder_cls.training.stage import Stage
 
@@ -37,6 +38,14 @@ class StageStarted:
     stage: Stage
     step: int
     total_steps: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinearFitted:
+    """A linear classifier has been fitted on few labels, after so many steps: with what of all that was tried."""
+
+    step: int
+    result: FewLabelsResult
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,4 +86,4 @@ class Finished:
     seconds: float
 
 
-Event = Started | Noted | StageStarted | Stepped | Validated | Finished
+Event = Started | Noted | LinearFitted | StageStarted | Stepped | Validated | Finished

@@ -19,11 +19,10 @@ from encoder_cls.tracking.metric_log import MetricLog
 from encoder_cls.tracking.run_dir import RunDir
 from encoder_cls.training.checkpoint import load_newest, save_checkpoint
 from encoder_cls.training.disk_space import check_free_space
-from encoder_cls.training.events import Event, Finished, Noted, Started, Validated
+from encoder_cls.training.events import Event, Finished, LinearFitted, Noted, Started, Validated
 from encoder_cls.training.final_report import write_final_report
 from encoder_cls.training.fingerprint import check_fingerprint, fingerprint
 from encoder_cls.training.interruptible import run_interruptibly
-from encoder_cls.training.nbsvm import fit_linear
 from encoder_cls.training.objectives import judge
 from encoder_cls.training.setup import TrainingSetup
 from encoder_cls.training.state import TrainingState
@@ -69,7 +68,7 @@ class LinearTrainer:
         yield Started(step=0, total_steps=0)
         yield from self.noted()
         self._stop_if_asked()
-        yield self._fit()
+        yield from self._fit()
         self._stop_if_asked()
         if not self._with_report:
             return
@@ -89,21 +88,15 @@ class LinearTrainer:
         while self._notes:
             yield Noted(self._notes.pop(0))
 
-    def _fit(self) -> Validated:
+    def _fit(self) -> Iterator[Event]:
         """Fit the classifier, calibrate it on the validation texts, and save it with what its data was."""
         setup, (stage,) = self._setup, self._setup.stages
         config, read = setup.config, setup.recipe.linear
         assert read
-        linear = run_interruptibly(
-            lambda: fit_linear(
-                setup.train_texts,
-                setup.dataset.train.labels,
-                class_weights=setup.class_weights.numpy(),
-                max_tokens=read.max_tokens,
-                use_char_ngrams=read.use_char_ngrams,
-            ),
-            self._stop_if_asked,
-        )
+        fitted = run_interruptibly(lambda: setup.fit_linear(read), self._stop_if_asked)
+        if fitted.few_labels:
+            yield LinearFitted(step=0, result=fitted.few_labels)
+        linear = fitted.classifier
         logits = linear.logits(setup.validation_texts)
         result = judge(None, logits, setup.dataset, monitor=config.train.monitor)
         classifier = setup.new_classifier(None)
@@ -116,7 +109,7 @@ class LinearTrainer:
             values |= result.metrics.drawable()
         self.metric_log.log(0, "validation", values)
         save_checkpoint(self._run.checkpoints, nn.Module(), [], TrainingState(), fingerprint=self._fingerprint, keep=1)
-        return Validated(stage=stage, step=0, epoch=0, result=result, is_best=True)
+        yield Validated(stage=stage, step=0, epoch=0, result=result, is_best=True)
 
     def _stop_if_asked(self) -> None:
         signal_number = self._stop_signal()

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from encoder_cls.evaluation.metrics import cross_entropy, one_hot
 from encoder_cls.inference.linear import LinearClassifier, margins_to_logits, num_one_vs_rest
-from encoder_cls.inference.logits import softmax
+from encoder_cls.inference.logits import Logits, softmax
 from encoder_cls.inference.row_table import compress
 from encoder_cls.text.ngram_features import (
     DISTANCES,
@@ -40,11 +40,27 @@ MOST_FEATURES = 700_000  # of which the more frequent are kept: rarer ones tell 
 MOST_BYTES = 1 << 25  # of features, since each has a weight a class and a model is to be small
 
 
-class _OneVsRest(NamedTuple):
+class OneVsRest(NamedTuple):
     """What support vector machines have learned: weights (features, SVMs) and biases (SVMs,)."""
 
     weights: NDArray[np.float32]
     biases: NDArray[np.float32]
+
+
+class HeldOut(NamedTuple):
+    """What is found out by cross-validation.
+
+    Attributes:
+        penalty: the best one.
+        scale: by which margins are multiplied, and
+        shift: what is added, so that they are their logits.
+        logits: of the texts held out, those of the first fold first.
+    """
+
+    penalty: float
+    scale: np.float32
+    shift: np.float32
+    logits: Logits
 
 
 def fit_linear(
@@ -71,9 +87,9 @@ def fit_linear(
     pieces = list(
         count_features(texts, max_tokens=max_tokens, frequent_token_ids=frequent, use_char_ngrams=use_char_ngrams)
     )
-    feature_ids = _most_frequent_features(pieces, _most_features(num_classes))
-    counts = sp.vstack([_matrix(select(piece, feature_ids), len(feature_ids)) for piece in pieces], format="csr")
-    penalty, scale, shift = _cross_validated(counts, feature_ids, labels, class_weights)
+    feature_ids = most_frequent_features(pieces, most_features_of(num_classes))
+    counts = sp.vstack([as_matrix(select(piece, feature_ids), len(feature_ids)) for piece in pieces], format="csr")
+    penalty, scale, shift, _ = cross_validate(counts, feature_ids, labels, class_weights)
     idf, ((weights, biases),) = _learn(counts, feature_ids, labels, class_weights, [penalty])
     return LinearClassifier(
         max_tokens=max_tokens,
@@ -90,10 +106,10 @@ def bytes_at_most(texts: TokenizedTexts, *, num_classes: int, use_char_ngrams: b
     features = len(texts.words) * (1 + len(DISTANCES))
     if use_char_ngrams:
         features += len(texts.words) * len(TEMPLATE_SIZES) + len(texts.char_ngrams.ngrams)
-    return min(features, _most_features(num_classes)) * feature_bytes(num_classes)
+    return min(features, most_features_of(num_classes)) * feature_bytes(num_classes)
 
 
-def _most_features(num_classes: int) -> int:
+def most_features_of(num_classes: int) -> int:
     """How many features are kept, of so many classes."""
     return min(MOST_FEATURES, MOST_BYTES // feature_bytes(num_classes))
 
@@ -103,52 +119,58 @@ def feature_bytes(num_classes: int) -> int:
     return 4 * (2 + num_one_vs_rest(num_classes))
 
 
-def _most_frequent_features(pieces: Sequence[SparseRows], limit: int) -> NDArray[np.int32]:
+def most_frequent_features(pieces: Sequence[SparseRows], limit: int) -> NDArray[np.int32]:
     """The ids of the features that occur in most texts, increasing; one where there is none: LinearSVC wants one."""
     ids, occurrences = np.unique(np.concatenate([piece.columns for piece in pieces]), return_counts=True)
     kept = np.sort(np.argsort(-occurrences, kind="stable")[:limit])
     return ids[kept].astype(np.int32) if len(ids) else np.zeros(1, dtype=np.int32)
 
 
-def _matrix(rows: SparseRows, num_columns: int) -> sp.csr_matrix:
+def as_matrix(rows: SparseRows, num_columns: int) -> sp.csr_matrix:
+    """Sparse rows as SciPy has them."""
     return sp.csr_matrix((rows.values, rows.columns, rows.offsets), shape=(len(rows), num_columns))
 
 
-def _tfidf(counts: sp.csr_matrix, feature_ids: NDArray[np.int32], idf: NDArray[np.float32]) -> sp.csr_matrix:
+def tfidf_matrix(counts: sp.csr_matrix, feature_ids: NDArray[np.int32], idf: NDArray[np.float32]) -> sp.csr_matrix:
+    """The features of counts, whose columns are those of the feature ids, as `tfidf` has them."""
     rows = SparseRows(columns=counts.indices, values=counts.data, offsets=counts.indptr)
-    return _matrix(tfidf(rows, feature_ids, idf), counts.shape[1])
+    return as_matrix(tfidf(rows, feature_ids, idf), counts.shape[1])
 
 
-def _cross_validated(
+def folds(num_texts: int) -> list[NDArray[np.int64]]:
+    """Which texts are held out together, at random; of many texts not all are ever held out."""
+    order = np.random.default_rng(0).permutation(num_texts)
+    parts = np.array_split(order, min(FOLDS, num_texts))
+    held_out = np.cumsum([len(part) for part in parts])
+    return parts[: 1 + int(np.searchsorted(held_out, ENOUGH_HELD_OUT))]
+
+
+def cross_validate(
     counts: sp.csr_matrix, feature_ids: NDArray[np.int32], labels: NDArray[np.int64], class_weights: NDArray[np.float32]
-) -> tuple[float, np.float32, np.float32]:
-    """The penalty that suits texts held out best, and the scale and the shift that make its margins their logits."""
-    order = np.random.default_rng(0).permutation(len(labels))
-    held_out: list[NDArray[np.int64]] = []
+) -> HeldOut:
+    """What is found out on texts held out under the penalty that suits them best."""
     margins: list[list[NDArray[np.float32]]] = []  # of each fold, by each penalty
-    for fold in np.array_split(order, min(FOLDS, len(labels))):
-        others = np.setdiff1d(order, fold)
+    parts = folds(len(labels))
+    for fold in parts:
+        others = np.setdiff1d(np.arange(len(labels)), fold)
         idf, by_penalty = _learn(counts[others], feature_ids, labels[others], class_weights, PENALTIES)
-        features = _tfidf(counts[fold], feature_ids, idf)
-        margins.append([features @ weights + biases for weights, biases in by_penalty])
-        held_out.append(labels[fold])
-        if sum(map(len, held_out)) >= ENOUGH_HELD_OUT:
-            break
-    found = np.concatenate(held_out)
-    targets = one_hot(found, len(class_weights))
+        features = tfidf_matrix(counts[fold], feature_ids, idf)
+        margins.append([features @ it.weights + it.biases for it in by_penalty])
+    found = labels[np.concatenate(parts)]
+    targets, text_weights = one_hot(found, len(class_weights)), class_weights[found]
     choices = []
-    for penalty, parts in zip(PENALTIES, zip(*margins, strict=True), strict=True):
-        together = np.concatenate(parts)
+    for penalty, of_folds in zip(PENALTIES, zip(*margins, strict=True), strict=True):
+        together = np.concatenate(of_folds)
         if num_one_vs_rest(len(class_weights)) == 1:  # a shift of opposite margins has no bias to go to
             scale, shift = fit_inverse_temperature(margins_to_logits(together), found), 0.0
         else:
             scale, shift = fit_platt(together, found)
         logits = margins_to_logits((together * scale + shift).astype(np.float32))
         # What is learned counts classes by their weights, and so does the choice of the penalty; calibration does not.
-        loss = cross_entropy(softmax(logits), targets, class_weights[found])
-        choices.append((loss, penalty, scale, shift))
-    _, penalty, scale, shift = min(choices)
-    return penalty, np.float32(scale), np.float32(shift)
+        loss = cross_entropy(softmax(logits), targets, text_weights)
+        choices.append((loss, penalty, scale, shift, logits))
+    _, penalty, scale, shift, logits = min(choices, key=lambda choice: choice[:4])
+    return HeldOut(penalty, np.float32(scale), np.float32(shift), logits)
 
 
 def _learn(
@@ -157,20 +179,47 @@ def _learn(
     labels: NDArray[np.int64],
     class_weights: NDArray[np.float32],
     penalties: Sequence[float],
-) -> tuple[NDArray[np.float32], list[_OneVsRest]]:
+) -> tuple[NDArray[np.float32], list[OneVsRest]]:
     """Inverse document frequencies (features,), and what one-vs-rest classifiers learn under each penalty."""
-    from sklearn.exceptions import ConvergenceWarning
-    from sklearn.svm import LinearSVC  # most of a second
-
-    num_classes = len(class_weights)
-    present = counts > 0
     occurrences = counts.getnnz(axis=0)
     idf = np.log((1 + len(labels)) / (1 + occurrences)) + 1
     idf[occurrences == 0] = 0  # where texts are held out; to the others this feature does not exist
-    features = _tfidf(counts, feature_ids, idf.astype(np.float32))
+    features = tfidf_matrix(counts, feature_ids, idf.astype(np.float32))
+    learned = learn_one_vs_rest(
+        features, counts > 0, labels, class_weights[labels], num_classes=len(class_weights), penalties=penalties
+    )
+    return idf.astype(np.float32), learned
+
+
+def learn_one_vs_rest(
+    features: sp.csr_matrix,
+    present: sp.csr_matrix,
+    labels: NDArray[np.int64],
+    text_weights: NDArray[np.float32],
+    *,
+    num_classes: int,
+    penalties: Sequence[float],
+    coordinates: NDArray[np.float32] | None = None,
+) -> list[OneVsRest]:
+    """What one-vs-rest classifiers learn under each penalty.
+
+    Args:
+        features: of the texts.
+        present: where they have which feature, by which naive Bayes' ratios are counted.
+        labels: the texts' classes.
+        text_weights: how much each text counts.
+        num_classes: how many classes there are.
+        penalties: LinearSVC's C.
+        coordinates: further numbers of each text, (texts, coordinates), whose weights come after those of the features.
+    """
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.svm import LinearSVC  # most of a second
+
+    further = None if coordinates is None else sp.csr_matrix(coordinates)
+    num_features = features.shape[1] + (0 if coordinates is None else coordinates.shape[1])
     classes = range(num_classes - num_one_vs_rest(num_classes), num_classes)
     learned = [
-        _OneVsRest(np.zeros((len(feature_ids), len(classes)), np.float32), np.zeros(len(classes), np.float32))
+        OneVsRest(np.zeros((num_features, len(classes)), np.float32), np.zeros(len(classes), np.float32))
         for _ in penalties
     ]
     for column, number in enumerate(classes):
@@ -183,15 +232,19 @@ def _learn(
         # The product with a diagonal matrix: scipy's takes as long as half the learning.
         values = features.data * ratios[features.indices]
         scaled = sp.csr_matrix((values, features.indices, features.indptr), shape=features.shape)
+        scales = np.ones(num_features, dtype=np.float32)
+        scales[: len(ratios)] = ratios
+        if further is not None:
+            scaled = sp.hstack([scaled, further], format="csr")
         for penalty, it in zip(penalties, learned, strict=True):
             svm = LinearSVC(C=penalty, random_state=0)
             with warnings.catch_warnings():
                 # Labels that contradict each other keep it from converging; texts held out judge what it has learned.
                 warnings.simplefilter("ignore", category=ConvergenceWarning)
-                svm.fit(scaled, is_class, sample_weight=class_weights[labels])
-            it.weights[:, column] = svm.coef_[0] * ratios
+                svm.fit(scaled, is_class, sample_weight=text_weights)
+            it.weights[:, column] = svm.coef_[0] * scales
             it.biases[column] = svm.intercept_[0]
-    return idf.astype(np.float32), learned
+    return learned
 
 
 def _log_count_ratios(present: sp.csr_matrix, is_class: NDArray[np.bool_]) -> NDArray[np.float32]:

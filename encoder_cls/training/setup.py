@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -19,17 +20,28 @@ from encoder_cls.data.readers import Row
 from encoder_cls.errors import ConfigError
 from encoder_cls.inference.classifier import Classifier, Encoder
 from encoder_cls.inference.encoder_architecture import EncoderArchitecture
+from encoder_cls.inference.linear import LinearClassifier
 from encoder_cls.model import EncoderClassifier
 from encoder_cls.system.disk_arrays import ConcatenatedTexts
 from encoder_cls.text.token_arrays import TokenizedTexts
 from encoder_cls.text.tokenizer import tokenize
 from encoder_cls.text.tokenizer_trainer import train_and_tokenize
+from encoder_cls.training.few_labels import MOST_LABELLED, FewLabelsResult, fit_linear_from_few_labels
+from encoder_cls.training.label_names import names_as_texts
+from encoder_cls.training.nbsvm import fit_linear
 from encoder_cls.training.objectives import ClassificationObjective, MaskedLMObjective
-from encoder_cls.training.recipe import CorpusSize, Recipe, Schedule, resolve_auto
+from encoder_cls.training.recipe import CorpusSize, LinearInput, Recipe, Schedule, resolve_auto
 from encoder_cls.training.sampler import BatchSampler
 from encoder_cls.training.stage import Stage
 
 MOST_TRUNCATED = 0.05  # of the training texts, without a warning
+
+
+class FittedLinear(NamedTuple):
+    """A linear classifier, and where labels are few, what was kept of all that was tried."""
+
+    classifier: LinearClassifier
+    few_labels: FewLabelsResult | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +89,20 @@ class TrainingSetup:
         """The texts with labels."""
         return self.texts.first(len(self.dataset.train))
 
+    @cached_property
+    def texts_of_names(self) -> TokenizedTexts:
+        """What the names of the classes say, as texts."""
+        texts = names_as_texts(self.dataset.label_names)
+        return tokenize(self.tokenizer, texts, max_seq_len=self.config.model.max_seq_len)
+
+    @property
+    def has_few_labels(self) -> bool:
+        """Whether the linear classifier is to learn from more than the labels, and may find something there."""
+        train, num_labelled = self.config.train, len(self.dataset.train)
+        wants_texts = train.naive_bayes_em or train.lsa_dimensions > 0 or train.self_training
+        has_more = (wants_texts and len(self.texts) > num_labelled) or train.label_names_as_texts
+        return num_labelled <= MOST_LABELLED and has_more
+
     def where(self, text: int) -> str:
         """Where one of the texts was read."""
         train, unlabelled = self.dataset.train, self.dataset.unlabelled
@@ -98,6 +124,22 @@ class TrainingSetup:
         return EncoderClassifier(
             self.config.model, vocab_size=self.vocab_size, num_classes=len(self.dataset.label_names)
         )
+
+    def fit_linear(self, read: LinearInput) -> FittedLinear:
+        """A linear classifier of the texts with labels; with few of them, of whatever they show to help."""
+        labels, weights = self.dataset.train.labels, self.class_weights.numpy()
+        if not self.has_few_labels:
+            classifier = fit_linear(self.train_texts, labels, class_weights=weights, **read._asdict())
+            return FittedLinear(classifier, None)
+        result = fit_linear_from_few_labels(
+            self.texts,
+            labels,
+            self.texts_of_names,
+            config=self.config.train,
+            class_weights=weights,
+            **read._asdict(),
+        )
+        return FittedLinear(result.classifier, result)
 
     def new_classifier(self, encoder: Encoder | None) -> Classifier:
         """A classifier of this data, around an encoder if there is one, before a linear classifier has been fitted."""

@@ -18,7 +18,6 @@ import numpy as np
 import torch
 
 from encoder_cls.errors import DivergedError, StoppedError
-from encoder_cls.inference.linear import LinearClassifier
 from encoder_cls.inference.serialization import read_encoder_weights, save_classifier
 from encoder_cls.inference.torch_engine import TorchEncoder
 from encoder_cls.system.device import resolve_precision
@@ -26,13 +25,12 @@ from encoder_cls.tracking.metric_log import MetricLog
 from encoder_cls.tracking.run_dir import RunDir
 from encoder_cls.training.checkpoint import load_newest, save_checkpoint
 from encoder_cls.training.disk_space import check_free_space
-from encoder_cls.training.events import Event, Finished, Noted, StageStarted, Started, Validated
+from encoder_cls.training.events import Event, Finished, LinearFitted, Noted, StageStarted, Started, Validated
 from encoder_cls.training.final_report import write_final_report
 from encoder_cls.training.fingerprint import check_fingerprint, fingerprint
 from encoder_cls.training.interruptible import run_interruptibly
 from encoder_cls.training.learning_rate import learning_rate
 from encoder_cls.training.linear_trainer import LinearTrainer
-from encoder_cls.training.nbsvm import fit_linear
 from encoder_cls.training.objectives import ValidationResult
 from encoder_cls.training.optimizer import make_optimizers
 from encoder_cls.training.recipe import LinearInput
@@ -174,7 +172,7 @@ class _Trainer:
         stage, config = self.stage, self.setup.config.train
         # Where a run goes on that had only its final report before it, nothing more is to be learned.
         if stage.linear and stage.has_work_left(self.state):
-            self.classifier.linear = self._fit_linear(stage.linear)
+            yield from self._fit_linear(stage.linear)
         loop = self._stage_loop()
         still_to_come = sum(later.total_steps for later in self.setup.stages[self.state.stage + 1 :])
         total_steps = self.state.stage_start + stage.steps(self.state) + still_to_come
@@ -204,18 +202,12 @@ class _Trainer:
             untrained_rows=self.untrained_rows,
         )
 
-    def _fit_linear(self, linear: LinearInput) -> LinearClassifier:
-        setup = self.setup
-        return run_interruptibly(
-            lambda: fit_linear(
-                setup.train_texts,
-                setup.dataset.train.labels,
-                class_weights=setup.class_weights.numpy(),
-                max_tokens=linear.max_tokens,
-                use_char_ngrams=linear.use_char_ngrams,
-            ),
-            self._stop_if_asked,
-        )
+    def _fit_linear(self, linear: LinearInput) -> Iterator[LinearFitted]:
+        """Fit the linear classifier; the same on the same data."""
+        fitted = run_interruptibly(lambda: self.setup.fit_linear(linear), self._stop_if_asked)
+        self.classifier.linear = fitted.classifier
+        if fitted.few_labels:
+            yield LinearFitted(step=self.state.step, result=fitted.few_labels)
 
     def _save_best(self, result: ValidationResult) -> None:
         """Save the weights with what has been fitted for them, as the stage's result as far as is known."""

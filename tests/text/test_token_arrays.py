@@ -181,3 +181,14 @@ def test_an_error_while_reading_is_raised():
 
     with pytest.raises(ValueError, match="first"):
         index_tokens(read, ["first", "second"], max_seq_len=8)
+
+
+def test_texts_that_are_taken_are_those_texts():
+    """In the order asked for, with the words and the lengths that each has alone."""
+    found, _ = find("a b c", "d", "a a", "", max_seq_len=2)
+    taken = found.take(np.array([2, 0, 3]))
+    assert len(taken) == 3
+    assert taken.truncated.tolist() == [True, True, False]
+    for index, text in enumerate((2, 0, 3)):
+        one, expected = taken.take_one(index), found.take_one(text)
+        assert np.array_equal(one.words, expected.words)

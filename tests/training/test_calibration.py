@@ -20,6 +20,7 @@ from encoder_cls.training.calibration import (
     fit_inverse_temperature,
     fit_mixture_weights,
     fit_platt,
+    fit_sum_of_margins,
 )
 
 LOGITS = arrays(np.float32, st.tuples(st.integers(1, 6), st.integers(2, 5)), elements=st.floats(-1e4, 1e4, width=32))
@@ -231,3 +232,18 @@ def test_scores_are_added_up_in_double_precision():
     total = combine_logits(scores, [3.0, 0.5 + 1e-12])
     assert total.dtype == np.float64
     assert total.tolist() == [[3.125 + 0.25e-12, -4.0 + 4e-12]]
+
+
+@pytest.mark.parametrize("num_classes", [2, 4])
+def test_the_scales_of_a_sum_of_margins_are_found(num_classes):
+    """Of two classifiers' margins; one that tells nothing has no weight."""
+    random = np.random.default_rng(0)
+    columns = 1 if num_classes == 2 else num_classes
+    one, two, nothing = (random.normal(size=(20_000, columns)).astype(np.float32) for _ in range(3))
+    total = 2.0 * one + 0.5 * two - 0.3
+    logits = np.hstack([-total, total]) if columns == 1 else log_sigmoid(total)
+    labels = np.array([random.choice(num_classes, p=row) for row in softmax(logits)])
+    scales, shift = fit_sum_of_margins([one, two, nothing], labels, num_classes)
+    assert scales == pytest.approx([2.0, 0.5, 0.0], abs=0.15)
+    assert min(scales) >= 0
+    assert shift == pytest.approx(-0.3, abs=0.1 if columns == 1 else 0.6)

@@ -16,7 +16,7 @@ from encoder_cls.sklearn import TextClassifier
 from encoder_cls.tracking.run_dir import RunDir
 from encoder_cls.training import recipe
 from encoder_cls.training.calibration import fit_mixture_weights
-from encoder_cls.training.events import Finished, Started, Validated
+from encoder_cls.training.events import Finished, LinearFitted, Started, Validated
 from encoder_cls.training.setup import prepare
 from encoder_cls.training.trainer import train
 
@@ -40,7 +40,7 @@ def test_the_model_is_the_linear_classifier_of_a_run_with_both(tmp_path):
     labels = setup.dataset.validation.labels
     assert alone.mixture_weights[0] == pytest.approx(fit_mixture_weights([logits], labels)[0][0], rel=0.01)
     assert alone.mixture_shares == {"linear": 1.0}
-    assert [type(event) for event in events] == [Started, Validated, Finished]
+    assert [type(event) for event in events] == [Started, LinearFitted, Validated, Finished]
     report = events[-1].report
     assert report.parts.keys() == {"combined", "linear"}
     assert report.comparison is None

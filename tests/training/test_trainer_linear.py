@@ -21,9 +21,9 @@ from encoder_cls.inference.serialization import load_classifier
 from encoder_cls.inference.torch_engine import compute_logits, torch_encoder
 from encoder_cls.text.ngram_features import CHAR_NGRAM_IDS
 from encoder_cls.tracking.run_dir import RunDir
-from encoder_cls.training import objectives, recipe, trainer
+from encoder_cls.training import objectives, recipe
 from encoder_cls.training.calibration import fit_mixture_weights
-from encoder_cls.training.events import Validated
+from encoder_cls.training.events import LinearFitted, Validated
 from encoder_cls.training.nbsvm import fit_linear
 from encoder_cls.training.setup import TrainingSetup, prepare
 from encoder_cls.training.trainer import train
@@ -115,7 +115,8 @@ def test_a_validation_is_of_the_encoder_and_the_linear_classifier_together(tmp_p
 def test_without_a_linear_classifier_the_encoder_is_all_there_is(tmp_path, monkeypatch, linear, most_text):
     """None is fitted, and no row tells of one."""
     monkeypatch.setattr(recipe, "MOST_LINEAR_TEXT", most_text)
-    monkeypatch.setattr(trainer, "fit_linear", None)
+    for name in ("fit_linear", "fit_linear_from_few_labels"):
+        monkeypatch.setattr(f"encoder_cls.training.setup.{name}", None)
     run_all(make_config(tmp_path, linear=linear), tmp_path / "run")
     classifier = load_classifier(tmp_path / "run")
     assert classifier.linear is None
@@ -154,3 +155,25 @@ def test_the_loss_of_the_best_validation_is_that_of_the_report(tmp_path, linear)
     (validation,) = (row for row in rows if (row["split"], row["step"]) == ("validation", best["step"]))
     for name in ("loss", "accuracy", "macro_f1", "ece"):
         assert best[name] == pytest.approx(validation[name], abs=0.01), name
+
+
+def test_with_few_labels_texts_without_labels_are_learned_from(tmp_path):
+    """By the linear classifier, as an event tells; with everything switched off there is neither."""
+    random = np.random.default_rng(0)
+    words = random.permutation([f"{a}{b}{c}" for a in "bdfgklmnpr" for b in "aeiou" for c in "xz"])
+    texts = [" ".join([*random.choice(words[30 * (i % 3) :][:30], 2), random.choice(words)]) for i in range(330)]
+    (tmp_path / "train.csv").write_text("\n".join(["text,label", *(f"{texts[i]},{COLOURS[i % 3]}" for i in range(40))]))
+    (tmp_path / "more.txt").write_text("\n".join(texts[40:]))
+    fitted = []
+    for number, values in enumerate([{}, {"naive_bayes_em": False, "lsa_dimensions": 0, "self_training": False}]):
+        config = make_config(tmp_path, linear=True, epochs=1, label_names_as_texts=False, **values)
+        data = config.data.model_copy(update={"unlabelled": str(tmp_path / "more.txt")})
+        setup = prepare(config.model_copy(update={"data": data}))
+        events = list(train(setup, RunDir(tmp_path / str(number)), device=CPU))
+        fitted.append([event.result for event in events if isinstance(event, LinearFitted)])
+    ((result,), none) = fitted
+    assert none == []
+    assert result.kept.naive_bayes_em
+    found = load_classifier(tmp_path / "0").linear
+    answers, expected = (linear.logits(setup.texts).argmax(axis=1) for linear in (found, result.classifier))
+    assert np.array_equal(answers, expected)

@@ -21,7 +21,8 @@ from small_runs import (
 
 from encoder_cls.errors import StoppedError
 from encoder_cls.tracking.run_dir import RunDir
-from encoder_cls.training import final_report, interruptible, trainer
+from encoder_cls.training import final_report, interruptible
+from encoder_cls.training import setup as training_setup
 from encoder_cls.training.checkpoint import load_newest
 from encoder_cls.training.events import StageStarted, Stepped, Validated
 from encoder_cls.training.setup import prepare
@@ -134,8 +135,12 @@ def test_the_linear_classifier_is_there_in_a_last_validation_that_a_signal_cut_s
     config = make_config(tmp_path, linear=True, validate_every=1000)
     run_all(config, tmp_path / "straight")
     fitted = []
-    real = trainer.fit_linear
-    monkeypatch.setattr(trainer, "fit_linear", lambda *args, **options: fitted.append(1) or real(*args, **options))
+    real = training_setup.fit_linear_from_few_labels
+    monkeypatch.setattr(
+        training_setup,
+        "fit_linear_from_few_labels",
+        lambda *args, **options: fitted.append(1) or real(*args, **options),
+    )
     for answers, fits in ((18, 1), (0, 2), (1, 3)):
         with pytest.raises(StoppedError, match="step 18"):
             run_all(config, tmp_path / "stopped", resume=True, stop_signal=stop_after(answers))
@@ -148,8 +153,8 @@ def test_the_linear_classifier_is_there_in_a_last_validation_that_a_signal_cut_s
 @pytest.mark.parametrize(
     ("module", "work", "steps", "stopped_in"),
     [
-        (trainer, "fit_linear", None, (0, 0)),
-        (trainer, "fit_linear", 11, (0, 10)),
+        (training_setup, "fit_linear_from_few_labels", None, (0, 0)),
+        (training_setup, "fit_linear_from_few_labels", 11, (0, 10)),
         (final_report, "linear_reference", None, (0, 18)),
     ],
     ids=["linear classifier", "linear classifier again", "linear reference"],

@@ -1,0 +1,146 @@
+"""Texts with and without labels in, their features as matrices out, with names of classes for further texts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from encoder_cls.text.ngram_features import HASHES, SparseRows, count_features, frequent_tokens, select
+from encoder_cls.text.token_arrays import TokenizedTexts
+from encoder_cls.training.latent_semantics import LatentDirections, find_directions
+from encoder_cls.training.nbsvm import as_matrix, most_features_of, tfidf_matrix
+
+MOST_UNLABELLED = 15_000  # texts that are read
+MOST_TOKENS = 1_000_000  # of these, in all: time
+
+
+@dataclass(frozen=True, kw_only=True)
+class FeatureCorpus:
+    """The features of all texts: rows are the labelled texts, then those without labels, then the names of classes.
+
+    Attributes:
+        feature_ids: of the columns.
+        frequent_token_ids: as in `LinearClassifier`.
+        idf: inverse document frequencies of all texts.
+        counts: how often which feature occurs in which text.
+        labels: of the labelled texts.
+        class_weights: how much each class counts.
+        dimensions: of latent semantics.
+    """
+
+    feature_ids: NDArray[np.int32]
+    frequent_token_ids: NDArray[np.int32]
+    idf: NDArray[np.float32]
+    counts: sp.csr_matrix
+    labels: NDArray[np.int64]
+    class_weights: NDArray[np.float32]
+    dimensions: int
+
+    @property
+    def num_classes(self) -> int:
+        """How many classes there are."""
+        return len(self.class_weights)
+
+    @property
+    def names(self) -> NDArray[np.int64]:
+        """The rows of the names that have a feature."""
+        rows = np.arange(self.counts.shape[0] - self.num_classes, self.counts.shape[0])
+        has_features: NDArray[np.bool_] = np.diff(self.counts.indptr)[rows] > 0
+        return rows[has_features]
+
+    def class_of_name(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The classes whose names these rows are."""
+        classes: NDArray[np.int64] = rows - (self.counts.shape[0] - self.num_classes)
+        return classes
+
+    @cached_property
+    def unlabelled(self) -> NDArray[np.int64]:
+        """The rows of the texts without labels."""
+        return np.arange(len(self.labels), self.counts.shape[0] - self.num_classes)
+
+    @cached_property
+    def features(self) -> sp.csr_matrix:
+        """TF-IDF of all rows."""
+        return tfidf_matrix(self.counts, self.feature_ids, self.idf)
+
+    @cached_property
+    def directions(self) -> LatentDirections:
+        """Those of latent semantics, of all texts."""
+        texts = self.features[: self.counts.shape[0] - self.num_classes]
+        return find_directions(texts, self.feature_ids, dimensions=self.dimensions)
+
+    @cached_property
+    def coordinates(self) -> NDArray[np.float32]:
+        """Of all rows along these directions."""
+        return self.directions.coordinates(self.features)
+
+    @cached_property
+    def word_columns(self) -> NDArray[np.int64]:
+        """The columns of words that occur in two texts or more."""
+        return np.flatnonzero((self.feature_ids < HASHES) & (self.counts.getnnz(axis=0) > 1))
+
+    @cached_property
+    def words(self) -> sp.csr_matrix:
+        """Which word occurs in which text."""
+        return (self.counts[:, self.word_columns] > 0).astype(np.float32)
+
+
+def _sample(texts: TokenizedTexts, num_labelled: int, max_tokens: int) -> TokenizedTexts:
+    """The labelled texts, and of the others as many as there is time for, drawn at random."""
+    others = num_labelled + np.random.default_rng(0).permutation(len(texts) - num_labelled)[:MOST_UNLABELLED]
+    tokens = np.cumsum(texts.lengths_within(max_tokens)[others])
+    return texts.take(np.concatenate([np.arange(num_labelled), np.sort(others[tokens <= MOST_TOKENS])]))
+
+
+def read_corpus(
+    texts: TokenizedTexts,
+    labels: NDArray[np.int64],
+    names: TokenizedTexts,
+    *,
+    class_weights: NDArray[np.float32],
+    max_tokens: int,
+    use_char_ngrams: bool,
+    dimensions: int,
+) -> FeatureCorpus:
+    """Count the features that occur in a labelled text, or in two texts.
+
+    Args:
+        texts: those with labels, then those without, of which a sample is read where there are many.
+        labels: the classes of the first of them.
+        names: the name of each class, as a text.
+        class_weights: how much each class counts, (classes,).
+        max_tokens: as in `count_features`.
+        use_char_ngrams: as in `count_features`.
+        dimensions: of latent semantics.
+    """
+    texts = _sample(texts, len(labels), max_tokens)
+    frequent = frequent_tokens(texts, max_tokens=max_tokens) if use_char_ngrams else np.zeros(0, dtype=np.int32)
+
+    def counted(some: TokenizedTexts) -> list[SparseRows]:
+        return list(
+            count_features(some, max_tokens=max_tokens, frequent_token_ids=frequent, use_char_ngrams=use_char_ngrams)
+        )
+
+    labelled, pieces = counted(texts.first(len(labels))), counted(texts)
+    ids, occurrences = np.unique(np.concatenate([piece.columns for piece in pieces]), return_counts=True)
+    is_rare = (occurrences < 2) & ~np.isin(ids, np.concatenate([piece.columns for piece in labelled]))
+    occurrences[is_rare] = 0
+    kept = np.argsort(-occurrences, kind="stable")[: min(most_features_of(len(class_weights)), (~is_rare).sum())]
+    feature_ids = ids[np.sort(kept)].astype(np.int32) if len(kept) else np.zeros(1, dtype=np.int32)
+    counts = sp.vstack(
+        [as_matrix(select(piece, feature_ids), len(feature_ids)) for piece in (*pieces, *counted(names))], format="csr"
+    )
+    idf = np.log((1 + len(texts)) / (1 + counts[: len(texts)].getnnz(axis=0))) + 1
+    return FeatureCorpus(
+        feature_ids=feature_ids,
+        frequent_token_ids=frequent,
+        idf=idf.astype(np.float32),
+        counts=counts,
+        labels=labels,
+        class_weights=class_weights,
+        dimensions=dimensions,
+    )

@@ -1,0 +1,226 @@
+"""Few labels beside many texts without: what is tried, what is kept, and that a reader sees a linear classifier."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from encoder_cls.config import TokenizerConfig, TrainConfig
+from encoder_cls.inference.linear import margins_to_logits
+from encoder_cls.text.token_arrays import TokenizedTexts
+from encoder_cls.text.tokenizer import tokenize
+from encoder_cls.text.tokenizer_trainer import train_tokenizer
+from encoder_cls.training import feature_corpus, few_labels
+from encoder_cls.training.few_labels import FewLabelsResult, Techniques, fit_linear_from_few_labels
+from encoder_cls.training.label_names import names_as_texts
+from encoder_cls.training.nbsvm import fit_linear
+
+MAX_SEQ_LEN = 12
+LABELLED, UNLABELLED, TEST = 40, 400, 200
+ALL_WORDS = [f"{a}{b}{c}" for a in "bdfgklmnprst" for b in "aeiou" for c in "xzvw"]
+NOTHING = {"naive_bayes_em": False, "label_names_as_texts": False, "lsa_dimensions": 0, "self_training": False}
+CHOICES = {"max_tokens": MAX_SEQ_LEN, "use_char_ngrams": True}
+
+
+@functools.cache
+def own_words(num_classes: int) -> list[list[str]]:
+    """Thirty words of each class."""
+    words = np.random.default_rng(num_classes).permutation(ALL_WORDS).tolist()
+    return [words[30 * label : 30 * label + 30] for label in range(num_classes)]
+
+
+@functools.cache
+def corpus(num_classes: int) -> tuple[tuple[str, ...], NDArray[np.int64]]:
+    """Texts of two words of their class's thirty, and three of anybody's: few labels show few of the words."""
+    random = np.random.default_rng(num_classes)
+    labels = random.integers(0, num_classes, LABELLED + UNLABELLED + TEST)
+    labels[:num_classes] = np.arange(num_classes)
+    texts = [
+        " ".join(random.permutation([*random.choice(own_words(num_classes)[label], 2), *random.choice(ALL_WORDS, 3)]))
+        for label in labels
+    ]
+    return tuple(texts), labels
+
+
+@functools.cache
+def tokenized(num_classes: int) -> tuple[TokenizedTexts, TokenizedTexts]:
+    """Texts to learn from, and texts to test with."""
+    texts, _ = corpus(num_classes)
+    tokenizer = train_tokenizer(texts[:-TEST], TokenizerConfig())
+    return tuple(tokenize(tokenizer, some, max_seq_len=MAX_SEQ_LEN) for some in (texts[:-TEST], texts[-TEST:]))
+
+
+def fit(num_classes: int, *, labels=None, names: tuple[str, ...] = (), num_texts=None, **config) -> FewLabelsResult:
+    texts, _ = corpus(num_classes)
+    tokenizer = train_tokenizer(texts[:-TEST], TokenizerConfig())
+    return fit_linear_from_few_labels(
+        tokenized(num_classes)[0].first(num_texts or LABELLED + UNLABELLED),
+        corpus(num_classes)[1][:LABELLED] if labels is None else labels,
+        tokenize(tokenizer, names_as_texts(names or ("1",) * num_classes), max_seq_len=MAX_SEQ_LEN),
+        class_weights=np.ones(num_classes, dtype=np.float32),
+        config=TrainConfig(**config),
+        **CHOICES,
+    )
+
+
+def plain(num_classes: int, labels=None):
+    labels = corpus(num_classes)[1][:LABELLED] if labels is None else labels
+    weights = np.ones(num_classes, dtype=np.float32)
+    return fit_linear(tokenized(num_classes)[0].first(LABELLED), labels, class_weights=weights, **CHOICES)
+
+
+def accuracy(classifier, num_classes: int) -> float:
+    logits = classifier.logits(tokenized(num_classes)[1])
+    return float((logits.argmax(axis=1) == corpus(num_classes)[1][-TEST:]).mean())
+
+
+def arrays(classifier) -> list[NDArray]:
+    return [classifier.feature_ids, classifier.idf, classifier.weights.dense(), classifier.biases]
+
+
+@pytest.mark.parametrize("num_classes", [2, 3])
+def test_texts_without_labels_help(num_classes):
+    """More texts are right that nobody has seen, as cross-validation foretold."""
+    result = fit(num_classes)
+    assert result.kept.naive_bayes_em
+    assert result.accuracy > result.accuracy_before
+    assert accuracy(result.classifier, num_classes) > accuracy(plain(num_classes), num_classes) + 0.02
+
+
+def test_a_name_that_says_something_is_learned_from():
+    """Without further texts: most texts of a class have the word that is its name; a number says nothing."""
+    random, names = np.random.default_rng(0), tuple(ALL_WORDS[:10])
+    labels = np.arange(40) % len(names)
+    others = [random.choice(ALL_WORDS[10:], 5).tolist() for _ in labels]
+    texts = [
+        " ".join([names[label], *few] if random.random() < 0.8 else few)
+        for label, few in zip(labels, others, strict=True)
+    ]
+    tokenizer = train_tokenizer(texts, TokenizerConfig())
+
+    def kept(some_names, **config) -> Techniques:
+        return fit_linear_from_few_labels(
+            tokenize(tokenizer, texts, max_seq_len=MAX_SEQ_LEN),
+            labels,
+            tokenize(tokenizer, names_as_texts(some_names), max_seq_len=MAX_SEQ_LEN),
+            class_weights=np.ones(len(names), dtype=np.float32),
+            config=TrainConfig(**config),
+            **CHOICES,
+        ).kept
+
+    assert kept(names) == Techniques(label_names=True)
+    assert (
+        kept([str(number) for number in range(len(names))]) == kept(names, label_names_as_texts=False) == Techniques()
+    )
+
+
+def test_what_does_not_help_is_not_kept():
+    """Labels that have nothing to do with the texts: the classifier is the one that the labels alone give."""
+    labels = np.random.default_rng(5).integers(0, 2, LABELLED)
+    result = fit(2, labels=labels)
+    assert result.kept == Techniques()
+    assert result.accuracy == result.accuracy_before
+    assert all(map(np.array_equal, arrays(result.classifier), arrays(plain(2, labels))))
+
+
+def test_what_is_switched_off_is_not_tried(monkeypatch):
+    """Each by its value in the config."""
+    monkeypatch.setattr(few_labels, "_is_better", lambda *_: True)
+    names = tuple(corpus(3)[0][:3])
+    values = {"naive_bayes_em": True, "label_names_as_texts": True, "lsa_dimensions": 5, "self_training": True}
+    assert fit(3, names=names, **values).kept == Techniques(True, True, True, True)
+    for number, name in enumerate(values):
+        kept = fit(3, names=names, **NOTHING | {name: values[name]}).kept
+        assert kept == Techniques(*np.arange(4) == number), name
+    assert fit(3, names=names, **NOTHING).kept == Techniques()
+
+
+@pytest.mark.parametrize("num_classes", [2, 3])
+@pytest.mark.parametrize("name", [*NOTHING, "all"])
+def test_a_reader_sees_one_weight_a_feature_and_class(monkeypatch, num_classes, name):
+    """The logits of texts are those computed of all classifiers while it was fitted; a second time the same."""
+    searches = []
+
+    class Search(few_labels._Search):
+        def learn_from_all(self):
+            learned = super().learn_from_all()
+            searches.append((self, learned))
+            return learned
+
+    monkeypatch.setattr(few_labels, "_Search", Search)
+    monkeypatch.setattr(few_labels, "_is_better", lambda *_: True)
+    values = {"naive_bayes_em": True, "label_names_as_texts": True, "lsa_dimensions": 5, "self_training": True}
+    config = values if name == "all" else NOTHING | {name: values[name]}
+    first, second = (fit(num_classes, names=tuple(corpus(num_classes)[0][:num_classes]), **config) for _ in range(2))
+    assert all(map(np.array_equal, arrays(first.classifier), arrays(second.classifier)))
+    search, (weights, biases) = searches[0]
+    expected = margins_to_logits(search.corpus.features[: LABELLED + UNLABELLED] @ weights + biases)
+    found = first.classifier.logits(tokenized(num_classes)[0])
+    assert found == pytest.approx(expected, abs=1e-4)
+
+
+@pytest.mark.parametrize("num_classes", [2, 3])
+def test_weights_of_coordinates_are_folded_into_those_of_features(monkeypatch, num_classes):
+    """The margins of every text are those of what was learned from features and coordinates beside each other."""
+    monkeypatch.setattr(few_labels, "_is_better", lambda *_: True)
+    learned, compared = [], []
+    real_learn, real_fit = few_labels.learn_one_vs_rest, few_labels._Search._fit_svms
+
+    def recorded(features, *args, **options):
+        learned.append((real_learn(features, *args, **options), features, options["coordinates"]))
+        return learned[-1][0]
+
+    def fit_svms(self, rows, labels, weights, techniques):
+        folded = real_fit(self, rows, labels, weights, techniques)
+        (svms,), features, coordinates = learned[-1]
+        of_features, of_coordinates = np.split(svms.weights, [features.shape[1]])
+        expected = features @ of_features + coordinates @ of_coordinates
+        assert np.abs(coordinates @ of_coordinates).max() > 0.1
+        compared.append(np.abs(self.corpus.features[rows] @ folded.weights - expected).max())
+        return folded
+
+    monkeypatch.setattr(few_labels, "learn_one_vs_rest", recorded)
+    monkeypatch.setattr(few_labels._Search, "_fit_svms", fit_svms)
+    fit(num_classes, **NOTHING | {"lsa_dimensions": 5})
+    assert len(compared) == 6  # of each fold, and of all
+    assert max(compared) < 1e-5
+
+
+def test_pseudo_labels_are_as_frequent_as_labels(monkeypatch):
+    """Of each class the most confident, no more of all than a part of the texts."""
+    monkeypatch.setattr(few_labels, "MOST_PSEUDO_LABELLED", 50)
+    monkeypatch.setattr(few_labels, "_is_better", lambda *_: True)
+    chosen = []
+    real = few_labels._Search._most_confident
+
+    def recorded(self, learned, labels):
+        rows, guesses = real(self, learned, labels)
+        logits = self.corpus.features[self.corpus.unlabelled] @ learned.weights + learned.biases
+        chosen.append((rows - LABELLED, guesses, labels, logits))
+        return rows, guesses
+
+    monkeypatch.setattr(few_labels._Search, "_most_confident", recorded)
+    fit(3, **NOTHING | {"self_training": True})
+    for rows, guesses, labels, margins in chosen:
+        assert len(set(rows)) == len(rows)
+        assert (rows >= 0).all()
+        assert np.array_equal(guesses, margins[rows].argmax(axis=1))
+        shares = np.bincount(labels, minlength=3) / len(labels)
+        assert np.bincount(guesses, minlength=3) == pytest.approx(50 * shares, abs=0.51)
+        for number in range(3):
+            others = np.setdiff1d(np.flatnonzero(margins.argmax(axis=1) == number), rows)
+            least = margins_to_logits(margins)[rows[guesses == number], number].min()
+            assert (margins_to_logits(margins)[others, number] <= least).all()
+
+
+def test_of_many_texts_without_labels_some_are_read(monkeypatch):
+    """So many tokens at most, the labelled texts always."""
+    monkeypatch.setattr(feature_corpus, "MOST_TOKENS", 60)
+    read = []
+    real = few_labels.read_corpus
+    monkeypatch.setattr(few_labels, "read_corpus", lambda *args, **kw: read.append(real(*args, **kw)) or read[-1])
+    fit(2)
+    assert len(read[0].unlabelled) == 10  # of six tokens each
