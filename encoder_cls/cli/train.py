@@ -36,7 +36,7 @@ SCORES = {
     "loss": "loss",
     "accuracy": "accuracy",
     "macro_f1": "macro-F1",
-    "linear_weight": "weight of the linear classifier",
+    "linear_weight": "linear weight",
 }
 
 

@@ -265,9 +265,7 @@ def test_training_tells_of_each_stage_and_of_each_validation(cli, trained_run, m
     assert outcome.code == 0
     assert "parameters, beside it a linear model\n" in outcome.err
     assert "steps: 30 in all; 1 epoch of masked-LM pretraining, 4 epochs of training on labels\n" in outcome.err
-    told = re.findall(
-        r"^model .*accuracy (\d\.\d{4}).*weight of the linear classifier [01]\.\d{4}(  \*)?$", outcome.err, re.MULTILINE
-    )
+    told = re.findall(r"^model .*accuracy (\d\.\d{4}).*linear weight [01]\.\d{4}(  \*)?$", outcome.err, re.MULTILINE)
     assert told == [("0.2500", "  *"), ("0.5000", "  *"), ("0.1250", ""), ("0.7500", "  *")]
     assert re.search(
         r"^pretraining  epoch   1\.0  step      6: validation loss \d\.\d{4}  \*$", outcome.err, re.MULTILINE
