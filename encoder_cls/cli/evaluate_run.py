@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from encoder_cls.config import Config, DataConfig, missing_sources
 from encoder_cls.data.checks import seen_warnings, split_warnings
-from encoder_cls.data.dataset import Dataset, load_dataset, load_split
+from encoder_cls.data.dataset import Dataset, Split, load_dataset, load_split
 from encoder_cls.errors import ConfigError, DataError, EncoderClsError
 from encoder_cls.evaluation.baseline import linear_reference
 from encoder_cls.evaluation.evaluate import evaluate
@@ -57,24 +57,29 @@ def evaluate_run(
     else:
         assert dataset is not None
         name, split = dataset.reported
-    warnings = [*split_warnings(name, split, classifier.label_names)]
-    if data is not None and dataset:
-        warnings += seen_warnings(name, split, dataset.train)
-    for note in (*split.notes, *(f"warning: {warning}" for warning in warnings)):
+    train = dataset.train if dataset and data is not None else None
+    for note in _notes(name, split, classifier.label_names, train):
         tell(note)
     reference = linear_reference(dataset.train, split) if dataset else None
     report, logits = evaluate(classifier, split, name=name, reference=reference)
-    own_folder = run.eval if run and data is None else None  # what a run says of itself is kept up to date
-    where = folder or own_folder
-    try:
-        if where:
+    if where := folder or (run.eval if run and data is None else None):  # what a run says of itself is kept up to date
+        try:
             write_report(where, report, split, logits, run_name=origin.name, config_yaml=origin.config_yaml)
             tell(f"wrote {where}: {', '.join(name for name in REPORT_FILES if (where / name).exists())}")
-    except EncoderClsError as error:
-        if folder:
-            raise
-        tell(f"warning: {error}")
+        except EncoderClsError as error:
+            if folder:
+                raise
+            tell(f"warning: {error}")
     return report
+
+
+def _notes(name: str, split: Split, label_names: Sequence[str], train: Split | None) -> Iterator[str]:
+    """What a person should know of texts that are scored; with the training texts also whether they are among these."""
+    yield from split.notes
+    for warning in split_warnings(name, split, label_names):
+        yield f"warning: {warning}"
+    for warning in seen_warnings(name, split, train) if train else ():
+        yield f"warning: {warning}"
 
 
 class _Origin(NamedTuple):

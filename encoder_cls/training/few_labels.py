@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -83,26 +83,17 @@ def fit_linear_from_few_labels(
         use_char_ngrams: as in `fit_linear`.
         config: what is to be tried.
     """
-    corpus = read_corpus(
-        texts,
-        labels,
-        names,
-        class_weights=class_weights,
-        max_tokens=max_tokens,
-        use_char_ngrams=use_char_ngrams,
-        dimensions=config.lsa_dimensions,
-    )
+    choices: dict[str, Any] = {
+        "class_weights": class_weights,
+        "max_tokens": max_tokens,
+        "use_char_ngrams": use_char_ngrams,
+    }
+    corpus = read_corpus(texts, labels, names, dimensions=config.lsa_dimensions, **choices)
     search = _Search(corpus)
     before = search.best
     search.try_each(_worth_trying(config, corpus))
     if search.best is before:
-        plain = fit_linear(
-            texts.first(len(labels)),
-            labels,
-            class_weights=class_weights,
-            max_tokens=max_tokens,
-            use_char_ngrams=use_char_ngrams,
-        )
+        plain = fit_linear(texts.first(len(labels)), labels, **choices)
         return FewLabelsResult(plain, Techniques(), before.accuracy, before.accuracy)
     weights, biases = search.learn_from_all()
     classifier = LinearClassifier(

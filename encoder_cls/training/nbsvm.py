@@ -212,9 +212,6 @@ def learn_one_vs_rest(
         penalties: LinearSVC's C.
         coordinates: further numbers of each text, (texts, coordinates), whose weights come after those of the features.
     """
-    from sklearn.exceptions import ConvergenceWarning
-    from sklearn.svm import LinearSVC  # most of a second
-
     further = None if coordinates is None else sp.csr_matrix(coordinates)
     num_features = features.shape[1] + (0 if coordinates is None else coordinates.shape[1])
     classes = range(num_classes - num_one_vs_rest(num_classes), num_classes)
@@ -237,14 +234,25 @@ def learn_one_vs_rest(
         if further is not None:
             scaled = sp.hstack([scaled, further], format="csr")
         for penalty, it in zip(penalties, learned, strict=True):
-            svm = LinearSVC(C=penalty, random_state=0)
-            with warnings.catch_warnings():
-                # Labels that contradict each other keep it from converging; texts held out judge what it has learned.
-                warnings.simplefilter("ignore", category=ConvergenceWarning)
-                svm.fit(scaled, is_class, sample_weight=text_weights)
-            it.weights[:, column] = svm.coef_[0] * scales
-            it.biases[column] = svm.intercept_[0]
+            weights, bias = _fit_svm(scaled, is_class, text_weights, penalty=penalty)
+            it.weights[:, column] = weights * scales
+            it.biases[column] = bias
     return learned
+
+
+def _fit_svm(
+    features: sp.csr_matrix, is_class: NDArray[np.bool_], text_weights: NDArray[np.float32], *, penalty: float
+) -> tuple[NDArray[np.float64], float]:
+    """Weights (features,) and bias of a support vector machine."""
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.svm import LinearSVC  # most of a second
+
+    svm = LinearSVC(C=penalty, random_state=0)
+    with warnings.catch_warnings():
+        # Labels that contradict each other keep it from converging; texts held out judge what it has learned.
+        warnings.simplefilter("ignore", category=ConvergenceWarning)
+        svm.fit(features, is_class, sample_weight=text_weights)
+    return svm.coef_[0], svm.intercept_[0]
 
 
 def _log_count_ratios(present: sp.csr_matrix, is_class: NDArray[np.bool_]) -> NDArray[np.float32]:

@@ -17,7 +17,7 @@ from samples import FILLERS, TOPICS, Workspace, engine_of, predict
 WORDS = " ".join(TOPICS.values()).split() + FILLERS
 FORMATS = ("jsonl", "csv", "tsv", "parquet", "text")
 ENDINGS = (".csv", ".jsonl", ".tsv")
-WRITTEN = re.compile(r": ([\d,]+) of ([\d,]+) files written by this process \(([\d,]+) texts\)")
+WRITTEN = re.compile(r": ([\d,]+) of ([\d,]+) files? written by this process \(([\d,]+) texts?\)")
 Row = tuple[str, str]
 
 
