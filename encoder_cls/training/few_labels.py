@@ -36,7 +36,7 @@ MOST_LABELLED = 2000  # texts: with 1,000 of them the gain is a point or two, or
 PSEUDO_LABELLED_PART = 0.2  # of the unlabelled texts, the most confident, that self-training adds,
 MOST_PSEUDO_LABELLED = 1500  # so many at most,
 PSEUDO_LABEL_WEIGHT = 0.2  # each with this weight
-STANDARD_ERRORS = 1.0  # that a gain in likelihood has to be above zero
+STANDARD_ERRORS = 1.0  # that gains in likelihood and in accuracy have to be above zero
 
 
 class Techniques(NamedTuple):
@@ -129,7 +129,7 @@ class _Found:
         shift: what is added to their sum, so that it is their logit.
         logits: of the texts held out.
         losses: the negative log-likelihood of the label of each of them, times the weight of its class.
-        accuracy: on them.
+        right: 1 where the answer is right, else 0, (texts held out,).
     """
 
     techniques: Techniques
@@ -137,14 +137,25 @@ class _Found:
     shift: float
     logits: Logits
     losses: NDArray[np.float64]
-    accuracy: float
+    right: NDArray[np.float64]
+
+    @property
+    def accuracy(self) -> float:
+        """On the texts held out."""
+        return float(self.right.mean())
 
 
 def _is_better(found: _Found, best: _Found) -> bool:
-    """Whether labels are likelier by more than chance would make them, and no fewer answers are right."""
-    gains = best.losses - found.losses
-    is_certain = gains.mean() > STANDARD_ERRORS * gains.std() / np.sqrt(len(gains))
-    return bool(is_certain and found.accuracy >= best.accuracy)
+    """Whether labels are likelier, and more answers right, both by more than chance would make them.
+
+    Likelihood alone is not enough: what EM finds from all labels may be far from what it found on the folds.
+    """
+    return _is_certain(best.losses - found.losses) and _is_certain(found.right - best.right)
+
+
+def _is_certain(gains: NDArray[np.float64]) -> bool:
+    """Whether the mean of gains, (texts,), is above zero by more than some standard errors."""
+    return bool(gains.mean() > STANDARD_ERRORS * gains.std() / np.sqrt(len(gains)))
 
 
 class _Search:
@@ -194,7 +205,7 @@ class _Search:
             shift=shift,
             logits=logits,
             losses=-np.log(np.maximum(likelihoods, 1e-12)) * self.corpus.class_weights[self._held_out],
-            accuracy=float((logits.argmax(axis=1) == self._held_out).mean()),
+            right=(logits.argmax(axis=1) == self._held_out).astype(np.float64),
         )
 
     def _margins_held_out(self, techniques: Techniques) -> list[NDArray[np.float32]]:
