@@ -18,7 +18,7 @@ from urllib.parse import quote
 import numpy as np
 import pytest
 
-from encoder_cls.data.dataset import Split
+from encoder_cls.data.split import Split
 from encoder_cls.evaluation.evaluate import evaluate
 from encoder_cls.evaluation.html import render_report
 from encoder_cls.inference.explain import AttentionMaps, attention_maps

@@ -8,14 +8,16 @@ from typing import NamedTuple
 
 from encoder_cls.config import Config, DataConfig, missing_sources
 from encoder_cls.data.checks import seen_warnings, split_warnings
-from encoder_cls.data.dataset import Dataset, Split, load_dataset, load_split
+from encoder_cls.data.dataset import Dataset, load_dataset, load_split
+from encoder_cls.data.split import Split
 from encoder_cls.errors import ConfigError, DataError, EncoderClsError
-from encoder_cls.evaluation.baseline import linear_reference
+from encoder_cls.evaluation.baseline import reference_of
 from encoder_cls.evaluation.evaluate import evaluate
-from encoder_cls.evaluation.report import Report
+from encoder_cls.evaluation.report import AnyReport
 from encoder_cls.evaluation.report_files import REPORT_FILES, write_report
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.serialization import load_classifier
+from encoder_cls.inference.tasks import MULTI_LABEL
 from encoder_cls.inference.torch_engine import torch_encoder
 from encoder_cls.tracking.run_dir import RunDir, run_of
 from encoder_cls.training.checkpoint import newest_fingerprint
@@ -28,7 +30,7 @@ def evaluate_run(
     folder: Path | None,
     tell: Callable[[str], None],
     reading: Mapping[str, str] | None = None,
-) -> Report:
+) -> AnyReport:
     """Score the classifier of a run (or model) folder.
 
     Args:
@@ -53,14 +55,18 @@ def evaluate_run(
     if data is not None:
         data_config = origin.data_config.model_copy(update=dict(reading or {}))
         labels_are = dataset.labels_are if dataset else None
-        name, split = data, load_split(data, data_config, classifier.label_names, labels_are=labels_are)
+        is_multi_label = classifier.task is MULTI_LABEL
+        name, split = (
+            data,
+            load_split(data, data_config, classifier.label_names, labels_are=labels_are, is_multi_label=is_multi_label),
+        )
     else:
         assert dataset is not None
         name, split = dataset.reported
     train = dataset.train if dataset and data is not None else None
     for note in _notes(name, split, classifier.label_names, train):
         tell(note)
-    reference = linear_reference(dataset.train, split) if dataset else None
+    reference = reference_of(dataset, split) if dataset else None
     report, logits = evaluate(classifier, split, name=name, reference=reference)
     if where := folder or (run.eval if run and data is None else None):  # what a run says of itself is kept up to date
         try:

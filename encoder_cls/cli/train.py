@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from encoder_cls.config import DataConfig
-    from encoder_cls.data.dataset import Split
+    from encoder_cls.data.dataset import Dataset
+    from encoder_cls.data.split import Split
     from encoder_cls.tracking.run_dir import RunDir
     from encoder_cls.training.events import Event, Finished, LinearFitted, Stepped, Validated
     from encoder_cls.training.setup import TrainingSetup
@@ -35,7 +36,9 @@ SECONDS_BETWEEN_LINES = 30
 SCORES = {
     "loss": "loss",
     "accuracy": "accuracy",
+    "micro_f1": "micro-F1",
     "macro_f1": "macro-F1",
+    "mean_average_precision": "mean average precision",
     "linear_weight": "linear weight",
 }
 
@@ -167,6 +170,8 @@ def _described(setup: TrainingSetup) -> Iterator[str]:
         f"{counted(len(dataset.label_names), 'class', 'classes')}, "
         f"of {_sizes(dataset.train, dataset.label_names)} training texts"
     )
+    if dataset.is_multi_label:
+        yield _several_labels(dataset)
     if not config.model.encoder:
         yield f"tokens: vocabulary {setup.vocab_size:,}, unknown in validation {statistics['unknown_fraction']:.1%}"
         yield "model: a linear model alone, without steps of training (model.encoder=false)"
@@ -187,13 +192,21 @@ def _described(setup: TrainingSetup) -> Iterator[str]:
     yield f"steps: {setup.total_steps:,} in all; {', '.join(passes)}"
 
 
+def _several_labels(dataset: Dataset) -> str:
+    """That texts may have several labels, and how many they have."""
+    labels = dataset.train.labels.sum(axis=1)
+    why = f"{dataset.several}: labels in a list" if dataset.several else "data.label_separator"
+    return (
+        f"multi-label ({why}): {labels.mean():.2f} labels a text, several {(labels > 1).mean():.1%}, none "
+        f"{(labels == 0).mean():.1%}"
+    )
+
+
 def _sizes(split: Split, label_names: Sequence[str]) -> str:
     """How many texts the smallest class has, and the largest."""
-    import numpy as np
-
     from encoder_cls.system.display import shown
 
-    sizes = sorted(zip(np.bincount(split.labels, minlength=len(label_names)).tolist(), label_names, strict=True))
+    sizes = sorted(zip(split.class_counts(len(label_names)).tolist(), label_names, strict=True))
     return " to ".join(f"{size:,} ({shown(name, limit=30)})" for size, name in (sizes[0], sizes[-1]))
 
 

@@ -77,7 +77,11 @@ class DataConfig(Section):
     text_column: Names = ("text",)
     """The column with the text; of several columns the texts are joined with a space."""
     label_column: str = "label"
-    """The column with the class: a name or an integer."""
+    """The column with the class: a name or an integer. Where it holds lists of these, or a fastText line has several
+    labels, texts may have several labels each, or none: multi-label classification."""
+    label_separator: Annotated[str, Field(min_length=1)] | None = None
+    """What separates the labels of a text in one cell, such as `|` in `late|refund`; an empty cell has none. It makes
+    the data multi-label; null: a cell is one label."""
     label_names: tuple[str, ...] | None = None
     """The names of the classes in their order, as they are written. Labels are either all names, or all numbers: 0 for
     the first name, and so on."""
@@ -230,8 +234,9 @@ class TrainConfig(Section):
     naive_bayes_em: bool = True
     """Whether naive Bayes, learned from labelled and unlabelled texts by expectation maximization, may be added to the
     linear classifier (ag_news, 100 labels: +21; sst2: +12)."""
-    monitor: Literal["accuracy", "macro_f1", "loss"] = "loss"
-    """What tells in validation which weights are best: `loss`, `accuracy` or `macro_f1`."""
+    monitor: Literal["accuracy", "micro_f1", "macro_f1", "mean_average_precision", "loss"] = "loss"
+    """What tells in validation which weights are best: `loss`, `macro_f1` or `accuracy`; of multi-label data `loss`,
+    `macro_f1`, `micro_f1` or `mean_average_precision`."""
     patience: Count | None = 3
     """Stop after this many validations without a better score, once the learning rate has risen; null: never."""
     validate_every: Count | None = None

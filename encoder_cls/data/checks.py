@@ -10,7 +10,8 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
-from encoder_cls.data.dataset import Dataset, Split, listed
+from encoder_cls.data.dataset import Dataset, listed
+from encoder_cls.data.split import Split
 from encoder_cls.system.display import counted, shown
 
 FEW = 3  # names in a warning
@@ -40,7 +41,7 @@ def split_warnings(name: str, split: Split, label_names: Sequence[str]) -> Itera
     if split.left_out:
         locations = ", ".join(split.first_left_out) + (", …" if split.left_out > len(split.first_left_out) else "")
         yield f"rows of {name} without a text, which are left out: {split.left_out:,} ({locations})"
-    unseen = np.flatnonzero(split.labels >= len(label_names))
+    unseen = np.flatnonzero(split.has_unseen_label(len(label_names)))
     if len(unseen):
         follows = "left out of what chooses the weights" if name == "validation" else "counted as mistakes"
         yield (
@@ -77,7 +78,7 @@ def _of_labels(dataset: Dataset) -> Iterator[str]:
     if of_two_types:
         more = ", …" if len(dataset.of_two_types) > FEW else ""
         yield f"labels that are integers in some rows and texts in others count as one: {', '.join(of_two_types)}{more}"
-    counts = [np.bincount(it.labels, minlength=len(dataset.label_names)) for it in (dataset.train, dataset.validation)]
+    counts = [it.class_counts(len(dataset.label_names)) for it in (dataset.train, dataset.validation)]
     single = [name for name, *of_each in zip(dataset.label_names, *counts, strict=False) if of_each == [1, 0]]
     if single:
         yield (
@@ -91,7 +92,7 @@ def _of_texts(dataset: Dataset) -> Iterator[str]:
     in_order = np.sort(train)
     repeated = np.flatnonzero(_are_in(np.unique(in_order[1:][in_order[1:] == in_order[:-1]]), train))
     _, groups = np.unique(train[repeated], return_inverse=True)
-    labels = dataset.train.labels[repeated]
+    labels = dataset.train.label_sets()[repeated]
     for indices, what in (
         (repeated[_contradicted(groups, labels)], "occur with other labels, too"),
         (repeated[_repeating(groups, labels)], "repeat an earlier one with the same label"),

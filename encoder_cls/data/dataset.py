@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from encoder_cls.config import DataConfig
 from encoder_cls.data.holdout import equal_texts, rows_to_hold_out
+from encoder_cls.data.holdout_several_labels import rows_to_hold_out_of_several_labels
 from encoder_cls.data.labelled_rows import (
     DiskBackedLocations,
     LabelledRows,
@@ -25,101 +25,15 @@ from encoder_cls.data.labelled_rows import (
 )
 from encoder_cls.data.labels import LabelsAre, class_name, what_labels_are
 from encoder_cls.data.readers import Row, read_rows
-from encoder_cls.data.reading import NONE_SKIPPED, Reading, SkippedRows
+from encoder_cls.data.reading import Reading
 from encoder_cls.data.records import SourceLocation
+from encoder_cls.data.split import NO_TEXTS, Split, Unlabelled
 from encoder_cls.errors import DataError
-from encoder_cls.system.disk_arrays import DiskBackedTexts, LazyTexts, in_chunks
+from encoder_cls.system.disk_arrays import DiskBackedTexts, in_chunks
 from encoder_cls.system.display import counted, shown
 
 SHOWN_NAMES = 8
 MOST_UNSEEN = 0.05  # of the rows of a split: labels that never occur in train
-
-
-@dataclass(frozen=True, kw_only=True)
-class Split:
-    """Labelled examples: `texts[i]` belongs to class number `labels[i]` and was read at `where[i]`.
-
-    Attributes:
-        texts: the texts.
-        labels: their classes; those from the number of the data set's classes on are indices into `unseen_names`.
-        where: file and line of each.
-        left_out: how many rows of their source had no text, where that is allowed.
-        first_left_out: where the first of these are.
-        unseen_names: labels of the source that never occur in train.
-        skipped: the rows of their source that cannot be read, where these are left out.
-        notes: what a person should know of how their source was read.
-    """
-
-    texts: Sequence[str]
-    labels: NDArray[np.int64]
-    where: Sequence[str]
-    left_out: int = 0
-    first_left_out: tuple[str, ...] = ()
-    unseen_names: tuple[str, ...] = ()
-    skipped: SkippedRows = NONE_SKIPPED
-    notes: tuple[str, ...] = ()
-
-    def __len__(self) -> int:
-        return len(self.texts)
-
-    def subset(self, indices: NDArray[np.int64]) -> Split:
-        """The examples with these indices, in this order."""
-        return Split(
-            texts=_selected(self.texts, indices),
-            labels=self.labels[indices],
-            where=_selected(self.where, indices),
-            unseen_names=self.unseen_names,
-        )
-
-    def known(self, num_classes: int) -> Split:
-        """The examples whose labels occur in train, which has so many classes; all of them: the split itself."""
-        is_known = self.labels < num_classes
-        if is_known.all():
-            return self
-        kept = self.subset(np.flatnonzero(is_known)).of_source(self)
-        return replace(kept, unseen_names=())
-
-    def of_source(self, whole: Split) -> Split:
-        """This part of a split, with what is known of the whole one's source."""
-        return replace(
-            self,
-            left_out=whole.left_out,
-            first_left_out=whole.first_left_out,
-            skipped=whole.skipped,
-            notes=whole.notes,
-        )
-
-    def fingerprint(self) -> str:
-        """A SHA-256 of all texts and labels in order: equal data, equal fingerprint."""
-        unseen = json.dumps(self.unseen_names).encode() if self.unseen_names else b""
-        return _fingerprint(self.texts, self.labels.tobytes() + unseen)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Unlabelled:
-    """Texts whose classes nobody knows: `texts[i]` was read at `where[i]`; `skipped` and `notes` as of a split."""
-
-    texts: Sequence[str] = ()
-    where: Sequence[str] = ()
-    skipped: SkippedRows = NONE_SKIPPED
-    notes: tuple[str, ...] = ()
-
-    def fingerprint(self) -> str:
-        """As that of a split."""
-        return _fingerprint(self.texts)
-
-
-def _fingerprint(texts: Iterable[str], before: bytes = b"") -> str:
-    digest = hashlib.sha256(before)
-    for chunk in in_chunks(texts):
-        contents = [text.encode() for text in chunk]
-        # Each after its length, since a text may hold any separator.
-        digest.update(b"".join(part for it in contents for part in (len(it).to_bytes(8, "little"), it)))
-    return digest.hexdigest()
-
-
-def _selected(column: Sequence[str], indices: NDArray[np.int64]) -> Sequence[str]:
-    return column.select(indices) if isinstance(column, LazyTexts) else [column[i] for i in indices]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,15 +48,22 @@ class Dataset:
         unlabelled: further texts of the kind, none where none are named.
         labels_are: what the labels of all its files are: `names`, or `indices` into `data.label_names`.
         of_two_types: labels that are an integer in one row and a text in another: where the first of each are.
+        several: where the first row is that has several labels, or a list of them, by which the data is multi-label.
     """
 
     label_names: tuple[str, ...]
     train: Split
     validation: Split
     test: Split | None
-    unlabelled: Unlabelled = Unlabelled()
+    unlabelled: Unlabelled = NO_TEXTS
     labels_are: LabelsAre = "names"
     of_two_types: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    several: str | None = None
+
+    @property
+    def is_multi_label(self) -> bool:
+        """Whether a text may have any number of labels."""
+        return self.train.is_multi_label
 
     @cached_property
     def selection(self) -> Split:
@@ -169,18 +90,27 @@ def load_dataset(config: DataConfig, *, train_rows: Iterable[Row] | None = None)
         train_rows: the rows to train on, where they are in memory; then `data.train` is a name for messages.
 
     Raises:
-        DataError: a source is missing or malformed, train has fewer than two classes, or too many labels of another
-            split never occur in train.
+        DataError: a source is missing or malformed, train has fewer than two classes (multi-label: none), or too many
+            labels of another split never occur in train.
     """
     sources = {"train": config.train, "validation": config.validation, "test": config.test}
     rows: dict[str, LabelledRows] = {}
     if train_rows is not None:
-        rows["train"] = collect_labelled(train_rows, config.train, empty_texts=config.empty_texts)
+        rows["train"] = collect_labelled(
+            train_rows, config.train, empty_texts=config.empty_texts, label_separator=config.label_separator
+        )
         del sources["train"]
     rows |= {role: read_labelled(source, role, config) for role, source in sources.items() if source is not None}
+    is_multi_label = config.label_separator is not None or any(of_role.several for of_role in rows.values())
+    if not is_multi_label:
+        for of_role in rows.values():
+            of_role.leave_out_unlabelled()
     labels_are = what_labels_are(_first_locations(rows.values()), config.label_names)
-    label_names = _class_names(rows["train"], config, labels_are)
-    splits = {role: _to_split(of_role, label_names, config, labels_are) for role, of_role in rows.items()}
+    label_names = _class_names(rows["train"], config, labels_are, is_multi_label=is_multi_label)
+    splits = {
+        role: _to_split(of_role, label_names, config, labels_are, is_multi_label=is_multi_label)
+        for role, of_role in rows.items()
+    }
     train, validation = splits["train"], splits.get("validation")
     if validation is None:
         train, validation = hold_out(train, fraction=config.validation_fraction, seed=config.split_seed)
@@ -192,11 +122,17 @@ def load_dataset(config: DataConfig, *, train_rows: Iterable[Row] | None = None)
         unlabelled=_unlabelled(config),
         labels_are=labels_are,
         of_two_types=_of_two_types(rows.values()),
+        several=next((str(of_role.several) for of_role in rows.values() if of_role.several), None),
     )
 
 
 def load_split(
-    source: str, config: DataConfig, label_names: tuple[str, ...], *, labels_are: LabelsAre | None = None
+    source: str,
+    config: DataConfig,
+    label_names: tuple[str, ...],
+    *,
+    labels_are: LabelsAre | None = None,
+    is_multi_label: bool = False,
 ) -> Split:
     """Read one labelled source whose classes are known.
 
@@ -205,12 +141,20 @@ def load_split(
         config: how to read it.
         label_names: the classes.
         labels_are: what labels are in the data set that the classes are from; none: the source alone tells.
+        is_multi_label: whether a text may have any number of labels.
 
     Raises:
-        DataError: as `load_dataset`.
+        DataError: as `load_dataset`; or a row has several labels where each is to have one.
     """
     rows = read_labelled(source, "test", config)
-    return _to_split(rows, label_names, config, labels_are or what_labels_are(rows.labels, config.label_names))
+    if not is_multi_label:
+        if config.label_separator is not None or rows.several:
+            raise DataError(
+                f"{rows.several or source}: texts may have several labels here; of this model they have one"
+            )
+        rows.leave_out_unlabelled()
+    labels_are = labels_are or what_labels_are(rows.labels, config.label_names)
+    return _to_split(rows, label_names, config, labels_are, is_multi_label=is_multi_label)
 
 
 def hold_out(split: Split, *, fraction: float, seed: int) -> tuple[Split, Split]:
@@ -221,7 +165,8 @@ def hold_out(split: Split, *, fraction: float, seed: int) -> tuple[Split, Split]
     Raises:
         DataError: each class has a single text, so none can be held out.
     """
-    is_held_out = rows_to_hold_out(split.labels, equal_texts(split.texts), fraction=fraction, seed=seed)
+    choose = rows_to_hold_out_of_several_labels if split.is_multi_label else rows_to_hold_out
+    is_held_out = choose(split.labels, equal_texts(split.texts), fraction=fraction, seed=seed)
     if not is_held_out.any():
         raise DataError(
             f"{split.where[0]}: each class has only one text, so none is left to validate with; add examples, or "
@@ -276,10 +221,14 @@ def _of_two_types(all_rows: Iterable[LabelledRows]) -> dict[str, tuple[str, str]
     return {label: (str(it[int]), str(it[str])) for label, it in types.items() if len(it) > 1}
 
 
-def _class_names(rows: LabelledRows, config: DataConfig, labels_are: LabelsAre) -> tuple[str, ...]:
+def _class_names(
+    rows: LabelledRows, config: DataConfig, labels_are: LabelsAre, *, is_multi_label: bool
+) -> tuple[str, ...]:
     """The classes of the rows of train."""
     found = {class_name(label, where, config.label_names, labels_are) for label, where in rows.labels.items()}
-    if len(found) < 2:
+    if not found:
+        raise DataError(f"{config.train}: no row has a label, so there is nothing to learn")
+    if len(found) < 2 and not is_multi_label:
         raise DataError(
             f"{config.train}: every row has the label {shown(found.pop())}; at least two classes are needed"
         )
@@ -295,19 +244,22 @@ def _in_order(found: set[str], config: DataConfig) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
-def _to_split(rows: LabelledRows, label_names: tuple[str, ...], config: DataConfig, labels_are: LabelsAre) -> Split:
+def _to_split(
+    rows: LabelledRows,
+    label_names: tuple[str, ...],
+    config: DataConfig,
+    labels_are: LabelsAre,
+    *,
+    is_multi_label: bool,
+) -> Split:
     names = [class_name(label, where, config.label_names, labels_are) for label, where in rows.labels.items()]
     unseen = _in_order(set(names) - set(label_names), config)
     numbers = {name: number for number, name in enumerate((*label_names, *unseen))}
-    labels = np.array([numbers[name] for name in names], dtype=np.int64)[rows.numbers.array()]
-    num_unseen = int((labels >= len(label_names)).sum())
-    if num_unseen > MOST_UNSEEN * len(labels):
-        first, where = next(it for it in zip(names, rows.labels.values(), strict=True) if it[0] in unseen)
-        raise DataError(
-            f"{where}: label {shown(first)} never occurs in train ({listed(label_names)}); {num_unseen:,} of "
-            f"{counted(len(labels), 'row')} have such labels ({listed(unseen)}): is this the right data?"
-        )
-    return Split(
+    of_rows, offsets = rows.numbers.arrays()
+    labels: NDArray[Any] = np.array([numbers[name] for name in names], dtype=np.int64)[of_rows]
+    if is_multi_label:
+        labels = _label_matrix(labels, np.diff(offsets), num_classes=len(numbers))
+    split = Split(
         texts=rows.texts,
         labels=labels,
         where=rows.where,
@@ -317,6 +269,21 @@ def _to_split(rows: LabelledRows, label_names: tuple[str, ...], config: DataConf
         skipped=rows.reading.skipped,
         notes=tuple(rows.reading.notes),
     )
+    num_unseen = int(split.has_unseen_label(len(label_names)).sum())
+    if num_unseen > MOST_UNSEEN * len(split):
+        first, location = next(it for it in zip(names, rows.labels.values(), strict=True) if it[0] in unseen)
+        raise DataError(
+            f"{location}: label {shown(first)} never occurs in train ({listed(label_names)}); {num_unseen:,} of "
+            f"{counted(len(split), 'row')} have such labels ({listed(unseen)}): is this the right data?"
+        )
+    return split
+
+
+def _label_matrix(labels: NDArray[np.int64], counts: NDArray[np.int64], *, num_classes: int) -> NDArray[np.int8]:
+    """The labels of rows, which have so many each, as 0 and 1, (rows, classes)."""
+    matrix = np.zeros((len(counts), num_classes), dtype=np.int8)
+    matrix[np.repeat(np.arange(len(counts)), counts), labels] = 1
+    return matrix
 
 
 def listed(names: Sequence[str], *, most: int = SHOWN_NAMES) -> str:

@@ -48,12 +48,16 @@ def hub_records(rest: str, role: str, columns: Sequence[str], *, all_columns: bo
     # Only what is asked for: a test split whose labels are all -1 can still be predicted.
     if not all_columns:
         table = table.select_columns(list(dict.fromkeys([*columns, *({"id"} & set(table.column_names))])))
-    names = {
-        column: feature.names for column, feature in table.features.items() if isinstance(feature, datasets.ClassLabel)
-    }
+    of_items = {column: _of_items(feature) for column, feature in table.features.items()}
+    names = {column: it.names for column, it in of_items.items() if isinstance(it, datasets.ClassLabel)}
     for number, record in enumerate(table):
         where = SourceLocation(f"hub:{name}/{split}", number)
         yield where, with_class_names(record, names, where)
+
+
+def _of_items(feature: Any) -> Any:
+    """What the items of a list are, where a feature is one, however `datasets` writes it; else the feature."""
+    return feature[0] if isinstance(feature, list) else getattr(feature, "feature", feature)
 
 
 def _hub_commit(name: str, revision: str | None) -> str | None:

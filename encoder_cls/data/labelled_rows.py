@@ -12,12 +12,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encoder_cls.config import DataConfig
+from encoder_cls.data.named_files import FASTTEXT, TEXT
 from encoder_cls.data.readers import Row, read_rows
 from encoder_cls.data.reading import SHOWN_ROWS, Reading
 from encoder_cls.data.records import SourceLocation
 from encoder_cls.errors import DataError
-from encoder_cls.system.disk_arrays import DiskBackedArray, DiskBackedTexts, LazyTexts, in_chunks
+from encoder_cls.system.disk_arrays import DiskBackedArray, DiskBackedRaggedArray, DiskBackedTexts, LazyTexts, in_chunks
 from encoder_cls.system.display import kind
+
+_FASTTEXT_LINES = (
+    "labelled .txt and .ft files are fastText's, each line beginning with __label__ (or put each text in a file in a "
+    "folder of its class, or save a CSV file)"
+)
 
 
 class DiskBackedLocations(LazyTexts):
@@ -51,7 +57,9 @@ class LabelledRows:
     Attributes:
         labels: of each label, an integer as its digits, the location of its first row, in the order of these.
         types: of each label that a format has as an integer or as a text, the first location of each.
-        numbers: of each row the index of its label in `labels`.
+        numbers: of each row the indices of its labels in `labels`.
+        several: where the first row is whose labels are in a list, or several in a fastText line; none: there is none.
+        none: where the first row without a label is.
         left_out: rows without a text.
         first_left_out: where the first of these are.
         reading: how they were read, and what came up.
@@ -61,10 +69,28 @@ class LabelledRows:
     where: DiskBackedLocations = field(default_factory=DiskBackedLocations)
     labels: dict[str, SourceLocation] = field(default_factory=dict)
     types: dict[str, dict[type, SourceLocation]] = field(default_factory=lambda: defaultdict(dict))
-    numbers: DiskBackedArray[np.int32] = field(default_factory=lambda: DiskBackedArray(np.int32))
+    numbers: DiskBackedRaggedArray[np.int32] = field(default_factory=lambda: DiskBackedRaggedArray(np.int32))
+    several: SourceLocation | None = None
+    none: SourceLocation | None = None
     left_out: int = 0
     first_left_out: list[SourceLocation] = field(default_factory=list)
     reading: Reading = field(default_factory=Reading)
+
+    def leave_out_unlabelled(self) -> None:
+        """Keep the rows that have a label, where each is to have one; the others are bad rows.
+
+        Raises:
+            DataError: there are others, and bad rows are not to be left out.
+        """
+        if self.none is None:
+            return
+        _, offsets = self.numbers.arrays()
+        counts = np.diff(offsets)
+        for row in np.flatnonzero(counts == 0).tolist():
+            where = self.where[row]
+            self.reading.bad_row(where, DataError(f"{where}: the line has no label; {_FASTTEXT_LINES}"))
+        labelled, self.none = np.flatnonzero(counts), None
+        self.texts, self.where = self.texts.select(labelled), self.where.select(labelled)
 
 
 def read_labelled(source: str, role: str, config: DataConfig) -> LabelledRows:
@@ -77,7 +103,9 @@ def read_labelled(source: str, role: str, config: DataConfig) -> LabelledRows:
     found = read_rows(
         source, role=role, text_columns=config.text_column, label_column=config.label_column, reading=reading
     )
-    return collect_labelled(found, source, empty_texts=config.empty_texts, reading=reading)
+    return collect_labelled(
+        found, source, empty_texts=config.empty_texts, label_separator=config.label_separator, reading=reading
+    )
 
 
 def new_reading(config: DataConfig) -> Reading:
@@ -86,7 +114,12 @@ def new_reading(config: DataConfig) -> Reading:
 
 
 def collect_labelled(
-    found: Iterable[Row], source: str, *, empty_texts: str, reading: Reading | None = None
+    found: Iterable[Row],
+    source: str,
+    *,
+    empty_texts: str,
+    label_separator: str | None = None,
+    reading: Reading | None = None,
 ) -> LabelledRows:
     """Collect rows that have labels.
 
@@ -94,6 +127,7 @@ def collect_labelled(
         found: the rows.
         source: what to call them in a message.
         empty_texts: as `data.empty_texts`.
+        label_separator: as `data.label_separator`.
         reading: how they are read.
 
     Raises:
@@ -102,17 +136,19 @@ def collect_labelled(
     rows = LabelledRows(reading=reading or Reading())
     indices: dict[str, int] = {}
     numbers: dict[str | int, int] = {}  # 1 and "1" are two keys of one number
-    for chunk in in_chunks(_with_text(found, rows)):
-        texts, labels, locations = zip(*chunk, strict=True)
-        for label, location in zip(labels, locations, strict=True):
-            if label not in numbers:
-                rows.labels.setdefault(str(label), location)
-                numbers[label] = indices.setdefault(str(label), len(indices))
-                if _has_types(location):
-                    rows.types[str(label)][type(label)] = location
+    for chunk in in_chunks(_with_text(found, rows, label_separator)):
+        texts, labels_of_rows, locations = zip(*chunk, strict=True)
+        for labels, location in zip(labels_of_rows, locations, strict=True):
+            for label in labels:
+                if label not in numbers:
+                    rows.labels.setdefault(str(label), location)
+                    numbers[label] = indices.setdefault(str(label), len(indices))
+                    if _has_types(location):
+                        rows.types[str(label)][type(label)] = location
         rows.texts.append(texts)
         rows.where.append(locations)
-        rows.numbers.append([numbers[label] for label in labels])
+        of_chunk = np.array([numbers[label] for labels in labels_of_rows for label in labels], dtype=np.int32)
+        rows.numbers.append(of_chunk, [*map(len, labels_of_rows)])
     _check_left_out(rows, empty_texts)
     if not len(rows.texts):
         skipped = rows.reading.skipped
@@ -123,8 +159,10 @@ def collect_labelled(
     return rows
 
 
-def _with_text(found: Iterable[Row], rows: LabelledRows) -> Iterator[tuple[str, str | int, SourceLocation]]:
-    """Text, label and location of each row; those without a text are counted in `rows`."""
+def _with_text(
+    found: Iterable[Row], rows: LabelledRows, label_separator: str | None
+) -> Iterator[tuple[str, Sequence[str | int], SourceLocation]]:
+    """Text, labels and location of each row; those without a text are counted in `rows`."""
     for row in found:
         if not row.text.strip():
             if rows.left_out < SHOWN_ROWS:
@@ -133,11 +171,16 @@ def _with_text(found: Iterable[Row], rows: LabelledRows) -> Iterator[tuple[str, 
             continue
         try:
             check_unicode(row)
-            label = _label(row)
+            labels = _labels(row, label_separator)
         except DataError as error:
             rows.reading.bad_row(row.where, error)
             continue
-        yield row.text, label, row.where
+        is_list, is_line = isinstance(row.label, list), is_fasttext(row.where)
+        if rows.several is None and (len(labels) > 1 if is_line else is_list):
+            rows.several = row.where
+        if rows.none is None and not labels:
+            rows.none = row.where
+        yield row.text, labels, row.where
 
 
 def _has_types(location: SourceLocation) -> bool:
@@ -163,7 +206,8 @@ def check_unicode(row: Row) -> None:
     Raises:
         DataError: it cannot.
     """
-    for name, value in (("text", row.text), ("label", str(row.label))):
+    labels = row.label if isinstance(row.label, list | tuple) else [row.label]
+    for name, value in (("text", row.text), *(("label", str(label)) for label in labels)):
         try:
             if not value.isascii():
                 value.encode()
@@ -173,8 +217,24 @@ def check_unicode(row: Row) -> None:
             ) from None
 
 
-def _label(row: Row) -> str | int:
-    label = row.label
+def is_fasttext(where: SourceLocation) -> bool:
+    """Whether a row is a line of a fastText file, where one label is written as several are."""
+    return where.line >= 0 and Path(where.file).suffix.lower() in (FASTTEXT, TEXT)
+
+
+def _labels(row: Row, separator: str | None) -> list[str | int]:
+    """The labels of a row, each once."""
+    found: list[str | int] = []
+    if isinstance(row.label, list | tuple):
+        found = [_label(row, label) for label in row.label]
+    elif separator is not None and isinstance(row.label, str):
+        found = [part.strip() for part in row.label.split(separator) if part.strip()]
+    else:
+        found = [_label(row, row.label)]
+    return list({str(label): label for label in reversed(found)}.values())[::-1] if len(found) > 1 else found
+
+
+def _label(row: Row, label: object) -> str | int:
     if isinstance(label, bool) or not isinstance(label, str | int):
         raise DataError(f"{row.where}: the label is {kind(label)}; a name or an integer is expected")
     if isinstance(label, str) and not label.strip():

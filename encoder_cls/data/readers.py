@@ -31,14 +31,12 @@ from encoder_cls.errors import ConfigError, DataError
 from encoder_cls.system.display import kind, shown
 from encoder_cls.system.installed import check_installed
 
-SHOWN_LABELS = 5
-
 
 class Row(NamedTuple):
-    """One row of a source, unchanged."""
+    """One row of a source, unchanged; several labels, or none of several, are a list or a tuple."""
 
     text: str
-    label: str | int | None
+    label: str | int | Sequence[str | int] | None
     id: str | int | None
     where: SourceLocation
 
@@ -207,26 +205,11 @@ def _fasttext_records(path: Path, text_column: str, label_column: str, reading: 
     for where, line in _numbered_lines(path, reading):
         if not line.strip():
             continue
-        try:
-            label, text = _labelled_line(where, line)
-        except DataError as error:
-            reading.bad_row(where, error)
+        labels, text = fasttext_format.parse_line(line)
+        if labels and not fasttext_format.is_labelled(line):
+            reading.bad_row(where, DataError(f"{where}: the line has no label at its beginning, where labels stand"))
             continue
-        yield where, {text_column: text, label_column: label}
-
-
-def _labelled_line(where: SourceLocation, line: str) -> tuple[str, str]:
-    """The label of a line, and its text."""
-    if not fasttext_format.is_labelled(line):
-        raise DataError(
-            f"{where}: the line has no label; labelled .txt and .ft files are fastText's, each line beginning with "
-            "__label__ (or put each text in a file in a folder of its class, or save a CSV file)"
-        )
-    labels, text = fasttext_format.parse_line(line)
-    if len(labels) > 1:
-        several = ", ".join(map(shown, labels[:SHOWN_LABELS])) + (", …" if len(labels) > SHOWN_LABELS else "")
-        raise DataError(f"{where}: the line has several labels ({several}); a text has one label: leave one")
-    return labels[0], text
+        yield where, {text_column: text, label_column: labels[0] if len(labels) == 1 else labels}
 
 
 def _jsonl_records(path: Path, columns: Sequence[str], reading: Reading) -> Iterator[Record]:
@@ -302,7 +285,9 @@ def _class_label_names(metadata: dict[bytes, bytes] | None) -> dict[str, list[st
     """The class names that the `datasets` library keeps in a Parquet file beside integer labels."""
     try:
         features = json.loads((metadata or {})[b"huggingface"])["info"]["features"]
-        return {column: list(feature["names"]) for column, feature in features.items() if "names" in feature}
+        # Of a list of labels the feature of its items is inside.
+        of_items = {column: feature.get("feature") or feature for column, feature in features.items()}
+        return {column: list(feature["names"]) for column, feature in of_items.items() if "names" in feature}
     except (AttributeError, KeyError, TypeError, ValueError):
         return {}
 

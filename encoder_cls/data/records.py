@@ -64,14 +64,18 @@ def check_undoubled(where: Path | str, found: Sequence[str], wanted: Sequence[st
 
 
 def with_class_names(record: dict[str, Any], names: dict[str, list[str]], where: SourceLocation) -> dict[str, Any]:
-    """A record in which integers are replaced by the class names that its data set has for them.
+    """A record in which integers, or those of a list, are replaced by the class names that its data set has for them.
 
     Raises:
         DataError: an integer has no name.
     """
     for column in names.keys() & record.keys():
-        label = record[column]
-        if not isinstance(label, int) or not 0 <= label < len(names[column]):
-            raise DataError(f"{where}: label {label} of column {shown(column)} has no name: is this split unlabelled?")
-        record[column] = names[column][label]
+        found = record[column]
+        for label in found if isinstance(found, list) else [found]:
+            if not isinstance(label, int) or not 0 <= label < len(names[column]):
+                raise DataError(
+                    f"{where}: label {label} of column {shown(column)} has no name: is this split unlabelled?"
+                )
+        of_column = names[column]
+        record[column] = [of_column[it] for it in found] if isinstance(found, list) else of_column[found]
     return record

@@ -44,8 +44,13 @@ class _Plane:
         return HEIGHT - self.bottom - (value - low) / (high - low) * (HEIGHT - self.bottom - TOP)
 
 
-def reliability(bins: CalibrationBins) -> str:
-    """How often answers are right, against how sure they are: the fewer texts, the smaller and paler a dot."""
+def reliability(bins: CalibrationBins, *, of: str = "answer") -> str:
+    """How often answers are right, against how sure they are: the fewer texts, the smaller and paler a dot.
+
+    Args:
+        bins: of the answers.
+        of: what a probability is of: an `answer`, or a `label` of several.
+    """
     plane = _Plane(bottom=BOTTOM + 42)
     most = max(1, *bins.texts)
     parts = [_line("even", plane.x(0), plane.y(0), plane.x(1), plane.y(1))]
@@ -64,8 +69,8 @@ def reliability(bins: CalibrationBins) -> str:
             f'opacity="{0.2 + 0.8 * part**0.5:.2f}"><title>{told}</title></circle>',
         ]
     parts.append(f'<text x="{LEFT - 6}" y="{floor}" text-anchor="end">texts</text>')
-    frame = _frame(plane, "right", "probability of the answer")
-    return _chart("Accuracy by probability of the answer", [*frame, *parts])
+    frame = _frame(plane, "right", f"probability of the {of}")
+    return _chart(f"Accuracy by probability of the {of}", [*frame, *parts])
 
 
 def thresholds(confidence: NDArray[np.float64], correct: NDArray[np.bool_], suggested: float | None) -> str:
@@ -94,13 +99,13 @@ def thresholds(confidence: NDArray[np.float64], correct: NDArray[np.bool_], sugg
 
 
 def precision_recall(
-    probabilities: NDArray[np.float64], labels: NDArray[np.int64], chosen: Sequence[int], names: Sequence[str]
+    probabilities: NDArray[np.float64], labels: NDArray[Any], chosen: Sequence[int], names: Sequence[str]
 ) -> str:
     """Precision against recall of some classes, and of all answers together where these are not all classes.
 
     Args:
         probabilities: (texts, classes).
-        labels: (texts,); one that is beyond the classes is none of them.
+        labels: (texts,), or of several labels a text (texts, classes); one beyond the classes is none of them.
         chosen: the classes with a curve of their own, see `notable_classes`.
         names: of the classes.
     """
@@ -108,15 +113,20 @@ def precision_recall(
 
     num_classes = probabilities.shape[1]
     plane, drawn, key = _Plane(), [], []
-    if len(np.intersect1d(labels, np.arange(num_classes))) > len(chosen):
+    several = labels[:, :num_classes] > 0 if labels.ndim > 1 else None
+    occurring = (
+        np.intersect1d(labels, np.arange(num_classes)) if several is None else np.flatnonzero(several.any(axis=0))
+    )
+    if len(occurring) > len(chosen):
         sample = np.random.default_rng(0).permutation(len(labels))[: max(1, MOST_DECISIONS // num_classes)]
-        is_label = labels[sample, None] == np.arange(num_classes)
+        is_label = labels[sample, None] == np.arange(num_classes) if several is None else several[sample]
         if is_label.any():
             precision, recall, _ = precision_recall_curve(is_label.ravel(), probabilities[sample].ravel())
             drawn.append(_curve("c0", plane, recall, precision))
             key.append(("c0", "all classes together"))
     for style, number in enumerate(chosen, start=1):
-        precision, recall, _ = precision_recall_curve(labels == number, probabilities[:, number])
+        is_class = labels == number if several is None else several[:, number]
+        precision, recall, _ = precision_recall_curve(is_class, probabilities[:, number])
         drawn.append(_curve(f"c{style}", plane, recall, precision))
         key.append((f"c{style}", names[number]))
     return _key(key) + _chart("Precision and recall", [*_frame(plane, "precision", "recall"), *drawn])
@@ -165,11 +175,12 @@ def accuracy_by_length(lengths: NDArray[np.int64], correct: NDArray[np.bool_]) -
     return _chart("Accuracy by length of the text", parts)
 
 
-def parts_with_intervals(rows: Sequence[PartRow]) -> str:
-    """Accuracies on one scale, each a dot on the line of its interval; the first is the one that counts.
+def parts_with_intervals(rows: Sequence[PartRow], name: str = "Accuracy of the parts") -> str:
+    """Scores on one scale, each a dot on the line of its interval; the first is the one that counts.
 
     Args:
         rows: of the parts.
+        name: of the chart.
     """
     ends = [value for _, score, interval in rows for value in (score, *(interval or ()))]
     low, high = max(0.0, np.floor(min(ends) * 20 - 0.2) / 20), min(1.0, np.ceil(max(ends) * 20 + 0.2) / 20)
@@ -186,17 +197,17 @@ def parts_with_intervals(rows: Sequence[PartRow]) -> str:
             _line("grid", x(value), top, x(value), floor),
             f'<text x="{x(value):.1f}" y="{floor + 15}" text-anchor="{anchor}">{value:.1%}</text>',
         ]
-    for number, (name, score, interval) in enumerate(rows):
+    for number, (part, score, interval) in enumerate(rows):
         middle = top + row_height * (number + 0.5)
-        told = f"{name}: {score:.1%}" + (f", {interval[0]:.1%} to {interval[1]:.1%}" if interval else "")
+        told = f"{part}: {score:.1%}" + (f", {interval[0]:.1%} to {interval[1]:.1%}" if interval else "")
         line = _line("interval", x(interval[0]), middle, x(interval[1]), middle) if interval else ""
         drawn.append(
             f"<g{other if number else ''}><title>{escaped(told)}</title>"
-            f'<text class="name" x="0" y="{middle + 4:.1f}">{escaped(name)}</text>'
+            f'<text class="name" x="0" y="{middle + 4:.1f}">{escaped(part)}</text>'
             f'<text class="strong" x="{left - 18}" y="{middle + 4:.1f}" text-anchor="end">{score:.1%}</text>{line}'
             f'<circle cx="{x(score):.1f}" cy="{middle:.1f}" r="4.5"/></g>'
         )
-    return _chart("Accuracy of the parts", drawn, height=floor + 22)
+    return _chart(name, drawn, height=floor + 22)
 
 
 def _frame(plane: _Plane, y_name: str, x_name: str, *, x_ticks: Sequence[float] = (0, 0.25, 0.5, 0.75, 1)) -> list[str]:

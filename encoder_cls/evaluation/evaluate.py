@@ -10,14 +10,16 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from encoder_cls.data.dataset import Split
+from encoder_cls.data.split import Split
 from encoder_cls.evaluation.label_check import LabelCheck, check_labels
 from encoder_cls.evaluation.metrics import answers, compute_metrics
+from encoder_cls.evaluation.multi_label_evaluate import multi_label_report
 from encoder_cls.evaluation.parts import score_parts
-from encoder_cls.evaluation.report import Report, WrongExample, suggest_threshold
+from encoder_cls.evaluation.report import AnyReport, Report, WrongExample, suggest_threshold
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.explain import explain
 from encoder_cls.inference.logits import Logits, softmax
+from encoder_cls.inference.tasks import MULTI_LABEL
 from encoder_cls.text.token_arrays import TokenizedTexts
 
 WORST_ERRORS = 20  # kept in a report
@@ -32,14 +34,14 @@ def evaluate(
     reference: dict[str, float] | None,
     batch_tokens: int | None = None,
     after_batch: Callable[[], None] | None = None,
-) -> tuple[Report, Logits]:
+) -> tuple[AnyReport, Logits]:
     """Score a classifier on a split.
 
     Args:
         classifier: the classifier.
         split: the examples; labels are indices into the classifier's class names, then into those it has not seen.
         name: what to call the split in the report.
-        reference: what `linear_reference` says of the split.
+        reference: what `linear_reference` says of the split; multi-label `multi_label_reference`.
         batch_tokens: the most tokens in a batch; none: what the device is fast with.
         after_batch: called after each batch; what it raises ends the work.
 
@@ -49,6 +51,8 @@ def evaluate(
     tokenized = classifier.tokenize(split.texts)
     of_parts = classifier.part_logits(tokenized, batch_tokens=batch_tokens, after_batch=after_batch)
     logits = classifier.combined(of_parts)
+    if classifier.task is MULTI_LABEL:
+        return multi_label_report(classifier, split, tokenized, of_parts, name=name, reference=reference), logits
     parts, comparison = score_parts(logits, of_parts, split.labels)
     confidence, correct = answers(logits, split.labels)
     threshold = suggest_threshold(confidence, correct)

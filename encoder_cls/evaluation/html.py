@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import date
 from functools import cache
 from pathlib import Path
@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from encoder_cls.data.dataset import Split
+from encoder_cls.data.split import Split
 from encoder_cls.evaluation import charts, verdict
 from encoder_cls.evaluation.label_files import mistakes
-from encoder_cls.evaluation.metrics import LARGEST_MATRIX, answers
+from encoder_cls.evaluation.metrics import LARGEST_MATRIX, ClassMetrics, answers
 from encoder_cls.evaluation.report import WANTED_ACCURACY, Report
 from encoder_cls.inference.explain import marked
 from encoder_cls.inference.logits import Logits, softmax
@@ -76,7 +76,7 @@ def render_report(
             calibration=verdict.calibration(report),
             parts=_parts_chart(report),
             wanted=WANTED_ACCURACY,
-            classes=_worst_first(report),
+            classes=worst_first(report.metrics.per_class),
             matrix=_matrix(report, split, logits),
             largest_matrix=LARGEST_MATRIX,
             charts=_charts(report, split, logits),
@@ -164,10 +164,9 @@ def _charts(report: Report, split: Split, logits: Logits) -> list[tuple[str, str
     return drawn
 
 
-def _worst_first(report: Report) -> list[tuple[str, Any]]:
+def worst_first(per_class: Mapping[str, ClassMetrics]) -> list[tuple[str, ClassMetrics]]:
     """Each class with its scores, the lowest F1 first; classes without a text, whose scores say nothing, come last."""
-    by_class = report.metrics.per_class.items()
-    return sorted(by_class, key=lambda item: (item[1].support == 0, item[1].f1))
+    return sorted(per_class.items(), key=lambda item: (item[1].support == 0, item[1].f1))
 
 
 def _matrix(report: Report, split: Split, logits: Logits) -> Matrix | None:

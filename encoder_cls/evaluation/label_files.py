@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from encoder_cls.data.dataset import Split
+from encoder_cls.data.split import Split
 from encoder_cls.inference.logits import Logits, softmax
 
 COLUMNS = ("split", "file", "line", "text", "label", "suggested", "score")
@@ -34,7 +34,7 @@ def label_rows(
         rows: the indices of the examples that are wanted.
         name: of the split.
     """
-    yield BYTE_ORDER_MARK.encode() + _line(COLUMNS)
+    yield BYTE_ORDER_MARK.encode() + csv_line(COLUMNS)
     chosen = np.asarray(rows, dtype=np.int64)
     probabilities = softmax(logits[chosen])
     labels = split.labels[chosen]
@@ -43,9 +43,9 @@ def label_rows(
     scores = padded[np.arange(len(chosen)), answers] - padded[np.arange(len(chosen)), labels]
     for at in np.argsort(-scores, kind="stable").tolist():
         row = int(chosen[at])
-        file, line = _file_and_line(split.where[row])
+        file, line = file_and_line(split.where[row])
         label, suggested = label_names[labels[at]], label_names[answers[at]]
-        yield _line([name, file, line, split.texts[row], label, suggested, f"{scores[at]:.4f}"])
+        yield csv_line([name, file, line, split.texts[row], label, suggested, f"{scores[at]:.4f}"])
 
 
 def mistakes(split: Split, logits: Logits) -> NDArray[np.int64]:
@@ -53,13 +53,14 @@ def mistakes(split: Split, logits: Logits) -> NDArray[np.int64]:
     return np.flatnonzero(logits.argmax(axis=1) != split.labels)
 
 
-def _file_and_line(where: str) -> tuple[str, str]:
+def file_and_line(where: str) -> tuple[str, str]:
     """A location as `data/records` writes it; the line is empty where the file is one row."""
     file, _, line = where.rpartition(":")
     return (file, line) if file and line.isascii() and line.isdigit() else (where, "")
 
 
-def _line(fields: Sequence[str]) -> bytes:
+def csv_line(fields: Sequence[str]) -> bytes:
+    """A row of CSV with its line end."""
     line = io.StringIO()
     csv.writer(line, lineterminator="\r\n").writerow(fields)  # what is in a line end is quoted, so in both of them
     return line.getvalue().encode("utf-8", "backslashreplace")

@@ -5,12 +5,18 @@ from __future__ import annotations
 from encoder_cls.config import Config
 from encoder_cls.data.dataset import Dataset
 from encoder_cls.evaluation.html import template_environment
-from encoder_cls.evaluation.report import Report
+from encoder_cls.evaluation.report import AnyReport
 from encoder_cls.evaluation.verdict import comparison_sentence
 
 
 def model_card(
-    config: Config, dataset: Dataset, report: Report, *, best_step: int, vocab_size: int, linear_max_tokens: int | None
+    config: Config,
+    dataset: Dataset,
+    report: AnyReport,
+    *,
+    best_step: int,
+    vocab_size: int,
+    linear_max_tokens: int | None,
 ) -> str:
     """What the model of a run is, was trained on and scores, and how to use it, as Markdown.
 
@@ -28,6 +34,7 @@ def model_card(
         label_names=dataset.label_names,
         num_texts=len(dataset.train),
         report=report,
+        score_name=report.score_name.replace("micro_f1", "micro-F1"),
         comparison=comparison_sentence(report),
         best_step=best_step,
         vocab_size=vocab_size,

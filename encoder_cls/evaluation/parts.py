@@ -24,13 +24,23 @@ class PartScores:
     macro_f1: float
     macro_f1_interval: Interval
 
+    @property
+    def score(self) -> float:
+        """What parts are compared by."""
+        return self.accuracy
+
+    @property
+    def score_interval(self) -> Interval:
+        """That of the score."""
+        return self.accuracy_interval
+
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
     """What the encoder adds to the linear classifier.
 
     Attributes:
-        combined_minus_linear: the difference of accuracy.
+        combined_minus_linear: the difference of accuracy, multi-label of micro-F1.
         interval: its 95% interval, from the texts on which one of both is right.
         is_sure: whether 0 is outside of it.
     """

@@ -4,23 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from encoder_cls.data.dataset import listed
-from encoder_cls.evaluation.intervals import Interval
 from encoder_cls.evaluation.metrics import Metrics
+from encoder_cls.evaluation.multi_label_report import (
+    MultiLabelReport,
+    multi_label_detail_lines,
+    multi_label_summary_lines,
+)
 from encoder_cls.evaluation.parts import COMBINED, Comparison, PartScores
+from encoder_cls.evaluation.report_notes import (
+    LONGEST_NAME,
+    interval_text,
+    name_text,
+    reference_note,
+    split_note,
+    unseen_note,
+)
 from encoder_cls.evaluation.verdict import advice, comparison_sentence
 from encoder_cls.inference.explain import WordWeight
-from encoder_cls.system.display import counted, printable, shortened, shown
+from encoder_cls.system.display import counted, shown
 
 LARGEST_TABLE = 12  # classes; a wider confusion matrix does not fit a terminal
 WANTED_ACCURACY = 0.95  # of the answers above the suggested threshold
 FEWEST_ANSWERS = 20  # above it
-LONGEST_NAME = 28  # characters of a class name in a column
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +82,9 @@ class Report:
         label_check_note: why it was not.
     """
 
+    score_name: ClassVar[str] = "accuracy"
+    """What parts and models are compared by."""
+
     split: str
     label_names: tuple[str, ...]
     metrics: Metrics
@@ -90,22 +103,12 @@ class Report:
     @property
     def split_note(self) -> str:
         """What is to be known of the split, if anything."""
-        if self.split != "validation":
-            return ""
-        return "these texts also chose the weights and calibrated them: expect somewhat less of new ones (data.test)"
+        return split_note(self.split)
 
     @property
     def reference_note(self) -> str:
         """On how many of the training texts and their features the linear model was trained, where not on all."""
-        reference = self.linear_reference
-        if reference is None:
-            return ""
-        parts = [
-            f"{reference[what]:,} of {reference[f'of_{what}']:,} {what}"
-            for what in ("texts", "features")
-            if reference[what] < reference[f"of_{what}"]
-        ]
-        return f", trained on {' and '.join(parts)}" if parts else ""
+        return reference_note(self.linear_reference)
 
     @property
     def no_threshold_note(self) -> str:
@@ -124,17 +127,7 @@ class Report:
     @property
     def unseen_note(self) -> str:
         """What is to be known of labels that never occur in the training data, if there are any."""
-        counts = self.metrics.unseen_labels
-        if not counts:
-            return ""
-        number = sum(counts.values())
-        have = (
-            "1 text has a label that never occurs" if number == 1 else f"{number:,} texts have labels that never occur"
-        )
-        return (
-            f"{have} in the training data "
-            f"({listed(list(counts))}): they count as mistakes, and are left out of the loss and the calibration error"
-        )
+        return unseen_note(self.metrics.unseen_labels)
 
     def to_dict(self) -> dict[str, Any]:
         """The report as JSON values; the metrics are at the top level."""
@@ -157,6 +150,9 @@ class Report:
         }
 
 
+AnyReport = Report | MultiLabelReport
+
+
 def suggest_threshold(confidence: NDArray[np.float64], correct: NDArray[np.bool_]) -> float | None:
     """The lowest probability, in thousandths, from which `WANTED_ACCURACY` of the answers are right.
 
@@ -172,14 +168,15 @@ def suggest_threshold(confidence: NDArray[np.float64], correct: NDArray[np.bool_
     return float(steps[fitting[0]]) if len(fitting) else None
 
 
-def summary_text(report: Report) -> str:
+def summary_text(report: AnyReport) -> str:
     """The first lines of the report: what one looks at when a training is over."""
-    return "\n".join(_summary_lines(report))
+    return "\n".join(_summary_lines(report) if isinstance(report, Report) else multi_label_summary_lines(report))
 
 
-def report_text(report: Report) -> str:
+def report_text(report: AnyReport) -> str:
     """The report for a terminal."""
-    return "\n".join([*_summary_lines(report), *_detail_lines(report)])
+    details = _detail_lines(report) if isinstance(report, Report) else multi_label_detail_lines(report)
+    return "\n".join([summary_text(report), *details])
 
 
 def _summary_lines(report: Report) -> Iterator[str]:
@@ -203,12 +200,13 @@ def _summary_lines(report: Report) -> Iterator[str]:
         yield f"  {report.no_threshold_note}"
     if metrics.most_confused:
         yield "  most confused: " + "; ".join(
-            f"{_name(it.label)} taken for {_name(it.prediction)} ({it.count})" for it in metrics.most_confused[:2]
+            f"{name_text(it.label)} taken for {name_text(it.prediction)} ({it.count})"
+            for it in metrics.most_confused[:2]
         )
 
 
 def _detail_lines(report: Report) -> Iterator[str]:
-    metrics, names = report.metrics, [_name(name, limit=LONGEST_NAME) for name in report.label_names]
+    metrics, names = report.metrics, [name_text(name, limit=LONGEST_NAME) for name in report.label_names]
     reader = "encoder" if "encoder" in report.parts else "linear model"
     too_long = f"texts longer than the {reader} reads {report.truncated_fraction:.1%}"
     yield f"  {too_long}   unknown tokens {report.unknown_fraction:.1%}"
@@ -233,8 +231,8 @@ def _detail_lines(report: Report) -> Iterator[str]:
         yield "\n  most confident mistakes"
     for error in report.worst_errors[:5]:
         yield (
-            f"  {error.probability:.2f} {_name(error.prediction)}, "
-            f"not {_name(error.label)}: {shown(error.text, limit=90)}"
+            f"  {error.probability:.2f} {name_text(error.prediction)}, "
+            f"not {name_text(error.label)}: {shown(error.text, limit=90)}"
         )
 
 
@@ -251,15 +249,6 @@ def _reference_lines(report: Report) -> Iterator[str]:
 
 def _scores(scores: PartScores) -> str:
     return (
-        f"accuracy {scores.accuracy:.4f} {_interval(scores.accuracy_interval)}   "
-        f"macro-F1 {scores.macro_f1:.4f} {_interval(scores.macro_f1_interval)}"
+        f"accuracy {scores.accuracy:.4f} {interval_text(scores.accuracy_interval)}   "
+        f"macro-F1 {scores.macro_f1:.4f} {interval_text(scores.macro_f1_interval)}"
     )
-
-
-def _interval(interval: Interval) -> str:
-    return f"[{interval[0]:.3f}, {interval[1]:.3f}]"
-
-
-def _name(name: str, *, limit: int = 80) -> str:
-    """A class name, short and on one line."""
-    return printable(shortened(name, limit=limit))

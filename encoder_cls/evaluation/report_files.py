@@ -13,8 +13,8 @@ from encoder_cls.system.display import json_text
 from encoder_cls.system.files import reporting_os_errors, to_json, write_file
 
 if TYPE_CHECKING:
-    from encoder_cls.data.dataset import Split
-    from encoder_cls.evaluation.report import Report
+    from encoder_cls.data.split import Split
+    from encoder_cls.evaluation.report import AnyReport
     from encoder_cls.inference.logits import Logits
 
 REPORT_HTML = "report.html"
@@ -27,12 +27,12 @@ REPORT_FILES = (REPORT_HTML, REPORT_JSON, PREDICTIONS, CONFUSION_MATRIX, MISTAKE
 
 
 def write_report(
-    folder: Path, report: Report, split: Split, logits: Logits, *, run_name: str, config_yaml: str = ""
+    folder: Path, report: AnyReport, split: Split, logits: Logits, *, run_name: str, config_yaml: str = ""
 ) -> None:
     """Write `REPORT_FILES`.
 
-    The plot of the confusion matrix only where the report has one, doubtful labels only where labels were checked: what
-    an earlier report left of these is removed.
+    The plot of the confusion matrix only where the report has one, which there is none of where texts have several
+    labels; doubtful labels only where labels were checked: what an earlier report left of these is removed.
 
     Args:
         folder: where to.
@@ -50,18 +50,29 @@ def write_report(
     from encoder_cls.evaluation import plots
     from encoder_cls.evaluation.html import render_report
     from encoder_cls.evaluation.label_files import label_rows, mistakes
+    from encoder_cls.evaluation.multi_label_files import multi_label_lines, multi_label_mistakes, multi_label_rows
+    from encoder_cls.evaluation.multi_label_html import render_multi_label_report
+    from encoder_cls.evaluation.multi_label_report import MultiLabelReport
 
     title = f"{run_name}: report on {report.split}"
-    html = render_report(title, report, split, logits, config_yaml=config_yaml, written=date.today())
-    write_file(folder / PREDICTIONS, _prediction_lines(split, logits, report.label_names))
     plot, doubtful = None, None
-    if report.metrics.confusion_matrix:
-        plot = plots.to_png(plots.confusion(report.metrics.confusion_matrix, report.label_names))
-    if report.doubtful_labels is not None:
-        doubtful = label_rows(split, logits, report.label_names, report.doubtful_labels, name=report.split)
+    if isinstance(report, MultiLabelReport):
+        html = render_multi_label_report(title, report, split, logits, config_yaml=config_yaml, written=date.today())
+        lines = multi_label_lines(report, split, logits)
+        wrong = multi_label_rows(report, split, logits, multi_label_mistakes(report, split, logits))
+        if report.doubtful_labels is not None:
+            doubtful = multi_label_rows(report, split, logits, report.doubtful_labels)
+    else:
+        html = render_report(title, report, split, logits, config_yaml=config_yaml, written=date.today())
+        lines = _prediction_lines(split, logits, report.label_names)
+        wrong = label_rows(split, logits, report.label_names, mistakes(split, logits), name=report.split)
+        if report.doubtful_labels is not None:
+            doubtful = label_rows(split, logits, report.label_names, report.doubtful_labels, name=report.split)
+        if report.metrics.confusion_matrix:
+            plot = plots.to_png(plots.confusion(report.metrics.confusion_matrix, report.label_names))
+    write_file(folder / PREDICTIONS, lines)
     _write_or_remove(folder / CONFUSION_MATRIX, plot)
     _write_or_remove(folder / DOUBTFUL_LABELS, doubtful)
-    wrong = label_rows(split, logits, report.label_names, mistakes(split, logits), name=report.split)
     write_file(folder / MISTAKES, wrong)
     write_file(folder / REPORT_HTML, html.encode())
     write_file(folder / REPORT_JSON, to_json(report.to_dict()))

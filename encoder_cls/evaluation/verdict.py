@@ -8,7 +8,7 @@ from encoder_cls.evaluation.intervals import Interval
 from encoder_cls.evaluation.parts import COMBINED
 
 if TYPE_CHECKING:
-    from encoder_cls.evaluation.report import Report
+    from encoder_cls.evaluation.report import AnyReport
 
 FEW_TEXTS = 100  # of fewer a calibration error says little: with 15 bins it is large by chance
 WELL_CALIBRATED, FAIRLY_CALIBRATED = 0.03, 0.08
@@ -18,10 +18,10 @@ LINEAR_ALONE = "model.encoder=false"  # which trains the linear part alone, in s
 
 
 class PartRow(NamedTuple):
-    """A part, or a model beside it, with its accuracy and the interval of that, if it is known."""
+    """A part, or a model beside it, with its accuracy (multi-label: micro-F1) and the interval of that, if known."""
 
     name: str
-    accuracy: float
+    score: float
     interval: Interval | None
 
 
@@ -30,7 +30,7 @@ def percent_interval(interval: Interval) -> str:
     return f"{100 * interval[0]:.1f} to {100 * interval[1]:.1f}%"
 
 
-def difference_sentence(report: Report) -> str:
+def difference_sentence(report: AnyReport) -> str:
     """What the encoder adds to the linear model of the same run; nothing where there are not both."""
     if report.comparison is None:
         return ""
@@ -41,7 +41,7 @@ def difference_sentence(report: Report) -> str:
     return f"{by} the linear model alone ({sure}; 95% interval {100 * interval[0]:+.1f} to {100 * interval[1]:+.1f})"
 
 
-def weight_sentence(report: Report) -> str:
+def weight_sentence(report: AnyReport) -> str:
     """Which part decides; nothing where there are not both, or a model that does not tell."""
     shares = report.mixture_shares
     if not shares or len(shares) < 2:
@@ -56,37 +56,35 @@ def weight_sentence(report: Report) -> str:
     return f"both weigh about the same ({of_each})"
 
 
-def comparison_sentence(report: Report) -> str:
+def comparison_sentence(report: AnyReport) -> str:
     """Both of these sentences in one."""
     difference = difference_sentence(report)
     return "; ".join(filter(None, (difference, weight_sentence(report)))) if difference else ""
 
 
-def advice(report: Report) -> str:
+def advice(report: AnyReport) -> str:
     """What a person may try next, going by the scores; nothing where the classifier is the best there is."""
     comparison, reference = report.comparison, report.linear_reference
     if comparison and not (comparison.is_sure and comparison.combined_minus_linear > 0):
         return f"the linear model alone may do as well, and trains in seconds: --set {LINEAR_ALONE}"
-    if reference and reference["accuracy"] > report.metrics.accuracy:
+    if reference and reference[report.score_name] > report.parts[COMBINED].score:
         if "linear" not in report.parts:
             return f"the linear reference is more accurate here; a linear model alone: --set {LINEAR_ALONE}"
         return "the linear reference is more accurate here; more labelled texts would help most"
     return ""
 
 
-def part_rows(report: Report) -> list[PartRow]:
+def part_rows(report: AnyReport) -> list[PartRow]:
     """The classifier, its parts and the linear reference; nothing where there are not both parts."""
     if report.comparison is None:
         return []
     names = {COMBINED: "both together", "linear": "linear alone", "encoder": "encoder alone"}
-    rows = [
-        PartRow(name, report.parts[part].accuracy, report.parts[part].accuracy_interval) for part, name in names.items()
-    ]
+    rows = [PartRow(name, report.parts[part].score, report.parts[part].score_interval) for part, name in names.items()]
     reference = report.linear_reference
-    return [*rows, PartRow("TF-IDF model", reference["accuracy"], None)] if reference else rows
+    return [*rows, PartRow("TF-IDF model", reference[report.score_name], None)] if reference else rows
 
 
-def calibration(report: Report) -> tuple[str, str]:
+def calibration(report: AnyReport) -> tuple[str, str]:
     """Calibration in words: the gist, and a sentence that says what follows."""
     ece, bins = report.metrics.ece, report.metrics.calibration
     number = sum(bins.texts)

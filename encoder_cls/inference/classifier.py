@@ -13,7 +13,8 @@ from tokenizers import Tokenizer
 from encoder_cls.errors import ConfigError
 from encoder_cls.inference.encoder_architecture import EncoderArchitecture
 from encoder_cls.inference.linear import LinearClassifier
-from encoder_cls.inference.logits import Logits, combine_logits, softmax
+from encoder_cls.inference.logits import Logits, combine_logits
+from encoder_cls.inference.tasks import SINGLE_LABEL, Task
 from encoder_cls.system.display import counted, kind, shown
 from encoder_cls.system.text_files import UTF8
 from encoder_cls.text.token_arrays import KEPT_PER_TOKEN, TokenizedTexts
@@ -27,12 +28,15 @@ class Prediction:
     """What the classifier says of one text.
 
     Attributes:
-        label: the most probable class; none where there is nothing to be classified, see `reason`.
+        label: the most probable class; none where there is nothing to be classified, see `reason`. Multi-label, the
+            most probable label, whether or not it is one of the `labels`.
         probability: its probability; none where there is no label.
         probabilities: of all classes, by name, as `predict_proba` has them; of a blank text, what is likely anyway.
         truncated: the text was longer than the encoder reads, or the linear classifier where it is alone.
         unknown_words: how many of its tokens the classifier has never seen.
         reason: why there is no label: `blank`, the text has no words.
+        labels: multi-label, the labels whose probabilities reach their thresholds, the most probable first; none where
+            there is one label a text.
     """
 
     label: str | None
@@ -41,6 +45,18 @@ class Prediction:
     truncated: bool
     unknown_words: int
     reason: str | None = None
+    labels: tuple[str, ...] | None = None
+
+    @property
+    def is_multi_label(self) -> bool:
+        """Whether `labels` is the answer, not `label`."""
+        return self.labels is not None
+
+    def labels_from(self, threshold: float) -> tuple[str, ...]:
+        """Multi-label, the labels that have this probability or more; 0: the `labels`."""
+        if self.reason or not threshold:
+            return self.labels or ()
+        return tuple(name for name, probability in self.top(len(self.probabilities)) if probability >= threshold)
 
     def label_from(self, threshold: float) -> str | None:
         """The label, unless its probability is lower."""
@@ -105,6 +121,9 @@ class Classifier:
         dtypes: of the weights of each part, in the folder that it was read from.
         folder: from which it was read; empty where it was read from none.
         sha256: of all that is in that folder; empty where it was read from none.
+        task: what it says of a text.
+        thresholds: multi-label, the probability from which a text is said to have a label, in the order of
+            `label_names`; single-label there are none.
         delimiter: what separated the fields of the files of training, if that was named (`data.delimiter`).
         encoding: of the files of training.
     """
@@ -114,8 +133,9 @@ class Classifier:
     delimiter: str | None = None
     encoding = UTF8
     mixture_shares: Mapping[str, float] | None = None
+    thresholds: tuple[float, ...]
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a folder holds
         self,
         encoder: Encoder | None,
         tokenizer: Tokenizer,
@@ -126,7 +146,10 @@ class Classifier:
         mixture_weights: Sequence[float] | None = None,
         text_columns: Sequence[str] = ("text",),
         dtypes: Mapping[str, str] | None = None,
+        task: Task = SINGLE_LABEL,
     ) -> None:
+        self.task = task
+        self.thresholds = () if task is SINGLE_LABEL else (0.5,) * len(label_names)
         self.encoder = encoder
         self.linear = linear
         self.mixture_weights = tuple(mixture_weights or (1.0,) * len(self.parts))
@@ -172,9 +195,11 @@ class Classifier:
     def predict_proba(self, texts: Sequence[str], *, batch_tokens: int | None = None) -> NDArray[np.float64]:
         """The probabilities of all classes for each text, (texts, classes), in the order of `label_names`.
 
-        Arguments and errors as in `predict`.
+        Multi-label, each is that of a label by itself. Arguments and errors as in `predict`.
         """
-        return softmax(self.logits(self.tokenize(_checked(texts, "predict_proba")), batch_tokens=batch_tokens))
+        return self.task.probabilities(
+            self.logits(self.tokenize(_checked(texts, "predict_proba")), batch_tokens=batch_tokens)
+        )
 
     def embed(self, texts: Sequence[str], *, batch_tokens: int | None = None) -> NDArray[np.float32]:
         """A vector for each text, (texts, d_model): the mean of those of its tokens, from which the head reads.
@@ -190,7 +215,7 @@ class Classifier:
 
     def predict_tokenized(self, texts: TokenizedTexts, *, batch_tokens: int | None = None) -> list[Prediction]:
         """Classify texts that `tokenize` has read; arguments as in `predict`."""
-        probabilities = softmax(self.logits(texts, batch_tokens=batch_tokens))
+        probabilities = self.task.probabilities(self.logits(texts, batch_tokens=batch_tokens))
         predictions = [
             Prediction(
                 label=self.label_names[row.argmax()],
@@ -198,12 +223,21 @@ class Classifier:
                 probabilities=dict(zip(self.label_names, row.tolist(), strict=True)),
                 truncated=bool(truncated),
                 unknown_words=int(unknown),
+                labels=self._labels(row),
             )
             for row, truncated, unknown in zip(probabilities, self.truncated(texts), texts.unknown, strict=True)
         ]
         for blank in np.flatnonzero(texts.lengths < 2):  # nothing but [CLS]
-            predictions[blank] = replace(predictions[blank], label=None, probability=None, reason="blank")
+            none = () if self.thresholds else None
+            predictions[blank] = replace(predictions[blank], label=None, probability=None, reason="blank", labels=none)
         return predictions
+
+    def _labels(self, probabilities: NDArray[np.float64]) -> tuple[str, ...] | None:
+        """Multi-label, the labels of a text with these probabilities, (classes,), the most probable first."""
+        if not self.thresholds:
+            return None
+        order = np.argsort(-probabilities, kind="stable")
+        return tuple(self.label_names[it] for it in order if probabilities[it] >= self.thresholds[it])
 
     def tokenize(self, texts: Iterable[str]) -> TokenizedTexts:
         """Token ids of texts, cut where the classifier reads no further."""

@@ -7,13 +7,13 @@ from typing import Any
 
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.encoder_architecture import EncoderArchitecture
-from encoder_cls.inference.linear import PREFIX, num_one_vs_rest
+from encoder_cls.inference.linear import PREFIX
+from encoder_cls.inference.tasks import SINGLE_LABEL, TASKS, Task
 from encoder_cls.system.text_files import UTF8, delimiter_named, encoding_named
 from encoder_cls.text.ngram_features import MOST_FREQUENT, NUM_FEATURE_IDS
 from encoder_cls.text.token_arrays import KEPT_PER_TOKEN
 
 FORMAT, FORMAT_VERSION = "encoder-cls", 8
-TASK = "single-label"
 
 Shapes = dict[str, tuple[int, ...]]
 """Of weights, by name."""
@@ -30,6 +30,7 @@ class ClassifierConfig:
         tokenizer_sha256: of the bytes of its file.
         encoder: the encoder's shape; none: no encoder is described.
         linear: `max_tokens`, `frequent_tokens` and `features` of the linear classifier; none: there is none.
+        task: what it answers.
         delimiter: what separated the fields of the files of training, if that was named.
         encoding: of the files of training.
     """
@@ -42,6 +43,7 @@ class ClassifierConfig:
     linear: dict[str, int] | None
     delimiter: str | None = None
     encoding: str = UTF8
+    task: Task = SINGLE_LABEL
 
     @classmethod
     def of(cls, classifier: Classifier, *, tokenizer_sha256: str) -> ClassifierConfig:
@@ -62,6 +64,7 @@ class ClassifierConfig:
             linear=linear,
             delimiter=classifier.delimiter,
             encoding=classifier.encoding,
+            task=classifier.task,
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -69,7 +72,7 @@ class ClassifierConfig:
         return {
             "format": FORMAT,
             "format_version": FORMAT_VERSION,
-            "task": TASK,
+            "task": self.task.name,
             "text_columns": self.text_columns,
             # What is usual is not said: so a run that an older version began goes on with the same bytes.
             **({"delimiter": self.delimiter} if self.delimiter else {}),
@@ -94,11 +97,13 @@ class ClassifierConfig:
             raise ValueError("config.json is of another program")
         if values["format_version"] != FORMAT_VERSION:
             raise ValueError(f"format version {values['format_version']}; this program reads {FORMAT_VERSION}")
-        if values["task"] != TASK:
+        task = TASKS.get(values["task"])
+        if task is None:
             raise ValueError(f"task {values['task']!r}, which only a newer version of encoder-cls knows")
         names = tuple(values["id2label"][str(number)] for number in range(len(values["id2label"])))
-        if len(set(names)) < max(2, len(names)) or not all(isinstance(name, str) for name in names):
-            raise ValueError("config.json: id2label needs two or more different names")
+        fewest = task.fewest_classes
+        if len(set(names)) < max(fewest, len(names)) or not all(isinstance(name, str) for name in names):
+            raise ValueError(f"config.json: id2label needs {'two' if fewest > 1 else 'one'} or more different names")
         columns = tuple(values["text_columns"])
         if not columns or not all(isinstance(name, str) for name in columns):
             raise ValueError("config.json: text_columns needs names of columns")
@@ -119,6 +124,7 @@ class ClassifierConfig:
             linear=values["linear"],
             delimiter=delimiter,
             encoding=encoding,
+            task=task,
         )
 
     def weight_shapes(self, *, vocab_size: int) -> dict[str, Shapes]:
@@ -128,7 +134,7 @@ class ClassifierConfig:
         if self.encoder:
             shapes["encoder"] = self.encoder.weight_shapes(vocab_size=vocab_size, num_classes=num_classes)
         if self.linear is not None:
-            features, margins = self.linear["features"], num_one_vs_rest(num_classes)
+            features, margins = self.linear["features"], self.task.num_one_vs_rest(num_classes)
             of_linear: Shapes = {
                 "frequent_token_ids": (self.linear["frequent_tokens"],),
                 "feature_ids": (features,),

@@ -132,7 +132,7 @@ def _explain(
     logits = np.concatenate(
         [classifier.logits(some, batch_tokens=batch_tokens) for some in _variants(tokenized, explained)]
     ).astype(np.float64)
-    scores = logits[:, label] - np.logaddexp.reduce(np.delete(logits, label, axis=1), axis=1)
+    scores = classifier.task.log_odds(logits, label)
     weights = [
         WordWeight(word=text[word.start : word.end], start=word.start, end=word.end, weight=float(scores[0] - without))
         for word, without in zip(explained, scores[1:], strict=True)

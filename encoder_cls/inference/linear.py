@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from encoder_cls.inference.logits import Logits, log_sigmoid
+from encoder_cls.inference.logits import Logits
 from encoder_cls.inference.row_table import RowTable
+from encoder_cls.inference.tasks import SINGLE_LABEL, Task
 from encoder_cls.inference.weights_file import Weight, as_table
 from encoder_cls.text.ngram_features import NUM_FEATURE_IDS, TEMPLATE_IDS, count_features, select, tfidf
 from encoder_cls.text.token_arrays import TokenizedTexts
@@ -26,6 +27,8 @@ WEIGHTS = ("frequent_token_ids", "feature_ids", "idf", "weights", "biases")
 class LinearClassifier:
     """One-vs-rest classifiers of n-gram features, one for each class; of two classes, the second against the first.
 
+    Multi-label, there is one for each label, also of two.
+
     Attributes:
         max_tokens: how many tokens of a text it reads, `[CLS]` counted.
         frequent_token_ids: of the tokens that count as themselves in n-gram templates, increasing.
@@ -33,6 +36,7 @@ class LinearClassifier:
         idf: their inverse document frequencies, (features,).
         weights: (features, classes), or (features, 1) of two classes.
         biases: (classes,), or (1,) of two classes.
+        task: what it answers.
     """
 
     max_tokens: int
@@ -41,9 +45,12 @@ class LinearClassifier:
     idf: NDArray[np.float32]
     weights: RowTable
     biases: NDArray[np.float32]
+    task: Task = SINGLE_LABEL
 
     @classmethod
-    def from_weights(cls, weights: Mapping[str, Weight], *, max_tokens: int) -> LinearClassifier:
+    def from_weights(
+        cls, weights: Mapping[str, Weight], *, max_tokens: int, task: Task = SINGLE_LABEL
+    ) -> LinearClassifier:
         """That of weights by name.
 
         Raises:
@@ -53,7 +60,7 @@ class LinearClassifier:
         ids = fields["feature_ids"]
         if len(ids) and not (ids[0] >= 0 and ids[-1] < NUM_FEATURE_IDS and (np.diff(ids) > 0).all()):
             raise ValueError("the feature ids of the linear classifier are not in order")
-        return cls(max_tokens=max_tokens, **fields | {"weights": as_table(fields["weights"])})
+        return cls(max_tokens=max_tokens, task=task, **fields | {"weights": as_table(fields["weights"])})
 
     def named_weights(self) -> dict[str, Weight]:
         """Its weights by name."""
@@ -73,18 +80,4 @@ class LinearClassifier:
             for start, end in zip(features.offsets[:-1], features.offsets[1:], strict=True):
                 margins[row] += features.values[start:end] @ self.weights.take(features.columns[start:end])
                 row += 1
-        return margins_to_logits(margins)
-
-
-def num_one_vs_rest(num_classes: int) -> int:
-    """One for each class; of two classes the second's tells both."""
-    return num_classes if num_classes > 2 else 1
-
-
-def margins_to_logits(margins: Logits) -> Logits:
-    """The logits of margins of one-vs-rest classifiers, (texts, classes).
-
-    Of two classes there is the second's margin, and the first's is its opposite. Each of more classes has a probability
-    by itself: a softmax of their margins would be too sure of many texts, and too unsure of those that no class claims.
-    """
-    return np.hstack([-margins, margins]) if margins.shape[1] == 1 else log_sigmoid(margins).astype(np.float32)
+        return self.task.margins_to_logits(margins)

@@ -17,6 +17,11 @@ def softmax(logits: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
     return cast("NDArray[np.float64]", exponents / exponents.sum(axis=-1, keepdims=True))
 
 
+def sigmoid(logits: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
+    """1 / (1 + exp(-logit)) of each logit."""
+    return cast("NDArray[np.float64]", np.exp(-np.logaddexp(0.0, -logits.astype(np.float64))))
+
+
 def log_sigmoid(margins: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
     """ln(1 / (1 + exp(-margin))) of each margin."""
     return cast("NDArray[np.floating[Any]]", -np.logaddexp(0, -margins))

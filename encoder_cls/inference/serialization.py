@@ -34,6 +34,7 @@ from encoder_cls.inference.hub_models import SCHEME, download
 from encoder_cls.inference.linear import PREFIX as LINEAR
 from encoder_cls.inference.linear import LinearClassifier
 from encoder_cls.inference.numpy_engine import NumpyEncoder
+from encoder_cls.inference.tasks import SINGLE_LABEL
 from encoder_cls.inference.weights_file import DTYPES, Weight, dense, pack, unpack
 from encoder_cls.system.files import path_of, read_file, reporting_os_errors, sha256, to_json, write_file
 from encoder_cls.system.installed import is_installed
@@ -80,7 +81,7 @@ def save_classifier(classifier: Classifier, folder: Path, *, dtypes: Mapping[str
         "mixture_weights": dict(zip(classifier.parts, classifier.mixture_weights, strict=True)),
         "mixture_shares": shares if shares and shares.keys() == set(classifier.parts) else None,
         "dtypes": dict(dtypes),
-        "thresholds": None,
+        "thresholds": list(classifier.thresholds) if classifier.thresholds else None,
         "promises": None,
     }
     # One entry: safetensors writes several in another order each time, and equal runs should give equal files.
@@ -131,7 +132,9 @@ def load_classifier(path: str | Path, *, device: str = "auto", engine: str = "au
         mixture_weights=found.mixture_weights,
         text_columns=config.text_columns,
         dtypes=found.dtypes,
+        task=config.task,
     )
+    classifier.thresholds = found.thresholds
     classifier.sha256, classifier.folder, classifier.mixture_shares = found.sha256, named, found.mixture_shares
     classifier.delimiter, classifier.encoding = config.delimiter, config.encoding
     log("info", f"loaded {path}: {classifier!r}")
@@ -186,6 +189,7 @@ class _Read(NamedTuple):
     linear: LinearClassifier | None
     mixture_weights: tuple[float, ...]
     mixture_shares: dict[str, float] | None
+    thresholds: tuple[float, ...]
     dtypes: dict[str, str]
     sha256: str
 
@@ -228,13 +232,15 @@ def _read(folder: Path, file_of: Callable[[Path], Path]) -> _Read:
     if not parts or sorted(header["parts"]) != sorted(parts) or not set(parts) <= shapes.keys():
         raise ValueError(f"{WEIGHTS_FILE} says that it has the parts {header['parts']!r}")
     known_dtypes = sorted(header["dtypes"]) == sorted(parts) and set(header["dtypes"].values()) <= set(DTYPES)
-    if not known_dtypes or header["thresholds"] is not None or header["promises"] is not None:
+    if not known_dtypes or header["promises"] is not None:
         raise ValueError(f"{WEIGHTS_FILE} holds what only a newer version of encoder-cls can read")
     weights = _unpacked(safetensors.numpy.load(weights_bytes), shapes, header["dtypes"])
     linear = None
     if config.linear is not None and "linear" in weights:
         with _described_by_config():
-            linear = LinearClassifier.from_weights(weights["linear"], max_tokens=config.linear["max_tokens"])
+            linear = LinearClassifier.from_weights(
+                weights["linear"], max_tokens=config.linear["max_tokens"], task=config.task
+            )
     return _Read(
         config=config,
         tokenizer=tokenizer,
@@ -242,6 +248,7 @@ def _read(folder: Path, file_of: Callable[[Path], Path]) -> _Read:
         linear=linear,
         mixture_weights=_mixture_weights(header["mixture_weights"], parts),
         mixture_shares=_mixture_shares(header.get("mixture_shares"), parts),
+        thresholds=_thresholds(header["thresholds"], config),
         dtypes=header["dtypes"],
         sha256=header["sha256"],
     )
@@ -286,6 +293,18 @@ def _mixture_shares(found: Any, parts: tuple[str, ...]) -> dict[str, float] | No
     if len(found) != len(parts) or not all(0 <= share <= 1 for share in shares.values()):
         raise ValueError(f"{WEIGHTS_FILE} has mixture shares that are none")
     return shares
+
+
+def _thresholds(found: Any, config: ClassifierConfig) -> tuple[float, ...]:
+    """The threshold of each label; single-label there are none."""
+    if config.task is SINGLE_LABEL:
+        if found is not None:
+            raise ValueError(f"{WEIGHTS_FILE} holds what only a newer version of encoder-cls can read")
+        return ()
+    thresholds = tuple(map(float, found))
+    if len(thresholds) != len(config.label_names) or not all(0 <= threshold <= 1 for threshold in thresholds):
+        raise ValueError(f"{WEIGHTS_FILE} has thresholds that are none")
+    return thresholds
 
 
 def _sealed_header(content: bytes) -> dict[str, Any]:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ACCURACY = "accuracy in validation"
+MICRO_F1 = "micro F1 in validation"
 LOSS = "loss"
 CLASS_F1 = "f1/"  # begins the names of the F1 of classes in a row
 # By split and name in a row: what a person looks at. All else is in `metrics.jsonl` alone.
@@ -24,6 +25,9 @@ TAGS = {
     ("validation", "accuracy"): f"{ACCURACY}/combined",
     ("validation", "encoder_accuracy"): f"{ACCURACY}/encoder",
     ("validation", "linear_accuracy"): f"{ACCURACY}/linear",
+    ("validation", "micro_f1"): f"{MICRO_F1}/combined",
+    ("validation", "encoder_micro_f1"): f"{MICRO_F1}/encoder",
+    ("validation", "linear_micro_f1"): f"{MICRO_F1}/linear",
     ("train", "loss"): f"{LOSS}/train",
     ("validation", "loss"): f"{LOSS}/validation",
     ("pretraining/train", "loss"): "pretraining/loss in training",
@@ -34,6 +38,8 @@ TAGS = {
     ("train", "tokens_per_s"): "training/tokens per second",
     ("validation", "ece"): "validation/calibration error",
     ("validation", "macro_f1"): "validation/macro F1",
+    ("validation", "mean_average_precision"): "validation/mean average precision",
+    ("validation", "subset_accuracy"): "validation/all labels right",
     ("validation", "linear_weight"): "validation/weight of the linear classifier",
 }
 # As told apart by who sees red and green alike, too (Okabe and Ito, 2008).
@@ -74,7 +80,7 @@ class Curves:
     def __init__(self) -> None:
         self.step = 0
         self._drawn_step = -1
-        self._points: dict[str, dict[str, list[tuple[int, float]]]] = {ACCURACY: {}, LOSS: {}}
+        self._points: dict[str, dict[str, list[tuple[int, float]]]] = {ACCURACY: {}, MICRO_F1: {}, LOSS: {}}
 
     def add(self, row: Mapping[str, Any]) -> None:
         """Gather what is to be drawn of a row."""

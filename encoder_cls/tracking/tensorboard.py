@@ -7,13 +7,14 @@ import torch
 from numpy.typing import NDArray
 
 from encoder_cls.config import Config
-from encoder_cls.data.dataset import Split
+from encoder_cls.data.split import Split
 from encoder_cls.evaluation import plots
 from encoder_cls.evaluation.charts import notable_classes
-from encoder_cls.evaluation.report import Report, summary_text
+from encoder_cls.evaluation.multi_label_report import MultiLabelReport, WrongLabel
+from encoder_cls.evaluation.report import AnyReport, summary_text
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.explain import attention_maps
-from encoder_cls.inference.logits import Logits, softmax
+from encoder_cls.inference.logits import Logits
 from encoder_cls.inference.torch_engine import torch_encoder
 from encoder_cls.system.display import markdown_text, shortened
 from encoder_cls.tracking.metric_log import MetricLog
@@ -30,7 +31,7 @@ def log_final_report(
     metric_log: MetricLog,
     classifier: Classifier,
     config: Config,
-    report: Report,
+    report: AnyReport,
     split: Split,
     logits: Logits,
     *,
@@ -50,13 +51,13 @@ def log_final_report(
     metric_log.hparams({**_scores(report), **_hparams(config)})
     metric_log.text("result", _as_code(summary_text(report)), step)
     metric_log.text("most confident mistakes", _mistakes(report), step)
-    _log_precision_recall(metric_log, report, split, softmax(logits), step=step)
+    _log_precision_recall(metric_log, report, split, classifier.task.probabilities(logits), step=step)
     if not classifier.encoder:  # what follows is its own
         return
     chosen = np.random.default_rng(0).permutation(len(split))[:MOST_POINTS]
     texts = [split.texts[i] for i in chosen]
     vectors = classifier.embed(texts, batch_tokens=config.train.batch_tokens)
-    metric_log.embedding("texts", vectors, [report.label_names[label] for label in split.labels[chosen]], texts)
+    metric_log.embedding("texts", vectors, [split.label_text(it, report.label_names) for it in chosen.tolist()], texts)
     for number, text in enumerate(texts[:MOST_ATTENTION_TEXTS], start=1):
         maps = attention_maps(classifier, text)
         figure = plots.attention(maps.tokens, maps.weights)
@@ -67,22 +68,31 @@ def log_final_report(
 
 
 def _log_precision_recall(
-    metric_log: MetricLog, report: Report, split: Split, probabilities: NDArray[np.float64], *, step: int
+    metric_log: MetricLog, report: AnyReport, split: Split, probabilities: NDArray[np.float64], *, step: int
 ) -> None:
     """Precision against recall of the rarest and the worst classes."""
     num_classes = probabilities.shape[1]
     chosen = notable_classes(report.metrics.per_class, MOST_CURVES, num_classes=num_classes)
     for number in chosen:
         name = f"precision and recall/{report.label_names[number]}"
-        metric_log.pr_curve(name, split.labels == number, probabilities[:, number], step)
-    occurring = len(np.unique(split.labels[split.labels < num_classes]))
+        is_class = split.labels[:, number] > 0 if split.is_multi_label else split.labels == number
+        metric_log.pr_curve(name, is_class, probabilities[:, number], step)
+    occurring = int(np.count_nonzero(split.class_counts(num_classes)))
     if len(chosen) < occurring:
         left_out = f"Curves of {len(chosen)} of {occurring} classes: the rarest and those with the lowest F1."
         metric_log.text("precision and recall", left_out, step)
 
 
-def _scores(report: Report) -> dict[str, float]:
+def _scores(report: AnyReport) -> dict[str, float]:
     """The numbers of a report that runs are compared by, by names that come before those of settings."""
+    if isinstance(report, MultiLabelReport):
+        return {
+            "calibration error": report.metrics.ece,
+            "loss": report.metrics.loss,
+            "macro F1": report.metrics.macro_f1,
+            "mean average precision": report.metrics.mean_average_precision,
+            "micro F1": report.metrics.micro_f1,
+        }
     metrics = report.metrics
     return {
         "accuracy": metrics.accuracy,
@@ -109,13 +119,17 @@ def _hparams(config: Config) -> dict[str, bool | float | str]:
     return chosen
 
 
-def _mistakes(report: Report) -> str:
+def _mistakes(report: AnyReport) -> str:
     """A Markdown table; what could be Markdown in a text is not."""
     rows = ["| answer | label | text |", "| --- | --- | --- |"]
     for error in report.worst_errors:
         # A longer text would squeeze the other columns until names are broken at any letter.
         text = shortened(error.text, limit=MOST_CHARACTERS)
-        cells = (f"{error.prediction} {error.probability:.2f}", error.label, text)
+        if isinstance(error, WrongLabel):
+            answer = f"{'misses' if error.is_missed else 'gives'} {error.label} {error.probability:.2f}"
+            cells = (answer, ", ".join(error.labels), text)
+        else:
+            cells = (f"{error.prediction} {error.probability:.2f}", error.label, text)
         rows.append("| " + " | ".join(markdown_text(cell) for cell in cells) + " |")
     return "\n".join(rows)
 

@@ -10,13 +10,16 @@ says among the texts that there are. What weights have taught, which class is an
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from encoder_cls.evaluation.metrics import cross_entropy, one_hot
-from encoder_cls.inference.logits import Logits, combine_logits, log_sigmoid, softmax
+from encoder_cls.evaluation.multi_label_metrics import binary_cross_entropy
+from encoder_cls.inference.logits import Logits, combine_logits, log_sigmoid, sigmoid, softmax
+from encoder_cls.inference.tasks import MULTI_LABEL, task_of
 
 MAX_SCALE = 20.0  # temperatures, and scales, from 1 / MAX_SCALE to MAX_SCALE: beyond there is nothing to calibrate on
 MAX_SHIFT = 10.0  # shifts: a sigmoid is then as good as an exponential, or certain
@@ -24,14 +27,14 @@ MIN_WEIGHT = 1e-3  # of a classifier, however misleading in company
 RIDGE_PENALTY = 8.0  # nats, that labels have to gain for a mixture weight which is 1 away from what is expected
 
 
-def fit_inverse_temperature(logits: Logits, labels: NDArray[np.int64]) -> float:
-    """The number by which logits are multiplied so that labels (texts,) have the lowest loss."""
+def fit_inverse_temperature(logits: Logits, labels: NDArray[Any]) -> float:
+    """The number by which logits are multiplied so that labels, as in `Split`, have the lowest loss."""
     from scipy.optimize import minimize_scalar
 
-    targets = _targets(labels, logits.shape[1])
+    loss_of = _loss_on(labels, logits.shape[1])
 
     def loss(log_scale: float) -> float:
-        return cross_entropy(softmax(logits * np.exp(log_scale)), targets)
+        return loss_of(logits * np.exp(log_scale))
 
     limit = float(np.log(MAX_SCALE))
     return float(np.exp(minimize_scalar(loss, bounds=(-limit, limit), method="bounded").x))
@@ -47,7 +50,7 @@ def fit_platt(margins: Logits, labels: NDArray[np.int64]) -> tuple[float, float]
     """
     from scipy.optimize import minimize
 
-    targets = _targets(labels, margins.shape[1])
+    targets = targets_of(labels, margins.shape[1])
 
     def loss(numbers: NDArray[np.float64]) -> float:
         log_scale, shift = numbers
@@ -69,7 +72,7 @@ def fit_sum_of_margins(
     """
     from scipy.optimize import minimize
 
-    targets = _targets(labels, num_classes)
+    targets = targets_of(labels, num_classes)
 
     def loss(numbers: NDArray[np.float64]) -> float:
         *scales, shift = numbers
@@ -84,9 +87,9 @@ def fit_sum_of_margins(
 
 
 def fit_mixture_weights(
-    logits: Sequence[Logits], labels: NDArray[np.int64], *, is_last_calibrated: bool = True
+    logits: Sequence[Logits], labels: NDArray[Any], *, is_last_calibrated: bool = True
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """The weights of a sum of logits under which labels (texts,) have the lowest loss, and each classifier's share.
+    """The weights of a sum of logits under which labels have the lowest loss, and each classifier's share.
 
     A share is a weight in units of the classifier's own inverse temperature; shares sum to 1. Where the last one's
     logits are calibrated on other labels, the search is drawn to that classifier alone (its share 1, the others' 0):
@@ -98,23 +101,35 @@ def fit_mixture_weights(
     if not is_last_calibrated:
         (only,) = logits
         return (fit_inverse_temperature(only, labels),), (1.0,)
-    targets = _targets(labels, logits[0].shape[1])
+    loss_of = _loss_on(labels, logits[0].shape[1])
     alone = np.array([*(fit_inverse_temperature(part, labels) for part in logits[:-1]), 1.0])
     expected = np.eye(len(logits))[-1]
 
     def loss(shares: NDArray[np.float64]) -> float:
         penalty = RIDGE_PENALTY * ((shares - expected) ** 2).sum() / len(labels)
-        return cross_entropy(softmax(combine_logits(logits, shares * alone)), targets) + float(penalty)
+        return loss_of(combine_logits(logits, shares * alone)) + float(penalty)
 
     equal = np.full(len(logits), 1 / len(logits))
     found = minimize(loss, equal, method="L-BFGS-B", bounds=[(MIN_WEIGHT, MAX_SCALE)] * len(logits)).x
     return tuple((found * alone).tolist()), tuple((found / found.sum()).tolist())
 
 
-def _targets(labels: NDArray[np.int64], num_classes: int) -> NDArray[np.float64]:
-    """The target probabilities, (texts, classes).
+def _loss_on(labels: NDArray[Any], num_classes: int) -> Callable[[NDArray[np.floating[Any]]], float]:
+    """From logits (texts, classes) to the mean negative log-likelihood of labels, which are as in `Split`."""
+    targets = targets_of(labels, num_classes)
+    if task_of(labels) is MULTI_LABEL:
+        return lambda logits: binary_cross_entropy(sigmoid(logits), targets)
+    return lambda logits: cross_entropy(softmax(logits), targets)
 
-    One more text counts, of which every class is equally probable: a small split without a mistake is no reason to be
-    certain (after Platt, "Probabilistic Outputs for Support Vector Machines", 1999).
+
+def targets_of(labels: NDArray[Any], num_classes: int) -> NDArray[np.float64]:
+    """The target probabilities, (texts, classes), of labels as in `Split`.
+
+    One more text counts, of which every class is equally probable, or every label as likely as not: a small split
+    without a mistake is no reason to be certain (after Platt, "Probabilistic Outputs for Support Vector Machines",
+    1999).
     """
+    if task_of(labels) is MULTI_LABEL:
+        smoothed: NDArray[np.float64] = (labels * float(len(labels)) + 0.5) / (len(labels) + 1)
+        return smoothed
     return (one_hot(labels, num_classes) * len(labels) + 1 / num_classes) / (len(labels) + 1)

@@ -2,31 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from encoder_cls.evaluation.multi_label_metrics import f1_scores
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.linear import LinearClassifier
-from encoder_cls.inference.logits import Logits, combine_logits, softmax
+from encoder_cls.inference.logits import Logits, combine_logits
 from encoder_cls.inference.serialization import load_classifier, save_classifier, weights_of_part
 from encoder_cls.inference.torch_engine import TorchEncoder
 from encoder_cls.inference.weights_file import DTYPES, Weight, pack, unpack
 from encoder_cls.text.token_arrays import TokenizedTexts
 
 MOST_CHANGE = 0.005  # of any probability
-MOST_ACCURACY_LOST = 0.001  # where there are so many texts that this is one of them at least:
+MOST_ACCURACY_LOST = (
+    0.001  # of accuracy, or of micro-F1, where there are so many texts that this is one of them at least:
+)
 ENOUGH_TEXTS = 1000  # with fewer, no answer may change
 
 
 def compact(
     folder: Path,
     texts: TokenizedTexts,
-    labels: NDArray[np.int64],
+    labels: NDArray[Any],
     *,
     device: str,
     after_batch: Callable[[], None],
@@ -36,7 +40,7 @@ def compact(
     Args:
         folder: in which it is saved in float32.
         texts: validation texts, on which the answers are compared.
-        labels: their classes, (texts,).
+        labels: their classes, (texts,), or all labels of each, (texts, classes).
         device: where to compute.
         after_batch: called after each batch; what it raises ends the work, and the folder stays as it was.
     """
@@ -50,20 +54,30 @@ def compact(
 
     def probabilities(dtypes: dict[str, str]) -> NDArray[np.float64]:
         parts = [logits(part, dtype) for part, dtype in dtypes.items()]
-        return softmax(combine_logits(parts, exact.mixture_weights).astype(np.float32))
+        return exact.task.probabilities(combine_logits(parts, exact.mixture_weights).astype(np.float32))
 
     expected = probabilities(dict.fromkeys(exact.parts, "float32"))
     for dtypes in _by_size(exact):
-        if is_close(probabilities(dtypes), expected, labels):
+        if is_close(probabilities(dtypes), expected, labels, exact.thresholds):
             save_classifier(exact, folder, dtypes=dtypes)
             return dtypes
     return exact.dtypes
 
 
-def is_close(found: NDArray[np.float64], expected: NDArray[np.float64], labels: NDArray[np.int64]) -> bool:
-    """Whether probabilities, (texts, classes), are as good as others."""
+def is_close(
+    found: NDArray[np.float64],
+    expected: NDArray[np.float64],
+    labels: NDArray[Any],
+    thresholds: Sequence[float] = (),
+) -> bool:
+    """Whether probabilities, (texts, classes), are as good as others; thresholds are those of several labels."""
     if not np.isfinite(found).all() or np.abs(found - expected).max(initial=0) > MOST_CHANGE:
         return False
+    if thresholds:
+        of_labels, exact_of_labels = found >= np.array(thresholds), expected >= np.array(thresholds)
+        if len(labels) < ENOUGH_TEXTS:
+            return bool((of_labels == exact_of_labels).all())
+        return f1_scores(of_labels, labels).micro >= f1_scores(exact_of_labels, labels).micro - MOST_ACCURACY_LOST
     answers, exact_answers = found.argmax(axis=1), expected.argmax(axis=1)
     if len(labels) < ENOUGH_TEXTS:
         return bool((answers == exact_answers).all())
@@ -98,7 +112,8 @@ def _logits(
     rounded: dict[str, Weight] = unpack(pack(weights, dtype), shapes, dtype)
     if part == "linear":
         assert classifier.linear
-        return LinearClassifier.from_weights(rounded, max_tokens=classifier.linear.max_tokens).logits(texts)
+        linear, max_tokens = LinearClassifier.from_weights, classifier.linear.max_tokens
+        return linear(rounded, max_tokens=max_tokens, task=classifier.task).logits(texts)
     assert classifier.encoder
     encoder = TorchEncoder.from_weights(classifier.encoder.architecture, rounded, device=device, precision="float32")
     return encoder.logits(texts, after_batch=after_batch)

@@ -39,7 +39,7 @@ def _bytes_needed(setup: TrainingSetup, model: nn.Module) -> int:
     if linear := setup.recipe.linear:
         classes = len(setup.dataset.label_names)
         texts = setup.texts if setup.has_few_labels else setup.train_texts
-        needed += 2 * bytes_at_most(texts, num_classes=classes, use_char_ngrams=linear.use_char_ngrams)
+        needed += 2 * bytes_at_most(texts, num_classes=classes, use_char_ngrams=linear.use_char_ngrams, task=setup.task)
     return needed
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from encoder_cls.evaluation.report import Report
+from encoder_cls.evaluation.report import AnyReport
 from encoder_cls.training.few_labels import FewLabelsResult
-from encoder_cls.training.objectives import ValidationResult
 from encoder_cls.training.stage import Stage
+from encoder_cls.training.validation import ValidationResult
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +81,7 @@ class Validated:
 class Finished:
     """The run is complete: the best weights' report on the test (else the validation) split."""
 
-    report: Report
+    report: AnyReport
     best_step: int
     seconds: float
 

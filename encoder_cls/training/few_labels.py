@@ -17,9 +17,10 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from encoder_cls.config import TrainConfig
-from encoder_cls.inference.linear import LinearClassifier, margins_to_logits
+from encoder_cls.inference.linear import LinearClassifier
 from encoder_cls.inference.logits import Logits, softmax
 from encoder_cls.inference.row_table import compress
+from encoder_cls.inference.tasks import SINGLE_LABEL
 from encoder_cls.text.token_arrays import TokenizedTexts
 from encoder_cls.training.calibration import fit_sum_of_margins
 from encoder_cls.training.feature_corpus import FeatureCorpus, read_corpus
@@ -181,7 +182,7 @@ class _Search:
             margins = self._margins_held_out(techniques)
             scales, shift = fit_sum_of_margins(margins, self._held_out, self.corpus.num_classes)
             total = np.add.reduce([scale * part for scale, part in zip(scales, margins, strict=True)]) + shift
-            found = self._found(techniques, scales, shift, margins_to_logits(total.astype(np.float32)))
+            found = self._found(techniques, scales, shift, SINGLE_LABEL.margins_to_logits(total.astype(np.float32)))
             if _is_better(found, self.best):
                 self.best = found
 
@@ -268,7 +269,7 @@ class _Search:
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Unlabelled texts with their most probable classes, as many of each as is the class's share of the labels."""
         unlabelled = self.corpus.unlabelled
-        logits = margins_to_logits(self.corpus.features[unlabelled] @ learned.weights + learned.biases)
+        logits = SINGLE_LABEL.margins_to_logits(self.corpus.features[unlabelled] @ learned.weights + learned.biases)
         guesses, confidence = logits.argmax(axis=1), logits.max(axis=1)
         most = min(MOST_PSEUDO_LABELLED, PSEUDO_LABELLED_PART * len(unlabelled))
         counts = np.round(most * np.bincount(labels, minlength=self.corpus.num_classes) / len(labels)).astype(int)

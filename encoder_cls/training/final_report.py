@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import torch
 
-from encoder_cls.evaluation.baseline import linear_reference
+from encoder_cls.evaluation.baseline import reference_of
 from encoder_cls.evaluation.evaluate import evaluate
 from encoder_cls.evaluation.model_card import model_card
-from encoder_cls.evaluation.report import Report
+from encoder_cls.evaluation.report import AnyReport
 from encoder_cls.evaluation.report_files import write_report
 from encoder_cls.inference.serialization import load_classifier
 from encoder_cls.inference.torch_engine import torch_encoder
@@ -31,7 +31,7 @@ def write_final_report(
     best_step: int,
     device: torch.device,
     stop_if_asked: Callable[[], None],
-) -> Report:
+) -> AnyReport:
     """Score the best weights as a user would load them, and write the model card as the sign that the run is complete.
 
     Args:
@@ -53,7 +53,7 @@ def write_final_report(
         best,
         split,
         name=name,
-        reference=run_interruptibly(lambda: linear_reference(dataset.train, split), stop_if_asked),
+        reference=run_interruptibly(lambda: reference_of(dataset, split), stop_if_asked),
         batch_tokens=config.train.batch_tokens,
         after_batch=stop_if_asked,
     )

@@ -23,9 +23,9 @@ from encoder_cls.training.events import Event, Finished, LinearFitted, Noted, St
 from encoder_cls.training.final_report import write_final_report
 from encoder_cls.training.fingerprint import check_fingerprint, fingerprint
 from encoder_cls.training.interruptible import run_interruptibly
-from encoder_cls.training.objectives import judge
 from encoder_cls.training.setup import TrainingSetup
 from encoder_cls.training.state import TrainingState
+from encoder_cls.training.validation import judge
 
 
 class LinearTrainer:
@@ -102,6 +102,7 @@ class LinearTrainer:
         classifier = setup.new_classifier(None)
         classifier.linear, classifier.mixture_weights = linear, result.mixture_weights or (1.0,)
         classifier.mixture_shares = {"linear": 1.0}
+        classifier.thresholds = result.thresholds
         save_classifier(classifier, self._run.model)
         values = {**result.scores, "epoch": 0}
         if result.metrics:

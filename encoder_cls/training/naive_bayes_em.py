@@ -11,8 +11,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from encoder_cls.inference.linear import num_one_vs_rest
 from encoder_cls.inference.logits import softmax
+from encoder_cls.inference.tasks import SINGLE_LABEL
 
 ITERATIONS = 8
 UNLABELLED_WEIGHT = 0.2  # of a text whose class is guessed, as the paper's lambda
@@ -51,5 +51,5 @@ def log_ratios(
     smoothed = counts + SMOOTHING
     others = smoothed.sum(axis=1, keepdims=True) - smoothed
     ratios = np.log(smoothed / smoothed.sum(axis=0)) - np.log(others / others.sum(axis=0))
-    found: NDArray[np.float32] = ratios[:, num_classes - num_one_vs_rest(num_classes) :].astype(np.float32)
+    found: NDArray[np.float32] = ratios[:, num_classes - SINGLE_LABEL.num_one_vs_rest(num_classes) :].astype(np.float32)
     return found

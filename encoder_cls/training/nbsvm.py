@@ -10,16 +10,18 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from encoder_cls.evaluation.metrics import cross_entropy, one_hot
-from encoder_cls.inference.linear import LinearClassifier, margins_to_logits, num_one_vs_rest
-from encoder_cls.inference.logits import Logits, softmax
+from encoder_cls.evaluation.multi_label_metrics import binary_cross_entropy
+from encoder_cls.inference.linear import LinearClassifier
+from encoder_cls.inference.logits import Logits, sigmoid, softmax
 from encoder_cls.inference.row_table import compress
+from encoder_cls.inference.tasks import MULTI_LABEL, SINGLE_LABEL, Task, task_of
 from encoder_cls.text.ngram_features import (
     DISTANCES,
     TEMPLATE_SIZES,
@@ -31,11 +33,14 @@ from encoder_cls.text.ngram_features import (
 )
 from encoder_cls.text.token_arrays import TokenizedTexts
 from encoder_cls.training.calibration import fit_inverse_temperature, fit_platt
+from encoder_cls.training.multi_label_calibration import fit_platt_per_label
 
 NB_RATIO_POWER = 0.5  # of naive Bayes' ratios: at 1, where classes have few texts, chance scales features
 PENALTIES = (0.5, 1.0, 2.0)  # LinearSVC's C, of which cross-validation chooses one
+MULTI_LABEL_PENALTIES = (0.1, 0.3, 1.0)  # of labels that are rarer than classes: lower ones have the better precision
 FOLDS = 5  # of cross-validation
 ENOUGH_HELD_OUT = 1000  # texts, to find three numbers
+ENOUGH_MULTI_LABEL = 5000  # to find two of each label
 MOST_FEATURES = 700_000  # of which the more frequent are kept: rarer ones tell little, or mislead
 MOST_BYTES = 1 << 25  # of features, since each has a weight a class and a model is to be small
 
@@ -53,19 +58,19 @@ class HeldOut(NamedTuple):
     Attributes:
         penalty: the best one.
         scale: by which margins are multiplied, and
-        shift: what is added, so that they are their logits.
+        shift: what is added, so that they are their logits; multi-label one of each label, (classes,).
         logits: of the texts held out, those of the first fold first.
     """
 
     penalty: float
-    scale: np.float32
-    shift: np.float32
+    scale: Any
+    shift: Any
     logits: Logits
 
 
 def fit_linear(
     texts: TokenizedTexts,
-    labels: NDArray[np.int64],
+    labels: NDArray[Any],
     *,
     class_weights: NDArray[np.float32],
     max_tokens: int,
@@ -75,19 +80,19 @@ def fit_linear(
 
     Args:
         texts: training texts.
-        labels: their classes, (texts,).
+        labels: their classes, (texts,), or all labels of each, (texts, classes).
         class_weights: how much each class counts for the SVMs, (classes,).
         max_tokens: how many tokens of a text to read, `[CLS]` counted.
         use_char_ngrams: as in `count_features`.
     """
-    num_classes = len(class_weights)
+    num_classes, task = len(class_weights), task_of(labels)
     frequent = np.zeros(0, dtype=np.int32)
     if use_char_ngrams:
         frequent = frequent_tokens(texts, max_tokens=max_tokens)
     pieces = list(
         count_features(texts, max_tokens=max_tokens, frequent_token_ids=frequent, use_char_ngrams=use_char_ngrams)
     )
-    feature_ids = most_frequent_features(pieces, most_features_of(num_classes))
+    feature_ids = most_frequent_features(pieces, most_features_of(num_classes, task))
     counts = sp.vstack([as_matrix(select(piece, feature_ids), len(feature_ids)) for piece in pieces], format="csr")
     penalty, scale, shift, _ = cross_validate(counts, feature_ids, labels, class_weights)
     idf, ((weights, biases),) = _learn(counts, feature_ids, labels, class_weights, [penalty])
@@ -98,25 +103,26 @@ def fit_linear(
         idf=idf,
         weights=compress(weights * scale, "float32"),
         biases=biases * scale + shift,
+        task=task,
     )
 
 
-def bytes_at_most(texts: TokenizedTexts, *, num_classes: int, use_char_ngrams: bool) -> int:
+def bytes_at_most(texts: TokenizedTexts, *, num_classes: int, use_char_ngrams: bool, task: Task = SINGLE_LABEL) -> int:
     """What the weights may take that `fit_linear` finds: were no feature ever to occur twice, and within the limit."""
     features = len(texts.words) * (1 + len(DISTANCES))
     if use_char_ngrams:
         features += len(texts.words) * len(TEMPLATE_SIZES) + len(texts.char_ngrams.ngrams)
-    return min(features, most_features_of(num_classes)) * feature_bytes(num_classes)
+    return min(features, most_features_of(num_classes, task)) * feature_bytes(num_classes, task)
 
 
-def most_features_of(num_classes: int) -> int:
+def most_features_of(num_classes: int, task: Task = SINGLE_LABEL) -> int:
     """How many features are kept, of so many classes."""
-    return min(MOST_FEATURES, MOST_BYTES // feature_bytes(num_classes))
+    return min(MOST_FEATURES, MOST_BYTES // feature_bytes(num_classes, task))
 
 
-def feature_bytes(num_classes: int) -> int:
+def feature_bytes(num_classes: int, task: Task = SINGLE_LABEL) -> int:
     """What a feature takes: its id, its inverse document frequency and its weights, four bytes each."""
-    return 4 * (2 + num_one_vs_rest(num_classes))
+    return 4 * (2 + task.num_one_vs_rest(num_classes))
 
 
 def most_frequent_features(pieces: Sequence[SparseRows], limit: int) -> NDArray[np.int32]:
@@ -137,46 +143,74 @@ def tfidf_matrix(counts: sp.csr_matrix, feature_ids: NDArray[np.int32], idf: NDA
     return as_matrix(tfidf(rows, feature_ids, idf), counts.shape[1])
 
 
-def folds(num_texts: int) -> list[NDArray[np.int64]]:
-    """Which texts are held out together, at random; of many texts not all are ever held out."""
+def folds(num_texts: int, *, enough: int = ENOUGH_HELD_OUT) -> list[NDArray[np.int64]]:
+    """Which texts are held out together, at random; of more than are enough not all are ever held out."""
     order = np.random.default_rng(0).permutation(num_texts)
     parts = np.array_split(order, min(FOLDS, num_texts))
     held_out = np.cumsum([len(part) for part in parts])
-    return parts[: 1 + int(np.searchsorted(held_out, ENOUGH_HELD_OUT))]
+    return parts[: 1 + int(np.searchsorted(held_out, enough))]
 
 
 def cross_validate(
-    counts: sp.csr_matrix, feature_ids: NDArray[np.int32], labels: NDArray[np.int64], class_weights: NDArray[np.float32]
+    counts: sp.csr_matrix, feature_ids: NDArray[np.int32], labels: NDArray[Any], class_weights: NDArray[np.float32]
 ) -> HeldOut:
     """What is found out on texts held out under the penalty that suits them best."""
+    is_multi_label = task_of(labels) is MULTI_LABEL
+    penalties = MULTI_LABEL_PENALTIES if is_multi_label else PENALTIES
     margins: list[list[NDArray[np.float32]]] = []  # of each fold, by each penalty
-    parts = folds(len(labels))
+    parts = folds(len(labels), enough=ENOUGH_MULTI_LABEL if is_multi_label else ENOUGH_HELD_OUT)
     for fold in parts:
         others = np.setdiff1d(np.arange(len(labels)), fold)
-        idf, by_penalty = _learn(counts[others], feature_ids, labels[others], class_weights, PENALTIES)
+        idf, by_penalty = _learn(counts[others], feature_ids, labels[others], class_weights, penalties)
         features = tfidf_matrix(counts[fold], feature_ids, idf)
         margins.append([features @ it.weights + it.biases for it in by_penalty])
     found = labels[np.concatenate(parts)]
-    targets, text_weights = one_hot(found, len(class_weights)), class_weights[found]
     choices = []
-    for penalty, of_folds in zip(PENALTIES, zip(*margins, strict=True), strict=True):
+    for penalty, of_folds in zip(penalties, zip(*margins, strict=True), strict=True):
         together = np.concatenate(of_folds)
-        if num_one_vs_rest(len(class_weights)) == 1:  # a shift of opposite margins has no bias to go to
-            scale, shift = fit_inverse_temperature(margins_to_logits(together), found), 0.0
+        if is_multi_label:
+            found_out = _calibrate_multi_label(together, found)
         else:
-            scale, shift = fit_platt(together, found)
-        logits = margins_to_logits((together * scale + shift).astype(np.float32))
-        # What is learned counts classes by their weights, and so does the choice of the penalty; calibration does not.
-        loss = cross_entropy(softmax(logits), targets, text_weights)
-        choices.append((loss, penalty, scale, shift, logits))
-    _, penalty, scale, shift, logits = min(choices, key=lambda choice: choice[:4])
-    return HeldOut(penalty, np.float32(scale), np.float32(shift), logits)
+            found_out = _calibrate(together, found, class_weights)
+        choices.append((found_out, penalty))
+    best, penalty = min(choices, key=lambda choice: (choice[0].loss, choice[1]))
+    return HeldOut(penalty, np.float32(best.scale), np.float32(best.shift), best.logits)
+
+
+class _Calibrated(NamedTuple):
+    """The loss of texts held out, the scale and the shift of their margins with the lowest, and their logits then."""
+
+    loss: float
+    scale: Any
+    shift: Any
+    logits: Logits
+
+
+def _calibrate(
+    margins: NDArray[np.float32], labels: NDArray[np.int64], class_weights: NDArray[np.float32]
+) -> _Calibrated:
+    """What fits all classes together."""
+    if SINGLE_LABEL.num_one_vs_rest(len(class_weights)) == 1:  # a shift of opposite margins has no bias to go to
+        scale, shift = fit_inverse_temperature(SINGLE_LABEL.margins_to_logits(margins), labels), 0.0
+    else:
+        scale, shift = fit_platt(margins, labels)
+    logits = SINGLE_LABEL.margins_to_logits((margins * scale + shift).astype(np.float32))
+    # What is learned counts classes by their weights, and so does the choice of the penalty; calibration does not.
+    loss = cross_entropy(softmax(logits), one_hot(labels, len(class_weights)), class_weights[labels])
+    return _Calibrated(loss, scale, shift, logits)
+
+
+def _calibrate_multi_label(margins: NDArray[np.float32], labels: NDArray[np.int8]) -> _Calibrated:
+    """What fits each label, (labels,); weights of classes change no choice."""
+    scales, shifts = fit_platt_per_label(margins, labels)
+    logits = (margins * scales + shifts).astype(np.float32)
+    return _Calibrated(binary_cross_entropy(sigmoid(logits), labels), scales, shifts, logits)
 
 
 def _learn(
     counts: sp.csr_matrix,
     feature_ids: NDArray[np.int32],
-    labels: NDArray[np.int64],
+    labels: NDArray[Any],
     class_weights: NDArray[np.float32],
     penalties: Sequence[float],
 ) -> tuple[NDArray[np.float32], list[OneVsRest]]:
@@ -185,8 +219,10 @@ def _learn(
     idf = np.log((1 + len(labels)) / (1 + occurrences)) + 1
     idf[occurrences == 0] = 0  # where texts are held out; to the others this feature does not exist
     features = tfidf_matrix(counts, feature_ids, idf.astype(np.float32))
+    # Multi-label, the examples of a label have its weight, all others 1.
+    text_weights = np.where(labels, class_weights, 1) if labels.ndim > 1 else class_weights[labels]
     learned = learn_one_vs_rest(
-        features, counts > 0, labels, class_weights[labels], num_classes=len(class_weights), penalties=penalties
+        features, counts > 0, labels, text_weights, num_classes=len(class_weights), penalties=penalties
     )
     return idf.astype(np.float32), learned
 
@@ -194,7 +230,7 @@ def _learn(
 def learn_one_vs_rest(
     features: sp.csr_matrix,
     present: sp.csr_matrix,
-    labels: NDArray[np.int64],
+    labels: NDArray[Any],
     text_weights: NDArray[np.float32],
     *,
     num_classes: int,
@@ -206,21 +242,22 @@ def learn_one_vs_rest(
     Args:
         features: of the texts.
         present: where they have which feature, by which naive Bayes' ratios are counted.
-        labels: the texts' classes.
-        text_weights: how much each text counts.
+        labels: the texts' classes, (texts,), or all labels of each, (texts, classes).
+        text_weights: how much each text counts, (texts,), or for each label, (texts, classes).
         num_classes: how many classes there are.
         penalties: LinearSVC's C.
         coordinates: further numbers of each text, (texts, coordinates), whose weights come after those of the features.
     """
     further = None if coordinates is None else sp.csr_matrix(coordinates)
     num_features = features.shape[1] + (0 if coordinates is None else coordinates.shape[1])
-    classes = range(num_classes - num_one_vs_rest(num_classes), num_classes)
+    classes = range(num_classes - task_of(labels).num_one_vs_rest(num_classes), num_classes)
     learned = [
         OneVsRest(np.zeros((num_features, len(classes)), np.float32), np.zeros(len(classes), np.float32))
         for _ in penalties
     ]
     for column, number in enumerate(classes):
-        is_class = labels == number
+        is_class = labels == number if labels.ndim == 1 else labels[:, number] > 0
+        weights_of_texts = text_weights if text_weights.ndim == 1 else text_weights[:, number]
         if is_class.all() or not is_class.any():  # where texts are held out
             for it in learned:
                 it.biases[column] = 1.0 if is_class.any() else -1.0
@@ -234,7 +271,7 @@ def learn_one_vs_rest(
         if further is not None:
             scaled = sp.hstack([scaled, further], format="csr")
         for penalty, it in zip(penalties, learned, strict=True):
-            weights, bias = _fit_svm(scaled, is_class, text_weights, penalty=penalty)
+            weights, bias = _fit_svm(scaled, is_class, weights_of_texts, penalty=penalty)
             it.weights[:, column] = weights * scales
             it.biases[column] = bias
     return learned

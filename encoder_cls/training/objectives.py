@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -16,16 +16,14 @@ from torch.nn import functional
 
 from encoder_cls.config import TrainConfig
 from encoder_cls.data.dataset import Dataset
-from encoder_cls.evaluation.metrics import Metrics, compute_metrics
 from encoder_cls.inference.collate import Indices, by_length
 from encoder_cls.inference.linear import LinearClassifier
-from encoder_cls.inference.logits import Logits, combine_logits
 from encoder_cls.inference.torch_engine import Batch, compute_logits, pad
 from encoder_cls.model import EncoderClassifier
 from encoder_cls.text.token_arrays import TokenizedTexts
-from encoder_cls.training.calibration import fit_mixture_weights
 from encoder_cls.training.masking import drop_tokens, mask_tokens
 from encoder_cls.training.sampler import BatchSampler
+from encoder_cls.training.validation import ValidationResult, judge
 
 
 class ObjectiveBatch(Protocol):
@@ -43,24 +41,6 @@ class ObjectiveBatch(Protocol):
         """The losses of all targets, summed by their weights, ()."""
 
 
-class ValidationResult(NamedTuple):
-    """What a validation found out.
-
-    Attributes:
-        scores: by name.
-        selection_key: the greater the better; of equals the second number decides.
-        metrics: of the classes, where the objective is classification.
-        mixture_weights: the classifier's, with which the metrics were computed.
-        mixture_shares: each part's share of the sum, in the same order.
-    """
-
-    scores: dict[str, float]
-    selection_key: tuple[float, float]
-    metrics: Metrics | None = None
-    mixture_weights: tuple[float, ...] | None = None
-    mixture_shares: tuple[float, ...] | None = None
-
-
 class Objective(Protocol):
     """What a stage learns."""
 
@@ -74,33 +54,6 @@ class Objective(Protocol):
             model: the model.
             after_batch: called after each batch; what it raises ends the work.
         """
-
-
-def judge(encoder: Logits | None, linear: Logits | None, dataset: Dataset, *, monitor: str) -> ValidationResult:
-    """What a validation finds out of the weighted sum of the logits of an encoder and of a linear classifier.
-
-    Every text counts alike, whatever the weights of the classes in training: the loss is that of the final report, and
-    probabilities are as often right as they say.
-
-    Args:
-        encoder: its logits of the texts of `dataset.selection`, (texts, classes); none: there is no encoder.
-        linear: the same of the linear classifier.
-        dataset: has the labels.
-        monitor: what tells which weights are best, as `train.monitor`.
-    """
-    labels = dataset.selection.labels
-    all_logits = [logits for logits in (encoder, linear) if logits is not None]
-    mixture_weights, shares = fit_mixture_weights(all_logits, labels, is_last_calibrated=linear is not None)
-    joint = combine_logits(all_logits, mixture_weights).astype(np.float32)
-    metrics = compute_metrics(joint, labels, dataset.label_names)
-    scores = metrics.scalars()
-    if encoder is not None and linear is not None:
-        alone = {"encoder_accuracy": encoder, "linear_accuracy": linear}
-        scores |= {name: float((logits.argmax(axis=1) == labels).mean()) for name, logits in alone.items()}
-        scores["linear_weight"] = shares[1]
-    monitored = scores[monitor] * (-1 if monitor == "loss" else 1)
-    # On small splits many validations have equal accuracy: the loss then tells which is better.
-    return ValidationResult(scores, (monitored, -metrics.loss), metrics, mixture_weights, shares)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -243,6 +196,43 @@ class ClassificationBatch:
         return (weights * divergences).sum()
 
 
+@dataclass(frozen=True, kw_only=True)
+class MultiLabelBatch:
+    """Texts, and how probable each label is to be for each of them; with R-Drop as in `ClassificationBatch`.
+
+    Attributes:
+        inputs: the texts; with an rdrop_weight all of them once, then all of them again.
+        targets: (B, C) probabilities.
+        weights: (B, C), how much each label of each text counts.
+        rdrop_weight: of the divergence in the loss.
+    """
+
+    inputs: Batch
+    targets: Tensor
+    weights: Tensor
+    rdrop_weight: float
+
+    @property
+    def normalizer(self) -> Tensor:
+        """See `ObjectiveBatch`: each text counts once, with all its labels."""
+        return torch.tensor(float(len(self.targets)), device=self.targets.device)
+
+    def loss(self, model: EncoderClassifier) -> Tensor:
+        """See `ObjectiveBatch`: the binary cross entropies of all labels."""
+        logits = model(*self.inputs).float()
+        loss = functional.binary_cross_entropy_with_logits(logits, self.targets, weight=self.weights, reduction="sum")
+        return loss + self.rdrop_weight * self._symmetric_kl(logits) if self.rdrop_weight else loss
+
+    def _symmetric_kl(self, logits: Tensor) -> Tensor:
+        """The mean of KL(p || q) and KL(q || p) of the Bernoulli distributions of two dropout passes, in nats, ().
+
+        Of one label it is (p - q) * (logit p - logit q) / 2; summed by the weights.
+        """
+        first, second = logits.chunk(2)
+        weights, _ = self.weights.chunk(2)
+        return (weights * (first.sigmoid() - second.sigmoid()) * (first - second)).sum() / 2
+
+
 class ClassificationObjective:
     """The training texts, once or twice, some of their words dropped, with their labels.
 
@@ -291,7 +281,7 @@ class ClassificationObjective:
             return None
         return judge(logits, self._linear_logits, self._dataset, monitor=self._config.monitor)
 
-    def _collate(self, indices: Indices) -> ClassificationBatch:
+    def _collate(self, indices: Indices) -> ObjectiveBatch:
         config, dataset = self._config, self._dataset
         if config.rdrop_weight:
             indices = np.tile(indices, 2)
@@ -299,8 +289,16 @@ class ClassificationObjective:
         dropped = drop_tokens(batch.input_ids, fraction=config.word_dropout)
         labels = torch.from_numpy(dataset.train.labels[indices]).to(self._device)
         classes, smoothing = len(dataset.label_names), config.label_smoothing
+        inputs = batch._replace(input_ids=dropped)
+        if dataset.is_multi_label:
+            return MultiLabelBatch(
+                inputs=inputs,
+                targets=labels * (1 - smoothing) + smoothing / 2,
+                weights=torch.where(labels > 0, self._class_weights, 1.0),
+                rdrop_weight=config.rdrop_weight,
+            )
         return ClassificationBatch(
-            inputs=batch._replace(input_ids=dropped),
+            inputs=inputs,
             targets=functional.one_hot(labels, classes) * (1 - smoothing) + smoothing / classes,
             class_weights=self._class_weights,
             rdrop_weight=config.rdrop_weight,

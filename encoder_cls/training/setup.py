@@ -21,6 +21,7 @@ from encoder_cls.errors import ConfigError
 from encoder_cls.inference.classifier import Classifier, Encoder
 from encoder_cls.inference.encoder_architecture import EncoderArchitecture
 from encoder_cls.inference.linear import LinearClassifier
+from encoder_cls.inference.tasks import MULTI_LABEL, SINGLE_LABEL, Task, task_of
 from encoder_cls.model import EncoderClassifier
 from encoder_cls.system.disk_arrays import ConcatenatedTexts
 from encoder_cls.text.token_arrays import TokenizedTexts
@@ -34,6 +35,10 @@ from encoder_cls.training.recipe import CorpusSize, LinearInput, Recipe, Schedul
 from encoder_cls.training.sampler import BatchSampler
 from encoder_cls.training.stage import Stage
 
+MONITORS = {
+    SINGLE_LABEL: ("loss", "accuracy", "macro_f1"),
+    MULTI_LABEL: ("loss", "micro_f1", "macro_f1", "mean_average_precision"),
+}
 MOST_TRUNCATED = 0.05  # of the training texts, without a warning
 
 
@@ -71,12 +76,19 @@ class TrainingSetup:
         pretraining = [self._pretraining_stage(schedule)] if schedule else []
         return [*pretraining, self._model_stage(starts_from=pretraining[0].name if pretraining else None)]
 
+    @property
+    def task(self) -> Task:
+        """What the classifier is to answer, as the data has it."""
+        return task_of(self.dataset.train.labels)
+
     @cached_property
     def class_weights(self) -> Tensor:
-        """The weight of each class in the loss, (classes,)."""
+        """The weight of each class in the loss, (classes,); multi-label, of a label's examples beside all others."""
         choice, dataset = self.config.train.class_weights, self.dataset
-        counts = np.bincount(dataset.train.labels, minlength=len(dataset.label_names))
-        if choice == "balanced":
+        counts = dataset.train.class_counts(len(dataset.label_names))
+        if choice == "balanced" and self.task is MULTI_LABEL:
+            weights = np.maximum(1, len(dataset.train) - counts) / np.maximum(1, counts)
+        elif choice == "balanced":
             weights = len(dataset.train) / (len(counts) * counts)
         elif choice == "none":
             weights = np.ones(len(counts))
@@ -101,7 +113,7 @@ class TrainingSetup:
         train, num_labelled = self.config.train, len(self.dataset.train)
         wants_texts = train.naive_bayes_em or train.lsa_dimensions > 0 or train.self_training
         has_more = (wants_texts and len(self.texts) > num_labelled) or train.label_names_as_texts
-        return num_labelled <= MOST_LABELLED and has_more
+        return num_labelled <= MOST_LABELLED and has_more and self.task is SINGLE_LABEL
 
     def where(self, text: int) -> str:
         """Where one of the texts was read."""
@@ -150,6 +162,7 @@ class TrainingSetup:
             self.dataset.label_names,
             max_seq_len=self.config.model.max_seq_len,
             text_columns=data.text_column,
+            task=self.task,
         )
         classifier.delimiter, classifier.encoding = data.delimiter, data.encoding
         return classifier
@@ -272,10 +285,11 @@ def prepare(config: Config, *, train_rows: Iterable[Row] | None = None) -> Train
 
     Raises:
         DataError: the data is missing, malformed or not enough.
-        ConfigError: class weights name a class that does not occur.
+        ConfigError: class weights name a class that does not occur, or a score to monitor is none of the task.
     """
     dataset = load_dataset(config.data, train_rows=train_rows)
     _check_class_weights(config, dataset)
+    _check_monitor(config, dataset)
     max_seq_len = config.model.max_seq_len
     texts_to_learn_from = ConcatenatedTexts(dataset.train.texts, dataset.unlabelled.texts)
     tokenizer, texts = train_and_tokenize(texts_to_learn_from, config.tokenizer, max_seq_len=max_seq_len)
@@ -306,6 +320,16 @@ def setup_warnings(setup: TrainingSetup) -> Iterator[str]:
         yield (
             f"{truncated:.1%} of the training texts are longer than the {setup.config.model.max_seq_len:,} tokens that "
             "the encoder reads; a larger model.max_seq_len reads more of them, and takes longer"
+        )
+
+
+def _check_monitor(config: Config, dataset: Dataset) -> None:
+    """Make sure that what tells which weights are best is a score of this task."""
+    monitor, known = config.train.monitor, MONITORS[task_of(dataset.train.labels)]
+    if monitor not in known:
+        what = "may have several labels" if dataset.is_multi_label else "has one label"
+        raise ConfigError(
+            f"train.monitor: {monitor} is no score of this data, in which a text {what}; there are {', '.join(known)}"
         )
 
 

@@ -15,13 +15,14 @@ from encoder_cls.system.device import release_memory
 from encoder_cls.tracking.metric_log import MetricLog
 from encoder_cls.training.events import Stepped, Validated
 from encoder_cls.training.learning_rate import learning_rate, warmup_steps
-from encoder_cls.training.objectives import Objective, ValidationResult
+from encoder_cls.training.objectives import Objective
 from encoder_cls.training.optimizer import Optimizer
 from encoder_cls.training.setup import derive_seed
 from encoder_cls.training.stage import TIMED_STEPS, Stage
 from encoder_cls.training.state import TrainingState
 from encoder_cls.training.train_step import train_step
 from encoder_cls.training.untrained_rows import UntrainedRows
+from encoder_cls.training.validation import ValidationResult
 
 STEPS_BETWEEN_RELEASES = 50  # of memory, which is then allocated again: at every ten steps a twentieth of the time
 

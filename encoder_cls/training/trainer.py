@@ -31,7 +31,6 @@ from encoder_cls.training.fingerprint import check_fingerprint, fingerprint
 from encoder_cls.training.interruptible import run_interruptibly
 from encoder_cls.training.learning_rate import learning_rate
 from encoder_cls.training.linear_trainer import LinearTrainer
-from encoder_cls.training.objectives import ValidationResult
 from encoder_cls.training.optimizer import make_optimizers
 from encoder_cls.training.recipe import LinearInput
 from encoder_cls.training.setup import TrainingSetup
@@ -39,6 +38,7 @@ from encoder_cls.training.stage_loop import StageLoop
 from encoder_cls.training.state import TrainingState
 from encoder_cls.training.train_step import NonFiniteError
 from encoder_cls.training.untrained_rows import UntrainedRows
+from encoder_cls.training.validation import ValidationResult
 
 StopSignal = Callable[[], int | None]
 """Says which signal has asked to stop, if any."""
@@ -214,6 +214,7 @@ class _Trainer:
         if result.mixture_weights and result.mixture_shares:
             self.classifier.mixture_weights = result.mixture_weights
             self.classifier.mixture_shares = dict(zip(self.classifier.parts, result.mixture_shares, strict=True))
+            self.classifier.thresholds = result.thresholds
         if self.untrained_rows is None:
             save_classifier(self.classifier, self.run.stage(self.stage.name))
             return

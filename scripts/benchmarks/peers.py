@@ -29,7 +29,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from encoder_cls.config import load_config
-from encoder_cls.data.dataset import Dataset, Split, load_dataset
+from encoder_cls.data.dataset import Dataset, load_dataset
+from encoder_cls.data.split import Split
 
 TOKEN = r"\w+|[^\w\s]+"  # words and runs of punctuation: all peers but the character n-grams see the same tokens
 MUCH_TEXT = 1_000_000  # training tokens from which fastText reads the texts less often

@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from encoder_cls.data.dataset import Dataset, Split
+from encoder_cls.data.dataset import Dataset
+from encoder_cls.data.split import Split
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "scripts" / "benchmarks"))
 

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from encoder_cls.data.checks import data_warnings
-from encoder_cls.data.dataset import Dataset, Split
+from encoder_cls.data.dataset import Dataset
+from encoder_cls.data.split import Split
 
 ROWS = st.lists(st.tuples(st.sampled_from("abcdefgh"), st.integers(0, 1)), min_size=1, max_size=9)
 

@@ -141,7 +141,7 @@ BAD = {
         "az",
         [2, 3, 4],
     ),
-    "a.txt": (b"__label__x a\nno label\n__label__x __label__y b\n__label__x \xe9\n__label__y c\n", "ac", [2, 3, 4]),
+    "a.txt": (b"__label__x a\nno __label__y\n__label__x \xe9\n__label__ b\n__label__y c\n", "ac", [2, 3, 4]),
 }
 
 

@@ -23,7 +23,7 @@ from encoder_cls.data.fasttext_format import is_labelled, parse_line
         ("__label__x", ["x"], ""),
         ("__label__ one", [""], "one"),
         ("__label__a __label__b,c one", ["a", "b,c"], "one"),
-        ("__label__a one __label__b", ["a", "b"], "one __label__b"),
+        ("__label__a one __label__b", ["a", "b"], "one"),
         ("__label__a\u00a0b one", ["a\u00a0b"], "one"),
         ("one a__label__b", [], "one a__label__b"),
         (" \n", [], " "),

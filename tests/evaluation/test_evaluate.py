@@ -11,7 +11,7 @@ import pytest
 import yaml
 from sklearn import metrics as reference
 
-from encoder_cls.data.dataset import Split
+from encoder_cls.data.split import Split
 from encoder_cls.evaluation.evaluate import evaluate
 from encoder_cls.evaluation.html import render_report
 from encoder_cls.evaluation.metrics import (

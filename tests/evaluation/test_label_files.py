@@ -11,7 +11,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from encoder_cls.data.dataset import Split
+from encoder_cls.data.split import Split
 from encoder_cls.evaluation.label_check import check_labels
 from encoder_cls.evaluation.label_files import COLUMNS, label_rows, mistakes
 from encoder_cls.evaluation.report_files import DOUBTFUL_LABELS, MISTAKES

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import f1_score
 
-from encoder_cls.data.dataset import Split
+from encoder_cls.data.split import Split
 from encoder_cls.evaluation.evaluate import evaluate
 from encoder_cls.evaluation.intervals import macro_f1_interval, paired_interval, wilson_interval
 from encoder_cls.evaluation.parts import Comparison, score_parts

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from encoder_cls.data.dataset import Split
+from encoder_cls.data.split import Split
 from encoder_cls.evaluation.evaluate import evaluate
 from encoder_cls.evaluation.html import render_report
 from encoder_cls.evaluation.metrics import CALIBRATION_BINS, calibration_bins

@@ -9,7 +9,7 @@ from datetime import date
 import numpy as np
 import pytest
 
-from encoder_cls.data.dataset import Split
+from encoder_cls.data.split import Split
 from encoder_cls.evaluation import verdict
 from encoder_cls.evaluation.evaluate import evaluate
 from encoder_cls.evaluation.html import render_report

@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from encoder_cls.config import TokenizerConfig, TrainConfig
-from encoder_cls.inference.linear import margins_to_logits
+from encoder_cls.inference.tasks import SINGLE_LABEL
 from encoder_cls.text.token_arrays import TokenizedTexts
 from encoder_cls.text.tokenizer import tokenize
 from encoder_cls.text.tokenizer_trainer import train_tokenizer
@@ -157,7 +157,7 @@ def test_a_reader_sees_one_weight_a_feature_and_class(monkeypatch, num_classes, 
     first, second = (fit(num_classes, names=tuple(corpus(num_classes)[0][:num_classes]), **config) for _ in range(2))
     assert all(map(np.array_equal, arrays(first.classifier), arrays(second.classifier)))
     search, (weights, biases) = searches[0]
-    expected = margins_to_logits(search.corpus.features[: LABELLED + UNLABELLED] @ weights + biases)
+    expected = SINGLE_LABEL.margins_to_logits(search.corpus.features[: LABELLED + UNLABELLED] @ weights + biases)
     found = first.classifier.logits(tokenized(num_classes)[0])
     assert found == pytest.approx(expected, abs=1e-4)
 
@@ -212,8 +212,8 @@ def test_pseudo_labels_are_as_frequent_as_labels(monkeypatch):
         assert np.bincount(guesses, minlength=3) == pytest.approx(50 * shares, abs=0.51)
         for number in range(3):
             others = np.setdiff1d(np.flatnonzero(margins.argmax(axis=1) == number), rows)
-            least = margins_to_logits(margins)[rows[guesses == number], number].min()
-            assert (margins_to_logits(margins)[others, number] <= least).all()
+            least = SINGLE_LABEL.margins_to_logits(margins)[rows[guesses == number], number].min()
+            assert (SINGLE_LABEL.margins_to_logits(margins)[others, number] <= least).all()
 
 
 def test_of_many_texts_without_labels_some_are_read(monkeypatch):

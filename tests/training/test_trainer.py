@@ -27,12 +27,13 @@ from encoder_cls.inference.serialization import load_classifier
 from encoder_cls.inference.torch_engine import torch_encoder
 from encoder_cls.system import disk_arrays
 from encoder_cls.tracking.run_dir import RunDir
-from encoder_cls.training import objectives
+from encoder_cls.training import objectives, validation
 from encoder_cls.training.checkpoint import load_newest
 from encoder_cls.training.events import Finished, Noted, StageStarted, Started, Stepped, Validated
-from encoder_cls.training.objectives import MaskedLMObjective, ValidationResult
+from encoder_cls.training.objectives import MaskedLMObjective
 from encoder_cls.training.setup import prepare
 from encoder_cls.training.trainer import train
+from encoder_cls.training.validation import ValidationResult
 
 
 def test_it_learns_and_reports(tmp_path):
@@ -151,8 +152,8 @@ def test_only_what_learns_from_labels_can_run_out_of_patience(tmp_path, monkeypa
     """The model stops after `patience` worse validations; pretraining, whose words are new each time, goes on."""
     losses, accuracies = [0.5, 0.6, 0.7, 0.6, 0.4], [0.5, 0.7, 0.6, 0.6]
     metrics = iter(accuracies)
-    real = objectives.compute_metrics
-    monkeypatch.setattr(objectives, "compute_metrics", lambda *args: replace(real(*args), accuracy=next(metrics)))
+    real = validation.compute_metrics
+    monkeypatch.setattr(validation, "compute_metrics", lambda *args: replace(real(*args), accuracy=next(metrics)))
     script_pretraining(monkeypatch, losses)
     config = make_config(tmp_path, pretrain={"epochs": 5}, epochs=9, patience=2, monitor="accuracy")
     events = run_all(config, tmp_path / "run")
@@ -171,13 +172,13 @@ def test_only_what_learns_from_labels_can_run_out_of_patience(tmp_path, monkeypa
 def test_the_chosen_metric_decides_what_is_best(tmp_path, monkeypatch, monitor, best):
     """Of three validations, each is best by another metric."""
     scores = iter([(0.9, 0.1, 3.0), (0.1, 0.9, 2.0), (0.2, 0.2, 1.0)])
-    real = objectives.compute_metrics
+    real = validation.compute_metrics
 
     def scripted(*args):
         accuracy, macro_f1, loss = next(scores)
         return replace(real(*args), accuracy=accuracy, macro_f1=macro_f1, loss=loss)
 
-    monkeypatch.setattr(objectives, "compute_metrics", scripted)
+    monkeypatch.setattr(validation, "compute_metrics", scripted)
     events = run_all(make_config(tmp_path, monitor=monitor), tmp_path / "run")
     steps = [event.step for event in events if isinstance(event, Validated)]
     assert events[-1].best_step == steps[best]

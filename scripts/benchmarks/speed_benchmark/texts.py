@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from encoder_cls.config import DataConfig, TokenizerConfig
-from encoder_cls.data.dataset import Dataset, Split, load_dataset
+from encoder_cls.data.dataset import Dataset, load_dataset
+from encoder_cls.data.split import Split
 from encoder_cls.text.token_arrays import TokenizedTexts
 from encoder_cls.text.tokenizer import tokenize
 from encoder_cls.text.tokenizer_trainer import train_tokenizer

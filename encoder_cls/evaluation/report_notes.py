@@ -1,0 +1,52 @@
+"""Notes, names and numbers as reports have them, of whatever task."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from encoder_cls.data.dataset import listed
+from encoder_cls.evaluation.intervals import Interval
+from encoder_cls.system.display import printable, shortened
+
+LONGEST_NAME = 28  # characters of a class name in a column
+
+
+def split_note(split: str) -> str:
+    """What is to be known of a split, if anything."""
+    if split != "validation":
+        return ""
+    return "these texts also chose the weights and calibrated them: expect somewhat less of new ones (data.test)"
+
+
+def reference_note(reference: Mapping[str, float] | None) -> str:
+    """On how many of the training texts and their features the linear model was trained, where not on all."""
+    if reference is None:
+        return ""
+    parts = [
+        f"{reference[what]:,} of {reference[f'of_{what}']:,} {what}"
+        for what in ("texts", "features")
+        if reference[what] < reference[f"of_{what}"]
+    ]
+    return f", trained on {' and '.join(parts)}" if parts else ""
+
+
+def unseen_note(counts: Mapping[str, int]) -> str:
+    """What is to be known of labels that never occur in the training data, if there are any, with their texts."""
+    if not counts:
+        return ""
+    number = sum(counts.values())
+    have = "1 text has a label that never occurs" if number == 1 else f"{number:,} texts have labels that never occur"
+    return (
+        f"{have} in the training data "
+        f"({listed(list(counts))}): they count as mistakes, and are left out of the loss and the calibration error"
+    )
+
+
+def interval_text(interval: Interval) -> str:
+    """An interval of fractions in brackets."""
+    return f"[{interval[0]:.3f}, {interval[1]:.3f}]"
+
+
+def name_text(name: str, *, limit: int = 80) -> str:
+    """A class name, short and on one line."""
+    return printable(shortened(name, limit=limit))
