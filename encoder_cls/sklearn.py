@@ -39,7 +39,7 @@ KEYS = {
     "seed": "seed",
 }
 # What `fit` is given, what nobody would see, and what would change the names of the labels.
-NOT_SETTINGS = ("data.train", "data.test", "data.label_names")
+NOT_SETTINGS = ("data.train", "data.test", "data.label_names", "data.label_separator")
 # Random numbers of training come from the one generator that torch has for a process: two fits at once would share it.
 _ONE_FIT = threading.Lock()
 
@@ -168,6 +168,8 @@ def _train(config: Config, rows: Iterable[Row]) -> Classifier:
     forked = torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
     with _ONE_FIT, forked, tempfile.TemporaryDirectory(prefix="encoder-cls-") as folder:
         setup, run = prepare(config, train_rows=rows), RunDir(Path(folder))
+        if setup.dataset.is_multi_label:
+            raise DataError(f"{config.data.validation}: has texts with several labels, and those of fit have one")
         for message in setup_warnings(setup):
             _warn(message)
         for event in train(setup, run, device=device, with_report=False):

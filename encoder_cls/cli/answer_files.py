@@ -17,6 +17,7 @@ from encoder_cls.cli.tally import Tally
 from encoder_cls.cli.text_inputs import Columns, Input, add_columns, check_inputs, columns_ahead, read_inputs
 from encoder_cls.errors import DataError
 from encoder_cls.inference.auto_engine import AutoEncoder
+from encoder_cls.inference.tasks import MULTI_LABEL
 from encoder_cls.system.text_files import is_utf8
 
 if TYPE_CHECKING:
@@ -173,7 +174,12 @@ class AnsweredSource:
             first = next(chunks, [])
             add_columns(columns := {}, first)
             chunks = chain([first] if first else [], chunks)
-        table = new_table(columns, self._request, num_classes=len(self._classifier.label_names))
+        table = new_table(
+            columns,
+            self._request,
+            num_classes=len(self._classifier.label_names),
+            is_multi_label=self._classifier.task is MULTI_LABEL,
+        )
         found = answers(self._classifier, chunks, self._request, seen=self.tally.add, warn=warn)
         # What can be read once more beside the answers, row by row.
         is_whole = self._request.bad_rows == "error" and all(file.is_file() for file in self.files)

@@ -19,13 +19,20 @@ if TYPE_CHECKING:
     from encoder_cls.inference.explain import Explanation
 
 
+SEPARATOR = "|"  # of the labels of a text, which `data.label_separator` can name
+
+
 class Answer(NamedTuple):
-    """A text and what is said of it; no label where its probability is too low, no words where none are explained."""
+    """A text and what is said of it; no label where its probability is too low, no words where none are explained.
+
+    Multi-label, the answer is `labels`, and `label` none.
+    """
 
     item: Input
     prediction: Prediction
     label: str | None
     words: Explanation | None
+    labels: tuple[str, ...] | None = None
 
 
 class Table:
@@ -36,10 +43,20 @@ class Table:
         keep_columns: whether it is all of them; then of the answer's own only those are there that answer.
         top_k: how many classes are named.
         explained: whether there is a column of words.
+        is_multi_label: whether an answer has any number of labels.
     """
 
     # No dataclass, nor is the next one: to make one takes a millisecond of each start.
-    def __init__(self, *, taken_over: tuple[str, ...], keep_columns: bool, top_k: int, explained: bool) -> None:
+    def __init__(
+        self,
+        *,
+        taken_over: tuple[str, ...],
+        keep_columns: bool,
+        top_k: int,
+        explained: bool,
+        is_multi_label: bool = False,
+    ) -> None:
+        self.is_multi_label = is_multi_label
         self.taken_over = taken_over
         self.keep_columns = keep_columns
         self.top_k = top_k
@@ -50,6 +67,9 @@ class Table:
         """The answer's columns, and what each is called here: otherwise where the input has a column of its name."""
         ranked = [f"{column}_{rank}" for rank in range(2, self.top_k + 1) for column in ("label", "probability")]
         names = ["label", "probability", *ranked]
+        if self.is_multi_label:
+            first = ["label_1", "probability_1"] if ranked else []
+            names = ["labels", "probabilities", *first, *ranked]
         names += [] if self.keep_columns else ["truncated", "unknown_words", "reason"]
         names += ["explanation"] if self.explained else []
         return {name: answer_name(name, self.taken_over) for name in names}
@@ -69,23 +89,29 @@ class Table:
 
     def values_of_answer(self, answer: Answer) -> list[Any]:
         """What an answer has in its columns, the explanation left out."""
-        _, prediction, label, _ = answer
-        ranked: list[Any] = [value for named in prediction.top(self.top_k)[1:] for value in named]
+        prediction, label = answer.prediction, answer.label
+        top = prediction.top(self.top_k)
+        if not self.is_multi_label or len(top) == 1:
+            top = top[1:]
+        ranked: list[Any] = [value for named in top for value in named]
         if prediction.reason:
             ranked = [None] * len(ranked)
         values = [label, prediction.probability, *ranked]
+        if answer.labels is not None:
+            values = [list(answer.labels), [prediction.probabilities[it] for it in answer.labels], *ranked]
         if self.keep_columns:
             return values
         return [*values, prediction.truncated, prediction.unknown_words, prediction.reason]
 
 
-def new_table(columns: Columns, request: Request, *, num_classes: int) -> Table:
+def new_table(columns: Columns, request: Request, *, num_classes: int, is_multi_label: bool = False) -> Table:
     """The table of some texts, whose columns are known."""
     return Table(
         taken_over=tuple(columns),
         keep_columns=bool(request.keep_columns),
         top_k=min(request.top_k, num_classes),
         explained=request.explained,
+        is_multi_label=is_multi_label,
     )
 
 
@@ -142,6 +168,8 @@ class TableLines:
 def _field(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.6f}"
+    if isinstance(value, list):
+        return SEPARATOR.join(map(_field, value))
     return printable(cell(value))
 
 

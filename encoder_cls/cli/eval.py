@@ -25,7 +25,8 @@ def eval_command(
         list[str] | None,
         typer.Option(
             "--set",
-            help="data.delimiter, data.encoding or data.bad_rows=... of --data. Repeatable. Default: as in training.",
+            help="data.delimiter, data.encoding, data.bad_rows or data.label_separator=... of --data. Repeatable. "
+            "Default: as in training.",
             show_default=False,
         ),
     ] = None,
@@ -53,7 +54,7 @@ def eval_command(
         raise ConfigError("--data: names no file")
     if overrides and data is None:
         raise ConfigError("--set says how --data is read; the run's own data is read as in training")
-    settings = reading_settings(overrides or (), known=("delimiter", "encoding", "bad_rows"))
+    settings = reading_settings(overrides or (), known=("delimiter", "encoding", "bad_rows", "label_separator"))
     files = [report / name for name in REPORT_FILES] if report else []
     outputs = [output, *files] if output else files
     check_outputs(outputs, sources=[data] if data else [], model=run, is_printing=True)

@@ -28,6 +28,7 @@ def reading_settings(overrides: Sequence[str], *, known: Sequence[str]) -> dict[
     from encoder_cls.system.text_files import delimiter_named, encoding_named
 
     parse = {"delimiter": delimiter_named, "encoding": encoding_named, "bad_rows": bad_rows_named}
+    parse["label_separator"] = _separator_named
     found: dict[str, str] = {}
     for override in overrides:
         key, equals, value = override.partition("=")
@@ -40,6 +41,17 @@ def reading_settings(overrides: Sequence[str], *, known: Sequence[str]) -> dict[
         except ValueError as error:
             raise ConfigError(f"--set data.{name}: {error}") from None
     return found
+
+
+def _separator_named(value: str) -> str:
+    """What separates the labels of a text.
+
+    Raises:
+        ValueError: nothing does.
+    """
+    if not value:
+        raise ValueError("names no separator")
+    return value
 
 
 def bad_rows_named(value: str) -> str:

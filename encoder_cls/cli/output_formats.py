@@ -13,6 +13,7 @@ from encoder_cls.cli.request import Request
 from encoder_cls.cli.text_inputs import Columns, Input, add_columns
 from encoder_cls.inference.classifier import Classifier, Prediction
 from encoder_cls.inference.json_record import json_record
+from encoder_cls.inference.tasks import MULTI_LABEL
 from encoder_cls.system.display import json_text, printable, shown
 from encoder_cls.text.token_arrays import TokenizedTexts
 from encoder_cls.text.tokenizer import count_tokens
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from encoder_cls.inference.explain import Explanation, WordWeight
 
 BYTE_ORDER_MARK = "\ufeff"
+NO_LABEL = "no label"
 FAINT = 0.05  # of the full colour: less is none
 MOST_REASONS = 3  # words named for, and against, a class where there are no colours
 MOST_ATTENTION_TEXTS = 20  # on one page
@@ -76,7 +78,12 @@ def predict_lines(
         add_columns(columns := {}, first)
     lines: TableLines | None = None
     if is_table:
-        table = new_table(columns or {}, request, num_classes=len(classifier.label_names))
+        table = new_table(
+            columns or {},
+            request,
+            num_classes=len(classifier.label_names),
+            is_multi_label=classifier.task is MULTI_LABEL,
+        )
         is_csv = request.output_format == "csv"
         lines = TableLines(table=table, is_csv=is_csv, separator=form.separator, for_terminal=on_terminal)
         yield [BYTE_ORDER_MARK * form.byte_order_mark + lines.header()]
@@ -108,11 +115,18 @@ def answers(
                 classifier, chunk, tokenized, predictions, batch_tokens=request.batch_tokens, warn=warn_once
             )
         found = [
-            Answer(item, prediction, prediction.label_from(request.threshold), words)
+            _answer(item, prediction, words, request.threshold)
             for item, prediction, words in zip(chunk, predictions, reasons, strict=True)
         ]
         seen(found)
         yield found
+
+
+def _answer(item: Input, prediction: Prediction, words: Explanation | None, threshold: float) -> Answer:
+    """What is said of a text, where labels that are less probable are withheld."""
+    if prediction.is_multi_label:
+        return Answer(item, prediction, None, words, prediction.labels_from(threshold))
+    return Answer(item, prediction, prediction.label_from(threshold), words)
 
 
 def _page(
@@ -137,23 +151,22 @@ def _page(
     reasons = _explanations(
         classifier, shown_texts, tokenized, predictions, batch_tokens=request.batch_tokens, warn=_warning_once(warn)
     )
-    seen(
-        [
-            Answer(item, prediction, prediction.label_from(request.threshold), words)
-            for item, prediction, words in zip(shown_texts, predictions, reasons, strict=True)
-        ]
-    )
+    found = [
+        _answer(item, prediction, words, request.threshold)
+        for item, prediction, words in zip(shown_texts, predictions, reasons, strict=True)
+    ]
+    seen(found)
     rows = [
         {
             "text": item.text,
-            "label": prediction.label_from(request.threshold) or "?",
+            "label": answer.label or "?" if answer.labels is None else ", ".join(answer.labels) or NO_LABEL,
             "probability": prediction.probability,
             "reason": prediction.reason,
             "weights": words,
             "left_out": words.left_out,
             "runner_up": next(iter(prediction.top(2)[1:]), None),
         }
-        for item, prediction, words in zip(shown_texts, predictions, reasons, strict=True)
+        for item, prediction, words, answer in zip(shown_texts, predictions, reasons, found, strict=True)
     ]
     model = f"{classifier.folder} ({classifier.sha256[:12]})" if classifier.folder else ""
     return render_explanations("Predictions", rows, note=note, model=model)
@@ -208,8 +221,9 @@ def attention_html(classifier: Classifier, inputs: Sequence[Input]) -> str:
 
 
 def _json_line(answer: Answer, top_k: int, columns: Columns) -> str:
-    item, prediction, label, words = answer
-    record = json_record(prediction, top_k=top_k, threshold=0, words=words) | {"label": label}
+    item, prediction, label, words, labels = answer
+    record = json_record(prediction, top_k=max(top_k, len(labels or ())), threshold=0, words=words)
+    record |= {"label": label} if labels is None else {"labels": list(labels)}
     if item.record is not None:
         # Called alike in all lines, whether or not this row has the column.
         taken = columns.keys() | item.record.keys()
@@ -219,12 +233,17 @@ def _json_line(answer: Answer, top_k: int, columns: Columns) -> str:
 
 
 def _text_line(answer: Answer, classifier: Classifier, top_k: int, *, coloured: bool) -> str:
-    item, prediction, label, words = answer
+    item, prediction, label, words, labels = answer
     if prediction.reason:
         return f"?  {shown(item.text, limit=60)}  ({prediction.reason})"
     best, *others = prediction.top(top_k)
     names = [(label or "?", best[1]), *others]
-    shown_names = "  ".join(f"{printable(name)} {probability:.3f}" for name, probability in names)
+    if labels is not None:
+        names = [(name, prediction.probabilities[name]) for name in labels]
+        others = [named for named in (best, *others) if named[0] not in labels] if top_k > 1 else []
+    shown_names = _named(names) or NO_LABEL
+    if labels is not None and others:
+        shown_names += f"  ({_named(others)})"
     text = shown(item.text, limit=60)
     notes: list[str] = []
     if words and coloured:
@@ -239,6 +258,11 @@ def _text_line(answer: Answer, classifier: Classifier, top_k: int, *, coloured: 
     if prediction.unknown_words:
         notes.append(f"{prediction.unknown_words:,} unknown word{'s' * (prediction.unknown_words > 1)}")
     return f"{shown_names}  {text}" + (f"  ({'; '.join(notes)})" if notes else "")
+
+
+def _named(names: Iterable[tuple[str, float]]) -> str:
+    """Classes with their probabilities."""
+    return "  ".join(f"{printable(name)} {probability:.3f}" for name, probability in names)
 
 
 def _coloured(text: str, words: Explanation) -> str:

@@ -95,7 +95,10 @@ def predict_command(
     ] = None,
     top_k: Annotated[int, typer.Option(min=1, help="How many classes to name.")] = 1,
     threshold: Annotated[
-        float, typer.Option(min=0, max=1, help="Withhold the label where its probability is lower.")
+        float,
+        typer.Option(
+            min=0, max=1, help="Withhold the label where its probability is lower; multi-label: one for all labels."
+        ),
     ] = 0.0,
     batch_tokens: Annotated[
         int | None,

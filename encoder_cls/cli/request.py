@@ -17,7 +17,7 @@ class Request(NamedTuple):
             CSV and Excel files.
         top_k: how many classes to name.
         threshold: a less probable best class is withheld: the label is null (jsonl, parquet), empty (tsv, csv) or "?"
-            (text, html).
+            (text, html). Multi-label, the labels that are as probable are given; 0: by the thresholds of the model.
         batch_tokens: the most tokens in a batch; none: what the device is fast with.
         explained: whether to say which words spoke for the best class, and which against it.
         delimiter: what separates the fields of the input; none: as in the training.

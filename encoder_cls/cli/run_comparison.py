@@ -39,8 +39,10 @@ class RunSummary:
         split: that was scored: `test` or `validation`.
         num_examples: how many texts that were.
         data_sha256: of these texts with their labels.
-        accuracy: the part that is right.
+        accuracy: the part that is right; none of multi-label data.
         accuracy_interval: its 95% interval, (low, high), where the report has one.
+        micro_f1: of multi-label data; none else.
+        micro_f1_interval: its 95% interval, (low, high).
         macro_f1: the mean F1 of the classes.
         ece: the expected calibration error.
         model_bytes: the size of the model folder.
@@ -55,6 +57,8 @@ class RunSummary:
     data_sha256: str | None
     accuracy: float | None
     accuracy_interval: tuple[float, float] | None
+    micro_f1: float | None
+    micro_f1_interval: tuple[float, float] | None
     macro_f1: float | None
     ece: float | None
     model_bytes: int | None
@@ -83,7 +87,7 @@ def summarize(path: Path) -> RunSummary:
     if not run.is_run():
         raise ConfigError(f"{path}: no run: it has no {run.config_file.name}; name folders that train has made")
     report, rows = _report(run), _rows(run)
-    interval = report.get("accuracy_interval")
+    interval, micro_interval = report.get("accuracy_interval"), report.get("micro_f1_interval")
     parameters = next((row["parameters"] for row in rows if "parameters" in row), None)
     return RunSummary(
         run=str(path),
@@ -92,6 +96,8 @@ def summarize(path: Path) -> RunSummary:
         data_sha256=_scored_data(run) if report else None,
         accuracy=report.get("accuracy"),
         accuracy_interval=(interval[0], interval[1]) if interval else None,
+        micro_f1=report.get("micro_f1"),
+        micro_f1_interval=(micro_interval[0], micro_interval[1]) if micro_interval else None,
         macro_f1=report.get("macro_f1"),
         ece=report.get("ece"),
         model_bytes=sum(file.stat().st_size for file in run.model.glob("*")) or None,
@@ -125,7 +131,8 @@ def differing_settings(runs: Sequence[RunSummary]) -> list[str]:
 
 def comparison_table(runs: Sequence[RunSummary], differing: Sequence[str]) -> Iterator[str]:
     """The lines of a table: a row a run, then a row for each setting in which they differ."""
-    head = ["run", "accuracy", "95% interval", "macro-F1", "calibration error", "model", "training", "parameters"]
+    score = "micro-F1" if any(run.micro_f1 is not None for run in runs) else "accuracy"
+    head = ["run", score, "95% interval", "macro-F1", "calibration error", "model", "training", "parameters"]
     yield from _aligned([head, *(_cells(run) for run in runs)])
     if differing:
         yield ""
@@ -137,10 +144,11 @@ def comparison_table(runs: Sequence[RunSummary], differing: Sequence[str]) -> It
 
 
 def _cells(run: RunSummary) -> list[str]:
-    interval = run.accuracy_interval
+    interval = run.accuracy_interval or run.micro_f1_interval
+    score = run.accuracy if run.micro_f1 is None else run.micro_f1
     return [
         printable(run.run),
-        *([_score(run.accuracy), "{:.4f} to {:.4f}".format(*interval) if interval else NONE]),
+        *([_score(score), "{:.4f} to {:.4f}".format(*interval) if interval else NONE]),
         *(_score(run.macro_f1), _score(run.ece)),
         f"{run.model_bytes / 1e6:.1f} MB" if run.model_bytes else NONE,
         duration(run.seconds) if run.seconds is not None else NONE,
@@ -194,7 +202,9 @@ def _scored_data(run: RunDir) -> str | None:
         with (run.eval / PREDICTIONS).open("rb") as lines:
             for line in lines:
                 record = json.loads(line)
-                digest.update(json.dumps([record["text"], record["label"]]).encode())
+                digest.update(
+                    json.dumps([record["text"], record["label"] if "label" in record else record["labels"]]).encode()
+                )
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return digest.hexdigest()

@@ -21,7 +21,7 @@ class Tally:
         self._max_seq_len = max_seq_len
         self._threshold = threshold
         self.num_texts = 0
-        self._truncated = self._withheld = self._blank = self._with_unknown = 0
+        self._truncated = self._withheld = self._blank = self._with_unknown = self._without_label = 0
 
     def add(self, answers: Sequence[Answer]) -> None:
         """Count some answers."""
@@ -31,13 +31,15 @@ class Tally:
             self._truncated += prediction.truncated
             self._with_unknown += prediction.unknown_words > 0
             self._blank += prediction.reason is not None
-            self._withheld += answer.label is None and prediction.reason is None
+            self._withheld += answer.label is None and answer.labels is None and prediction.reason is None
+            self._without_label += answer.labels == () and prediction.reason is None
 
     def line(self) -> str | None:
         """The counts that are not zero; nothing where all are."""
         counts = {
             f"truncated (longer than {self._max_seq_len:,} tokens)": self._truncated,
             f"withheld (--threshold {self._threshold:g})": self._withheld,
+            "without a label": self._without_label,
             "blank": self._blank,
             "with unknown words": self._with_unknown,
         }

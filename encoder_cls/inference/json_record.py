@@ -18,14 +18,18 @@ def json_record(
 
     Args:
         prediction: of the text.
-        top_k: how many classes to name.
-        threshold: a less probable best class is withheld: the label is null.
+        top_k: how many classes to name; multi-label, never fewer than the text has labels.
+        threshold: a less probable best class is withheld: the label is null; multi-label, the labels that are as
+            probable are given, 0: those that reach their own thresholds.
         words: how much each word counts, where that was asked for.
     """
-    named = [] if prediction.reason else prediction.top(top_k)
+    labels = prediction.labels_from(threshold)
+    named = [] if prediction.reason else prediction.top(max(top_k, len(labels)))
+    answer: dict[str, Any] = {"labels": list(labels)}
+    if not prediction.is_multi_label:
+        answer = {"label": prediction.label_from(threshold), "probability": prediction.probability}
     record: dict[str, Any] = {
-        "label": prediction.label_from(threshold),
-        "probability": prediction.probability,
+        **answer,
         "top": [{"label": name, "probability": probability} for name, probability in named],
         "truncated": prediction.truncated,
         "unknown_words": prediction.unknown_words,

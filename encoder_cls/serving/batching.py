@@ -30,13 +30,13 @@ class Answer:
     Attributes:
         model: the SHA-256 of the model that said it: one, also where another came while the request waited.
         records: of its texts, as `predict --format jsonl` has them.
-        labels: the most probable label of each text, withheld or not; none of a blank one.
+        labels: the most probable label of each text, withheld or not; none of a blank one. Multi-label, its labels.
         words: how many words each text has that the encoder reads, unknown ones counted.
     """
 
     model: str
     records: list[dict[str, Any]] = field(default_factory=list)
-    labels: list[str | None] = field(default_factory=list)
+    labels: list[tuple[str, ...]] = field(default_factory=list)
     words: list[int] = field(default_factory=list)
 
 
@@ -191,9 +191,12 @@ def _answer(pieces: Sequence[tuple[_Job, list[str]]]) -> None:
                 (words,) = explain(classifier, [text], one, [number], most_tokens=MOST_EXPLAINED_TOKENS)
             asked = job.request
             record = json_record(prediction, top_k=asked.top_k, threshold=asked.threshold, words=words)
-            found.append((job.answer, record, prediction.label, int(tokenized.lengths[row]) - 1))
+            labels = prediction.labels
+            if labels is None:
+                labels = (prediction.label,) if prediction.label else ()
+            found.append((job.answer, record, labels, int(tokenized.lengths[row]) - 1))
             row += 1
-    for answer, record, label, num_words in found:  # all or nothing: after a failure each is computed alone
+    for answer, record, labels, num_words in found:  # all or nothing: after a failure each is computed alone
         answer.records.append(record)
-        answer.labels.append(label)
+        answer.labels.append(labels)
         answer.words.append(num_words)

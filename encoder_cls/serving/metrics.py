@@ -54,21 +54,21 @@ class Metrics:
         self._words = Counter("encoder_cls_words", "Words read by the encoder.", registry=registry)
         self._unknown = Counter("encoder_cls_unknown_words", "Words that training never saw.", registry=registry)
         self._labels = Counter(
-            "encoder_cls_labels", "Texts by their most probable label.", ["label"], registry=registry
+            "encoder_cls_labels", "Texts by their most probable label, or their labels.", ["label"], registry=registry
         )
-        self._recent: deque[tuple[str | None, int, int]] = deque(maxlen=RECENT_TEXTS)
+        self._recent: deque[tuple[tuple[str, ...], int, int]] = deque(maxlen=RECENT_TEXTS)
         registry.register(_Now(self._recent, waiting=waiting, model=model))
 
     def count(self, answer: Answer) -> None:
         """Count what was said to a request."""
         self._texts.inc(len(answer.records))
-        for record, label, words in zip(answer.records, answer.labels, answer.words, strict=True):
-            if label is not None:
+        for record, labels, words in zip(answer.records, answer.labels, answer.words, strict=True):
+            for label in labels:
                 self._labels.labels(replace_unprintable(label)).inc()
             self._words.inc(words)
             self._unknown.inc(record["unknown_words"])
             self._truncated.inc(record["truncated"])
-            self._recent.append((label, words, record["unknown_words"]))
+            self._recent.append((labels, words, record["unknown_words"]))
 
     def text(self) -> bytes:
         """All counts as Prometheus reads them."""
@@ -79,7 +79,11 @@ class _Now(Collector):
     """What is computed when it is asked for."""
 
     def __init__(
-        self, recent: Iterable[tuple[str | None, int, int]], *, waiting: Callable[[], int], model: Callable[[], str]
+        self,
+        recent: Iterable[tuple[tuple[str, ...], int, int]],
+        *,
+        waiting: Callable[[], int],
+        model: Callable[[], str],
     ) -> None:
         self._recent, self._waiting, self._model = recent, waiting, model
 
@@ -97,6 +101,6 @@ class _Now(Collector):
         rates = GaugeMetricFamily(
             "encoder_cls_label_rate", f"The part of the last {RECENT_TEXTS} texts with a label.", labels=["label"]
         )
-        for label, number in Counts(replace_unprintable(item[0]) for item in recent if item[0] is not None).items():
+        for label, number in Counts(replace_unprintable(label) for item in recent for label in item[0]).items():
             rates.add_metric([label], number / len(recent))
         yield rates

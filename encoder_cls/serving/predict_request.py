@@ -32,7 +32,8 @@ class PredictRequest:
     Attributes:
         texts: to classify.
         top_k: how many classes to name.
-        threshold: the label is withheld where its probability is lower.
+        threshold: the label is withheld where its probability is lower; multi-label, one for all labels, 0: the
+            model's.
         explain: whether to say how much each word counts.
     """
 

@@ -95,7 +95,11 @@ def test_a_failure_is_that_of_one_request(classifier):
         bad.result(30)
     assert refused.value.status == 500
     later = batcher.submit(ask("ball"), held)
-    assert [future.result(30).labels for future in (fine, other, later)] == [["weather"], ["weather"], ["sport"]]
+    assert [future.result(30).labels for future in (fine, other, later)] == [
+        [("weather",)],
+        [("weather",)],
+        [("sport",)],
+    ]
     assert batcher.is_alive
 
 
