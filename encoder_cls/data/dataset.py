@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from encoder_cls.config import DataConfig
 from encoder_cls.data.holdout import equal_texts, rows_to_hold_out
-from encoder_cls.data.holdout_several_labels import rows_to_hold_out_of_several_labels
 from encoder_cls.data.labelled_rows import (
     DiskBackedLocations,
     LabelledRows,
@@ -24,6 +23,7 @@ from encoder_cls.data.labelled_rows import (
     read_labelled,
 )
 from encoder_cls.data.labels import LabelsAre, class_name, what_labels_are
+from encoder_cls.data.multi_label_holdout import rows_to_hold_out_of_several_labels
 from encoder_cls.data.readers import Row, read_rows
 from encoder_cls.data.reading import Reading
 from encoder_cls.data.records import SourceLocation

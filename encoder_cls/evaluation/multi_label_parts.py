@@ -54,7 +54,7 @@ def parts_alone(
 
 
 def micro_f1(logits: Logits, labels: NDArray[Any], thresholds: Sequence[float]) -> float:
-    """That of the labels (texts, classes) whose probabilities reach their thresholds."""
+    """That of the labels (texts, classes) that are as probable as their thresholds."""
     return f1_scores(answers_of(logits, thresholds, num_labels=labels.shape[1]), labels).micro
 
 

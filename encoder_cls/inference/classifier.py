@@ -35,7 +35,7 @@ class Prediction:
         truncated: the text was longer than the encoder reads, or the linear classifier where it is alone.
         unknown_words: how many of its tokens the classifier has never seen.
         reason: why there is no label: `blank`, the text has no words.
-        labels: multi-label, the labels whose probabilities reach their thresholds, the most probable first; none where
+        labels: multi-label, the labels that are as probable as their thresholds, the most probable first; none where
             there is one label a text.
     """
 

@@ -20,7 +20,7 @@ def json_record(
         prediction: of the text.
         top_k: how many classes to name; multi-label, never fewer than the text has labels.
         threshold: a less probable best class is withheld: the label is null; multi-label, the labels that are as
-            probable are given, 0: those that reach their own thresholds.
+            probable are given, 0: by the thresholds of the model.
         words: how much each word counts, where that was asked for.
     """
     labels = prediction.labels_from(threshold)

@@ -17,17 +17,17 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ACCURACY = "accuracy in validation"
-MICRO_F1 = "micro F1 in validation"
+MICRO_F1 = "F1 in validation, micro"
 LOSS = "loss"
 CLASS_F1 = "f1/"  # begins the names of the F1 of classes in a row
 # By split and name in a row: what a person looks at. All else is in `metrics.jsonl` alone.
 TAGS = {
+    ("validation", "micro_f1"): f"{MICRO_F1}/combined",  # of multi-label data, which has no accuracy
+    ("validation", "encoder_micro_f1"): f"{MICRO_F1}/encoder",
+    ("validation", "linear_micro_f1"): f"{MICRO_F1}/linear",
     ("validation", "accuracy"): f"{ACCURACY}/combined",
     ("validation", "encoder_accuracy"): f"{ACCURACY}/encoder",
     ("validation", "linear_accuracy"): f"{ACCURACY}/linear",
-    ("validation", "micro_f1"): f"{MICRO_F1}/combined",
-    ("validation", "encoder_micro_f1"): f"{MICRO_F1}/encoder",
-    ("validation", "linear_micro_f1"): f"{MICRO_F1}/linear",
     ("train", "loss"): f"{LOSS}/train",
     ("validation", "loss"): f"{LOSS}/validation",
     ("pretraining/train", "loss"): "pretraining/loss in training",

@@ -27,7 +27,7 @@ from encoder_cls.cli import train as train_command
 from encoder_cls.cli.app import app
 from encoder_cls.config import load_config
 from encoder_cls.tracking.run_dir import RunDir
-from encoder_cls.training import objectives as objectives_module
+from encoder_cls.training import validation as validation_module
 
 pytestmark = pytest.mark.usefixtures("blank_plots")
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -255,9 +255,9 @@ def test_training_tells_when_it_stops_early(cli, trained_run):
 def test_training_tells_of_each_stage_and_of_each_validation(cli, trained_run, monkeypatch):
     """What is learned is told before, each stage by its name; of the validations the best so far have a star."""
     accuracies = iter([0.25, 0.5, 0.125, 0.75, 0.375])
-    real = objectives_module.compute_metrics
+    real = validation_module.compute_metrics
     monkeypatch.setattr(
-        objectives_module, "compute_metrics", lambda *args: replace(real(*args), accuracy=next(accuracies))
+        validation_module, "compute_metrics", lambda *args: replace(real(*args), accuracy=next(accuracies))
     )
     chosen = ["pretrain.epochs=1", "train.epochs=4", "train.monitor=accuracy"]
     options = [word for value in chosen for word in ("--set", value)]

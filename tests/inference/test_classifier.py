@@ -532,7 +532,7 @@ def rewrite_config(folder: Path, **values) -> None:
     [
         ({"format": "other"}, "of another program"),
         ({"format_version": 1}, "format version 1; this program reads 8"),
-        ({"task": "multi-label"}, "only a newer version"),
+        ({"task": "regression"}, "only a newer version"),
         ({"id2label": {"0": "sport", "1": "küche", "2": "weather"}}, "do not belong together"),
         ({"text_columns": ["other"]}, "do not belong together"),
         ({"text_columns": []}, "names of columns"),

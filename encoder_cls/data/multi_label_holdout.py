@@ -28,11 +28,13 @@ def rows_to_hold_out_of_several_labels(
     choice = _Choice(labels, groups, fraction=fraction)
     random = np.random.default_rng(seed)
     for label in np.argsort(choice.sizes, kind="stable").tolist():
-        rows = np.flatnonzero(choice.labels[:, label])
-        for row in random.permutation(rows).tolist():
-            if choice.held[label] >= choice.wanted[label]:
-                break
-            choice.hold_out(row, most=choice.wanted)
+        rows = random.permutation(np.flatnonzero(choice.labels[:, label])).tolist()
+        for row in rows:
+            if choice.held[label] < choice.wanted[label]:
+                choice.hold_out(row, most=choice.wanted)
+        for row in rows:  # of which each has a rarer label, too
+            if not choice.held[label]:
+                choice.hold_out(row, most=choice.most)
     # Where labels that go together left none that fits, more of the frequent ones are held out than their part.
     order = random.permutation(len(labels)).tolist()
     for most in (choice.wanted, choice.most):

@@ -1,0 +1,271 @@
+"""Several labels a text from data to answers: train, eval, predict and serve, with and without an encoder."""
+
+from __future__ import annotations
+
+import csv
+import json
+import random
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from encoder_cls.config import config_of
+from encoder_cls.inference.classifier import Classifier
+from encoder_cls.inference.serialization import load_classifier
+from encoder_cls.serving.batching import Batcher
+from encoder_cls.serving.predict_request import PredictRequest
+from encoder_cls.tracking.metric_log import read_metrics
+from encoder_cls.tracking.run_dir import RunDir
+from encoder_cls.training.events import Validated
+from encoder_cls.training.setup import prepare
+from encoder_cls.training.trainer import train
+
+pytestmark = pytest.mark.usefixtures("blank_plots")
+
+WORDS = {"food": ["soup", "bread", "salt"], "sport": ["ball", "goal", "team"], "weather": ["rain", "snow", "wind"]}
+FILLERS = ["the", "a", "of", "and", "with", "for"]
+SHAPE = {"d_model": 16, "num_layers": 1, "num_heads": 2, "d_ff": 32, "max_seq_len": 16}
+ENCODER = {**{f"model.{key}": value for key, value in SHAPE.items()}, "model.char_ngram_buckets": 64}
+ENCODER |= {"model.bigram_buckets": 64, "pretrain.epochs": 0, "train.epochs": 2, "train.learning_rate": 0.01}
+EVAL_KEYS = ["task", "micro_f1", "macro_f1", "samples_f1", "subset_accuracy", "mean_average_precision", "num_examples"]
+
+
+def rows(number: int, seed: int) -> list[tuple[str, list[str]]]:
+    """Texts with words of each of their labels; a quarter has none."""
+    draw = random.Random(seed)
+    found = []
+    for index in range(number):
+        labels = [] if index % 4 == 0 else sorted(draw.sample(list(WORDS), draw.choice([1, 1, 2])))
+        words = [word for label in labels for word in draw.sample(WORDS[label], 2)]
+        found.append((" ".join([*words, *draw.sample(FILLERS, 2), f"n{index}"]), labels))
+    return found
+
+
+def write(path: Path, texts: list[tuple[str, list[str]]]) -> Path:
+    path.write_text("".join(json.dumps({"text": text, "label": labels}) + "\n" for text, labels in texts))
+    return path
+
+
+def trained(folder: Path, texts: list[tuple[str, list[str]]], **settings: object) -> RunDir:
+    """A finished run on texts, in a folder."""
+    source = write(folder / "train.jsonl", texts)
+    values = {"name": "several", "data.train": str(source), "model.encoder": False, **settings}
+    run = RunDir(folder / "run")
+    for _ in train(prepare(config_of(values, source="test")), run, device=torch.device("cpu")):
+        pass
+    return run
+
+
+@pytest.fixture(scope="module")
+def linear_run(tmp_path_factory: pytest.TempPathFactory) -> RunDir:
+    """A run of the linear classifier alone, with a test split."""
+    folder = tmp_path_factory.mktemp("several")
+    test = write(folder / "test.jsonl", rows(60, seed=1))
+    return trained(folder, rows(240, seed=0), **{"data.test": str(test)})
+
+
+@pytest.fixture(scope="module")
+def several(linear_run) -> Classifier:
+    return load_classifier(linear_run.path)
+
+
+def test_eval_tells_the_measures_of_several_labels(cli, linear_run):
+    """In the contract's keys, with a threshold a label; there is no accuracy, in JSON or on the terminal."""
+    found = json.loads(cli("eval", linear_run.path, "--json").out)
+    assert set(EVAL_KEYS) < set(found)
+    assert "accuracy" not in found
+    assert "confusion_matrix" not in found
+    assert (found["task"], found["num_examples"]) == ("multi-label", 60)
+    assert found["micro_f1"] > 0.9
+    assert found["parts"]["combined"]["micro_f1"] == found["micro_f1"]
+    low, high = found["parts"]["combined"]["micro_f1_interval"]
+    assert low <= found["micro_f1"] <= high
+    assert set(found["linear_reference"]) >= {"micro_f1", "macro_f1", "mean_average_precision"}
+    assert found["linear_reference"]["micro_f1"] > 0.8
+    assert all(0 < of_label["threshold"] < 1 for of_label in found["per_class"].values())
+    text = cli("eval", linear_run.path).out
+    assert "accuracy" not in text
+    assert f"micro-F1 {found['micro_f1']:.4f}" in text
+    assert not (linear_run.eval / "confusion_matrix.png").exists()
+    page = (linear_run.eval / "report.html").read_text()
+    assert f'<b class="big">{found["micro_f1"]:.1%}</b>' in page
+    lines = [json.loads(line) for line in (linear_run.eval / "predictions.jsonl").read_text().splitlines()]
+    right = [set(line["labels"]) == set(line["predictions"]) for line in lines]
+    assert np.mean(right) == pytest.approx(found["subset_accuracy"])
+    with (linear_run.eval / "mistakes.csv").open(encoding="utf-8-sig", newline="") as file:
+        assert len(list(csv.DictReader(file))) == right.count(False)
+    assert f"micro-F1 {found['micro_f1']:.4f}" in linear_run.model_card.read_text()
+
+
+def test_a_copied_model_scores_a_table_whose_cells_have_several_labels(cli, linear_run):
+    """What separates them is set; other data of the same texts has the same scores."""
+    lines = [f"{text},{';'.join(labels)}" for text, labels in rows(60, seed=1)]
+    Path("test.csv").write_text("\n".join(["text,label", *lines]) + "\n")
+    shutil.copytree(linear_run.model, "model")
+    outcome = cli("eval", "model", "--data", "test.csv", "--set", "data.label_separator=;", "--json")
+    assert outcome.code == 0, outcome.err
+    expected = json.loads((linear_run.eval / "report.json").read_text())
+    assert json.loads(outcome.out)["micro_f1"] == expected["micro_f1"]
+
+
+def test_predict_gives_the_labels_that_are_as_probable_as_their_thresholds(cli, linear_run, several):
+    """As JSON, most probable first, each among `top`; `--threshold` takes one for all; a blank text has none."""
+    texts = ["soup with salt, goal of the team", "the of and", ""]
+    found = [
+        json.loads(line)
+        for line in cli("predict", "--model", linear_run.path, "--format", "jsonl", *texts).out.splitlines()
+    ]
+    assert list(found[0]) == ["labels", "top", "truncated", "unknown_words"]
+    assert sorted(found[0]["labels"]) == ["food", "sport"]
+    assert [it["label"] for it in found[0]["top"]] == found[0]["labels"]
+    assert (found[1]["labels"], len(found[1]["top"])) == ([], 1)
+    assert (found[2]["labels"], found[2]["top"], found[2]["reason"]) == ([], [], "blank")
+    probabilities = several.predict_proba(texts[:1])[0]
+    given = [name for name, p, t in zip(several.label_names, probabilities, several.thresholds, strict=True) if p >= t]
+    assert sorted(found[0]["labels"]) == given
+    all_of_them = json.loads(
+        cli("predict", "--model", linear_run.path, "--format", "jsonl", "--threshold", 1e-9, texts[0]).out
+    )
+    assert len(all_of_them["labels"]) == len(all_of_them["top"]) == 3
+    text = cli("predict", "--model", linear_run.path, "--explain", *texts)
+    assert [line.partition("  ")[0].partition(" ")[0] for line in text.out.splitlines()][1:] == ["no", "?"]
+    assert "1 without a label, 1 blank" in text.err
+
+
+def test_answers_beside_their_rows_have_lists_or_cells_with_several_labels(cli, linear_run):
+    """CSV separates them as `data.label_separator` can read them; Parquet has lists."""
+    import pyarrow.parquet
+
+    Path("in.csv").write_text('id,text\n1,"soup salt goal team"\n2,the of\n')
+    assert cli("predict", "--model", linear_run.path, "--input", "in.csv", "--output", "out.csv").code == 0
+    with Path("out.csv").open(newline="") as file:
+        first, second = csv.DictReader(file)
+    assert (sorted(first["labels"].split("|")), second["labels"], second["id"]) == (["food", "sport"], "", "2")
+    assert len(first["probabilities"].split("|")) == 2
+    asked = ("--input", "in.csv", "--output", "out.parquet", "--top-k", 2)
+    assert cli("predict", "--model", linear_run.path, *asked).code == 0
+    table = pyarrow.parquet.read_table("out.parquet").to_pydict()
+    assert [sorted(labels) for labels in table["labels"]] == [["food", "sport"], []]
+    assert table["label_1"][0] == table["labels"][0][0]
+
+
+def test_a_server_answers_as_predict_does(several):
+    """The same objects; each label that a text is given is counted."""
+    batcher = Batcher()
+    request = PredictRequest(texts=["soup salt goal team", "the of"], explain=True)
+    answer = batcher.submit(request, several).result(30)
+    batcher.stop()
+    assert [sorted(record["labels"]) for record in answer.records] == [["food", "sport"], []]
+    assert [sorted(labels) for labels in answer.labels] == [["food", "sport"], []]
+    words = {word["word"]: word["weight"] for word in answer.records[0]["explanation"]}
+    best = answer.records[0]["top"][0]["label"]
+    assert min(words[word] for word in WORDS[best] if word in words) > 0.1
+
+
+def test_an_explanation_is_of_the_label_alone(several):
+    """Its log odds fall by the weight of a word, whatever the other labels are."""
+    from encoder_cls.inference.explain import explain
+
+    texts = ["soup goal team", "goal team"]
+    label = several.label_names.index("food")
+    ((first, *_),) = explain(several, texts[:1], several.tokenize(texts[:1]), [label])
+    whole, without = several.logits(several.tokenize(texts))[:, label]
+    assert first.weight == pytest.approx(whole - without, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    "labels_of",
+    [
+        lambda index: ["x"] if index % 2 else [],
+        lambda index: ["all", "x"] if index % 2 else ["all"],
+        lambda index: ["x", "y"] if index % 3 else [],
+        lambda index: ["x", *(["once"] if index == 7 else [])],
+    ],
+    ids=["one class", "a label of all", "always together", "a label once"],
+)
+def test_unusual_labels_are_learned(tmp_path, labels_of):
+    """Numbers are finite, and what can be told of two kinds of texts is told."""
+    texts = [(f"{'yes' if labels_of(index) else 'no'} n{index}", labels_of(index)) for index in range(60)]
+    classifier = load_classifier(trained(tmp_path, texts).path)
+    yes, no = classifier.predict(["yes", "no"])
+    assert "x" in yes.labels
+    assert np.isfinite([*yes.probabilities.values(), *no.probabilities.values()]).all()
+    if not labels_of(0):
+        assert no.labels == ()
+
+
+def test_an_encoder_learns_several_labels_too(tmp_path):
+    """Its loss falls, its weight is fitted, and what is loaded from disk answers as the report says."""
+    run = trained(tmp_path, rows(160, seed=0), **{"model.encoder": True, "data.validation_fraction": 0.25} | ENCODER)
+    logged = read_metrics(run.metrics_file)
+    losses = [row["loss"] for row in logged if row["split"] == "train"]
+    assert losses[-1] < losses[0]
+    last = [row for row in logged if row["split"] == "validation"][-1]
+    assert {"micro_f1", "encoder_micro_f1", "linear_micro_f1", "linear_weight", "f1/food"} < set(last)
+    report = json.loads((run.eval / "report.json").read_text())
+    assert set(report["parts"]) == {"combined", "linear", "encoder"}
+    assert report["comparison"]["interval"][0] <= report["comparison"]["combined_minus_linear"]
+    classifier = load_classifier(run.path, engine="numpy")
+    assert classifier.parts == ("encoder", "linear")
+    lines = [json.loads(line) for line in (run.eval / "predictions.jsonl").read_text().splitlines()]
+    answers = classifier.predict([line["text"] for line in lines])
+    assert [list(answer.labels) for answer in answers] == [line["predictions"] for line in lines]
+
+
+@pytest.mark.parametrize(
+    ("several_labels", "monitor", "known"),
+    [(True, "accuracy", "loss, micro_f1, macro_f1"), (False, "micro_f1", "loss, accuracy, macro_f1")],
+)
+def test_a_score_of_the_other_task_cannot_be_monitored(cli, several_labels, monitor, known):
+    """Code 2, with those that can."""
+    texts = [("one", ["a", "b"]), ("two", ["b"])] if several_labels else [("one", "a"), ("two", "b")]
+    write(Path("train.jsonl"), texts * 4)
+    Path("a.yaml").write_text("data: {train: train.jsonl, validation: train.jsonl}\n")
+    outcome = cli("train", "a.yaml", "--dry-run", "--set", f"train.monitor={monitor}")
+    assert outcome.code == 2
+    assert f"train.monitor: {monitor} is no score of this data" in outcome.err
+    assert known in outcome.err
+
+
+def test_a_dry_run_says_in_a_line_that_texts_have_several_labels(cli):
+    """And why, and how many they have."""
+    write(Path("train.jsonl"), [("one", ["a", "b"]), ("two", ["b"]), ("three", []), ("four", ["a"])])
+    Path("a.yaml").write_text("data: {train: train.jsonl, validation: train.jsonl}\n")
+    outcome = cli("train", "a.yaml", "--dry-run")
+    assert outcome.code == 0
+    assert "multi-label (train.jsonl:1: labels in a list): 1.00 labels a text, several 25.0%, none 25.0%" in outcome.err
+    assert "4 training, 4 validation texts, 2 classes" in outcome.err
+
+
+def test_weights_of_classes_find_more_of_the_heavier(tmp_path):
+    """Those of a label count its examples; other labels are as they were."""
+    texts = [(text, ["rare"] if index % 9 == 1 else labels) for index, (text, labels) in enumerate(rows(180, seed=3))]
+    source = write(tmp_path / "train.jsonl", texts)
+    margins = {}
+    for weight in (1.0, 20.0):
+        values = {"name": "a", "data.train": str(source), "train.class_weights": {"rare": weight}}
+        values["model.encoder"] = False
+        setup = prepare(config_of(values, source="test"))
+        linear = setup.fit_linear(setup.recipe.linear).classifier
+        margins[weight] = linear.weights.take(np.arange(len(linear.feature_ids)))
+        assert setup.class_weights.tolist() == [1, weight, 1, 1]
+    changed = np.abs(
+        margins[20.0] / np.abs(margins[20.0]).max(axis=0) - margins[1.0] / np.abs(margins[1.0]).max(axis=0)
+    )
+    assert changed[:, 1].max() > 0.1
+
+
+def test_a_validation_says_what_it_monitors(tmp_path):
+    """The selection key is the score that was asked for."""
+    source = write(tmp_path / "train.jsonl", rows(80, seed=0))
+    values = {"name": "a", "data.train": str(source), "model.encoder": False}
+    for monitor in ("micro_f1", "mean_average_precision"):
+        setup = prepare(config_of({**values, "train.monitor": monitor}, source="test"))
+        run = RunDir(tmp_path / monitor)
+        events = train(setup, run, device=torch.device("cpu"), with_report=False)
+        (result,) = (event.result for event in events if isinstance(event, Validated))
+        assert result.selection_key == (result.scores[monitor], -result.scores["loss"])
+        assert len(result.thresholds) == 3
