@@ -155,6 +155,7 @@ def test_every_label_with_two_texts_keeps_one_and_has_about_its_part_held_out(se
     random = np.random.default_rng(seed)
     labels = (random.random((400, 6)) < [0.5, 0.3, 0.1, 0.02, 0.01, 0.0]).astype(np.int8)
     labels[[3, 200], 5] = 1  # just two
+    labels[[5, 6, 7], 4] = 1
     groups = np.arange(400)
     groups[[10, 20, 30]] = 10
     held = rows_to_hold_out_of_several_labels(labels, groups, fraction=0.2, seed=seed)
