@@ -55,11 +55,8 @@ def evaluate_run(
     if data is not None:
         data_config = origin.data_config.model_copy(update=dict(reading or {}))
         labels_are = dataset.labels_are if dataset else None
-        is_multi_label = classifier.task is MULTI_LABEL
-        name, split = (
-            data,
-            load_split(data, data_config, classifier.label_names, labels_are=labels_are, is_multi_label=is_multi_label),
-        )
+        several, name = classifier.task is MULTI_LABEL, data
+        split = load_split(data, data_config, classifier.label_names, labels_are=labels_are, is_multi_label=several)
     else:
         assert dataset is not None
         name, split = dataset.reported

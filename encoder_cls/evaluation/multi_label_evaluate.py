@@ -73,13 +73,10 @@ def _worst_errors(
     tokenized: TokenizedTexts,
     label_check: LabelCheck,
 ) -> list[WrongLabel]:
-    """The most confident mistakes of known labels, with what the words did as long as there is time for it."""
+    """The most confident mistakes, with what the words did as long as there is time for it."""
     known = split.labels[:, : logits.shape[1]] > 0
     probabilities = sigmoid(logits)
-    is_wrong = answers[:, : logits.shape[1]] != known
-    confidence = np.where(is_wrong, np.abs(known - probabilities), -1.0)
-    worst = np.argsort(-confidence, axis=None, kind="stable")[: min(WORST_ERRORS, int(is_wrong.sum()))]
-    rows, labels = (it.tolist() for it in np.unravel_index(worst, confidence.shape))
+    rows, labels = _surest(answers[:, : logits.shape[1]] != known, known, probabilities)
     # A text is read once for each of its words.
     is_explained = np.cumsum(tokenized.lengths[rows] ** 2) < MOST_EXPLAINED_TOKENS
     return [
@@ -96,3 +93,20 @@ def _worst_errors(
         )
         for row, label, explained in zip(rows, labels, is_explained, strict=True)
     ]
+
+
+def _surest(
+    is_wrong: NDArray[np.bool_], is_missed: NDArray[np.bool_], probabilities: NDArray[np.float64]
+) -> tuple[list[int], list[int]]:
+    """The texts and the labels of the most confident mistakes, the surest first; all arrays are (texts, labels).
+
+    Half of them are labels that were missed, as long as there are so many of both: of most labels a classifier is
+    nearly sure that a text has them not, and these would fill the list.
+    """
+    confidence = np.where(is_wrong, np.abs(is_missed - probabilities), -1.0).ravel()
+    order = np.argsort(-confidence, kind="stable")[: int(is_wrong.sum())]
+    of_missed = is_missed.ravel()[order]
+    rank_of_kind = np.where(of_missed, np.cumsum(of_missed), np.cumsum(~of_missed))
+    chosen = order[np.sort(np.argsort(rank_of_kind, kind="stable")[:WORST_ERRORS])]
+    rows, labels = np.unravel_index(chosen, is_wrong.shape)
+    return rows.tolist(), labels.tolist()

@@ -95,7 +95,7 @@ def document(rows: list[list[str]]) -> str:
         f"({', '.join(SHORT)}), unless the command says otherwise: it is differences that count.",
         "",
         *parts,
-        "go_emotions has several labels a text, and cannot be trained on yet.",
+        "go_emotions, with several labels a text, is not among them.",
         "",
         *table(COLUMNS, rows),
         "",

@@ -175,3 +175,22 @@ def test_nothing_is_held_out_where_a_label_would_have_no_text_left():
         load_dataset(
             DataConfig(train=write("a.jsonl", '{"text": "one", "label": ["x"]}\n{"text": "b", "label": []}\n'))
         )
+
+
+@pytest.mark.parametrize("kind", ["Sequence", "List"])
+def test_a_list_of_class_labels_gives_numbers_their_names(kind):
+    """As the `datasets` library keeps them in a Parquet file; a number without a name is refused."""
+    import pyarrow
+    import pyarrow.parquet
+
+    names = {"feature": {"names": ["late", "refund"], "_type": "ClassLabel"}, "_type": kind}
+    metadata = {"huggingface": json.dumps({"info": {"features": {"label": names}}})}
+    for labels in ([[0, 1], [], [1]], [[2], [], [1]]):
+        table = pyarrow.table({"text": ["one", "two", "three"], "label": labels}).replace_schema_metadata(metadata)
+        pyarrow.parquet.write_table(table, "a.parquet")
+        if labels[0] == [2]:
+            with pytest.raises(DataError, match="label 2 of column 'label' has no name"):
+                load("a.parquet")
+        else:
+            dataset = load("a.parquet")
+            assert (dataset.label_names, dataset.train.labels[0].tolist()) == (("late", "refund"), [1, 1])
