@@ -24,7 +24,7 @@ from encoder_cls.evaluation.html import render_report
 from encoder_cls.inference.explain import AttentionMaps, attention_maps
 from encoder_cls.inference.prediction_pages import render_attention, render_explanations
 from encoder_cls.system.html_page import escaped
-from encoder_cls.tracking.curves import ACCURACY, TAGS
+from encoder_cls.tracking.curves import ACCURACY, OF_SEVERAL_LABELS, TAGS
 from encoder_cls.tracking.metric_log import read_metrics
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
@@ -192,7 +192,10 @@ def check_curves(address: str, rows: list[dict]) -> None:
     assert run == RUN
     tags = ask(f"{address}data/plugin/scalars/tags")[RUN]
     named = {tag: key for key, tag in TAGS.items()} | {"validation F1/sport": ("validation", "f1/sport")}
-    assert {tag for tag, (split, _) in named.items() if split in {"train", "validation"}} <= set(tags)
+    expected = {
+        tag for tag, (split, name) in named.items() if name not in OF_SEVERAL_LABELS and "pretrain" not in split
+    }
+    assert expected <= set(tags)
     for tag in set(tags) & set(named):
         split, name = named[tag]
         curve = ask(f"{address}data/plugin/scalars/scalars?run={RUN}&tag={quote(tag, safe='')}")

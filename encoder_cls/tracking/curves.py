@@ -42,6 +42,8 @@ TAGS = {
     ("validation", "subset_accuracy"): "validation/all labels right",
     ("validation", "linear_weight"): "validation/weight of the linear classifier",
 }
+# Of these, what only data with several labels a text has.
+OF_SEVERAL_LABELS = {"micro_f1", "encoder_micro_f1", "linear_micro_f1", "mean_average_precision", "subset_accuracy"}
 # As told apart by who sees red and green alike, too (Okabe and Ito, 2008).
 COLOURS = {
     "combined": "#0072B2",

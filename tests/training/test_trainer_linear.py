@@ -21,7 +21,7 @@ from encoder_cls.inference.serialization import load_classifier
 from encoder_cls.inference.torch_engine import compute_logits, torch_encoder
 from encoder_cls.text.ngram_features import CHAR_NGRAM_IDS
 from encoder_cls.tracking.run_dir import RunDir
-from encoder_cls.training import objectives, recipe
+from encoder_cls.training import recipe, validation
 from encoder_cls.training.calibration import fit_mixture_weights
 from encoder_cls.training.events import LinearFitted, Validated
 from encoder_cls.training.nbsvm import fit_linear
@@ -53,8 +53,8 @@ def test_probabilities_are_calibrated_on_the_validation_texts(tmp_path, linear):
 def test_scales_are_those_of_the_best_weights(tmp_path, monkeypatch):
     """Not those of the last ones, where the best were found earlier."""
     losses = iter([2.0, 1.0, 3.0])
-    real = objectives.compute_metrics
-    monkeypatch.setattr(objectives, "compute_metrics", lambda *args: replace(real(*args), loss=next(losses)))
+    real = validation.compute_metrics
+    monkeypatch.setattr(validation, "compute_metrics", lambda *args: replace(real(*args), loss=next(losses)))
     setup = prepare(make_config(tmp_path, linear=True, monitor="loss"))
     events = list(train(setup, RunDir(tmp_path / "run"), device=CPU))
     classifier = load_classifier(tmp_path / "run")

@@ -155,7 +155,7 @@ def test_the_linear_classifier_is_there_in_a_last_validation_that_a_signal_cut_s
     [
         (training_setup, "fit_linear_from_few_labels", None, (0, 0)),
         (training_setup, "fit_linear_from_few_labels", 11, (0, 10)),
-        (final_report, "linear_reference", None, (0, 18)),
+        (final_report, "reference_of", None, (0, 18)),
     ],
     ids=["linear classifier", "linear classifier again", "linear reference"],
 )
