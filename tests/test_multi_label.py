@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import csv
 import json
 import random
@@ -330,3 +331,18 @@ def test_a_run_that_was_stopped_ends_as_an_undisturbed_one(tmp_path):
     first, second = (load_classifier(run.path) for run in (whole, resumed))
     assert first.sha256 == second.sha256
     assert first.thresholds == second.thresholds != (0.5, 0.5, 0.5)
+
+
+@pytest.mark.parametrize("thresholds", [(0.5, 0.5), (0.5, 0.5, 1.5), (0.5, float("nan"), 0.5)])
+def test_thresholds_that_are_none_are_refused(several, tmp_path, thresholds):
+    """As many as labels, each a probability; those that are come back from disk as they were."""
+    from encoder_cls.errors import EncoderClsError
+    from encoder_cls.inference.serialization import save_classifier
+
+    changed = copy.copy(several)
+    save_classifier(changed, tmp_path / "good")
+    assert load_classifier(tmp_path / "good").thresholds == several.thresholds
+    changed.thresholds = thresholds
+    save_classifier(changed, tmp_path / "bad")
+    with pytest.raises(EncoderClsError, match="has thresholds that are none"):
+        load_classifier(tmp_path / "bad")
