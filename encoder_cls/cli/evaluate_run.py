@@ -18,6 +18,7 @@ from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.serialization import load_classifier
 from encoder_cls.inference.torch_engine import torch_encoder
 from encoder_cls.tracking.run_dir import RunDir, run_of
+from encoder_cls.tracking.validation_logits import read_validation_logits
 from encoder_cls.training.checkpoint import newest_fingerprint
 
 
@@ -50,6 +51,7 @@ def evaluate_run(
     run = run_of(path)
     origin = _origin(path, run, classifier, data=data, tell=tell)
     dataset = origin.dataset
+    linear_logits = None
     if data is not None:
         data_config = origin.data_config.model_copy(update=dict(reading or {}))
         labels_are = dataset.labels_are if dataset else None
@@ -57,11 +59,13 @@ def evaluate_run(
     else:
         assert dataset is not None
         name, split = dataset.reported
+        if run and not dataset.test:
+            linear_logits = read_validation_logits(run.validation_logits, num_texts=len(split))
     train = dataset.train if dataset and data is not None else None
     for note in _notes(name, split, classifier.label_names, train):
         tell(note)
     reference = linear_reference(dataset.train, split) if dataset else None
-    report, logits = evaluate(classifier, split, name=name, reference=reference)
+    report, logits = evaluate(classifier, split, name=name, reference=reference, linear_logits=linear_logits)
     if where := folder or (run.eval if run and data is None else None):  # what a run says of itself is kept up to date
         try:
             write_report(where, report, split, logits, run_name=origin.name, config_yaml=origin.config_yaml)

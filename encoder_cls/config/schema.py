@@ -230,6 +230,12 @@ class TrainConfig(Section):
     naive_bayes_em: bool = True
     """Whether naive Bayes, learned from labelled and unlabelled texts by expectation maximization, may be added to the
     linear classifier (ag_news, 100 labels: +21; sst2: +12)."""
+    pseudo_labels: bool = True
+    """Whether, with 2,000 labelled texts or fewer, the encoder also learns from texts without labels: what the linear
+    classifier says of them, with its doubts."""
+    refit_on_validation: bool = True
+    """Whether, with 2,000 labelled texts or fewer, the linear classifier also learns from those held out of train for
+    validation, never from a file named in data.validation; validation then goes by its answers in cross-validation."""
     monitor: Literal["accuracy", "macro_f1", "loss"] = "loss"
     """What tells in validation which weights are best: `loss`, `accuracy` or `macro_f1`."""
     patience: Count | None = 3

@@ -30,6 +30,7 @@ def evaluate(
     *,
     name: str,
     reference: dict[str, float] | None,
+    linear_logits: Logits | None = None,
     batch_tokens: int | None = None,
     after_batch: Callable[[], None] | None = None,
 ) -> tuple[Report, Logits]:
@@ -40,6 +41,7 @@ def evaluate(
         split: the examples; labels are indices into the classifier's class names, then into those it has not seen.
         name: what to call the split in the report.
         reference: what `linear_reference` says of the split.
+        linear_logits: of the split, in cross-validation, where the linear classifier has learned from it.
         batch_tokens: the most tokens in a batch; none: what the device is fast with.
         after_batch: called after each batch; what it raises ends the work.
 
@@ -48,6 +50,8 @@ def evaluate(
     """
     tokenized = classifier.tokenize(split.texts)
     of_parts = classifier.part_logits(tokenized, batch_tokens=batch_tokens, after_batch=after_batch)
+    if linear_logits is not None:
+        of_parts = {**of_parts, "linear": linear_logits}
     logits = classifier.combined(of_parts)
     parts, comparison = score_parts(logits, of_parts, split.labels)
     confidence, correct = answers(logits, split.labels)

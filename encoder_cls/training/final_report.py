@@ -18,6 +18,7 @@ from encoder_cls.system.files import write_file
 from encoder_cls.tracking.metric_log import MetricLog
 from encoder_cls.tracking.run_dir import RunDir
 from encoder_cls.tracking.tensorboard import log_final_report
+from encoder_cls.tracking.validation_logits import read_validation_logits
 from encoder_cls.training.compaction import compact
 from encoder_cls.training.interruptible import run_interruptibly
 from encoder_cls.training.setup import TrainingSetup
@@ -53,6 +54,7 @@ def write_final_report(
         best,
         split,
         name=name,
+        linear_logits=None if dataset.test else read_validation_logits(run.validation_logits, num_texts=len(split)),
         reference=run_interruptibly(lambda: linear_reference(dataset.train, split), stop_if_asked),
         batch_tokens=config.train.batch_tokens,
         after_batch=stop_if_asked,

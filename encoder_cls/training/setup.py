@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from tokenizers import Tokenizer
 from torch import Tensor
 
@@ -20,28 +20,22 @@ from encoder_cls.data.readers import Row
 from encoder_cls.errors import ConfigError
 from encoder_cls.inference.classifier import Classifier, Encoder
 from encoder_cls.inference.encoder_architecture import EncoderArchitecture
-from encoder_cls.inference.linear import LinearClassifier
 from encoder_cls.model import EncoderClassifier
 from encoder_cls.system.disk_arrays import ConcatenatedTexts
 from encoder_cls.text.token_arrays import TokenizedTexts
 from encoder_cls.text.tokenizer import tokenize
 from encoder_cls.text.tokenizer_trainer import train_and_tokenize
-from encoder_cls.training.few_labels import MOST_LABELLED, FewLabelsResult, fit_linear_from_few_labels
+from encoder_cls.training.feature_corpus import sample_rows
+from encoder_cls.training.few_labels import MOST_LABELLED, fit_linear_from_few_labels
+from encoder_cls.training.fitted_linear import FittedLinear
 from encoder_cls.training.label_names import names_as_texts
-from encoder_cls.training.nbsvm import fit_linear
+from encoder_cls.training.nbsvm import NO_TEXTS, fit_linear
 from encoder_cls.training.objectives import ClassificationObjective, MaskedLMObjective
-from encoder_cls.training.recipe import CorpusSize, LinearInput, Recipe, Schedule, resolve_auto
+from encoder_cls.training.recipe import CorpusSize, LinearInput, Recipe, Schedule, resolve_auto, training_schedule
 from encoder_cls.training.sampler import BatchSampler
 from encoder_cls.training.stage import Stage
 
 MOST_TRUNCATED = 0.05  # of the training texts, without a warning
-
-
-class FittedLinear(NamedTuple):
-    """A linear classifier, and where labels are few, what was kept of all that was tried."""
-
-    classifier: LinearClassifier
-    few_labels: FewLabelsResult | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,6 +97,12 @@ class TrainingSetup:
         has_more = (wants_texts and len(self.texts) > num_labelled) or train.label_names_as_texts
         return num_labelled <= MOST_LABELLED and has_more
 
+    @property
+    def refits_on_validation(self) -> bool:
+        """Whether the linear classifier also learns from the texts held out: few labels, and no file of others."""
+        config = self.config
+        return self.has_few_labels and config.train.refit_on_validation and config.data.validation is None
+
     def where(self, text: int) -> str:
         """Where one of the texts was read."""
         train, unlabelled = self.dataset.train, self.dataset.unlabelled
@@ -130,16 +130,47 @@ class TrainingSetup:
         labels, weights = self.dataset.train.labels, self.class_weights.numpy()
         if not self.has_few_labels:
             classifier = fit_linear(self.train_texts, labels, class_weights=weights, **read._asdict())
-            return FittedLinear(classifier, None)
+            return FittedLinear(classifier, classifier.logits(self.validation_texts), None)
+        texts, held_out = self.texts, NO_TEXTS
+        if self.refits_on_validation:
+            texts = self._texts_with_validation()
+            held_out = len(labels) + np.arange(len(self.validation_texts))
+            labels = np.concatenate([labels, self.dataset.selection.labels])
         result = fit_linear_from_few_labels(
-            self.texts,
+            texts,
             labels,
             self.texts_of_names,
+            held_out=held_out,
             config=self.config.train,
             class_weights=weights,
             **read._asdict(),
         )
-        return FittedLinear(result.classifier, result)
+        is_held_out = len(held_out) > 0
+        logits = result.logits_held_out if is_held_out else result.classifier.logits(self.validation_texts)
+        return FittedLinear(result.classifier, logits, result)
+
+    @property
+    def has_pseudo_labels(self) -> bool:
+        """Whether the encoder also learns from texts without labels what the linear classifier says of them."""
+        config = self.config
+        has_both = config.model.encoder and self.recipe.linear is not None
+        return (
+            has_both and self.has_few_labels and config.train.pseudo_labels and len(self.dataset.unlabelled.texts) > 0
+        )
+
+    @cached_property
+    def rows_of_model_stage(self) -> NDArray[np.int64]:
+        """Which of the texts the encoder learns classes from: those with labels, then those with pseudo-labels."""
+        num_labelled = len(self.dataset.train)
+        if not self.has_pseudo_labels:
+            return np.arange(num_labelled)
+        return sample_rows(self.texts, num_labelled, self.config.model.max_seq_len)
+
+    def _texts_with_validation(self) -> TokenizedTexts:
+        """The texts with labels, those of validation, and those without labels."""
+        dataset = self.dataset
+        texts = ConcatenatedTexts(dataset.train.texts, dataset.selection.texts, dataset.unlabelled.texts)
+        return tokenize(self.tokenizer, texts, max_seq_len=self.config.model.max_seq_len)
 
     def new_classifier(self, encoder: Encoder | None) -> Classifier:
         """A classifier of this data, around an encoder if there is one, before a linear classifier has been fitted."""
@@ -193,6 +224,7 @@ class TrainingSetup:
             seed=seed,
             starts_from=None,
             texts=texts,
+            rows=np.arange(len(texts)),
             sampler=sampler,
             epochs=schedule.epochs,
             validate_every=_validate_every(schedule, sampler, config.train),
@@ -211,7 +243,8 @@ class TrainingSetup:
         )
 
     def _model_stage(self, *, starts_from: str | None) -> Stage:
-        config, texts, schedule = self.config, self.train_texts, self.recipe.training
+        config, schedule, rows = self.config, self.recipe.training, self.rows_of_model_stage
+        texts = self.texts.take(rows) if self.has_pseudo_labels else self.train_texts
         sampler = _sampler(texts, config.train, seed=config.seed)
         return Stage(
             name="model",
@@ -219,6 +252,7 @@ class TrainingSetup:
             seed=config.seed,
             starts_from=starts_from,
             texts=texts,
+            rows=rows,
             sampler=sampler,
             epochs=schedule.epochs,
             validate_every=_validate_every(schedule, sampler, config.train),
@@ -288,7 +322,7 @@ def prepare(config: Config, *, train_rows: Iterable[Row] | None = None) -> Train
         tokens_within=lambda max_tokens: int(labelled.lengths_within(max_tokens).sum()),
         num_classes=len(dataset.label_names),
     )
-    return TrainingSetup(
+    setup = TrainingSetup(
         config=config,
         dataset=dataset,
         tokenizer=tokenizer,
@@ -296,6 +330,10 @@ def prepare(config: Config, *, train_rows: Iterable[Row] | None = None) -> Train
         validation_texts=validation_texts,
         recipe=recipe,
     )
+    if setup.has_pseudo_labels:
+        learned_from = _corpus_size(texts.take(setup.rows_of_model_stage), config)
+        setup = replace(setup, recipe=replace(recipe, training=training_schedule(config, learned_from)))
+    return setup
 
 
 def setup_warnings(setup: TrainingSetup) -> Iterator[str]:
