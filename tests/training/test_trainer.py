@@ -68,7 +68,7 @@ def test_without_a_report_the_model_is_the_same(tmp_path):
     assert metric_rows(tmp_path / "bare") == rows
     assert isinstance(events[-1], Validated)
     assert {path.name for path in (tmp_path / "bare").iterdir()} == {
-        ".lock", "config.yaml", "model", "checkpoints", "metrics.jsonl"
+        ".lock", "config.yaml", "model", "checkpoints", "metrics.jsonl", "validation_logits.safetensors"
     }  # fmt: skip
 
 
@@ -204,7 +204,7 @@ def test_the_model_starts_from_what_was_best_in_pretraining(tmp_path, monkeypatc
 
 
 def test_unlabelled_texts_are_learnt_from(tmp_path):
-    """Their words are known, pretraining reads them, the model sees labels alone; others are refused."""
+    """Their words are known, pretraining reads them, the model their pseudo-labels; others are refused."""
     more = tmp_path / "more.txt"
     more.write_text("".join(f"w{i} violet {COLOURS[i % 3]}\n" for i in range(24)))
     config = make_config(tmp_path, linear=True, pretrain={"epochs": 1})
@@ -212,7 +212,7 @@ def test_unlabelled_texts_are_learnt_from(tmp_path):
     setup = prepare(config)
     assert setup.tokenizer.token_to_id("violet")
     steps = {stage.name: stage.steps_per_epoch for stage in setup.stages}
-    assert steps == {"pretraining": 9, "model": 6}
+    assert steps == {"pretraining": 9, "model": 9}
     assert (setup.where(47).rpartition("/")[2], setup.where(48)) == ("train.csv:60", f"{more}:1")
     run_all(config, tmp_path / "straight")
     with pytest.raises(StoppedError):
