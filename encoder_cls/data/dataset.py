@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encoder_cls.config import DataConfig
-from encoder_cls.data.holdout import equal_texts, rows_to_hold_out
+from encoder_cls.data.holdout import equal_texts, in_groups, rows_to_hold_out
 from encoder_cls.data.labelled_rows import (
     DiskBackedLocations,
     LabelledRows,
@@ -43,6 +43,7 @@ class Split:
         texts: the texts.
         labels: their classes; those from the number of the data set's classes on are indices into `unseen_names`.
         where: file and line of each.
+        groups: the number of the group of each, equal in all splits, where `data.group_column` names them.
         left_out: how many rows of their source had no text, where that is allowed.
         first_left_out: where the first of these are.
         unseen_names: labels of the source that never occur in train.
@@ -53,6 +54,7 @@ class Split:
     texts: Sequence[str]
     labels: NDArray[np.int64]
     where: Sequence[str]
+    groups: NDArray[np.int64] | None = None
     left_out: int = 0
     first_left_out: tuple[str, ...] = ()
     unseen_names: tuple[str, ...] = ()
@@ -68,6 +70,7 @@ class Split:
             texts=_selected(self.texts, indices),
             labels=self.labels[indices],
             where=_selected(self.where, indices),
+            groups=None if self.groups is None else self.groups[indices],
             unseen_names=self.unseen_names,
         )
 
@@ -90,9 +93,10 @@ class Split:
         )
 
     def fingerprint(self) -> str:
-        """A SHA-256 of all texts and labels in order: equal data, equal fingerprint."""
+        """A SHA-256 of all texts, labels and groups in order: equal data, equal fingerprint."""
         unseen = json.dumps(self.unseen_names).encode() if self.unseen_names else b""
-        return _fingerprint(self.texts, self.labels.tobytes() + unseen)
+        groups = b"" if self.groups is None else self.groups.tobytes()
+        return _fingerprint(self.texts, self.labels.tobytes() + unseen + groups)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -209,19 +213,30 @@ def load_split(
     Raises:
         DataError: as `load_dataset`.
     """
-    rows = read_labelled(source, "test", config)
+    rows = read_labelled(source, "test", config.model_copy(update={"group_column": None}))
     return _to_split(rows, label_names, config, labels_are or what_labels_are(rows.labels, config.label_names))
 
 
 def hold_out(split: Split, *, fraction: float, seed: int) -> tuple[Split, Split]:
     """Divide a split in two, the second part holding about `fraction` of all examples, and of each class if it can.
 
-    Texts that differ in case and white space at most are all in one of both, whatever their labels.
+    Rows of a group are all in one of both, whatever their labels. So are, of rows without a group, texts that differ in
+    case and white space at most.
 
     Raises:
-        DataError: each class has a single text, so none can be held out.
+        DataError: each class has a single text, or a single group, so none can be held out.
     """
-    is_held_out = rows_to_hold_out(split.labels, equal_texts(split.texts), fraction=fraction, seed=seed)
+    groups = equal_texts(split.texts)
+    if split.groups is not None:
+        # Not equal texts as well: what everybody says would make one group of them all.
+        groups = in_groups(split.groups, groups)
+    is_held_out = rows_to_hold_out(split.labels, groups, fraction=fraction, seed=seed)
+    if not is_held_out.any() and split.groups is not None:
+        raise DataError(
+            f"{split.where[0]}: no group can be held out to validate with, since a class would have no text left "
+            f"({counted(len(np.unique(groups)), 'group')} in all); name a file in data.validation, or other groups in "
+            "data.group_column"
+        )
     if not is_held_out.any():
         raise DataError(
             f"{split.where[0]}: each class has only one text, so none is left to validate with; add examples, or "
@@ -235,7 +250,7 @@ def _unlabelled(config: DataConfig) -> Unlabelled:
     if config.unlabelled is None:
         return Unlabelled()
     texts, where = DiskBackedTexts(), DiskBackedLocations()
-    reading = new_reading(config)
+    reading = new_reading(config.model_copy(update={"group_column": None}))
     rows = read_rows(
         config.unlabelled, role="train", text_columns=config.text_column, label_column=None, reading=reading
     )
@@ -311,6 +326,7 @@ def _to_split(rows: LabelledRows, label_names: tuple[str, ...], config: DataConf
         texts=rows.texts,
         labels=labels,
         where=rows.where,
+        groups=rows.groups.array() if rows.reading.group_column else None,
         left_out=rows.left_out,
         first_left_out=tuple(map(str, rows.first_left_out)),
         unseen_names=unseen,

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encoder_cls.config import DataConfig
+from encoder_cls.data.holdout import NO_GROUP, group_number
 from encoder_cls.data.readers import Row, read_rows
 from encoder_cls.data.reading import SHOWN_ROWS, Reading
 from encoder_cls.data.records import SourceLocation
@@ -52,6 +53,7 @@ class LabelledRows:
         labels: of each label, an integer as its digits, the location of its first row, in the order of these.
         types: of each label that a format has as an integer or as a text, the first location of each.
         numbers: of each row the index of its label in `labels`.
+        groups: of each row the number of its group, where `data.group_column` names them, else nothing.
         left_out: rows without a text.
         first_left_out: where the first of these are.
         reading: how they were read, and what came up.
@@ -62,6 +64,7 @@ class LabelledRows:
     labels: dict[str, SourceLocation] = field(default_factory=dict)
     types: dict[str, dict[type, SourceLocation]] = field(default_factory=lambda: defaultdict(dict))
     numbers: DiskBackedArray[np.int32] = field(default_factory=lambda: DiskBackedArray(np.int32))
+    groups: DiskBackedArray[np.int64] = field(default_factory=lambda: DiskBackedArray(np.int64))
     left_out: int = 0
     first_left_out: list[SourceLocation] = field(default_factory=list)
     reading: Reading = field(default_factory=Reading)
@@ -82,7 +85,12 @@ def read_labelled(source: str, role: str, config: DataConfig) -> LabelledRows:
 
 def new_reading(config: DataConfig) -> Reading:
     """How files are read as the config has it."""
-    return Reading(delimiter=config.delimiter, encoding=config.encoding, bad_rows=config.bad_rows)
+    return Reading(
+        delimiter=config.delimiter,
+        encoding=config.encoding,
+        bad_rows=config.bad_rows,
+        group_column=config.group_column,
+    )
 
 
 def collect_labelled(
@@ -103,7 +111,7 @@ def collect_labelled(
     indices: dict[str, int] = {}
     numbers: dict[str | int, int] = {}  # 1 and "1" are two keys of one number
     for chunk in in_chunks(_with_text(found, rows)):
-        texts, labels, locations = zip(*chunk, strict=True)
+        texts, labels, locations, groups = zip(*chunk, strict=True)
         for label, location in zip(labels, locations, strict=True):
             if label not in numbers:
                 rows.labels.setdefault(str(label), location)
@@ -113,6 +121,8 @@ def collect_labelled(
         rows.texts.append(texts)
         rows.where.append(locations)
         rows.numbers.append([numbers[label] for label in labels])
+        if rows.reading.group_column:
+            rows.groups.append([NO_GROUP if group is None else group_number(group) for group in groups])
     _check_left_out(rows, empty_texts)
     if not len(rows.texts):
         skipped = rows.reading.skipped
@@ -123,8 +133,8 @@ def collect_labelled(
     return rows
 
 
-def _with_text(found: Iterable[Row], rows: LabelledRows) -> Iterator[tuple[str, str | int, SourceLocation]]:
-    """Text, label and location of each row; those without a text are counted in `rows`."""
+def _with_text(found: Iterable[Row], rows: LabelledRows) -> Iterator[tuple[str, str | int, SourceLocation, str | None]]:
+    """Text, label, location and group of each row; those without a text are counted in `rows`."""
     for row in found:
         if not row.text.strip():
             if rows.left_out < SHOWN_ROWS:
@@ -137,7 +147,7 @@ def _with_text(found: Iterable[Row], rows: LabelledRows) -> Iterator[tuple[str, 
         except DataError as error:
             rows.reading.bad_row(row.where, error)
             continue
-        yield row.text, label, row.where
+        yield row.text, label, row.where, row.group
 
 
 def _has_types(location: SourceLocation) -> bool:

@@ -23,12 +23,12 @@ from encoder_cls.inference.row_table import compress
 from encoder_cls.text.token_arrays import TokenizedTexts
 from encoder_cls.training.calibration import fit_sum_of_margins
 from encoder_cls.training.feature_corpus import FeatureCorpus, read_corpus
+from encoder_cls.training.folds import Groups, folds
 from encoder_cls.training.naive_bayes_em import log_ratios
 from encoder_cls.training.nbsvm import (
     OneVsRest,
     cross_validate,
     fit_linear,
-    folds,
     learn_one_vs_rest,
 )
 
@@ -71,6 +71,7 @@ def fit_linear_from_few_labels(
     max_tokens: int,
     use_char_ngrams: bool,
     config: TrainConfig,
+    groups: Groups = None,
 ) -> FewLabelsResult:
     """Train a linear classifier with whatever the labelled texts show to help.
 
@@ -82,6 +83,7 @@ def fit_linear_from_few_labels(
         max_tokens: as in `fit_linear`.
         use_char_ngrams: as in `fit_linear`.
         config: what is to be tried.
+        groups: of the texts with labels, as in `folds`.
     """
     choices: dict[str, Any] = {
         "class_weights": class_weights,
@@ -89,11 +91,11 @@ def fit_linear_from_few_labels(
         "use_char_ngrams": use_char_ngrams,
     }
     corpus = read_corpus(texts, labels, names, dimensions=config.lsa_dimensions, **choices)
-    search = _Search(corpus)
+    search = _Search(corpus, groups)
     before = search.best
     search.try_each(_worth_trying(config, corpus))
     if search.best is before:
-        plain = fit_linear(texts.first(len(labels)), labels, **choices)
+        plain = fit_linear(texts.first(len(labels)), labels, groups=groups, **choices)
         return FewLabelsResult(plain, Techniques(), before.accuracy, before.accuracy)
     weights, biases = search.learn_from_all()
     classifier = LinearClassifier(
@@ -161,15 +163,15 @@ def _is_certain(gains: NDArray[np.float64]) -> bool:
 class _Search:
     """Tries techniques by cross-validation over the labelled texts, each beside those that are kept already."""
 
-    def __init__(self, corpus: FeatureCorpus) -> None:
+    def __init__(self, corpus: FeatureCorpus, groups: Groups) -> None:
         self.corpus = corpus
-        self._folds = folds(len(corpus.labels))
+        self._folds = folds(len(corpus.labels), groups)
         self._held_out = corpus.labels[np.concatenate(self._folds)]
         counts = corpus.counts[: len(corpus.labels)]
         (columns,) = np.nonzero(counts.getnnz(axis=0))
         columns = columns if len(columns) else np.zeros(1, dtype=np.int64)
         ids = corpus.feature_ids[columns]
-        plain = cross_validate(counts[:, columns], ids, corpus.labels, corpus.class_weights)
+        plain = cross_validate(counts[:, columns], ids, corpus.labels, corpus.class_weights, groups)
         self._penalty = plain.penalty
         self._margins: dict[Techniques | bool, NDArray[np.float32]] = {}
         self.best = self._found(Techniques(), (float(plain.scale),), float(plain.shift), plain.logits)

@@ -31,11 +31,10 @@ from encoder_cls.text.ngram_features import (
 )
 from encoder_cls.text.token_arrays import TokenizedTexts
 from encoder_cls.training.calibration import fit_inverse_temperature, fit_platt
+from encoder_cls.training.folds import Groups, folds
 
 NB_RATIO_POWER = 0.5  # of naive Bayes' ratios: at 1, where classes have few texts, chance scales features
 PENALTIES = (0.5, 1.0, 2.0)  # LinearSVC's C, of which cross-validation chooses one
-FOLDS = 5  # of cross-validation
-ENOUGH_HELD_OUT = 1000  # texts, to find three numbers
 MOST_FEATURES = 700_000  # of which the more frequent are kept: rarer ones tell little, or mislead
 MOST_BYTES = 1 << 25  # of features, since each has a weight a class and a model is to be small
 
@@ -70,6 +69,7 @@ def fit_linear(
     class_weights: NDArray[np.float32],
     max_tokens: int,
     use_char_ngrams: bool,
+    groups: Groups = None,
 ) -> LinearClassifier:
     """Train a linear classifier; cross-validation on the texts chooses its penalty and calibrates its scores.
 
@@ -79,6 +79,7 @@ def fit_linear(
         class_weights: how much each class counts for the SVMs, (classes,).
         max_tokens: how many tokens of a text to read, `[CLS]` counted.
         use_char_ngrams: as in `count_features`.
+        groups: as in `folds`.
     """
     num_classes = len(class_weights)
     frequent = np.zeros(0, dtype=np.int32)
@@ -89,7 +90,7 @@ def fit_linear(
     )
     feature_ids = most_frequent_features(pieces, most_features_of(num_classes))
     counts = sp.vstack([as_matrix(select(piece, feature_ids), len(feature_ids)) for piece in pieces], format="csr")
-    penalty, scale, shift, _ = cross_validate(counts, feature_ids, labels, class_weights)
+    penalty, scale, shift, _ = cross_validate(counts, feature_ids, labels, class_weights, groups)
     idf, ((weights, biases),) = _learn(counts, feature_ids, labels, class_weights, [penalty])
     return LinearClassifier(
         max_tokens=max_tokens,
@@ -137,20 +138,16 @@ def tfidf_matrix(counts: sp.csr_matrix, feature_ids: NDArray[np.int32], idf: NDA
     return as_matrix(tfidf(rows, feature_ids, idf), counts.shape[1])
 
 
-def folds(num_texts: int) -> list[NDArray[np.int64]]:
-    """Which texts are held out together, at random; of many texts not all are ever held out."""
-    order = np.random.default_rng(0).permutation(num_texts)
-    parts = np.array_split(order, min(FOLDS, num_texts))
-    held_out = np.cumsum([len(part) for part in parts])
-    return parts[: 1 + int(np.searchsorted(held_out, ENOUGH_HELD_OUT))]
-
-
 def cross_validate(
-    counts: sp.csr_matrix, feature_ids: NDArray[np.int32], labels: NDArray[np.int64], class_weights: NDArray[np.float32]
+    counts: sp.csr_matrix,
+    feature_ids: NDArray[np.int32],
+    labels: NDArray[np.int64],
+    class_weights: NDArray[np.float32],
+    groups: Groups = None,
 ) -> HeldOut:
-    """What is found out on texts held out under the penalty that suits them best."""
+    """What is found out on texts held out under the penalty that suits them best; `groups` as in `folds`."""
     margins: list[list[NDArray[np.float32]]] = []  # of each fold, by each penalty
-    parts = folds(len(labels))
+    parts = folds(len(labels), groups)
     for fold in parts:
         others = np.setdiff1d(np.arange(len(labels)), fold)
         idf, by_penalty = _learn(counts[others], feature_ids, labels[others], class_weights, PENALTIES)

@@ -128,8 +128,9 @@ class TrainingSetup:
     def fit_linear(self, read: LinearInput) -> FittedLinear:
         """A linear classifier of the texts with labels; with few of them, of whatever they show to help."""
         labels, weights = self.dataset.train.labels, self.class_weights.numpy()
+        groups = self.dataset.train.groups
         if not self.has_few_labels:
-            classifier = fit_linear(self.train_texts, labels, class_weights=weights, **read._asdict())
+            classifier = fit_linear(self.train_texts, labels, class_weights=weights, groups=groups, **read._asdict())
             return FittedLinear(classifier, None)
         result = fit_linear_from_few_labels(
             self.texts,
@@ -137,6 +138,7 @@ class TrainingSetup:
             self.texts_of_names,
             config=self.config.train,
             class_weights=weights,
+            groups=groups,
             **read._asdict(),
         )
         return FittedLinear(result.classifier, result)
