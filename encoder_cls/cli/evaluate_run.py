@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
 from encoder_cls.config import Config, DataConfig, missing_sources
 from encoder_cls.data.checks import seen_warnings, split_warnings
-from encoder_cls.data.dataset import Dataset, Split, load_dataset, load_split
+from encoder_cls.data.dataset import Dataset, Split, listed, load_dataset, load_split
 from encoder_cls.errors import ConfigError, DataError, EncoderClsError
 from encoder_cls.evaluation.baseline import linear_reference
 from encoder_cls.evaluation.evaluate import evaluate
+from encoder_cls.evaluation.paired import PairedComparison, compare_answers
 from encoder_cls.evaluation.report import Report
 from encoder_cls.evaluation.report_files import REPORT_FILES, write_report
 from encoder_cls.inference.classifier import Classifier
+from encoder_cls.inference.logits import Logits
 from encoder_cls.inference.serialization import load_classifier
 from encoder_cls.inference.torch_engine import torch_encoder
 from encoder_cls.tracking.run_dir import RunDir, run_of
@@ -28,6 +34,7 @@ def evaluate_run(
     folder: Path | None,
     tell: Callable[[str], None],
     reading: Mapping[str, str] | None = None,
+    against: Path | None = None,
 ) -> Report:
     """Score the classifier of a run (or model) folder.
 
@@ -38,15 +45,14 @@ def evaluate_run(
             on its own data into its `eval` folder.
         tell: told what was written, and what could not be done.
         reading: values of `DataConfig` by which the source is read otherwise than in training.
+        against: the folder of another classifier, which answers the same texts; the run's own report is without it.
 
     Raises:
         ConfigError: no classifier there, or no data to score.
         DataError: the data is missing or malformed, or no longer what the classifier was trained on.
         EncoderClsError: the disk refuses the folder that was named.
     """
-    classifier = load_classifier(path)
-    if classifier.encoder:
-        classifier.encoder = torch_encoder(classifier)
+    classifier, other = _load(path), _load(against) if against else None
     run = run_of(path)
     origin = _origin(path, run, classifier, data=data, tell=tell)
     dataset = origin.dataset
@@ -62,15 +68,53 @@ def evaluate_run(
         tell(note)
     reference = linear_reference(dataset.train, split) if dataset else None
     report, logits = evaluate(classifier, split, name=name, reference=reference)
+    of_itself = report
+    if against and other:
+        compared = _compared(against, other, split, report.label_names, logits, tell=tell)
+        report = replace(report, against=compared)
     if where := folder or (run.eval if run and data is None else None):  # what a run says of itself is kept up to date
         try:
-            write_report(where, report, split, logits, run_name=origin.name, config_yaml=origin.config_yaml)
+            written = report if folder else of_itself
+            write_report(where, written, split, logits, run_name=origin.name, config_yaml=origin.config_yaml)
             tell(f"wrote {where}: {', '.join(name for name in REPORT_FILES if (where / name).exists())}")
         except EncoderClsError as error:
             if folder:
                 raise
             tell(f"warning: {error}")
     return report
+
+
+def _load(path: Path) -> Classifier:
+    classifier = load_classifier(path)
+    if classifier.encoder:
+        classifier.encoder = torch_encoder(classifier)
+    return classifier
+
+
+def _compared(
+    path: Path,
+    other: Classifier,
+    split: Split,
+    label_names: Sequence[str],
+    logits: Logits,
+    *,
+    tell: Callable[[str], None],
+) -> PairedComparison:
+    """What another classifier, of this folder, answers to texts, beside what was answered with these logits."""
+    if not set(other.label_names) & set(label_names):
+        raise ConfigError(
+            f"--against {path}: knows none of the classes that are scored ({listed(label_names)}), but "
+            f"{listed(other.label_names)}"
+        )
+    if run := run_of(path):
+        with suppress(DataError):  # its data is gone, so nobody can tell
+            train = load_dataset(run.load_config().data).train
+            for warning in seen_warnings(f"--against {path}", split, train):
+                tell(f"warning: {warning}")
+    numbers = {name: number for number, name in enumerate(dict.fromkeys((*label_names, *other.label_names)))}
+    found = other.combined(other.part_logits(other.tokenize(split.texts))).argmax(axis=1)
+    answers = np.array([numbers[name] for name in other.label_names], dtype=np.int64)[found]
+    return compare_answers(split.labels, logits.argmax(axis=1), answers, run=str(path))
 
 
 def _notes(name: str, split: Split, label_names: Sequence[str], train: Split | None) -> Iterator[str]:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from encoder_cls.data.dataset import listed
 from encoder_cls.evaluation.intervals import Interval
 from encoder_cls.evaluation.metrics import Metrics
+from encoder_cls.evaluation.paired import PairedComparison, comparison_lines
 from encoder_cls.evaluation.parts import COMBINED, Comparison, PartScores
 from encoder_cls.evaluation.verdict import advice, comparison_sentence
 from encoder_cls.inference.explain import WordWeight
@@ -70,6 +71,7 @@ class Report:
         unknown_fraction: the part of the tokens that training never showed.
         doubtful_labels: the indices of the texts whose labels seem to be wrong; none where that was not checked.
         label_check_note: why it was not.
+        against: another classifier on the same texts, where that was asked for.
     """
 
     split: str
@@ -86,6 +88,7 @@ class Report:
     unknown_fraction: float
     doubtful_labels: tuple[int, ...] | None = None
     label_check_note: str = ""
+    against: PairedComparison | None = None
 
     @property
     def split_note(self) -> str:
@@ -154,6 +157,7 @@ class Report:
             "unknown_fraction": self.unknown_fraction,
             "doubtful_labels": None if self.doubtful_labels is None else len(self.doubtful_labels),
             "worst_errors": [asdict(error) for error in self.worst_errors],
+            **({"against": self.against.to_dict()} if self.against else {}),
         }
 
 
@@ -194,6 +198,7 @@ def _summary_lines(report: Report) -> Iterator[str]:
         yield f"    encoder alone: {_scores(report.parts['encoder'])}"
         yield f"  {comparison_sentence(report)}"
     yield from _reference_lines(report)
+    yield from _against_lines(report)
     if advised := advice(report):
         yield f"  {advised}"
     if threshold:
@@ -247,6 +252,14 @@ def _reference_lines(report: Report) -> Iterator[str]:
         f"  linear reference (TF-IDF, linear SVM{report.reference_note}): accuracy {reference['accuracy']:.4f}   "
         f"macro-F1 {reference['macro_f1']:.4f}"
     )
+
+
+def _against_lines(report: Report) -> Iterator[str]:
+    if report.against:
+        name = printable(report.against.run)
+        yield f"  {name}: {_scores(report.against.scores)}"
+        for line in comparison_lines(report.against, name=name):
+            yield f"    {line}"
 
 
 def _scores(scores: PartScores) -> str:
