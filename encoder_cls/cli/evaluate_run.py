@@ -52,7 +52,7 @@ def evaluate_run(
         DataError: the data is missing or malformed, or no longer what the classifier was trained on.
         EncoderClsError: the disk refuses the folder that was named.
     """
-    classifier, other = _load(path), _load(against) if against else None
+    classifier, other = loaded(path), loaded(against) if against else None
     run = run_of(path)
     origin = _origin(path, run, classifier, data=data, tell=tell)
     dataset = origin.dataset
@@ -84,7 +84,8 @@ def evaluate_run(
     return report
 
 
-def _load(path: Path) -> Classifier:
+def loaded(path: Path) -> Classifier:
+    """The classifier of a folder, with the engine for many texts."""
     classifier = load_classifier(path)
     if classifier.encoder:
         classifier.encoder = torch_encoder(classifier)
@@ -147,7 +148,7 @@ def _origin(
 ) -> _Origin:
     if run:
         config = run.load_config()
-        dataset = _dataset_of_run(run, config, classifier.label_names, needed=data is None, warn=tell)
+        dataset = dataset_of_run(run, config, classifier.label_names, needed=data is None, warn=tell)
         return _Origin(config.name, config.data, dataset, config.to_yaml())
     if data is None:
         raise ConfigError(f"{path}: a model folder without its run has no data of its own; name some with --data")
@@ -160,10 +161,14 @@ def _origin(
     return _Origin(path.resolve().name, data_config, None, "")
 
 
-def _dataset_of_run(
+def dataset_of_run(
     run: RunDir, config: Config, label_names: Sequence[str], *, needed: bool, warn: Callable[[str], None]
 ) -> Dataset | None:
-    """The data that a run was trained on, if its files are still there and the same."""
+    """The data that a run was trained on, if its files are still there and the same.
+
+    Raises:
+        DataError: they are not, and are needed.
+    """
     missing = missing_sources(config.data)
     if missing and needed:
         key, source = missing[0]

@@ -167,6 +167,9 @@ def _described(setup: TrainingSetup) -> Iterator[str]:
         f"{counted(len(dataset.label_names), 'class', 'classes')}, "
         f"of {_sizes(dataset.train, dataset.label_names)} training texts"
     )
+    if dataset.corrected:
+        changed = counted(len(dataset.corrected), "label")
+        yield f"corrections: {changed} of {config.data.corrections} in place of those of the data"
     yield from _groups(dataset, config.data.group_column)
     if not config.model.encoder:
         yield f"tokens: vocabulary {setup.vocab_size:,}, unknown in validation {statistics['unknown_fraction']:.1%}"

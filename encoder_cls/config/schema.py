@@ -81,6 +81,9 @@ class DataConfig(Section):
     group_column: str | None = None
     """The column that says which rows belong together, such as those of one customer or thread: they are held out
     together, and cross-validation keeps them together. Rows without a value stand alone; null: there are no groups."""
+    corrections: str | None = None
+    """A CSV file with mended labels, as `encoder-cls review` writes it: each of its rows names file and line of a row
+    of train, validation or test, with its text and the label that it is to have; null: labels are as they are."""
     label_names: tuple[str, ...] | None = None
     """The names of the classes in their order, as they are written. Labels are either all names, or all numbers: 0 for
     the first name, and so on."""

@@ -37,13 +37,17 @@ SHOWN_LABELS = 5
 
 
 class Row(NamedTuple):
-    """One row of a source, unchanged; `group` says with which others it belongs together, as text, if it is known."""
+    """One row of a source, unchanged, unless `corrected_from` has the label that was mended.
+
+    `group` says with which others it belongs together, as text, if it is known.
+    """
 
     text: str
     label: str | int | None
     id: str | int | None
     where: SourceLocation
     group: str | None = None
+    corrected_from: str | int | None = None
 
 
 def read_rows(

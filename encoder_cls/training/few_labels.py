@@ -171,7 +171,7 @@ class _Search:
         (columns,) = np.nonzero(counts.getnnz(axis=0))
         columns = columns if len(columns) else np.zeros(1, dtype=np.int64)
         ids = corpus.feature_ids[columns]
-        plain = cross_validate(counts[:, columns], ids, corpus.labels, corpus.class_weights, groups)
+        plain = cross_validate(counts[:, columns], ids, corpus.labels, corpus.class_weights, self._folds)
         self._penalty = plain.penalty
         self._margins: dict[Techniques | bool, NDArray[np.float32]] = {}
         self.best = self._found(Techniques(), (float(plain.scale),), float(plain.shift), plain.logits)

@@ -20,7 +20,7 @@ def answers(right: int, *, skip: int = 0) -> np.ndarray:
 
 
 def test_the_numbers_are_those_of_the_texts_on_which_one_is_right():
-    """By hand: the other alone is right 20 times, the first 5; p of a fair coin that shows 5 or fewer, or 20 or more."""
+    """By hand: the other alone is right 20 times, the first 5; p of a fair coin that shows 5, or 20, or further out."""
     this, other = answers(100), answers(115, skip=5)
     found = compare_answers(LABELS, this, other, run="b")
     assert (found.only_this, found.only_other) == (5, 20)
