@@ -25,6 +25,7 @@ from encoder_cls.inference.serialization import load_classifier
 from encoder_cls.inference.torch_engine import torch_encoder
 from encoder_cls.tracking.run_dir import RunDir, run_of
 from encoder_cls.training.checkpoint import newest_fingerprint
+from encoder_cls.training.class_weight_check import class_weights_note
 
 
 def evaluate_run(
@@ -68,6 +69,8 @@ def evaluate_run(
         tell(note)
     reference = linear_reference(dataset.train, split) if dataset else None
     report, logits = evaluate(classifier, split, name=name, reference=reference)
+    if data is None and dataset and origin.can_weigh_classes:
+        report = replace(report, class_weights_note=_class_weights_note(classifier, dataset.train))
     of_itself = report
     if against and other:
         compared = _compared(against, other, split, report.label_names, logits, tell=tell)
@@ -118,6 +121,19 @@ def _compared(
     return compare_answers(split.labels, logits.argmax(axis=1), answers, run=str(path))
 
 
+def _class_weights_note(classifier: Classifier, train: Split) -> str:
+    linear = classifier.linear
+    if linear is None:
+        return ""
+    return class_weights_note(
+        classifier.tokenize(train.texts),
+        train.labels,
+        max_tokens=linear.max_tokens,
+        use_char_ngrams=bool(len(linear.frequent_token_ids)),
+        groups=train.groups,
+    )
+
+
 def _notes(name: str, split: Split, label_names: Sequence[str], train: Split | None) -> Iterator[str]:
     """What a person should know of texts that are scored; with the training texts also whether they are among these."""
     yield from split.notes
@@ -135,12 +151,14 @@ class _Origin(NamedTuple):
         data_config: how its data was read.
         dataset: its data, if that is still there.
         config_yaml: the config of the run; empty of a model folder.
+        can_weigh_classes: whether classes had no weights in training.
     """
 
     name: str
     data_config: DataConfig
     dataset: Dataset | None
     config_yaml: str
+    can_weigh_classes: bool
 
 
 def _origin(
@@ -149,7 +167,7 @@ def _origin(
     if run:
         config = run.load_config()
         dataset = dataset_of_run(run, config, classifier.label_names, needed=data is None, warn=tell)
-        return _Origin(config.name, config.data, dataset, config.to_yaml())
+        return _Origin(config.name, config.data, dataset, config.to_yaml(), config.train.class_weights == "none")
     if data is None:
         raise ConfigError(f"{path}: a model folder without its run has no data of its own; name some with --data")
     data_config = DataConfig(
@@ -158,7 +176,7 @@ def _origin(
         delimiter=classifier.delimiter,
         encoding=classifier.encoding,
     )
-    return _Origin(path.resolve().name, data_config, None, "")
+    return _Origin(path.resolve().name, data_config, None, "", False)
 
 
 def dataset_of_run(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -52,10 +53,17 @@ def review_command(
     else:
         for row in found.rows[:SHOWN]:
             names = (printable(shortened(name, limit=28)) for name in (row.label, row.suggested))
-            print_out(f"{row.score:.3f}  {' -> '.join(names)}  {shown(row.text, limit=70)}  {printable(row.where)}\n")
+            print_out(
+                f"{row.score:.3f}  {' -> '.join(names)}  {shown(row.text, limit=70)}  {printable(_from_here(row.where))}\n"
+            )
     note(
-        f"{found.texts:,} labels looked at: about {found.estimated_errors:,} seem to be wrong, of "
-        f"{len(found.rows):,} for which another is more probable"
+        f"{found.texts:,} labels looked at: for {len(found.rows):,} another is more probable, confidently for "
+        f"{found.estimated_errors:,}; look at the first of them until labels are right"
     )
     if output:
         note(f"wrote {output}: mend its column label, then train with --set data.corrections={output}")
+
+
+def _from_here(where: str) -> str:
+    """A place as the current folder has it: a run records absolute ones."""
+    return where.removeprefix(f"{Path.cwd()}{os.sep}")

@@ -31,7 +31,8 @@ class Review(NamedTuple):
         rows: those whose label is not the most probable class, and those that `data.corrections` has mended, so that
             the new file can take the place of the former; the most doubtful first.
         texts: how many were looked at.
-        estimated_errors: about how many labels are wrong.
+        estimated_errors: about how many labels are wrong, as confident learning has it: too many where the classifier
+            is weak.
     """
 
     rows: list[LabelRow]
@@ -72,10 +73,10 @@ def review_run(path: Path, *, tell: Callable[[str], None]) -> Review:
 def _judged(dataset: Dataset, classifier: Classifier) -> list[tuple[str, Split, Logits]]:
     """Each split with the logits of a classifier that has not seen its labels."""
     train, linear = dataset.train, classifier.linear
-    out_of_fold = out_of_fold_logits(
+    (out_of_fold,) = out_of_fold_logits(
         classifier.tokenize(train.texts),
         train.labels,
-        class_weights=np.ones(len(classifier.label_names), dtype=np.float32),
+        class_weights=[np.ones(len(classifier.label_names), dtype=np.float32)],
         max_tokens=linear.max_tokens if linear else classifier.max_seq_len,
         use_char_ngrams=bool(linear and len(linear.frequent_token_ids)),
         groups=train.groups,

@@ -102,23 +102,26 @@ def out_of_fold_logits(
     texts: TokenizedTexts,
     labels: NDArray[np.int64],
     *,
-    class_weights: NDArray[np.float32],
+    class_weights: Sequence[NDArray[np.float32]],
     max_tokens: int,
     use_char_ngrams: bool,
     groups: Groups = None,
-) -> Logits:
+    penalty: float = OUT_OF_FOLD_PENALTY,
+) -> list[Logits]:
     """The logits of all texts, (texts, classes), each from a classifier that has learned from other folds alone.
 
-    Arguments as of `fit_linear`.
+    Args as of `fit_linear`, but of class weights there are several choices, each of which gives logits, and the penalty
+    is given.
     """
     _, feature_ids, counts = _counted(
-        texts, num_classes=len(class_weights), max_tokens=max_tokens, use_char_ngrams=use_char_ngrams
+        texts, num_classes=len(class_weights[0]), max_tokens=max_tokens, use_char_ngrams=use_char_ngrams
     )
     parts = all_folds(len(labels), groups)
-    found = cross_validate(counts, feature_ids, labels, class_weights, parts, penalties=[OUT_OF_FOLD_PENALTY])
-    logits = np.empty_like(found.logits)
-    logits[np.concatenate(parts)] = found.logits
-    return logits
+    in_order = np.argsort(np.concatenate(parts))
+    return [
+        cross_validate(counts, feature_ids, labels, weights, parts, penalties=[penalty]).logits[in_order]
+        for weights in class_weights
+    ]
 
 
 def _counted(

@@ -6,10 +6,11 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from tokenizers import Tokenizer
 from torch import Tensor
 
@@ -26,6 +27,7 @@ from encoder_cls.system.disk_arrays import ConcatenatedTexts
 from encoder_cls.text.token_arrays import TokenizedTexts
 from encoder_cls.text.tokenizer import tokenize
 from encoder_cls.text.tokenizer_trainer import train_and_tokenize
+from encoder_cls.training.class_weight_check import balanced_weights
 from encoder_cls.training.few_labels import MOST_LABELLED, FewLabelsResult, fit_linear_from_few_labels
 from encoder_cls.training.label_names import names_as_texts
 from encoder_cls.training.nbsvm import fit_linear
@@ -76,8 +78,9 @@ class TrainingSetup:
         """The weight of each class in the loss, (classes,)."""
         choice, dataset = self.config.train.class_weights, self.dataset
         counts = np.bincount(dataset.train.labels, minlength=len(dataset.label_names))
+        weights: NDArray[np.floating[Any]]
         if choice == "balanced":
-            weights = len(dataset.train) / (len(counts) * counts)
+            weights = balanced_weights(counts)
         elif choice == "none":
             weights = np.ones(len(counts))
         else:

@@ -2,11 +2,11 @@
 
     python scripts/benchmarks/label_errors.py FOLDER [--only DATASET]... [--flipped 0.05] [--texts 7000] [--seeds 3]
 
-FOLDER holds a subfolder for each data set (trec6, sst2, ...) with train.parquet, whose columns are `text` and `label`. Of
-each a part of the labels is replaced by others, drawn by lot; then all are scored by cross-validation, as `encoder-cls
-review` does. Precision is the part of the first labels, as many as were flipped, that were flipped; labels that were
-wrong before count as right ones. cleanlab, if it is installed (`pip install -e '.[labels]'`), ranks by the same scores:
-what its `find_label_issues` finds, in its order, then the others by the same quality score.
+FOLDER holds a subfolder for each data set (trec6, sst2, ...) with train.parquet, whose columns are `text` and `label`.
+Of each a part of the labels is replaced by others, drawn by lot; then all are scored by cross-validation, as
+`encoder-cls review` does. Precision is the part of the first labels, as many as were flipped, that were flipped; labels
+that were wrong before count as right ones. cleanlab, if it is installed (`pip install -e '.[labels]'`), ranks by the
+same scores: what its `find_label_issues` finds, in its order, then the others by the same quality score.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def precisions(setup: TrainingSetup, part: float, seed: int) -> dict[str, float]
     linear = setup.recipe.linear
     assert linear
     weights = np.ones(num_classes, dtype=np.float32)
-    logits = out_of_fold_logits(setup.train_texts, wrong, class_weights=weights, **linear._asdict())
+    logits = out_of_fold_logits(setup.train_texts, wrong, class_weights=[weights], **linear._asdict())[0]
     probabilities = softmax(logits).astype(np.float64)
     is_flipped = wrong != labels
     orders = {"review": np.argsort(self_confidence(probabilities, wrong), kind="stable")}
