@@ -53,9 +53,8 @@ def review_command(
     else:
         for row in found.rows[:SHOWN]:
             names = (printable(shortened(name, limit=28)) for name in (row.label, row.suggested))
-            print_out(
-                f"{row.score:.3f}  {' -> '.join(names)}  {shown(row.text, limit=70)}  {printable(_from_here(row.where))}\n"
-            )
+            text, where = shown(row.text, limit=70), printable(_from_here(row.where))
+            print_out(f"{row.score:.3f}  {' -> '.join(names)}  {text}  {where}\n")
     note(
         f"{found.texts:,} labels looked at: for {len(found.rows):,} another is more probable, confidently for "
         f"{found.estimated_errors:,}; look at the first of them until labels are right"
