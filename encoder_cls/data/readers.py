@@ -37,10 +37,7 @@ SHOWN_LABELS = 5
 
 
 class Row(NamedTuple):
-    """One row of a source, unchanged, unless `corrected_from` has the label that was mended.
-
-    `group` says with which others it belongs together, as text, if it is known.
-    """
+    """One row of a source, unchanged but for a mended label (`corrected_from` has its former one); with its group."""
 
     text: str
     label: str | int | None
