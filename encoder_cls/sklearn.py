@@ -39,7 +39,7 @@ KEYS = {
     "seed": "seed",
 }
 # What `fit` is given, what nobody would see, and what would change the names of the labels.
-NOT_SETTINGS = ("data.train", "data.test", "data.label_names")
+NOT_SETTINGS = ("data.train", "data.test", "data.label_names", "data.group_column", "data.corrections")
 # Random numbers of training come from the one generator that torch has for a process: two fits at once would share it.
 _ONE_FIT = threading.Lock()
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from encoder_cls.config import DataConfig
-    from encoder_cls.data.dataset import Split
+    from encoder_cls.data.dataset import Dataset, Split
     from encoder_cls.tracking.run_dir import RunDir
     from encoder_cls.training.events import Event, Finished, LinearFitted, Stepped, Validated
     from encoder_cls.training.setup import TrainingSetup
@@ -167,6 +167,10 @@ def _described(setup: TrainingSetup) -> Iterator[str]:
         f"{counted(len(dataset.label_names), 'class', 'classes')}, "
         f"of {_sizes(dataset.train, dataset.label_names)} training texts"
     )
+    if dataset.corrected:
+        changed = counted(len(dataset.corrected), "label")
+        yield f"corrections: {changed} of {config.data.corrections} in place of those of the data"
+    yield from _groups(dataset, config.data.group_column)
     if not config.model.encoder:
         yield f"tokens: vocabulary {setup.vocab_size:,}, unknown in validation {statistics['unknown_fraction']:.1%}"
         yield "model: a linear model alone, without steps of training (model.encoder=false)"
@@ -185,6 +189,23 @@ def _described(setup: TrainingSetup) -> Iterator[str]:
     lengths = {"masked-LM pretraining": recipe.pretraining, "training on labels": recipe.training}
     passes = [f"{it.epochs} epoch{'s' * (it.epochs > 1)} of {what}" for what, it in lengths.items() if it]
     yield f"steps: {setup.total_steps:,} in all; {', '.join(passes)}"
+
+
+def _groups(dataset: Dataset, column: str | None) -> Iterator[str]:
+    """How many groups each split has, where a column names them."""
+    import numpy as np
+
+    from encoder_cls.data.holdout import NO_GROUP
+    from encoder_cls.system.display import shown
+
+    splits = {"training": dataset.train, "validation": dataset.validation, "test": dataset.test}
+    groups = {name: split.groups for name, split in splits.items() if split is not None and split.groups is not None}
+    if not groups:
+        return
+    counts = ", ".join(f"{len(np.unique(it[it != NO_GROUP])):,} {name}" for name, it in groups.items())
+    alone = sum(int((it == NO_GROUP).sum()) for it in groups.values())
+    without = f"; {counted(alone, 'text')} without one (each alone)" if alone else ""
+    yield f"groups by {shown(column or '')}: {counts}{without}"
 
 
 def _sizes(split: Split, label_names: Sequence[str]) -> str:

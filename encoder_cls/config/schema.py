@@ -78,6 +78,12 @@ class DataConfig(Section):
     """The column with the text; of several columns the texts are joined with a space."""
     label_column: str = "label"
     """The column with the class: a name or an integer."""
+    group_column: str | None = None
+    """The column that says which rows belong together, such as those of one customer or thread: they are held out
+    together, and cross-validation keeps them together. Rows without a value stand alone; null: there are no groups."""
+    corrections: str | None = None
+    """A CSV file with mended labels, as `encoder-cls review` writes it: each of its rows names file and line of a row
+    of train, validation or test, with its text and the label that it is to have; null: labels are as they are."""
     label_names: tuple[str, ...] | None = None
     """The names of the classes in their order, as they are written. Labels are either all names, or all numbers: 0 for
     the first name, and so on."""
@@ -100,6 +106,15 @@ class DataConfig(Section):
         if doubled is not None:
             raise ValueError(f"{doubled!r} is there twice")
         return names
+
+    @model_validator(mode="after")
+    def _label_is_no_group(self) -> DataConfig:
+        if self.label_column == self.group_column:
+            raise ValueError(
+                f"group_column is label_column, {self.label_column!r}, so no class could be in two splits; "
+                "name another column, or null"
+            )
+        return self
 
     @model_validator(mode="after")
     def _label_is_no_text(self) -> DataConfig:

@@ -6,12 +6,16 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from encoder_cls.config import DataConfig
+from encoder_cls.data.corrections import Corrections
+from encoder_cls.data.holdout import NO_GROUP, group_number
+from encoder_cls.data.labels import FORMER, LabelsAre, class_name, in_order
 from encoder_cls.data.readers import Row, read_rows
 from encoder_cls.data.reading import SHOWN_ROWS, Reading
 from encoder_cls.data.records import SourceLocation
@@ -52,6 +56,8 @@ class LabelledRows:
         labels: of each label, an integer as its digits, the location of its first row, in the order of these.
         types: of each label that a format has as an integer or as a text, the first location of each.
         numbers: of each row the index of its label in `labels`.
+        groups: of each row the number of its group, where `data.group_column` names them, else nothing.
+        corrected: the labels that rows had in the data, by index, where `data.corrections` has given them another.
         left_out: rows without a text.
         first_left_out: where the first of these are.
         reading: how they were read, and what came up.
@@ -62,13 +68,15 @@ class LabelledRows:
     labels: dict[str, SourceLocation] = field(default_factory=dict)
     types: dict[str, dict[type, SourceLocation]] = field(default_factory=lambda: defaultdict(dict))
     numbers: DiskBackedArray[np.int32] = field(default_factory=lambda: DiskBackedArray(np.int32))
+    groups: DiskBackedArray[np.int64] = field(default_factory=lambda: DiskBackedArray(np.int64))
+    corrected: dict[int, str] = field(default_factory=dict)
     left_out: int = 0
     first_left_out: list[SourceLocation] = field(default_factory=list)
     reading: Reading = field(default_factory=Reading)
 
 
-def read_labelled(source: str, role: str, config: DataConfig) -> LabelledRows:
-    """Read a source whose rows have labels.
+def read_labelled(source: str, role: str, config: DataConfig, corrections: Corrections | None = None) -> LabelledRows:
+    """Read a source whose rows have labels, which the corrections mend.
 
     Raises:
         DataError: it is malformed, has no text, or more rows without one than `data.empty_texts` allows.
@@ -77,12 +85,19 @@ def read_labelled(source: str, role: str, config: DataConfig) -> LabelledRows:
     found = read_rows(
         source, role=role, text_columns=config.text_column, label_column=config.label_column, reading=reading
     )
+    if corrections:
+        found = corrections.applied(found)
     return collect_labelled(found, source, empty_texts=config.empty_texts, reading=reading)
 
 
 def new_reading(config: DataConfig) -> Reading:
     """How files are read as the config has it."""
-    return Reading(delimiter=config.delimiter, encoding=config.encoding, bad_rows=config.bad_rows)
+    return Reading(
+        delimiter=config.delimiter,
+        encoding=config.encoding,
+        bad_rows=config.bad_rows,
+        group_column=config.group_column,
+    )
 
 
 def collect_labelled(
@@ -103,7 +118,9 @@ def collect_labelled(
     indices: dict[str, int] = {}
     numbers: dict[str | int, int] = {}  # 1 and "1" are two keys of one number
     for chunk in in_chunks(_with_text(found, rows)):
-        texts, labels, locations = zip(*chunk, strict=True)
+        texts, labels, locations, groups, former = zip(*chunk, strict=True)
+        start = len(rows.texts)
+        rows.corrected |= {start + at: str(label) for at, label in enumerate(former) if label is not None}
         for label, location in zip(labels, locations, strict=True):
             if label not in numbers:
                 rows.labels.setdefault(str(label), location)
@@ -113,6 +130,8 @@ def collect_labelled(
         rows.texts.append(texts)
         rows.where.append(locations)
         rows.numbers.append([numbers[label] for label in labels])
+        if rows.reading.group_column:
+            rows.groups.append([NO_GROUP if group is None else group_number(group) for group in groups])
     _check_left_out(rows, empty_texts)
     if not len(rows.texts):
         skipped = rows.reading.skipped
@@ -123,8 +142,10 @@ def collect_labelled(
     return rows
 
 
-def _with_text(found: Iterable[Row], rows: LabelledRows) -> Iterator[tuple[str, str | int, SourceLocation]]:
-    """Text, label and location of each row; those without a text are counted in `rows`."""
+def _with_text(
+    found: Iterable[Row], rows: LabelledRows
+) -> Iterator[tuple[str, str | int, SourceLocation, str | None, str | int | None]]:
+    """Text, label, location, group and former label of each row; those without a text are counted in `rows`."""
     for row in found:
         if not row.text.strip():
             if rows.left_out < SHOWN_ROWS:
@@ -137,7 +158,7 @@ def _with_text(found: Iterable[Row], rows: LabelledRows) -> Iterator[tuple[str, 
         except DataError as error:
             rows.reading.bad_row(row.where, error)
             continue
-        yield row.text, label, row.where
+        yield row.text, label, row.where, row.group, row.corrected_from
 
 
 def _has_types(location: SourceLocation) -> bool:
@@ -180,3 +201,34 @@ def _label(row: Row) -> str | int:
     if isinstance(label, str) and not label.strip():
         raise DataError(f"{row.where}: the label is empty")
     return label
+
+
+def former_labels(rows: LabelledRows, names: Sequence[str] | None, labels_are: LabelsAre) -> NDArray[np.int64] | None:
+    """The classes of rows before they were corrected, numbered from 0 on as they then were; none: none was."""
+    if not rows.corrected:
+        return None
+    named = partial(class_name, where=FORMER, names=names, labels_are=labels_are)
+    former = {row: named(label) for row, label in rows.corrected.items()}
+    current = [named(label) for label in rows.labels]
+    numbers = {name: number for number, name in enumerate(in_order({*current, *former.values()}, names))}
+    labels = np.array([numbers[name] for name in current], dtype=np.int64)[rows.numbers.array()]
+    labels[list(former)] = [numbers[name] for name in former.values()]
+    dense: NDArray[np.int64] = np.unique(labels, return_inverse=True)[1].reshape(-1)
+    return dense
+
+
+def first_locations(all_rows: Iterable[LabelledRows]) -> dict[str, SourceLocation]:
+    """All labels, each with where it is first."""
+    locations: dict[str, SourceLocation] = {}
+    for rows in all_rows:
+        locations = rows.labels | locations
+    return locations
+
+
+def labels_of_two_types(all_rows: Iterable[LabelledRows]) -> dict[str, tuple[str, str]]:
+    """Of each label that is an integer in one row and a text in another, where the first of each are."""
+    types: dict[str, dict[type, SourceLocation]] = defaultdict(dict)
+    for rows in all_rows:
+        for label, locations in rows.types.items():
+            types[label] = locations | types[label]
+    return {label: (str(it[int]), str(it[str])) for label, it in types.items() if len(it) > 1}

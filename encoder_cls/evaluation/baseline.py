@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from encoder_cls.data.dataset import Split
+from encoder_cls.evaluation.parts import score_answers
 
 # What the model may read, so that it takes a minute and 1.5 GB at most, however much text and however many classes
 # there are: characters, characters times classes (its time grows with both), and weights, one a feature and class.
@@ -23,7 +26,7 @@ _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff"
 WORD_PATTERN = rf"[{_UNSPACED}]|[^\W{_UNSPACED}]+|[^\w\s]+"
 
 
-def linear_reference(train: Split, split: Split) -> dict[str, float] | None:
+def linear_reference(train: Split, split: Split) -> dict[str, Any] | None:
     """Accuracy and macro-F1 of a linear SVM on TF-IDF of words and pairs of words.
 
     Of more text than it may read it is trained on a random sample: `texts` of `of_texts` texts; of more features than
@@ -34,10 +37,9 @@ def linear_reference(train: Split, split: Split) -> dict[str, float] | None:
         split: what it is scored on; a label that never occurs in `train` is a mistake.
 
     Returns:
-        The scores; none where no text has a word, or where memory does not suffice.
+        The scores, as `PartScores` has them; none where no text has a word, or where memory does not suffice.
     """
     from sklearn.feature_extraction.text import TfidfVectorizer
-    from sklearn.metrics import f1_score
     from sklearn.svm import LinearSVC
 
     num_classes = int(train.labels.max()) + 1
@@ -60,8 +62,7 @@ def linear_reference(train: Split, split: Split) -> dict[str, float] | None:
     except (ValueError, MemoryError):  # ValueError of scikit-learn: no text has a word, or one class is left
         return None
     return {
-        "accuracy": float((predictions == split.labels).mean()),
-        "macro_f1": float(f1_score(split.labels, predictions, average="macro")),
+        **asdict(score_answers(predictions, split.labels)),
         "texts": len(sample),
         "of_texts": len(train),
         "features": len(kept),

@@ -7,6 +7,7 @@ a person sees whether it earns its keep.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -29,7 +30,7 @@ def evaluate(
     split: Split,
     *,
     name: str,
-    reference: dict[str, float] | None,
+    reference: dict[str, Any] | None,
     linear_logits: Logits | None = None,
     batch_tokens: int | None = None,
     after_batch: Callable[[], None] | None = None,

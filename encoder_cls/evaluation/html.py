@@ -14,6 +14,7 @@ from encoder_cls.data.dataset import Split
 from encoder_cls.evaluation import charts, verdict
 from encoder_cls.evaluation.label_files import mistakes
 from encoder_cls.evaluation.metrics import LARGEST_MATRIX, answers
+from encoder_cls.evaluation.paired import comparison_lines
 from encoder_cls.evaluation.report import WANTED_ACCURACY, Report
 from encoder_cls.inference.explain import marked
 from encoder_cls.inference.logits import Logits, softmax
@@ -75,6 +76,7 @@ def render_report(
             verdict=verdict,
             calibration=verdict.calibration(report),
             parts=_parts_chart(report),
+            against=comparison_lines(report.against, name=report.against.run) if report.against else (),
             wanted=WANTED_ACCURACY,
             classes=_worst_first(report),
             matrix=_matrix(report, split, logits),

@@ -49,7 +49,7 @@ def write_report(
 
     from encoder_cls.evaluation import plots
     from encoder_cls.evaluation.html import render_report
-    from encoder_cls.evaluation.label_files import label_rows, mistakes
+    from encoder_cls.evaluation.label_files import label_rows, label_table, mistakes
 
     title = f"{run_name}: report on {report.split}"
     html = render_report(title, report, split, logits, config_yaml=config_yaml, written=date.today())
@@ -58,11 +58,12 @@ def write_report(
     if report.metrics.confusion_matrix:
         plot = plots.to_png(plots.confusion(report.metrics.confusion_matrix, report.label_names))
     if report.doubtful_labels is not None:
-        doubtful = label_rows(split, logits, report.label_names, report.doubtful_labels, name=report.split)
+        rows = label_rows(split, logits, report.label_names, report.doubtful_labels, name=report.split)
+        doubtful = label_table(rows)
     _write_or_remove(folder / CONFUSION_MATRIX, plot)
     _write_or_remove(folder / DOUBTFUL_LABELS, doubtful)
     wrong = label_rows(split, logits, report.label_names, mistakes(split, logits), name=report.split)
-    write_file(folder / MISTAKES, wrong)
+    write_file(folder / MISTAKES, label_table(wrong))
     write_file(folder / REPORT_HTML, html.encode())
     write_file(folder / REPORT_JSON, to_json(report.to_dict()))
 

@@ -83,7 +83,9 @@ def part_rows(report: Report) -> list[PartRow]:
         PartRow(name, report.parts[part].accuracy, report.parts[part].accuracy_interval) for part, name in names.items()
     ]
     reference = report.linear_reference
-    return [*rows, PartRow("TF-IDF model", reference["accuracy"], None)] if reference else rows
+    return (
+        [*rows, PartRow("TF-IDF model", reference["accuracy"], reference["accuracy_interval"])] if reference else rows
+    )
 
 
 def calibration(report: Report) -> tuple[str, str]:

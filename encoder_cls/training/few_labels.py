@@ -19,7 +19,9 @@ from encoder_cls.inference.logits import Logits
 from encoder_cls.inference.row_table import compress
 from encoder_cls.text.token_arrays import TokenizedTexts
 from encoder_cls.training.feature_corpus import FeatureCorpus, read_corpus
-from encoder_cls.training.nbsvm import NO_TEXTS, fit_linear, folds
+from encoder_cls.training.folds import NO_TEXTS, Groups, folds
+from encoder_cls.training.nbsvm import fit_linear
+from encoder_cls.training.recipe import LinearInput
 from encoder_cls.training.technique_search import Techniques, TechniqueSearch
 
 MOST_LABELLED = 2000  # texts: with 1,000 of them the gain is a point or two, or none, and the search takes its seconds
@@ -55,10 +57,10 @@ def fit_linear_from_few_labels(
     names: TokenizedTexts,
     *,
     class_weights: NDArray[np.float32],
-    max_tokens: int,
-    use_char_ngrams: bool,
+    read: LinearInput,
     config: TrainConfig,
     held_out: NDArray[np.int64] = NO_TEXTS,
+    groups: Groups = None,
 ) -> FewLabelsResult:
     """Train a linear classifier with whatever the labelled texts show to help.
 
@@ -67,18 +69,14 @@ def fit_linear_from_few_labels(
         labels: the classes of the first of them.
         names: the name of each class, as a text.
         class_weights: how much each class counts, (classes,).
-        max_tokens: as in `fit_linear`.
-        use_char_ngrams: as in `fit_linear`.
+        read: what of the texts is looked at.
         config: what is to be tried.
         held_out: labelled texts that are one part of the cross-validation.
+        groups: of the texts with labels, as in `folds`.
     """
-    choices: dict[str, Any] = {
-        "class_weights": class_weights,
-        "max_tokens": max_tokens,
-        "use_char_ngrams": use_char_ngrams,
-    }
+    choices: dict[str, Any] = {"class_weights": class_weights, **read._asdict()}
     corpus = read_corpus(texts, labels, names, dimensions=config.lsa_dimensions, **choices)
-    parts = folds(len(labels), held_out)
+    parts = folds(len(labels), groups, first=held_out)
     search = TechniqueSearch(corpus, parts)
     before = search.best
     search.try_each(_worth_trying(config, corpus))
@@ -87,7 +85,7 @@ def fit_linear_from_few_labels(
     def learned_from(rows: NDArray[np.int64]) -> LinearClassifier:
         learned = search.learn_from(rows)
         return LinearClassifier(
-            max_tokens=max_tokens,
+            max_tokens=read.max_tokens,
             frequent_token_ids=corpus.frequent_token_ids,
             feature_ids=corpus.feature_ids,
             idf=corpus.idf,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 
@@ -19,6 +20,7 @@ from encoder_cls.tracking.metric_log import MetricLog
 from encoder_cls.tracking.run_dir import RunDir
 from encoder_cls.tracking.tensorboard import log_final_report
 from encoder_cls.tracking.validation_logits import read_validation_logits
+from encoder_cls.training.class_weight_check import class_weights_note
 from encoder_cls.training.compaction import compact
 from encoder_cls.training.interruptible import run_interruptibly
 from encoder_cls.training.setup import TrainingSetup
@@ -59,6 +61,13 @@ def write_final_report(
         batch_tokens=config.train.batch_tokens,
         after_batch=stop_if_asked,
     )
+    if setup.recipe.linear and config.train.class_weights == "none":
+        read, train = setup.recipe.linear, dataset.train
+        note = run_interruptibly(
+            lambda: class_weights_note(setup.train_texts, train.labels, groups=train.groups, **read._asdict()),
+            stop_if_asked,
+        )
+        report = replace(report, class_weights_note=note)
     write_report(run.eval, report, split, logits, run_name=config.name, config_yaml=config.to_yaml())
     group = name if dataset.test else f"best_{name}"  # the curves of validation end with the last weights
     metric_log.log(best_step, group, {**report.metrics.scalars(), **report.metrics.drawable()})

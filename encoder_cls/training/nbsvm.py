@@ -31,13 +31,12 @@ from encoder_cls.text.ngram_features import (
 )
 from encoder_cls.text.token_arrays import TokenizedTexts
 from encoder_cls.training.calibration import fit_inverse_temperature, fit_platt
+from encoder_cls.training.folds import Groups, all_folds, folds
 
 NB_RATIO_POWER = 0.5  # of naive Bayes' ratios: at 1, where classes have few texts, chance scales features
 PENALTIES = (0.5, 1.0, 2.0)  # LinearSVC's C, of which cross-validation chooses one
-FOLDS = 5  # of cross-validation
-ENOUGH_HELD_OUT = 1000  # texts, to find three numbers
+OUT_OF_FOLD_PENALTY = 0.25  # where labels may be wrong: one that is small learns less of these
 MOST_FEATURES = 700_000  # of which the more frequent are kept: rarer ones tell little, or mislead
-NO_TEXTS = np.zeros(0, dtype=np.int64)
 MOST_BYTES = 1 << 25  # of features, since each has a weight a class and a model is to be small
 
 
@@ -81,18 +80,12 @@ def fit_linear(
         class_weights: how much each class counts for the SVMs, (classes,).
         max_tokens: how many tokens of a text to read, `[CLS]` counted.
         use_char_ngrams: as in `count_features`.
-        parts: those of cross-validation; none: `folds` of all texts.
+        parts: the folds of cross-validation; none: `folds` of all texts.
     """
-    num_classes = len(class_weights)
-    frequent = np.zeros(0, dtype=np.int32)
-    if use_char_ngrams:
-        frequent = frequent_tokens(texts, max_tokens=max_tokens)
-    pieces = list(
-        count_features(texts, max_tokens=max_tokens, frequent_token_ids=frequent, use_char_ngrams=use_char_ngrams)
+    frequent, feature_ids, counts = _counted(
+        texts, num_classes=len(class_weights), max_tokens=max_tokens, use_char_ngrams=use_char_ngrams
     )
-    feature_ids = most_frequent_features(pieces, most_features_of(num_classes))
-    counts = sp.vstack([as_matrix(select(piece, feature_ids), len(feature_ids)) for piece in pieces], format="csr")
-    penalty, scale, shift, _ = cross_validate(counts, feature_ids, labels, class_weights, parts or folds(len(texts)))
+    penalty, scale, shift, _ = cross_validate(counts, feature_ids, labels, class_weights, parts or folds(len(labels)))
     idf, ((weights, biases),) = _learn(counts, feature_ids, labels, class_weights, [penalty])
     return LinearClassifier(
         max_tokens=max_tokens,
@@ -102,6 +95,47 @@ def fit_linear(
         weights=compress(weights * scale, "float32"),
         biases=biases * scale + shift,
     )
+
+
+def out_of_fold_logits(
+    texts: TokenizedTexts,
+    labels: NDArray[np.int64],
+    *,
+    class_weights: Sequence[NDArray[np.float32]],
+    max_tokens: int,
+    use_char_ngrams: bool,
+    groups: Groups = None,
+    penalty: float = OUT_OF_FOLD_PENALTY,
+) -> list[Logits]:
+    """The logits of all texts, (texts, classes), each from a classifier that has learned from other folds alone.
+
+    Args as of `fit_linear`, but of class weights there are several choices, each of which gives logits, and the penalty
+    is given.
+    """
+    _, feature_ids, counts = _counted(
+        texts, num_classes=len(class_weights[0]), max_tokens=max_tokens, use_char_ngrams=use_char_ngrams
+    )
+    parts = all_folds(len(labels), groups)
+    in_order = np.argsort(np.concatenate(parts))
+    return [
+        cross_validate(counts, feature_ids, labels, weights, parts, penalties=[penalty]).logits[in_order]
+        for weights in class_weights
+    ]
+
+
+def _counted(
+    texts: TokenizedTexts, *, num_classes: int, max_tokens: int, use_char_ngrams: bool
+) -> tuple[NDArray[np.int32], NDArray[np.int32], sp.csr_matrix]:
+    """The frequent tokens and the features of texts, and how often which feature occurs in which text."""
+    frequent = np.zeros(0, dtype=np.int32)
+    if use_char_ngrams:
+        frequent = frequent_tokens(texts, max_tokens=max_tokens)
+    pieces = list(
+        count_features(texts, max_tokens=max_tokens, frequent_token_ids=frequent, use_char_ngrams=use_char_ngrams)
+    )
+    feature_ids = most_frequent_features(pieces, most_features_of(num_classes))
+    counts = sp.vstack([as_matrix(select(piece, feature_ids), len(feature_ids)) for piece in pieces], format="csr")
+    return frequent, feature_ids, counts
 
 
 def bytes_at_most(texts: TokenizedTexts, *, num_classes: int, use_char_ngrams: bool) -> int:
@@ -140,32 +174,25 @@ def tfidf_matrix(counts: sp.csr_matrix, feature_ids: NDArray[np.int32], idf: NDA
     return as_matrix(tfidf(rows, feature_ids, idf), counts.shape[1])
 
 
-def folds(num_texts: int, first: NDArray[np.int64] = NO_TEXTS) -> list[NDArray[np.int64]]:
-    """Which texts are held out together: first those named, then others at random; of many texts not all ever are."""
-    others = np.random.default_rng(0).permutation(np.setdiff1d(np.arange(num_texts), first))
-    parts = [*([first] if len(first) else []), *np.array_split(others, min(FOLDS, len(others)))]
-    held_out = np.cumsum([len(part) for part in parts])
-    return parts[: 1 + int(np.searchsorted(held_out, ENOUGH_HELD_OUT))]
-
-
 def cross_validate(
     counts: sp.csr_matrix,
     feature_ids: NDArray[np.int32],
     labels: NDArray[np.int64],
     class_weights: NDArray[np.float32],
     parts: Sequence[NDArray[np.int64]],
+    penalties: Sequence[float] = PENALTIES,
 ) -> HeldOut:
-    """What is found out on texts held out, one part after the other, under the penalty that suits them best."""
+    """What is found out on the folds `parts`, each held out once, under the penalty that suits them best."""
     margins: list[list[NDArray[np.float32]]] = []  # of each fold, by each penalty
     for fold in parts:
         others = np.setdiff1d(np.arange(len(labels)), fold)
-        idf, by_penalty = _learn(counts[others], feature_ids, labels[others], class_weights, PENALTIES)
+        idf, by_penalty = _learn(counts[others], feature_ids, labels[others], class_weights, penalties)
         features = tfidf_matrix(counts[fold], feature_ids, idf)
         margins.append([features @ it.weights + it.biases for it in by_penalty])
     found = labels[np.concatenate(parts)]
     targets, text_weights = one_hot(found, len(class_weights)), class_weights[found]
     choices = []
-    for penalty, of_folds in zip(PENALTIES, zip(*margins, strict=True), strict=True):
+    for penalty, of_folds in zip(penalties, zip(*margins, strict=True), strict=True):
         together = np.concatenate(of_folds)
         if num_one_vs_rest(len(class_weights)) == 1:  # a shift of opposite margins has no bias to go to
             scale, shift = fit_inverse_temperature(margins_to_logits(together), found), 0.0

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,11 +26,13 @@ from encoder_cls.system.disk_arrays import ConcatenatedTexts
 from encoder_cls.text.token_arrays import TokenizedTexts
 from encoder_cls.text.tokenizer import tokenize
 from encoder_cls.text.tokenizer_trainer import train_and_tokenize
+from encoder_cls.training.class_weight_check import balanced_weights
 from encoder_cls.training.feature_corpus import sample_rows
 from encoder_cls.training.few_labels import MOST_LABELLED, fit_linear_from_few_labels
 from encoder_cls.training.fitted_linear import FittedLinear
+from encoder_cls.training.folds import NO_TEXTS, folds
 from encoder_cls.training.label_names import names_as_texts
-from encoder_cls.training.nbsvm import NO_TEXTS, fit_linear
+from encoder_cls.training.nbsvm import fit_linear
 from encoder_cls.training.objectives import ClassificationObjective, MaskedLMObjective
 from encoder_cls.training.recipe import CorpusSize, LinearInput, Recipe, Schedule, resolve_auto, training_schedule
 from encoder_cls.training.sampler import BatchSampler
@@ -70,8 +73,9 @@ class TrainingSetup:
         """The weight of each class in the loss, (classes,)."""
         choice, dataset = self.config.train.class_weights, self.dataset
         counts = np.bincount(dataset.train.labels, minlength=len(dataset.label_names))
+        weights: NDArray[np.floating[Any]]
         if choice == "balanced":
-            weights = len(dataset.train) / (len(counts) * counts)
+            weights = balanced_weights(counts)
         elif choice == "none":
             weights = np.ones(len(counts))
         else:
@@ -128,14 +132,18 @@ class TrainingSetup:
     def fit_linear(self, read: LinearInput) -> FittedLinear:
         """A linear classifier of the texts with labels; with few of them, of whatever they show to help."""
         labels, weights = self.dataset.train.labels, self.class_weights.numpy()
+        groups = self.dataset.train.groups
         if not self.has_few_labels:
-            classifier = fit_linear(self.train_texts, labels, class_weights=weights, **read._asdict())
+            parts = folds(len(labels), groups)
+            classifier = fit_linear(self.train_texts, labels, class_weights=weights, parts=parts, **read._asdict())
             return FittedLinear(classifier, classifier.logits(self.validation_texts), None)
         texts, held_out = self.texts, NO_TEXTS
         if self.refits_on_validation:
             texts = self._texts_with_validation()
             held_out = len(labels) + np.arange(len(self.validation_texts))
             labels = np.concatenate([labels, self.dataset.selection.labels])
+            if groups is not None and self.dataset.selection.groups is not None:
+                groups = np.concatenate([groups, self.dataset.selection.groups])
         result = fit_linear_from_few_labels(
             texts,
             labels,
@@ -143,7 +151,8 @@ class TrainingSetup:
             held_out=held_out,
             config=self.config.train,
             class_weights=weights,
-            **read._asdict(),
+            groups=groups,
+            read=read,
         )
         is_held_out = len(held_out) > 0
         logits = result.logits_held_out if is_held_out else result.classifier.logits(self.validation_texts)

@@ -36,8 +36,9 @@ HEAVY = {"torch", "numpy", "tokenizers", "datasets", "sklearn", "matplotlib", "t
 
 CONTRACT = {
     "train": {"config_file", "--config", "--set", "--run-dir", "--resume", "--device", "--dry-run"},
-    "eval": {"run", "--data", "--set", "--output", "--report", "--json"},
+    "eval": {"run", "--data", "--against", "--set", "--output", "--report", "--json"},
     "compare": {"runs", "--json"},
+    "review": {"run", "--output", "--json"},
     "serve": {"run", "--host", "--port"},
     "predict": {
         *("texts", "--model", "--input", "--output", "--text-column", "--format"),

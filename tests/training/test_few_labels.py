@@ -17,6 +17,7 @@ from encoder_cls.training import feature_corpus, few_labels, technique_search
 from encoder_cls.training.few_labels import FewLabelsResult, fit_linear_from_few_labels
 from encoder_cls.training.label_names import names_as_texts
 from encoder_cls.training.nbsvm import fit_linear
+from encoder_cls.training.recipe import LinearInput
 from encoder_cls.training.technique_search import Techniques
 
 MAX_SEQ_LEN = 12
@@ -62,8 +63,8 @@ def fit(num_classes: int, *, labels=None, names: tuple[str, ...] = (), num_texts
         corpus(num_classes)[1][:LABELLED] if labels is None else labels,
         tokenize(tokenizer, names_as_texts(names or ("1",) * num_classes), max_seq_len=MAX_SEQ_LEN),
         class_weights=np.ones(num_classes, dtype=np.float32),
+        read=LinearInput(**CHOICES),
         config=TrainConfig(**config),
-        **CHOICES,
     )
 
 
@@ -108,8 +109,8 @@ def test_a_name_that_says_something_is_learned_from():
             labels,
             tokenize(tokenizer, names_as_texts(some_names), max_seq_len=MAX_SEQ_LEN),
             class_weights=np.ones(len(names), dtype=np.float32),
+            read=LinearInput(**CHOICES),
             config=TrainConfig(**config),
-            **CHOICES,
         ).kept
 
     assert kept(names) == Techniques(label_names=True)
