@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from encoder_cls.data.dataset import Split
+from encoder_cls.evaluation.kept_promises import keep_promises
 from encoder_cls.evaluation.label_check import LabelCheck, check_labels
 from encoder_cls.evaluation.metrics import answers, compute_metrics
 from encoder_cls.evaluation.parts import score_parts
@@ -49,6 +50,9 @@ def evaluate(
     tokenized = classifier.tokenize(split.texts)
     of_parts = classifier.part_logits(tokenized, batch_tokens=batch_tokens, after_batch=after_batch)
     logits = classifier.combined(of_parts)
+    kept = None
+    if classifier.promises and name != "validation":  # on which they were made
+        kept = keep_promises(classifier.promises, softmax(logits), split.labels)
     parts, comparison = score_parts(logits, of_parts, split.labels)
     confidence, correct = answers(logits, split.labels)
     threshold = suggest_threshold(confidence, correct)
@@ -69,6 +73,7 @@ def evaluate(
         unknown_fraction=tokenized.unknown_fraction,
         doubtful_labels=label_check.doubtful,
         label_check_note=label_check.note,
+        kept_promises=kept,
     )
     return report, logits
 

@@ -20,6 +20,7 @@ from encoder_cls.tracking.run_dir import RunDir
 from encoder_cls.tracking.tensorboard import log_final_report
 from encoder_cls.training.compaction import compact
 from encoder_cls.training.interruptible import run_interruptibly
+from encoder_cls.training.promises import fit_promises
 from encoder_cls.training.setup import TrainingSetup
 
 
@@ -48,6 +49,7 @@ def write_final_report(
     best = load_classifier(run.model, device=str(device))
     if best.encoder:
         best.encoder = torch_encoder(best)
+    fit_promises(best, run.model, validation_texts, labels, after_batch=stop_if_asked)
     name, split = dataset.reported
     report, logits = evaluate(
         best,
