@@ -39,10 +39,11 @@ CONTRACT = {
     "eval": {"run", "--data", "--set", "--output", "--report", "--json"},
     "compare": {"runs", "--json"},
     "serve": {"run", "--host", "--port"},
+    "suggest": {"run", "--input", "--n", "--output", "--text-column", "--set", "--json"},
     "predict": {
         *("texts", "--model", "--input", "--output", "--text-column", "--format"),
         *("--top-k", "--threshold", "--batch-tokens", "--device", "--explain", "--attention", "--engine"),
-        *("--keep-columns", "--set", "--bad-rows"),
+        *("--keep-columns", "--set", "--bad-rows", "--min-precision", "--coverage"),
     },
 }
 
@@ -78,6 +79,7 @@ def assert_failed(outcome, code: int, *named: str) -> None:
         "train",
         pytest.param("eval"),
         "predict",
+        "suggest",
     ],
 )
 def test_each_command_has_exactly_the_options_of_the_contract(name):
@@ -96,7 +98,7 @@ def test_the_commands_are_those_of_the_contract():
     ]
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["train", "--help"], ["compare", "--help"]])
+@pytest.mark.parametrize("arguments", [["--help"], ["train", "--help"], ["suggest", "--help"]])
 def test_help_is_quick_and_imports_nothing_heavy(arguments):
     """Help answers at once, because no large library is loaded for it; the limit is for a busy machine."""
     seconds = []
