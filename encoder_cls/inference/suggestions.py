@@ -2,10 +2,10 @@
 
 Margin sampling (Scheffer et al., "Active Hidden Markov Models for Information Extraction", 2001,
 https://doi.org/10.1007/3-540-44816-0_31) takes the texts whose two best classes are nearly equally probable. Of a whole
-batch that would be many of one kind, so each next text is also far from those already chosen, as in the greedy choice
-of a core-set (Sener and Savarese, "Active Learning for Convolutional Neural Networks: A Core-Set Approach", 2018,
-https://arxiv.org/abs/1708.00489). Distances are between hashed n-grams (Weinberger et al., "Feature Hashing for Large
-Scale Multitask Learning", 2009, https://arxiv.org/abs/0902.2206), so unknown words count, too.
+batch that would be many of one kind. So the most uncertain texts are clustered, each by its uncertainty, and the text
+nearest to the centre of each cluster is taken (Zhdanov, "Diverse Mini-Batch Active Learning", 2019,
+https://arxiv.org/abs/1901.05954). Vectors of texts are their hashed n-grams (Weinberger et al., "Feature Hashing for
+Large Scale Multitask Learning", 2009, https://arxiv.org/abs/0902.2206), so unknown words count, too.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from encoder_cls.text.ngram_features import count_features, find
 from encoder_cls.text.token_arrays import TokenizedTexts
 
 CANDIDATES = 10  # for each text that is wanted, the most uncertain
-FAR = 0.5  # distance from which a text counts as another one: one minus the cosine
-NEAR_COPY = 0.1  # below which it is a copy, and not chosen at all
+ROUNDS = 10  # of k-means
+NEAR_COPY = 0.1  # distance, one minus the cosine, below which a text is a copy and not chosen
 DIMENSIONS = 1024
 HASH_MULTIPLIER = 2654435761  # Knuth's, which spreads ids that are side by side
 
@@ -69,17 +69,35 @@ def suggest(classifier: Classifier, chunks: Iterable[list[tuple[str, int, str]]]
 
 
 def choose(uncertainty: NDArray[np.float64], vectors: Vectors, number: int) -> list[int]:
-    """The indices of texts that are uncertain and unlike each other, in the order of the choice.
+    """The indices of texts that stand for many uncertain ones and are unlike each other, in the order of the choice.
 
     Args:
         uncertainty: (texts,), from 0 to 1.
         vectors: of length 1, (texts, dimensions).
         number: how many are wanted.
     """
+    centres = vectors[_spread_out(uncertainty, vectors, [], number)]
+    for _ in range(ROUNDS):
+        cluster_of = (vectors @ centres.T).argmax(axis=1)
+        is_member = cluster_of == np.arange(len(centres))[:, None]
+        sums = (is_member * uncertainty).astype(np.float32) @ vectors
+        lengths = np.linalg.norm(sums, axis=1, keepdims=True)
+        centres = np.where(lengths > 0, sums / np.where(lengths > 0, lengths, 1), centres)
+    nearness = np.where(is_member, centres @ vectors.T, -np.inf)
     chosen: list[int] = []
-    distances = np.ones(len(uncertainty))
+    for cluster in np.flatnonzero(is_member.any(axis=1)):
+        index = int(nearness[cluster].argmax())
+        if all(1 - vectors[index] @ vectors[other] >= NEAR_COPY for other in chosen):
+            chosen.append(index)
+    return _spread_out(uncertainty, vectors, chosen, number)
+
+
+def _spread_out(uncertainty: NDArray[np.float64], vectors: Vectors, chosen: list[int], number: int) -> list[int]:
+    """Some texts, and further ones that are uncertain and far from those before; no near copies."""
+    chosen = list(chosen)
+    distances = np.min([np.ones(len(uncertainty)), *(1 - vectors @ vectors[index] for index in chosen)], axis=0)
     while len(chosen) < min(number, len(uncertainty)):
-        scores = np.where(distances < NEAR_COPY, -1, uncertainty * np.minimum(distances, FAR))
+        scores = np.where(distances < NEAR_COPY, -1, uncertainty * distances)
         scores[chosen] = -1
         index = int(scores.argmax())
         if scores[index] < 0:
