@@ -133,12 +133,11 @@ def rarity(counts: SparseRows, found: NDArray[np.int32], idf: NDArray[np.float32
         found: which of the known features they are, as `find` has them.
         idf: their inverse document frequencies.
     """
-    edges = np.stack([*(_first_at_least(counts, first) for first in KINDS_BEGIN), counts.offsets[1:]])
-    numbers = np.maximum(1, np.diff(edges, axis=0))
+    starts = np.stack([_first_at_least(counts, first) for first in KINDS_BEGIN], axis=1)
+    numbers = np.diff(starts, axis=1, append=counts.offsets[1:, None])  # columns increase, so a kind is a run of them
     of_features = np.append(idf, idf.max())[found]
-    sums = [np.diff(np.concatenate([[0], total])[edges], axis=0) for total in (
-        np.cumsum(of_features, dtype=np.float64), np.cumsum(found < 0, dtype=np.int32))]  # fmt: skip
-    return np.concatenate([it / numbers for it in sums]).T
+    sums = [np.add.reduceat(np.append(it, 0), starts.ravel()).reshape(starts.shape) for it in (of_features, found < 0)]
+    return np.hstack([np.where(numbers > 0, it, 0) / np.maximum(1, numbers) for it in sums])
 
 
 def _first_at_least(rows: SparseRows, column: int) -> NDArray[np.int64]:

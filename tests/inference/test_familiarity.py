@@ -21,11 +21,11 @@ def test_rarity_is_the_mean_idf_and_the_unknown_share_of_each_kind():
     ids = np.array([1, 4, CHAR_NGRAM_IDS + 7], dtype=np.int32)
     idf = np.array([2.0, 5.0, 3.0], dtype=np.float32)
     columns = np.array([1, 2, 4, CHAR_NGRAM_IDS + 7, 1], dtype=np.int32)
-    counts = SparseRows(columns=columns, values=np.ones(5, dtype=np.float32), offsets=np.array([0, 4, 4, 5]))
+    counts = SparseRows(columns=columns, values=np.ones(5, dtype=np.float32), offsets=np.array([0, 4, 4, 5, 5]))
     found = rarity(counts, find(counts, ids), idf)
-    assert found.shape == (3, RARITY_NUMBERS)
+    assert found.shape == (4, RARITY_NUMBERS)
     np.testing.assert_allclose(found[0], [(2 + 5 + 5) / 3, 0, 0, 3, 1 / 3, 0, 0, 0])
-    np.testing.assert_allclose(found[1], 0)
+    np.testing.assert_allclose(found[[1, 3]], 0)
     np.testing.assert_allclose(found[2], [2, 0, 0, 0, 0, 0, 0, 0])
 
 
