@@ -161,17 +161,17 @@ def strange(classifier: Classifier, name: str, folder: Path) -> dict[str, tuple[
         data set's texts that is flagged, and the part of the classifier's own.
     """
     assert classifier.familiarity
-    scores, flagged, doubts = {}, {}, {}
+    scores, flagged, unsure = {}, {}, {}
     for data in (*DATA, *ONLY_STRANGE):
         texts = pyarrow.parquet.read_table(folder / data / "test.parquet").column("text").to_pylist()
         chosen = np.random.default_rng(0).permutation(len(texts))[:MOST_TEXTS]
         logits, numbers = classifier.familiarity_numbers(classifier.tokenize([texts[i] for i in chosen]))
         scores[data] = classifier.familiarity.scores(numbers)
         flagged[data] = float(classifier.familiarity.are_unfamiliar(numbers).mean())
-        doubts[data] = 1 - softmax(logits).max(axis=1)
+        unsure[data] = 1 - softmax(logits).max(axis=1)
     others = [data for data in scores if data != name and not {data, name} <= SAME_KIND]
     return {
-        other: (auroc(scores[name], scores[other]), auroc(doubts[name], doubts[other]), flagged[other], flagged[name])
+        other: (auroc(scores[name], scores[other]), auroc(unsure[name], unsure[other]), flagged[other], flagged[name])
         for other in others
     }
 

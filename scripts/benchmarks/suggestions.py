@@ -127,7 +127,7 @@ def means(curve: Curve) -> tuple[list[int], NDArray[np.float64]]:
 
 
 def needed(curves: dict[str, Curve], size: int) -> float | None:
-    """With how many labels suggestions reach what random order does with `size`; none: not with those simulated."""
+    """With how many labels suggestions get to what random order does with `size`; none: not with those simulated."""
     sizes, accuracies = means(curves[RANDOM])
     wanted = accuracies[sizes.index(size)]
     sizes, accuracies = means(curves[SUGGESTED])
@@ -152,7 +152,7 @@ def document(curves: dict[str, dict[str, Curve]], draws: int) -> str:
         command,
         "```",
         "",
-        "How many labels it takes to reach the accuracy of random order with so many: of the texts that are suggested,",
+        "How many labels it takes to get to the accuracy of random order with so many: of the texts that are suggested,",
         "and as a part of the number in random order. Means over the draws; a dash where the last suggested batch, of",
         f"{MOST_SUGGESTED} labels, is not enough.",
         "",

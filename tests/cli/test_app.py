@@ -681,7 +681,7 @@ def test_too_little_memory_is_told_with_what_needs_less(cli, trained_run, monkey
     def refuse(*_arguments, **_options):
         raise error
 
-    monkeypatch.setattr("encoder_cls.inference.classifier.Classifier.logits", refuse)
+    monkeypatch.setattr("encoder_cls.inference.classifier.Classifier.combined", refuse)
     outcome = cli("predict", "--model", trained_run.path, "rain")
     assert outcome.code == 1
     assert re.fullmatch(r"error: out of memory: .*train\.batch_tokens.*\n", outcome.err)
@@ -693,7 +693,7 @@ def test_no_product_is_computed_in_another_way_for_want_of_memory(cli, trained_r
     def switch(*_arguments, **_options):
         warnings.warn("mkldnn_matmul failed, switching to baddbmm:could not create a primitive", stacklevel=2)
 
-    monkeypatch.setattr("encoder_cls.inference.classifier.Classifier.logits", switch)
+    monkeypatch.setattr("encoder_cls.inference.classifier.Classifier.combined", switch)
     outcome = cli("predict", "--model", trained_run.path, "rain")
     assert outcome.code == 1
     assert re.fullmatch(r"error: out of memory: mkldnn_matmul failed.*train\.batch_tokens.*\n", outcome.err)
@@ -748,7 +748,7 @@ def test_a_panic_in_a_library_is_one_line(cli, trained_run, monkeypatch):
     def panic(*_arguments, **_options):
         raise PanicException("index out of bounds")
 
-    monkeypatch.setattr("encoder_cls.inference.classifier.Classifier.logits", panic)
+    monkeypatch.setattr("encoder_cls.inference.classifier.Classifier.combined", panic)
     outcome = cli("predict", "--model", trained_run.path, "rain")
     assert outcome.code == 1
     assert outcome.err.startswith("error: unexpected PanicException: index out of bounds")
@@ -764,6 +764,6 @@ def test_ctrl_c_inside_a_library_is_ctrl_c(cli, trained_run, monkeypatch):
         except KeyboardInterrupt as error:
             raise RuntimeError("Error calling __set_name__") from error
 
-    monkeypatch.setattr("encoder_cls.inference.classifier.Classifier.logits", interrupted)
+    monkeypatch.setattr("encoder_cls.inference.classifier.Classifier.combined", interrupted)
     outcome = cli("predict", "--model", trained_run.path, "rain")
     assert (outcome.code, outcome.err) == (130, "")
