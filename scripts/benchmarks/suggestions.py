@@ -152,7 +152,7 @@ def document(curves: dict[str, dict[str, Curve]], draws: int) -> str:
         command,
         "```",
         "",
-        "How many labels it takes to get to the accuracy of random order with so many: of the texts that are suggested,",
+        "How many labels it takes for the accuracy of random order with so many: of the texts that are suggested,",
         "and as a part of the number in random order. Means over the draws; a dash where the last suggested batch, of",
         f"{MOST_SUGGESTED} labels, is not enough.",
         "",
