@@ -21,6 +21,7 @@ from encoder_cls.cli.predict import predict_command
 from encoder_cls.cli.review import review_command
 from encoder_cls.cli.serve import serve_command
 from encoder_cls.cli.streams import mend_streams, note, print_out
+from encoder_cls.cli.suggest import suggest_command
 from encoder_cls.cli.train import train_command
 from encoder_cls.errors import EncoderClsError, StoppedError
 
@@ -39,6 +40,7 @@ app.command("eval")(eval_command)
 app.command("compare")(compare_command)
 app.command("predict")(predict_command)
 app.command("review")(review_command)
+app.command("suggest")(suggest_command)
 app.command("serve")(serve_command)
 
 _debug = False

@@ -36,21 +36,32 @@ class Table:
         keep_columns: whether it is all of them; then of the answer's own only those are there that answer.
         top_k: how many classes are named.
         explained: whether there is a column of words.
+        set_threshold: the probability from which classes are in the column of sets; none: there is no such column.
     """
 
     # No dataclass, nor is the next one: to make one takes a millisecond of each start.
-    def __init__(self, *, taken_over: tuple[str, ...], keep_columns: bool, top_k: int, explained: bool) -> None:
+    def __init__(
+        self,
+        *,
+        taken_over: tuple[str, ...],
+        keep_columns: bool,
+        top_k: int,
+        explained: bool,
+        set_threshold: float | None = None,
+    ) -> None:
         self.taken_over = taken_over
         self.keep_columns = keep_columns
         self.top_k = top_k
         self.explained = explained
+        self.set_threshold = set_threshold
         self._known = frozenset(taken_over)
 
     def answer_names(self) -> dict[str, str]:
         """The answer's columns, and what each is called here: otherwise where the input has a column of its name."""
         ranked = [f"{column}_{rank}" for rank in range(2, self.top_k + 1) for column in ("label", "probability")]
         names = ["label", "probability", *ranked]
-        names += [] if self.keep_columns else ["truncated", "unknown_words", "reason"]
+        names += [] if self.set_threshold is None else ["set"]
+        names += [] if self.keep_columns else ["truncated", "unknown_words", "unfamiliar", "reason"]
         names += ["explanation"] if self.explained else []
         return {name: answer_name(name, self.taken_over) for name in names}
 
@@ -74,9 +85,10 @@ class Table:
         if prediction.reason:
             ranked = [None] * len(ranked)
         values = [label, prediction.probability, *ranked]
+        values += [] if self.set_threshold is None else [prediction.label_set(self.set_threshold)]
         if self.keep_columns:
             return values
-        return [*values, prediction.truncated, prediction.unknown_words, prediction.reason]
+        return [*values, prediction.truncated, prediction.unknown_words, prediction.unfamiliar, prediction.reason]
 
 
 def new_table(columns: Columns, request: Request, *, num_classes: int) -> Table:
@@ -86,6 +98,7 @@ def new_table(columns: Columns, request: Request, *, num_classes: int) -> Table:
         keep_columns=bool(request.keep_columns),
         top_k=min(request.top_k, num_classes),
         explained=request.explained,
+        set_threshold=request.set_threshold,
     )
 
 

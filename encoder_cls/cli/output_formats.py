@@ -84,9 +84,9 @@ def predict_lines(
         if lines:
             yield [lines.line(answer) for answer in found]
         elif request.output_format == "jsonl":
-            yield [_json_line(answer, request.top_k, columns or {}) for answer in found]
+            yield [_json_line(answer, request, columns or {}) for answer in found]
         else:
-            yield [_text_line(answer, classifier, request.top_k, coloured=on_terminal) for answer in found]
+            yield [_text_line(answer, classifier, request, coloured=on_terminal) for answer in found]
 
 
 def answers(
@@ -152,6 +152,7 @@ def _page(
             "weights": words,
             "left_out": words.left_out,
             "runner_up": next(iter(prediction.top(2)[1:]), None),
+            "notes": _notes(prediction, request.set_threshold),
         }
         for item, prediction, words in zip(shown_texts, predictions, reasons, strict=True)
     ]
@@ -207,9 +208,11 @@ def attention_html(classifier: Classifier, inputs: Sequence[Input]) -> str:
     return render_attention("Attention", zip(lines, maps, strict=True))
 
 
-def _json_line(answer: Answer, top_k: int, columns: Columns) -> str:
+def _json_line(answer: Answer, request: Request, columns: Columns) -> str:
     item, prediction, label, words = answer
-    record = json_record(prediction, top_k=top_k, threshold=0, words=words) | {"label": label}
+    record = json_record(
+        prediction, top_k=request.top_k, threshold=0, set_threshold=request.set_threshold, words=words
+    ) | {"label": label}
     if item.record is not None:
         # Called alike in all lines, whether or not this row has the column.
         taken = columns.keys() | item.record.keys()
@@ -218,15 +221,15 @@ def _json_line(answer: Answer, top_k: int, columns: Columns) -> str:
     return json_text(record if item.id is None else {"id": item.id, **record})
 
 
-def _text_line(answer: Answer, classifier: Classifier, top_k: int, *, coloured: bool) -> str:
+def _text_line(answer: Answer, classifier: Classifier, request: Request, *, coloured: bool) -> str:
     item, prediction, label, words = answer
     if prediction.reason:
         return f"?  {shown(item.text, limit=60)}  ({prediction.reason})"
-    best, *others = prediction.top(top_k)
+    best, *others = prediction.top(request.top_k)
     names = [(label or "?", best[1]), *others]
     shown_names = "  ".join(f"{printable(name)} {probability:.3f}" for name, probability in names)
     text = shown(item.text, limit=60)
-    notes: list[str] = []
+    notes = _notes(prediction, request.set_threshold)
     if words and coloured:
         text = _coloured(item.text, words)
     elif words:
@@ -239,6 +242,16 @@ def _text_line(answer: Answer, classifier: Classifier, top_k: int, *, coloured: 
     if prediction.unknown_words:
         notes.append(f"{prediction.unknown_words:,} unknown word{'s' * (prediction.unknown_words > 1)}")
     return f"{shown_names}  {text}" + (f"  ({'; '.join(notes)})" if notes else "")
+
+
+def _notes(prediction: Prediction, set_threshold: float | None) -> list[str]:
+    """What people are told of a text beside its label: the set that has it, and whether it is unlike the others."""
+    notes = []
+    if set_threshold is not None:
+        notes.append(f"set: {', '.join(map(printable, prediction.label_set(set_threshold)))}")
+    if prediction.unfamiliar:
+        notes.append("unlike the training texts")
+    return notes
 
 
 def _coloured(text: str, words: Explanation) -> str:

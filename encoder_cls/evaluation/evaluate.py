@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from encoder_cls.data.dataset import Split
+from encoder_cls.evaluation.kept_promises import keep_promises
 from encoder_cls.evaluation.label_check import LabelCheck, check_labels
 from encoder_cls.evaluation.metrics import answers, compute_metrics
 from encoder_cls.evaluation.parts import score_parts
@@ -54,6 +55,9 @@ def evaluate(
     if linear_logits is not None:
         of_parts = {**of_parts, "linear": linear_logits}
     logits = classifier.combined(of_parts)
+    kept = None
+    if classifier.promises and name != "validation":  # on which they were made
+        kept = keep_promises(classifier.promises, softmax(logits), split.labels)
     parts, comparison = score_parts(logits, of_parts, split.labels)
     confidence, correct = answers(logits, split.labels)
     threshold = suggest_threshold(confidence, correct)
@@ -74,6 +78,7 @@ def evaluate(
         unknown_fraction=tokenized.unknown_fraction,
         doubtful_labels=label_check.doubtful,
         label_check_note=label_check.note,
+        kept_promises=kept,
     )
     return report, logits
 

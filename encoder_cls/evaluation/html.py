@@ -12,6 +12,7 @@ import numpy as np
 
 from encoder_cls.data.dataset import Split
 from encoder_cls.evaluation import charts, verdict
+from encoder_cls.evaluation.kept_promises import promise_sentences
 from encoder_cls.evaluation.label_files import mistakes
 from encoder_cls.evaluation.metrics import LARGEST_MATRIX, answers
 from encoder_cls.evaluation.paired import comparison_lines
@@ -78,6 +79,7 @@ def render_report(
             parts=_parts_chart(report),
             against=comparison_lines(report.against, name=report.against.run) if report.against else (),
             wanted=WANTED_ACCURACY,
+            promises=list(promise_sentences(report.kept_promises)),
             classes=_worst_first(report),
             matrix=_matrix(report, split, logits),
             largest_matrix=LARGEST_MATRIX,

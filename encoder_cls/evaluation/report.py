@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from encoder_cls.data.dataset import listed
 from encoder_cls.evaluation.intervals import Interval
+from encoder_cls.evaluation.kept_promises import KeptPromises, promise_sentences
 from encoder_cls.evaluation.metrics import Metrics
 from encoder_cls.evaluation.paired import PairedComparison, comparison_lines
 from encoder_cls.evaluation.parts import COMBINED, Comparison, PartScores
@@ -74,6 +75,8 @@ class Report:
         label_check_note: why it was not.
         class_weights_note: that weights of classes would help, where that was found.
         against: another classifier on the same texts, where that was asked for.
+        kept_promises: what the model promised before it saw these texts, and what became of it; none of a model that
+            promises nothing, nor of the texts that it was measured on.
     """
 
     split: str
@@ -92,6 +95,7 @@ class Report:
     label_check_note: str = ""
     class_weights_note: str = ""
     against: PairedComparison | None = None
+    kept_promises: KeptPromises | None = None
 
     @property
     def split_note(self) -> str:
@@ -159,6 +163,7 @@ class Report:
             "truncated_fraction": self.truncated_fraction,
             "unknown_fraction": self.unknown_fraction,
             "doubtful_labels": None if self.doubtful_labels is None else len(self.doubtful_labels),
+            "promises": asdict(self.kept_promises) if self.kept_promises else None,
             "worst_errors": [asdict(error) for error in self.worst_errors],
             "class_weights_note": self.class_weights_note,
             **({"against": self.against.to_dict()} if self.against else {}),
@@ -212,6 +217,8 @@ def _summary_lines(report: Report) -> Iterator[str]:
         yield f"  {answered} are right {WANTED_ACCURACY:.0%} of the time"
     else:
         yield f"  {report.no_threshold_note}"
+    for sentence in promise_sentences(report.kept_promises):
+        yield f"  {sentence}"
     if metrics.most_confused:
         yield "  most confused: " + "; ".join(
             f"{_name(it.label)} taken for {_name(it.prediction)} ({it.count})" for it in metrics.most_confused[:2]

@@ -12,8 +12,10 @@ from tokenizers import Tokenizer
 
 from encoder_cls.errors import ConfigError
 from encoder_cls.inference.encoder_architecture import EncoderArchitecture
+from encoder_cls.inference.familiarity import Familiarity, text_numbers
 from encoder_cls.inference.linear import LinearClassifier
 from encoder_cls.inference.logits import Logits, combine_logits, softmax
+from encoder_cls.inference.promises import Promises
 from encoder_cls.system.display import counted, kind, shown
 from encoder_cls.system.text_files import UTF8
 from encoder_cls.text.token_arrays import KEPT_PER_TOKEN, TokenizedTexts
@@ -33,6 +35,7 @@ class Prediction:
         truncated: the text was longer than the encoder reads, or the linear classifier where it is alone.
         unknown_words: how many of its tokens the classifier has never seen.
         reason: why there is no label: `blank`, the text has no words.
+        unfamiliar: whether the text is unlike those of training; none where the model cannot tell.
     """
 
     label: str | None
@@ -41,6 +44,7 @@ class Prediction:
     truncated: bool
     unknown_words: int
     reason: str | None = None
+    unfamiliar: bool | None = None
 
     def label_from(self, threshold: float) -> str | None:
         """The label, unless its probability is lower."""
@@ -49,6 +53,13 @@ class Prediction:
     def top(self, k: int) -> list[tuple[str, float]]:
         """The `k` most probable classes with their probabilities, best first."""
         return sorted(self.probabilities.items(), key=lambda item: -item[1])[:k]
+
+    def label_set(self, threshold: float) -> list[str]:
+        """The classes from a probability up, best first, the best one in any case; none of a text without a label."""
+        if self.label is None:
+            return []
+        named = self.top(len(self.probabilities))
+        return [name for rank, (name, probability) in enumerate(named) if rank == 0 or probability >= threshold]
 
 
 class Encoder(Protocol):
@@ -105,6 +116,8 @@ class Classifier:
         dtypes: of the weights of each part, in the folder that it was read from.
         folder: from which it was read; empty where it was read from none.
         sha256: of all that is in that folder; empty where it was read from none.
+        promises: what its held-out texts let it promise; none where nobody has measured that.
+        familiarity: what is usual in held-out texts; none where nobody has measured that.
         delimiter: what separated the fields of the files of training, if that was named (`data.delimiter`).
         encoding: of the files of training.
     """
@@ -114,6 +127,8 @@ class Classifier:
     delimiter: str | None = None
     encoding = UTF8
     mixture_shares: Mapping[str, float] | None = None
+    promises: Promises | None = None
+    familiarity: Familiarity | None = None
 
     def __init__(
         self,
@@ -190,17 +205,14 @@ class Classifier:
 
     def predict_tokenized(self, texts: TokenizedTexts, *, batch_tokens: int | None = None) -> list[Prediction]:
         """Classify texts that `tokenize` has read; arguments as in `predict`."""
-        probabilities = softmax(self.logits(texts, batch_tokens=batch_tokens))
-        predictions = [
-            Prediction(
-                label=self.label_names[row.argmax()],
-                probability=float(row.max()),
-                probabilities=dict(zip(self.label_names, row.tolist(), strict=True)),
-                truncated=bool(truncated),
-                unknown_words=int(unknown),
-            )
-            for row, truncated, unknown in zip(probabilities, self.truncated(texts), texts.unknown, strict=True)
-        ]
+        of_parts, rarity = self._read(texts, batch_tokens=batch_tokens, with_rarity=self.familiarity is not None)
+        probabilities = softmax(self.combined(of_parts))
+        unfamiliar: list[bool | None] = [None] * len(texts)
+        if self.familiarity:
+            numbers = text_numbers(probabilities, texts.unknown_share, rarity)
+            unfamiliar = self.familiarity.are_unfamiliar(numbers).tolist()
+        of_texts = zip(probabilities, self.truncated(texts), texts.unknown, unfamiliar, strict=True)
+        predictions = [_prediction(self.label_names, *values) for values in of_texts]
         for blank in np.flatnonzero(texts.lengths < 2):  # nothing but [CLS]
             predictions[blank] = replace(predictions[blank], label=None, probability=None, reason="blank")
         return predictions
@@ -236,16 +248,54 @@ class Classifier:
         after_batch: Callable[[], None] | None = None,
     ) -> dict[str, Logits]:
         """The logits of each of the `parts` by itself, (texts, classes); arguments as in `Encoder.logits`."""
-        logits = {}
+        return self._read(texts, batch_tokens=batch_tokens, after_batch=after_batch, with_rarity=False)[0]
+
+    def familiarity_numbers(
+        self,
+        texts: TokenizedTexts,
+        *,
+        batch_tokens: int | None = None,
+        after_batch: Callable[[], None] | None = None,
+    ) -> tuple[Logits, NDArray[np.float64]]:
+        """The calibrated logits of texts, and the numbers that tell how usual they are, (texts, numbers)."""
+        of_parts, rarity = self._read(texts, batch_tokens=batch_tokens, after_batch=after_batch, with_rarity=True)
+        logits = self.combined(of_parts)
+        return logits, text_numbers(softmax(logits), texts.unknown_share, rarity)
+
+    def _read(
+        self,
+        texts: TokenizedTexts,
+        *,
+        batch_tokens: int | None = None,
+        after_batch: Callable[[], None] | None = None,
+        with_rarity: bool,
+    ) -> tuple[dict[str, Logits], NDArray[np.float64] | None]:
+        """The logits of the parts, and how rare the features of each text are, which the linear part tells."""
+        logits, rarity = {}, None
         if self.encoder:
             logits["encoder"] = self.encoder.logits(texts, batch_tokens=batch_tokens, after_batch=after_batch)
         if self.linear:
-            logits["linear"] = self.linear.logits(texts)
-        return logits
+            reading = self.linear.read(texts, with_rarity=with_rarity)
+            logits["linear"], rarity = reading.logits, reading.rarity if with_rarity else None
+        return logits, rarity
 
     def combined(self, part_logits: Mapping[str, Logits]) -> Logits:
         """The calibrated logits that are the sum of what `part_logits` has found."""
         return combine_logits(list(part_logits.values()), self.mixture_weights).astype(np.float32)
+
+
+def _prediction(
+    names: Sequence[str], probabilities: NDArray[np.float64], truncated: bool, unknown: int, unfamiliar: bool | None
+) -> Prediction:
+    """What is said of a text that has words."""
+    return Prediction(
+        label=names[int(probabilities.argmax())],
+        probability=float(probabilities.max()),
+        probabilities=dict(zip(names, probabilities.tolist(), strict=True)),
+        truncated=bool(truncated),
+        unknown_words=int(unknown),
+        unfamiliar=unfamiliar,
+    )
 
 
 def _checked(texts: Iterable[str], method: str) -> Iterator[str]:

@@ -23,6 +23,7 @@ from encoder_cls.tracking.validation_logits import read_validation_logits
 from encoder_cls.training.class_weight_check import class_weights_note
 from encoder_cls.training.compaction import compact
 from encoder_cls.training.interruptible import run_interruptibly
+from encoder_cls.training.promises import fit_promises
 from encoder_cls.training.setup import TrainingSetup
 
 
@@ -51,12 +52,18 @@ def write_final_report(
     best = load_classifier(run.model, device=str(device))
     if best.encoder:
         best.encoder = torch_encoder(best)
+    linear_logits = read_validation_logits(run.validation_logits, num_texts=len(labels))
+    held_out_logits = None
+    if linear_logits is not None:
+        of_parts = best.part_logits(validation_texts, after_batch=stop_if_asked)
+        held_out_logits = best.combined({**of_parts, "linear": linear_logits})
+    fit_promises(best, run.model, validation_texts, labels, held_out_logits=held_out_logits, after_batch=stop_if_asked)
     name, split = dataset.reported
     report, logits = evaluate(
         best,
         split,
         name=name,
-        linear_logits=None if dataset.test else read_validation_logits(run.validation_logits, num_texts=len(split)),
+        linear_logits=None if dataset.test else linear_logits,
         reference=run_interruptibly(lambda: linear_reference(dataset.train, split), stop_if_asked),
         batch_tokens=config.train.batch_tokens,
         after_batch=stop_if_asked,

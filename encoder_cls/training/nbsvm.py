@@ -180,9 +180,10 @@ def cross_validate(
     labels: NDArray[np.int64],
     class_weights: NDArray[np.float32],
     parts: Sequence[NDArray[np.int64]],
-    penalties: Sequence[float] = PENALTIES,
+    penalties: Sequence[float] = (),
 ) -> HeldOut:
-    """What is found out on the folds `parts`, each held out once, under the penalty that suits them best."""
+    """What is found out on the folds `parts`, each held out once, under the best of penalties, by default `PENALTIES`."""
+    penalties = penalties or PENALTIES
     margins: list[list[NDArray[np.float32]]] = []  # of each fold, by each penalty
     for fold in parts:
         others = np.setdiff1d(np.arange(len(labels)), fold)
