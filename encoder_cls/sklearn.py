@@ -39,7 +39,14 @@ KEYS = {
     "seed": "seed",
 }
 # What `fit` is given, what nobody would see, and what would change the names of the labels.
-NOT_SETTINGS = ("data.train", "data.test", "data.label_names", "data.label_separator")
+NOT_SETTINGS = (
+    "data.train",
+    "data.test",
+    "data.label_names",
+    "data.label_separator",
+    "data.group_column",
+    "data.corrections",
+)
 # Random numbers of training come from the one generator that torch has for a process: two fits at once would share it.
 _ONE_FIT = threading.Lock()
 
@@ -160,7 +167,7 @@ def _train(config: Config, rows: Iterable[Row]) -> Classifier:
     from encoder_cls.tracking.run_dir import RunDir
     from encoder_cls.training.compaction import compact
     from encoder_cls.training.events import Noted, Validated
-    from encoder_cls.training.setup import prepare, setup_warnings
+    from encoder_cls.training.prepare import prepare, setup_warnings
     from encoder_cls.training.trainer import train
 
     device = resolve_device("auto")

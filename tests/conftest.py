@@ -24,7 +24,7 @@ from encoder_cls.evaluation import plots
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.serialization import load_classifier
 from encoder_cls.tracking.run_dir import RunDir
-from encoder_cls.training.setup import prepare
+from encoder_cls.training.prepare import prepare
 from encoder_cls.training.trainer import train
 
 # Each class has words of its own, so that a tiny model learns them in a second.

@@ -21,7 +21,7 @@ from encoder_cls.serving.predict_request import PredictRequest
 from encoder_cls.tracking.metric_log import read_metrics
 from encoder_cls.tracking.run_dir import RunDir
 from encoder_cls.training.events import Validated
-from encoder_cls.training.setup import prepare
+from encoder_cls.training.prepare import prepare
 from encoder_cls.training.trainer import train
 
 pytestmark = pytest.mark.usefixtures("blank_plots")

@@ -32,7 +32,7 @@ ANSWERS_WITH_COLUMNS = ("jsonl", "tsv", "csv", "parquet")  # formats in which an
 
 def new_tally(classifier: Classifier, request: Request) -> Tally:
     """One of the answers to such a request."""
-    return Tally(max_seq_len=classifier.max_seq_len, threshold=request.threshold)
+    return Tally(max_seq_len=classifier.max_seq_len, threshold=request.threshold, min_precision=request.min_precision)
 
 
 class AnsweredSource:

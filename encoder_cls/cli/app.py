@@ -18,8 +18,10 @@ import typer
 from encoder_cls.cli.compare import compare_command
 from encoder_cls.cli.eval import eval_command
 from encoder_cls.cli.predict import predict_command
+from encoder_cls.cli.review import review_command
 from encoder_cls.cli.serve import serve_command
 from encoder_cls.cli.streams import mend_streams, note, print_out
+from encoder_cls.cli.suggest import suggest_command
 from encoder_cls.cli.train import train_command
 from encoder_cls.errors import EncoderClsError, StoppedError
 
@@ -37,6 +39,8 @@ app.command("train")(train_command)
 app.command("eval")(eval_command)
 app.command("compare")(compare_command)
 app.command("predict")(predict_command)
+app.command("review")(review_command)
+app.command("suggest")(suggest_command)
 app.command("serve")(serve_command)
 
 _debug = False

@@ -44,6 +44,7 @@ class Table:
         top_k: how many classes are named.
         explained: whether there is a column of words.
         is_multi_label: whether an answer has any number of labels.
+        set_threshold: the probability from which classes are in the column of sets; none: there is no such column.
     """
 
     # No dataclass, nor is the next one: to make one takes a millisecond of each start.
@@ -55,12 +56,14 @@ class Table:
         top_k: int,
         explained: bool,
         is_multi_label: bool = False,
+        set_threshold: float | None = None,
     ) -> None:
         self.is_multi_label = is_multi_label
         self.taken_over = taken_over
         self.keep_columns = keep_columns
         self.top_k = top_k
         self.explained = explained
+        self.set_threshold = set_threshold
         self._known = frozenset(taken_over)
 
     def answer_names(self) -> dict[str, str]:
@@ -70,7 +73,8 @@ class Table:
         if self.is_multi_label:
             first = ["label_1", "probability_1"] if ranked else []
             names = ["labels", "probabilities", *first, *ranked]
-        names += [] if self.keep_columns else ["truncated", "unknown_words", "reason"]
+        names += [] if self.set_threshold is None else ["set"]
+        names += [] if self.keep_columns else ["truncated", "unknown_words", "unfamiliar", "reason"]
         names += ["explanation"] if self.explained else []
         return {name: answer_name(name, self.taken_over) for name in names}
 
@@ -99,9 +103,10 @@ class Table:
         values = [label, prediction.probability, *ranked]
         if answer.labels is not None:
             values = [list(answer.labels), [prediction.probabilities[it] for it in answer.labels], *ranked]
+        values += [] if self.set_threshold is None else [prediction.label_set(self.set_threshold)]
         if self.keep_columns:
             return values
-        return [*values, prediction.truncated, prediction.unknown_words, prediction.reason]
+        return [*values, prediction.truncated, prediction.unknown_words, prediction.unfamiliar, prediction.reason]
 
 
 def new_table(columns: Columns, request: Request, *, num_classes: int, is_multi_label: bool = False) -> Table:
@@ -112,6 +117,7 @@ def new_table(columns: Columns, request: Request, *, num_classes: int, is_multi_
         top_k=min(request.top_k, num_classes),
         explained=request.explained,
         is_multi_label=is_multi_label,
+        set_threshold=request.set_threshold,
     )
 
 

@@ -21,6 +21,12 @@ def eval_command(
             help="Labelled file to score. Default: the run's test split, else its validation split.", show_default=False
         ),
     ] = None,
+    against: Annotated[
+        Path | None,
+        typer.Option(
+            help="Another run or model folder, compared on the same texts by a paired test.", show_default=False
+        ),
+    ] = None,
     overrides: Annotated[
         list[str] | None,
         typer.Option(
@@ -58,6 +64,8 @@ def eval_command(
     files = [report / name for name in REPORT_FILES] if report else []
     outputs = [output, *files] if output else files
     check_outputs(outputs, sources=[data] if data else [], model=run, is_printing=True)
+    if against:
+        check_outputs(outputs, model=against)
     if output is None:
         warn_if_output_closed()
 
@@ -65,7 +73,7 @@ def eval_command(
     from encoder_cls.evaluation.report import report_text
     from encoder_cls.system.files import to_json, write_output
 
-    found = evaluate_run(run, data=data, reading=settings, folder=report, tell=note)
+    found = evaluate_run(run, data=data, reading=settings, folder=report, against=against, tell=note)
     if output:
         write_output(output, to_json(found.to_dict()))
         note(f"wrote {output}")

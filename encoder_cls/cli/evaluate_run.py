@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
 from encoder_cls.config import Config, DataConfig, missing_sources
 from encoder_cls.data.checks import seen_warnings, split_warnings
-from encoder_cls.data.dataset import Dataset, load_dataset, load_split
+from encoder_cls.data.dataset import Dataset, listed, load_dataset, load_split
 from encoder_cls.data.split import Split
 from encoder_cls.errors import ConfigError, DataError, EncoderClsError
 from encoder_cls.evaluation.baseline import reference_of
 from encoder_cls.evaluation.evaluate import evaluate
-from encoder_cls.evaluation.report import AnyReport
+from encoder_cls.evaluation.paired import PairedComparison, compare_answers
+from encoder_cls.evaluation.report import AnyReport, Report
 from encoder_cls.evaluation.report_files import REPORT_FILES, write_report
 from encoder_cls.inference.classifier import Classifier
+from encoder_cls.inference.logits import Logits
 from encoder_cls.inference.serialization import load_classifier
 from encoder_cls.inference.tasks import MULTI_LABEL
 from encoder_cls.inference.torch_engine import torch_encoder
 from encoder_cls.tracking.run_dir import RunDir, run_of
+from encoder_cls.tracking.validation_logits import read_validation_logits
 from encoder_cls.training.checkpoint import newest_fingerprint
+from encoder_cls.training.class_weight_check import class_weights_note
 
 
 def evaluate_run(
@@ -30,6 +38,7 @@ def evaluate_run(
     folder: Path | None,
     tell: Callable[[str], None],
     reading: Mapping[str, str] | None = None,
+    against: Path | None = None,
 ) -> AnyReport:
     """Score the classifier of a run (or model) folder.
 
@@ -40,18 +49,23 @@ def evaluate_run(
             on its own data into its `eval` folder.
         tell: told what was written, and what could not be done.
         reading: values of `DataConfig` by which the source is read otherwise than in training.
+        against: the folder of another classifier, which answers the same texts; the run's own report is without it.
 
     Raises:
         ConfigError: no classifier there, or no data to score.
         DataError: the data is missing or malformed, or no longer what the classifier was trained on.
         EncoderClsError: the disk refuses the folder that was named.
     """
-    classifier = load_classifier(path)
-    if classifier.encoder:
-        classifier.encoder = torch_encoder(classifier)
+    classifier, other = loaded(path), loaded(against) if against else None
+    for folder_of, its in ((path, classifier), (against, other)):
+        if against and its and its.task is MULTI_LABEL:
+            raise ConfigError(
+                f"--against {against}: compares classifiers with one label a text; those of {folder_of} may be several"
+            )
     run = run_of(path)
     origin = _origin(path, run, classifier, data=data, tell=tell)
     dataset = origin.dataset
+    linear_logits = None
     if data is not None:
         data_config = origin.data_config.model_copy(update=dict(reading or {}))
         labels_are = dataset.labels_are if dataset else None
@@ -60,20 +74,76 @@ def evaluate_run(
     else:
         assert dataset is not None
         name, split = dataset.reported
+        if run and not dataset.test:
+            linear_logits = read_validation_logits(run.validation_logits, num_texts=len(split))
     train = dataset.train if dataset and data is not None else None
     for note in _notes(name, split, classifier.label_names, train):
         tell(note)
     reference = reference_of(dataset, split) if dataset else None
-    report, logits = evaluate(classifier, split, name=name, reference=reference)
+    report, logits = evaluate(classifier, split, name=name, reference=reference, linear_logits=linear_logits)
+    if isinstance(report, Report) and data is None and dataset and origin.can_weigh_classes:
+        report = replace(report, class_weights_note=_class_weights_note(classifier, dataset.train))
+    of_itself = report
+    if isinstance(report, Report) and against and other:
+        compared = _compared(against, other, split, report.label_names, logits, tell=tell)
+        report = replace(report, against=compared)
     if where := folder or (run.eval if run and data is None else None):  # what a run says of itself is kept up to date
         try:
-            write_report(where, report, split, logits, run_name=origin.name, config_yaml=origin.config_yaml)
+            written = report if folder else of_itself
+            write_report(where, written, split, logits, run_name=origin.name, config_yaml=origin.config_yaml)
             tell(f"wrote {where}: {', '.join(name for name in REPORT_FILES if (where / name).exists())}")
         except EncoderClsError as error:
             if folder:
                 raise
             tell(f"warning: {error}")
     return report
+
+
+def loaded(path: Path) -> Classifier:
+    """The classifier of a folder, with the engine for many texts."""
+    classifier = load_classifier(path)
+    if classifier.encoder:
+        classifier.encoder = torch_encoder(classifier)
+    return classifier
+
+
+def _compared(
+    path: Path,
+    other: Classifier,
+    split: Split,
+    label_names: Sequence[str],
+    logits: Logits,
+    *,
+    tell: Callable[[str], None],
+) -> PairedComparison:
+    """What another classifier, of this folder, answers to texts, beside what was answered with these logits."""
+    if not set(other.label_names) & set(label_names):
+        raise ConfigError(
+            f"--against {path}: knows none of the classes that are scored ({listed(label_names)}), but "
+            f"{listed(other.label_names)}"
+        )
+    if run := run_of(path):
+        with suppress(DataError):  # its data is gone, so nobody can tell
+            train = load_dataset(run.load_config().data).train
+            for warning in seen_warnings(f"--against {path}", split, train):
+                tell(f"warning: {warning}")
+    numbers = {name: number for number, name in enumerate(dict.fromkeys((*label_names, *other.label_names)))}
+    found = other.combined(other.part_logits(other.tokenize(split.texts))).argmax(axis=1)
+    answers = np.array([numbers[name] for name in other.label_names], dtype=np.int64)[found]
+    return compare_answers(split.labels, logits.argmax(axis=1), answers, run=str(path))
+
+
+def _class_weights_note(classifier: Classifier, train: Split) -> str:
+    linear = classifier.linear
+    if linear is None:
+        return ""
+    return class_weights_note(
+        classifier.tokenize(train.texts),
+        train.labels,
+        max_tokens=linear.max_tokens,
+        use_char_ngrams=bool(len(linear.frequent_token_ids)),
+        groups=train.groups,
+    )
 
 
 def _notes(name: str, split: Split, label_names: Sequence[str], train: Split | None) -> Iterator[str]:
@@ -93,12 +163,14 @@ class _Origin(NamedTuple):
         data_config: how its data was read.
         dataset: its data, if that is still there.
         config_yaml: the config of the run; empty of a model folder.
+        can_weigh_classes: whether classes had no weights in training.
     """
 
     name: str
     data_config: DataConfig
     dataset: Dataset | None
     config_yaml: str
+    can_weigh_classes: bool
 
 
 def _origin(
@@ -106,8 +178,8 @@ def _origin(
 ) -> _Origin:
     if run:
         config = run.load_config()
-        dataset = _dataset_of_run(run, config, classifier.label_names, needed=data is None, warn=tell)
-        return _Origin(config.name, config.data, dataset, config.to_yaml())
+        dataset = dataset_of_run(run, config, classifier.label_names, needed=data is None, warn=tell)
+        return _Origin(config.name, config.data, dataset, config.to_yaml(), config.train.class_weights == "none")
     if data is None:
         raise ConfigError(f"{path}: a model folder without its run has no data of its own; name some with --data")
     data_config = DataConfig(
@@ -116,13 +188,17 @@ def _origin(
         delimiter=classifier.delimiter,
         encoding=classifier.encoding,
     )
-    return _Origin(path.resolve().name, data_config, None, "")
+    return _Origin(path.resolve().name, data_config, None, "", False)
 
 
-def _dataset_of_run(
+def dataset_of_run(
     run: RunDir, config: Config, label_names: Sequence[str], *, needed: bool, warn: Callable[[str], None]
 ) -> Dataset | None:
-    """The data that a run was trained on, if its files are still there and the same."""
+    """The data that a run was trained on, if its files are still there and the same.
+
+    Raises:
+        DataError: they are not, and are needed.
+    """
     missing = missing_sources(config.data)
     if missing and needed:
         key, source = missing[0]

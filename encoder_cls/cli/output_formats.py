@@ -91,9 +91,9 @@ def predict_lines(
         if lines:
             yield [lines.line(answer) for answer in found]
         elif request.output_format == "jsonl":
-            yield [_json_line(answer, request.top_k, columns or {}) for answer in found]
+            yield [_json_line(answer, request, columns or {}) for answer in found]
         else:
-            yield [_text_line(answer, classifier, request.top_k, coloured=on_terminal) for answer in found]
+            yield [_text_line(answer, classifier, request, coloured=on_terminal) for answer in found]
 
 
 def answers(
@@ -165,6 +165,7 @@ def _page(
             "weights": words,
             "left_out": words.left_out,
             "runner_up": next(iter(prediction.top(2)[1:]), None),
+            "notes": _notes(prediction, request.set_threshold),
         }
         for item, prediction, words, answer in zip(shown_texts, predictions, reasons, found, strict=True)
     ]
@@ -220,9 +221,10 @@ def attention_html(classifier: Classifier, inputs: Sequence[Input]) -> str:
     return render_attention("Attention", zip(lines, maps, strict=True))
 
 
-def _json_line(answer: Answer, top_k: int, columns: Columns) -> str:
+def _json_line(answer: Answer, request: Request, columns: Columns) -> str:
     item, prediction, label, words, labels = answer
-    record = json_record(prediction, top_k=max(top_k, len(labels or ())), threshold=0, words=words)
+    top_k = max(request.top_k, len(labels or ()))
+    record = json_record(prediction, top_k=top_k, threshold=0, set_threshold=request.set_threshold, words=words)
     record |= {"label": label} if labels is None else {"labels": list(labels)}
     if item.record is not None:
         # Called alike in all lines, whether or not this row has the column.
@@ -232,20 +234,20 @@ def _json_line(answer: Answer, top_k: int, columns: Columns) -> str:
     return json_text(record if item.id is None else {"id": item.id, **record})
 
 
-def _text_line(answer: Answer, classifier: Classifier, top_k: int, *, coloured: bool) -> str:
+def _text_line(answer: Answer, classifier: Classifier, request: Request, *, coloured: bool) -> str:
     item, prediction, label, words, labels = answer
     if prediction.reason:
         return f"?  {shown(item.text, limit=60)}  ({prediction.reason})"
-    best, *others = prediction.top(top_k)
+    best, *others = prediction.top(request.top_k)
     names = [(label or "?", best[1]), *others]
     if labels is not None:
         names = [(name, prediction.probabilities[name]) for name in labels]
-        others = [named for named in (best, *others) if named[0] not in labels] if top_k > 1 else []
+        others = [named for named in (best, *others) if named[0] not in labels] if request.top_k > 1 else []
     shown_names = _named(names) or NO_LABEL
     if labels is not None and others:
         shown_names += f"  ({_named(others)})"
     text = shown(item.text, limit=60)
-    notes: list[str] = []
+    notes = _notes(prediction, request.set_threshold)
     if words and coloured:
         text = _coloured(item.text, words)
     elif words:
@@ -263,6 +265,16 @@ def _text_line(answer: Answer, classifier: Classifier, top_k: int, *, coloured: 
 def _named(names: Iterable[tuple[str, float]]) -> str:
     """Classes with their probabilities."""
     return "  ".join(f"{printable(name)} {probability:.3f}" for name, probability in names)
+
+
+def _notes(prediction: Prediction, set_threshold: float | None) -> list[str]:
+    """What people are told of a text beside its label: the set that has it, and whether it is unlike the others."""
+    notes = []
+    if set_threshold is not None:
+        notes.append(f"set: {', '.join(map(printable, prediction.label_set(set_threshold)))}")
+    if prediction.unfamiliar:
+        notes.append("unlike the training texts")
+    return notes
 
 
 def _coloured(text: str, words: Explanation) -> str:

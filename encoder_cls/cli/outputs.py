@@ -264,7 +264,8 @@ def _data_of(run: RunDir | None) -> list[str]:
 
 
 def _sources_of(data: DataConfig) -> list[str]:
-    return [source for source in (data.train, data.validation, data.test, data.unlabelled) if source]
+    named = (data.train, data.validation, data.test, data.unlabelled, data.corrections)
+    return [source for source in named if source]
 
 
 def _would_be_data(path: Path, source: str) -> bool:

@@ -171,7 +171,8 @@ def _answer_fields(table: Table) -> Iterator[Any]:
     word = pyarrow.struct([("word", pyarrow.string()), ("weight", pyarrow.float64())])
     types = {"label": pyarrow.string(), "probability": pyarrow.float64(), "truncated": pyarrow.bool_()}
     types |= {"labels": pyarrow.list_(pyarrow.string()), "probabilities": pyarrow.list_(pyarrow.float64())}
-    types |= {"unknown_words": pyarrow.int64(), "reason": pyarrow.string(), "explanation": pyarrow.list_(word)}
+    types |= {"unknown_words": pyarrow.int64(), "reason": pyarrow.string(), "set": pyarrow.list_(pyarrow.string())}
+    types |= {"unfamiliar": pyarrow.bool_(), "explanation": pyarrow.list_(word)}
     for own, name in table.answer_names().items():  # `label_2` is a label
         yield encodable(name), types[own if own in types else own.rpartition("_")[0]]
 
@@ -187,7 +188,7 @@ def _explanations(chunk: Sequence[Answer], as_type: Any) -> Any:
 
 def _as_stored(value: Any) -> Any:
     if isinstance(value, list):
-        return [*map(_as_stored, value)]
+        return [_as_stored(item) for item in value]
     return encodable(value) if isinstance(value, str) else value
 
 

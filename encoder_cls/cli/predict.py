@@ -7,7 +7,7 @@ import sys
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -29,6 +29,7 @@ SLASHES = tuple(filter(None, (os.sep, os.altsep)))
 TEXT_ENDINGS = ("txt", "log", "out")  # of files in which lines of text are expected
 # What takes the place of some formats.
 ANSWERED_BY = dict.fromkeys(("xlsx", "xls", "ods"), "spreadsheets open .csv") | {"json": "lines of JSON are .jsonl"}
+_probability = partial(typer.Option, min=0, max=1, show_default=False)
 
 
 def predict_command(
@@ -95,11 +96,17 @@ def predict_command(
     ] = None,
     top_k: Annotated[int, typer.Option(min=1, help="How many classes to name.")] = 1,
     threshold: Annotated[
-        float,
-        typer.Option(
-            min=0, max=1, help="Withhold the label where its probability is lower; multi-label: one for all labels."
-        ),
-    ] = 0.0,
+        float | None,
+        _probability(help="Withhold the label where its probability is lower; multi-label: one for all labels."),
+    ] = None,
+    min_precision: Annotated[
+        float | None,
+        _probability(help="Withhold labels so that of the others so many are right, as held-out texts promise."),
+    ] = None,
+    coverage: Annotated[
+        float | None,
+        _probability(help="Name a set of classes that so often has the right one, as held-out texts promise."),
+    ] = None,
     batch_tokens: Annotated[
         int | None,
         typer.Option(
@@ -120,6 +127,8 @@ def predict_command(
 ) -> None:
     """Classify texts: given here, in a file, or on standard input; one result a line."""
     # This function is long since Typer takes its parameters for the options.
+    if threshold is not None and min_precision is not None:
+        raise ConfigError("give --threshold or --min-precision, not both: the one is found for the other")
     source = _source(texts, input_file, text_columns)
     reading = _reading(overrides or (), bad_rows, source)
     output, into_folder = _output(output_named, source)
@@ -149,7 +158,7 @@ def predict_command(
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
     from encoder_cls.cli.answer_files import AnsweredSource, expect_files
-    from encoder_cls.cli.request import Request
+    from encoder_cls.cli.request import Request, with_promises
     from encoder_cls.inference.serialization import load_classifier
 
     request = Request(
@@ -157,12 +166,13 @@ def predict_command(
         text_columns=tuple(text_columns or ()),
         keep_columns=keep_columns,
         top_k=top_k,
-        threshold=threshold,
+        threshold=threshold or 0.0,
         batch_tokens=batch_tokens,
         explained=explained,
         **reading,
     )
     classifier = load_classifier(folder, device=device, engine=engine)
+    request = with_promises(request, classifier, min_precision=min_precision, coverage=coverage)
     if parts and output:
         from encoder_cls.cli.parts import predict_parts
 
@@ -247,7 +257,7 @@ def _output(named: str | None, source: str | None) -> tuple[Path | None, bool]:
     return Path(named), into_folder
 
 
-def _reading(overrides: Sequence[str], bad_rows: str, source: str | None) -> dict[str, str]:
+def _reading(overrides: Sequence[str], bad_rows: str, source: str | None) -> dict[str, Any]:
     """How the input is to be read, by the names of `Request`.
 
     Raises:

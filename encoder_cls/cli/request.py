@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from encoder_cls.errors import ConfigError
+from encoder_cls.inference.tasks import MULTI_LABEL
+
+if TYPE_CHECKING:
+    from encoder_cls.inference.classifier import Classifier
+    from encoder_cls.inference.promises import Promises
 
 Format = Literal["text", "jsonl", "tsv", "csv", "html", "parquet"]
 
@@ -18,6 +25,8 @@ class Request(NamedTuple):
         top_k: how many classes to name.
         threshold: a less probable best class is withheld: the label is null (jsonl, parquet), empty (tsv, csv) or "?"
             (text, html). Multi-label, the labels that are as probable are given; 0: by the thresholds of the model.
+        min_precision: the precision that the threshold is to keep; none: it was named itself.
+        set_threshold: the probability from which classes are in the set of a text; none: no sets.
         batch_tokens: the most tokens in a batch; none: what the device is fast with.
         explained: whether to say which words spoke for the best class, and which against it.
         delimiter: what separates the fields of the input; none: as in the training.
@@ -35,3 +44,57 @@ class Request(NamedTuple):
     delimiter: str | None = None
     encoding: str | None = None
     bad_rows: str = "error"
+    min_precision: float | None = None
+    set_threshold: float | None = None
+
+
+def with_promises(
+    request: Request, classifier: Classifier, *, min_precision: float | None, coverage: float | None
+) -> Request:
+    """The request with the thresholds by which a classifier keeps what is to be promised.
+
+    Args:
+        request: without them.
+        classifier: which answers.
+        min_precision: how often answers are to be right; none: nothing is promised of that.
+        coverage: how often the label of a text is to be in its set; none: no sets.
+
+    Raises:
+        ConfigError: it cannot promise that.
+    """
+    if min_precision is not None:
+        promises = _promises(classifier, "--min-precision")
+        threshold = promises.precision_threshold(min_precision)
+        if threshold is None:
+            raise _too_high(f"--min-precision {min_precision:g}", promises.highest_precision, promises)
+        request = request._replace(threshold=threshold, min_precision=min_precision)
+    if coverage is not None:
+        promises = _promises(classifier, "--coverage")
+        set_threshold = promises.coverage_threshold(coverage)
+        if set_threshold is None:
+            raise _too_high(f"--coverage {coverage:g}", promises.highest_coverage, promises)
+        request = request._replace(set_threshold=set_threshold)
+    return request
+
+
+def _promises(classifier: Classifier, option: str) -> Promises:
+    if classifier.task is MULTI_LABEL:
+        raise ConfigError(
+            f"{option}: is for models with one label a text; of {classifier.folder or 'this one'} a text may have "
+            "several"
+        )
+    if classifier.promises is None:
+        raise ConfigError(
+            f"{option}: {classifier.folder or 'the model'} tells nothing of held-out texts, from which promises are "
+            "made; train it again with this version"
+        )
+    return classifier.promises
+
+
+def _too_high(asked: str, highest: float, promises: Promises) -> ConfigError:
+    held_out = f"its {promises.num_texts:,} held-out texts"
+    if not highest:
+        return ConfigError(
+            f"{asked}: cannot be promised, nor can anything lower, by {held_out}; more labels are needed"
+        )
+    return ConfigError(f"{asked}: cannot be promised by {held_out}; the highest that can be is {highest:g}")

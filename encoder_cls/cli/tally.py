@@ -15,13 +15,17 @@ class Tally:
     Args:
         max_seq_len: the tokens of a text that the encoder reads.
         threshold: below which labels are withheld.
+        min_precision: the precision for which that is; none: it was named itself.
     """
 
-    def __init__(self, *, max_seq_len: int, threshold: float) -> None:
+    def __init__(self, *, max_seq_len: int, threshold: float, min_precision: float | None = None) -> None:
         self._max_seq_len = max_seq_len
-        self._threshold = threshold
+        self._why_withheld = f"--threshold {threshold:g}"
+        if min_precision is not None:
+            self._why_withheld = f"--min-precision {min_precision:g}: probability below {threshold:.3f}"
         self.num_texts = 0
-        self._truncated = self._withheld = self._blank = self._with_unknown = self._without_label = 0
+        self._truncated = self._withheld = self._blank = self._with_unknown = self._unfamiliar = 0
+        self._without_label = 0
 
     def add(self, answers: Sequence[Answer]) -> None:
         """Count some answers."""
@@ -31,6 +35,7 @@ class Tally:
             self._truncated += prediction.truncated
             self._with_unknown += prediction.unknown_words > 0
             self._blank += prediction.reason is not None
+            self._unfamiliar += bool(prediction.unfamiliar)
             self._withheld += answer.label is None and answer.labels is None and prediction.reason is None
             self._without_label += answer.labels == () and prediction.reason is None
 
@@ -38,9 +43,10 @@ class Tally:
         """The counts that are not zero; nothing where all are."""
         counts = {
             f"truncated (longer than {self._max_seq_len:,} tokens)": self._truncated,
-            f"withheld (--threshold {self._threshold:g})": self._withheld,
+            f"withheld ({self._why_withheld})": self._withheld,
             "without a label": self._without_label,
             "blank": self._blank,
+            "unfamiliar (unlike the training texts)": self._unfamiliar,
             "with unknown words": self._with_unknown,
         }
         told = ", ".join(f"{count:,} {what}" for what, count in counts.items() if count)

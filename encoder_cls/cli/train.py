@@ -87,7 +87,7 @@ def train_command(
     # The lock comes before all that takes time: a second training in the same folder ends at once.
     with nullcontext() if dry_run else run.lock():
         from encoder_cls.system.device import resolve_device
-        from encoder_cls.training.setup import prepare, setup_warnings
+        from encoder_cls.training.prepare import prepare, setup_warnings
         from encoder_cls.training.trainer import train
 
         torch_device = resolve_device(device)
@@ -172,6 +172,10 @@ def _described(setup: TrainingSetup) -> Iterator[str]:
     )
     if dataset.is_multi_label:
         yield _several_labels(dataset)
+    if dataset.corrected:
+        changed = counted(len(dataset.corrected), "label")
+        yield f"corrections: {changed} of {config.data.corrections} in place of those of the data"
+    yield from _groups(dataset, config.data.group_column)
     if not config.model.encoder:
         yield f"tokens: vocabulary {setup.vocab_size:,}, unknown in validation {statistics['unknown_fraction']:.1%}"
         yield "model: a linear model alone, without steps of training (model.encoder=false)"
@@ -200,6 +204,23 @@ def _several_labels(dataset: Dataset) -> str:
         f"multi-label ({why}): {labels.mean():.2f} labels a text, several {(labels > 1).mean():.1%}, none "
         f"{(labels == 0).mean():.1%}"
     )
+
+
+def _groups(dataset: Dataset, column: str | None) -> Iterator[str]:
+    """How many groups each split has, where a column names them."""
+    import numpy as np
+
+    from encoder_cls.data.holdout import NO_GROUP
+    from encoder_cls.system.display import shown
+
+    splits = {"training": dataset.train, "validation": dataset.validation, "test": dataset.test}
+    groups = {name: split.groups for name, split in splits.items() if split is not None and split.groups is not None}
+    if not groups:
+        return
+    counts = ", ".join(f"{len(np.unique(it[it != NO_GROUP])):,} {name}" for name, it in groups.items())
+    alone = sum(int((it == NO_GROUP).sum()) for it in groups.values())
+    without = f"; {counted(alone, 'text')} without one (each alone)" if alone else ""
+    yield f"groups by {shown(column or '')}: {counts}{without}"
 
 
 def _sizes(split: Split, label_names: Sequence[str]) -> str:
@@ -274,9 +295,14 @@ def _validation_line(stage: str, event: Validated) -> str:
 def _linear_classifier(event: LinearFitted) -> str:
     """What has been kept of all that was tried, and what it is worth."""
     result = event.result
+    twice = result.accuracy_with_twice
+    outlook = "" if twice is None else f", with twice the labels about {twice:.0%}"
     if not any(result.kept):
-        return "linear classifier: from the labels alone; nothing else that was tried was seen to help"
-    accuracies = f"{result.accuracy_before:.1%} -> {result.accuracy:.1%}"
+        return (
+            "linear classifier: from the labels alone, since nothing else that was tried was seen to help; accuracy by "
+            f"cross-validation {result.accuracy:.1%}{outlook}"
+        )
+    accuracies = f"{result.accuracy_before:.1%} -> {result.accuracy:.1%}{outlook}"
     return f"linear classifier: {result.kept.listed}; accuracy by cross-validation {accuracies}"
 
 

@@ -82,6 +82,12 @@ class DataConfig(Section):
     label_separator: Annotated[str, Field(min_length=1)] | None = None
     """What separates the labels of a text in one cell, such as `|` in `late|refund`; an empty cell has none. It makes
     the data multi-label; null: a cell is one label."""
+    group_column: str | None = None
+    """The column that says which rows belong together, such as those of one customer or thread: they are held out
+    together, and cross-validation keeps them together. Rows without a value stand alone; null: there are no groups."""
+    corrections: str | None = None
+    """A CSV file with mended labels, as `encoder-cls review` writes it: each of its rows names file and line of a row
+    of train, validation or test, with its text and the label that it is to have; null: labels are as they are."""
     label_names: tuple[str, ...] | None = None
     """The names of the classes in their order, as they are written. Labels are either all names, or all numbers: 0 for
     the first name, and so on."""
@@ -104,6 +110,15 @@ class DataConfig(Section):
         if doubled is not None:
             raise ValueError(f"{doubled!r} is there twice")
         return names
+
+    @model_validator(mode="after")
+    def _label_is_no_group(self) -> DataConfig:
+        if self.label_column == self.group_column:
+            raise ValueError(
+                f"group_column is label_column, {self.label_column!r}, so no class could be in two splits; "
+                "name another column, or null"
+            )
+        return self
 
     @model_validator(mode="after")
     def _label_is_no_text(self) -> DataConfig:
@@ -234,6 +249,12 @@ class TrainConfig(Section):
     naive_bayes_em: bool = True
     """Whether naive Bayes, learned from labelled and unlabelled texts by expectation maximization, may be added to the
     linear classifier (ag_news, 100 labels: +21; sst2: +12)."""
+    pseudo_labels: bool = True
+    """Whether, with 2,000 labelled texts or fewer, the encoder also learns from texts without labels: what the linear
+    classifier says of them, as probabilities."""
+    refit_on_validation: bool = True
+    """Whether, with 2,000 labelled texts or fewer, the linear classifier also learns from those held out of train for
+    validation, never from a file named in data.validation; validation then goes by its answers in cross-validation."""
     monitor: Literal["accuracy", "micro_f1", "macro_f1", "mean_average_precision", "loss"] = "loss"
     """What tells in validation which weights are best: `loss`, `macro_f1` or `accuracy`; of multi-label data `loss`,
     `macro_f1`, `micro_f1` or `mean_average_precision`."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from encoder_cls.config.schema import Config, DataConfig
 
-SOURCES = ("train", "validation", "test", "unlabelled")
+SOURCES = ("train", "validation", "test", "unlabelled", "corrections")
 SCHEMES = ("hub:", "example:")
 
 

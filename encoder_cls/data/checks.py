@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encoder_cls.data.dataset import Dataset, listed
+from encoder_cls.data.holdout import NO_GROUP
 from encoder_cls.data.split import Split
 from encoder_cls.system.display import counted, shown
 
@@ -27,6 +28,7 @@ def data_warnings(dataset: Dataset) -> Iterator[str]:
         yield from split_warnings("test", dataset.test, dataset.label_names)
     yield from dataset.unlabelled.skipped.warning("the texts without labels")
     yield from _of_texts(dataset)
+    yield from _of_groups(dataset)
 
 
 def split_warnings(name: str, split: Split, label_names: Sequence[str]) -> Iterator[str]:
@@ -108,6 +110,24 @@ def _of_texts(dataset: Dataset) -> Iterator[str]:
                 f"{len(known):,} of {len(split):,} {name} texts are training texts, too, the first at "
                 f"{split.where[known[0]]}; scores on these are better than on new texts"
             )
+
+
+def _of_groups(dataset: Dataset) -> Iterator[str]:
+    """Of splits in files of their own that share groups with train: what is held out never does."""
+    for name, split in (("validation", dataset.validation), ("test", dataset.test)):
+        known = shared_groups(dataset.train, split) if split else np.zeros(0, dtype=np.int64)
+        if split and len(known):
+            yield (
+                f"{len(known):,} of {len(split):,} {name} texts are of groups (data.group_column) that train has, too, "
+                f"the first at {split.where[known[0]]}; scores on these are better than on new groups"
+            )
+
+
+def shared_groups(train: Split, split: Split) -> NDArray[np.int64]:
+    """The indices of the texts of a split whose groups occur in train."""
+    if train.groups is None or split.groups is None:
+        return np.zeros(0, dtype=np.int64)
+    return np.flatnonzero(_are_in(np.unique(train.groups), split.groups) & (split.groups != NO_GROUP))
 
 
 def _written_alike(names: Iterable[str]) -> Iterator[list[str]]:

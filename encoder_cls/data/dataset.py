@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -13,22 +11,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encoder_cls.config import DataConfig
-from encoder_cls.data.holdout import equal_texts, rows_to_hold_out
+from encoder_cls.data.corrections import Corrections
+from encoder_cls.data.holdout import equal_texts, in_groups, rows_to_hold_out
 from encoder_cls.data.labelled_rows import (
     DiskBackedLocations,
     LabelledRows,
     check_unicode,
     collect_labelled,
+    first_locations,
+    former_labels,
+    labels_of_two_types,
     new_reading,
     read_labelled,
 )
-from encoder_cls.data.labels import LabelsAre, class_name, what_labels_are
+from encoder_cls.data.labels import FORMER, LabelsAre, class_name, in_order, what_labels_are
 from encoder_cls.data.multi_label_holdout import rows_to_hold_out_of_several_labels
 from encoder_cls.data.readers import Row, read_rows
 from encoder_cls.data.reading import Reading
-from encoder_cls.data.records import SourceLocation
 from encoder_cls.data.split import NO_TEXTS, Split, Unlabelled
-from encoder_cls.errors import DataError
+from encoder_cls.errors import ConfigError, DataError
 from encoder_cls.system.disk_arrays import DiskBackedTexts, in_chunks
 from encoder_cls.system.display import counted, shown
 
@@ -48,6 +49,8 @@ class Dataset:
         unlabelled: further texts of the kind, none where none are named.
         labels_are: what the labels of all its files are: `names`, or `indices` into `data.label_names`.
         of_two_types: labels that are an integer in one row and a text in another: where the first of each are.
+        corrected: of each row to which `data.corrections` has given another label the class that it had.
+        correction_notes: what a person should know of how these corrections were read.
         several: where the first row is that has several labels, or a list of them, by which the data is multi-label.
     """
 
@@ -58,6 +61,8 @@ class Dataset:
     unlabelled: Unlabelled = NO_TEXTS
     labels_are: LabelsAre = "names"
     of_two_types: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    corrected: Mapping[str, str] = field(default_factory=dict)
+    correction_notes: tuple[str, ...] = ()
     several: str | None = None
 
     @property
@@ -74,7 +79,8 @@ class Dataset:
     def notes(self) -> list[str]:
         """What a person should know of how its sources were read."""
         splits = (self.train, self.validation, self.test, self.unlabelled)
-        return list(dict.fromkeys(note for split in splits if split is not None for note in split.notes))
+        of_splits = (note for split in splits if split is not None for note in split.notes)
+        return list(dict.fromkeys((*of_splits, *self.correction_notes)))
 
     @property
     def reported(self) -> tuple[str, Split]:
@@ -90,6 +96,7 @@ def load_dataset(config: DataConfig, *, train_rows: Iterable[Row] | None = None)
         train_rows: the rows to train on, where they are in memory; then `data.train` is a name for messages.
 
     Raises:
+        ConfigError: labels are to be corrected where a text may have several.
         DataError: a source is missing or malformed, train has fewer than two classes (multi-label: none), or too many
             labels of another split never occur in train.
     """
@@ -100,12 +107,19 @@ def load_dataset(config: DataConfig, *, train_rows: Iterable[Row] | None = None)
             train_rows, config.train, empty_texts=config.empty_texts, label_separator=config.label_separator
         )
         del sources["train"]
-    rows |= {role: read_labelled(source, role, config) for role, source in sources.items() if source is not None}
-    is_multi_label = config.label_separator is not None or any(of_role.several for of_role in rows.values())
-    if not is_multi_label:
+    corrections = Corrections(config.corrections, encoding=config.encoding, label_names=config.label_names)
+    rows |= {
+        role: read_labelled(source, role, config, corrections) for role, source in sources.items() if source is not None
+    }
+    several = next((str(of_role.several) for of_role in rows.values() if of_role.several), None)
+    is_multi_label = config.label_separator is not None or several is not None
+    if is_multi_label:
+        _check_uncorrected(config, several)
+    else:
         for of_role in rows.values():
             of_role.leave_out_unlabelled()
-    labels_are = what_labels_are(_first_locations(rows.values()), config.label_names)
+    corrections.check_all_applied()
+    labels_are = what_labels_are(first_locations(rows.values()), config.label_names)
     label_names = _class_names(rows["train"], config, labels_are, is_multi_label=is_multi_label)
     splits = {
         role: _to_split(of_role, label_names, config, labels_are, is_multi_label=is_multi_label)
@@ -113,7 +127,9 @@ def load_dataset(config: DataConfig, *, train_rows: Iterable[Row] | None = None)
     }
     train, validation = splits["train"], splits.get("validation")
     if validation is None:
-        train, validation = hold_out(train, fraction=config.validation_fraction, seed=config.split_seed)
+        former = former_labels(rows["train"], config.label_names, labels_are)
+        fraction, seed = config.validation_fraction, config.split_seed
+        train, validation = hold_out(train, fraction=fraction, seed=seed, former_labels=former)
     return Dataset(
         label_names=label_names,
         train=train,
@@ -121,8 +137,14 @@ def load_dataset(config: DataConfig, *, train_rows: Iterable[Row] | None = None)
         test=splits.get("test"),
         unlabelled=_unlabelled(config),
         labels_are=labels_are,
-        of_two_types=_of_two_types(rows.values()),
-        several=next((str(of_role.several) for of_role in rows.values() if of_role.several), None),
+        of_two_types=labels_of_two_types(rows.values()),
+        corrected={
+            it.where[row]: class_name(label, FORMER, config.label_names, labels_are)
+            for it in rows.values()
+            for row, label in it.corrected.items()
+        },
+        correction_notes=tuple(corrections.notes),
+        several=several,
     )
 
 
@@ -146,7 +168,7 @@ def load_split(
     Raises:
         DataError: as `load_dataset`; or a row has several labels where each is to have one.
     """
-    rows = read_labelled(source, "test", config)
+    rows = read_labelled(source, "test", config.model_copy(update={"group_column": None}))
     if not is_multi_label:
         if config.label_separator is not None or rows.several:
             raise DataError(
@@ -157,16 +179,41 @@ def load_split(
     return _to_split(rows, label_names, config, labels_are, is_multi_label=is_multi_label)
 
 
-def hold_out(split: Split, *, fraction: float, seed: int) -> tuple[Split, Split]:
+def hold_out(
+    split: Split, *, fraction: float, seed: int, former_labels: NDArray[np.int64] | None = None
+) -> tuple[Split, Split]:
     """Divide a split in two, the second part holding about `fraction` of all examples, and of each class if it can.
 
-    Texts that differ in case and white space at most are all in one of both, whatever their labels.
+    Rows of a group are all in one of both, whatever their labels. So are, of rows without a group, texts that differ in
+    case and white space at most.
+
+    Args:
+        split: the split.
+        fraction: of all examples.
+        seed: of the random numbers.
+        former_labels: the classes before they were corrected, numbered in their own order; by these is held out, so
+            that corrections change no row's side, unless a class would have no example left.
 
     Raises:
-        DataError: each class has a single text, so none can be held out.
+        DataError: each class has a single text, or a single group, so none can be held out.
     """
-    choose = rows_to_hold_out_of_several_labels if split.is_multi_label else rows_to_hold_out
-    is_held_out = choose(split.labels, equal_texts(split.texts), fraction=fraction, seed=seed)
+    groups = equal_texts(split.texts)
+    if split.groups is not None:
+        # Not equal texts as well: what everybody says would make one group of them all.
+        groups = in_groups(split.groups, groups)
+    if split.is_multi_label:
+        is_held_out = rows_to_hold_out_of_several_labels(split.labels, groups, fraction=fraction, seed=seed)
+    else:
+        labels = split.labels if former_labels is None else former_labels
+        is_held_out = rows_to_hold_out(labels, groups, fraction=fraction, seed=seed)
+        if former_labels is not None and np.setdiff1d(split.labels, split.labels[~is_held_out]).size:
+            is_held_out = rows_to_hold_out(split.labels, groups, fraction=fraction, seed=seed)
+    if not is_held_out.any() and split.groups is not None:
+        raise DataError(
+            f"{split.where[0]}: no group can be held out to validate with, since a class would have no text left "
+            f"({counted(len(np.unique(groups)), 'group')} in all); name a file in data.validation, or other groups in "
+            "data.group_column"
+        )
     if not is_held_out.any():
         raise DataError(
             f"{split.where[0]}: each class has only one text, so none is left to validate with; add examples, or "
@@ -180,7 +227,7 @@ def _unlabelled(config: DataConfig) -> Unlabelled:
     if config.unlabelled is None:
         return Unlabelled()
     texts, where = DiskBackedTexts(), DiskBackedLocations()
-    reading = new_reading(config)
+    reading = new_reading(config.model_copy(update={"group_column": None}))
     rows = read_rows(
         config.unlabelled, role="train", text_columns=config.text_column, label_column=None, reading=reading
     )
@@ -205,20 +252,13 @@ def _readable(rows: Iterable[Row], reading: Reading) -> Iterator[Row]:
         yield row
 
 
-def _first_locations(all_rows: Iterable[LabelledRows]) -> dict[str, SourceLocation]:
-    locations: dict[str, SourceLocation] = {}
-    for rows in all_rows:
-        locations = rows.labels | locations
-    return locations
-
-
-def _of_two_types(all_rows: Iterable[LabelledRows]) -> dict[str, tuple[str, str]]:
-    """Of each label that is an integer in one row and a text in another, where the first of each are."""
-    types: dict[str, dict[type, SourceLocation]] = defaultdict(dict)
-    for rows in all_rows:
-        for label, locations in rows.types.items():
-            types[label] = locations | types[label]
-    return {label: (str(it[int]), str(it[str])) for label, it in types.items() if len(it) > 1}
+def _check_uncorrected(config: DataConfig, several: str | None) -> None:
+    if config.corrections is not None:
+        where = f"as at {several}" if several else "as data.label_separator has it"
+        raise ConfigError(
+            f"{config.corrections}: data.corrections is for data with one label a text, and here a text may have "
+            f"several, {where}; mend the labels in the data itself"
+        )
 
 
 def _class_names(
@@ -232,16 +272,7 @@ def _class_names(
         raise DataError(
             f"{config.train}: every row has the label {shown(found.pop())}; at least two classes are needed"
         )
-    return _in_order(found, config)
-
-
-def _in_order(found: set[str], config: DataConfig) -> tuple[str, ...]:
-    """Class names in the order of `data.label_names`, of their numbers, or of the alphabet."""
-    if config.label_names is not None:
-        return tuple(name for name in config.label_names if name in found)
-    if all(re.fullmatch(r"-?[0-9]{1,19}", name) for name in found):
-        return tuple(sorted(found, key=lambda name: (int(name), name)))  # `1` and `01` are two classes
-    return tuple(sorted(found))
+    return in_order(found, config.label_names)
 
 
 def _to_split(
@@ -253,7 +284,7 @@ def _to_split(
     is_multi_label: bool,
 ) -> Split:
     names = [class_name(label, where, config.label_names, labels_are) for label, where in rows.labels.items()]
-    unseen = _in_order(set(names) - set(label_names), config)
+    unseen = in_order(set(names) - set(label_names), config.label_names)
     numbers = {name: number for number, name in enumerate((*label_names, *unseen))}
     of_rows, offsets = rows.numbers.arrays()
     labels: NDArray[Any] = np.array([numbers[name] for name in names], dtype=np.int64)[of_rows]
@@ -263,6 +294,7 @@ def _to_split(
         texts=rows.texts,
         labels=labels,
         where=rows.where,
+        groups=rows.groups.array() if rows.reading.group_column else None,
         left_out=rows.left_out,
         first_left_out=tuple(map(str, rows.first_left_out)),
         unseen_names=unseen,

@@ -5,6 +5,7 @@ Rows that belong together, such as those of equal texts, are on one side: what i
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Iterable
 
@@ -15,6 +16,22 @@ Counts = NDArray[np.int64]
 
 TOLERANCE = 0.1  # of the rows to hold out
 FEW_ROWS = 10  # beyond them, for one of each class: of little data, where they are a quarter of it at most
+
+NO_GROUP = 0  # the number of rows that belong to no group
+
+
+def group_number(group: str) -> int:
+    """The number of a group, the same in all splits and at any time: 64 bits of a hash of its name."""
+    digest = hashlib.blake2b(group.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest, "little", signed=True)
+
+
+def in_groups(groups: NDArray[np.int64], otherwise: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Groups numbered from 0 on; rows without one, `NO_GROUP`, are grouped as their numbers in `otherwise` are."""
+    has_none = groups == NO_GROUP
+    pairs = np.stack([has_none, np.where(has_none, otherwise, groups)], axis=1)
+    numbers: NDArray[np.int64] = np.unique(pairs, axis=0, return_inverse=True)[1].reshape(-1)
+    return numbers
 
 
 def equal_texts(texts: Iterable[str]) -> NDArray[np.int64]:

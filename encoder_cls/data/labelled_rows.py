@@ -6,12 +6,16 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from encoder_cls.config import DataConfig
+from encoder_cls.data.corrections import Corrections
+from encoder_cls.data.holdout import NO_GROUP, group_number
+from encoder_cls.data.labels import FORMER, LabelsAre, class_name, in_order
 from encoder_cls.data.named_files import FASTTEXT, TEXT
 from encoder_cls.data.readers import Row, read_rows
 from encoder_cls.data.reading import SHOWN_ROWS, Reading
@@ -60,6 +64,8 @@ class LabelledRows:
         numbers: of each row the indices of its labels in `labels`.
         several: where the first row is whose labels are in a list, or several in a fastText line; none: there is none.
         none: where the first row without a label is.
+        groups: of each row the number of its group, where `data.group_column` names them, else nothing.
+        corrected: the labels that rows had in the data, by index, where `data.corrections` has given them another.
         left_out: rows without a text.
         first_left_out: where the first of these are.
         reading: how they were read, and what came up.
@@ -72,6 +78,8 @@ class LabelledRows:
     numbers: DiskBackedRaggedArray[np.int32] = field(default_factory=lambda: DiskBackedRaggedArray(np.int32))
     several: SourceLocation | None = None
     none: SourceLocation | None = None
+    groups: DiskBackedArray[np.int64] = field(default_factory=lambda: DiskBackedArray(np.int64))
+    corrected: dict[int, str] = field(default_factory=dict)
     left_out: int = 0
     first_left_out: list[SourceLocation] = field(default_factory=list)
     reading: Reading = field(default_factory=Reading)
@@ -91,10 +99,15 @@ class LabelledRows:
             self.reading.bad_row(where, DataError(f"{where}: the line has no label; {_FASTTEXT_LINES}"))
         labelled, self.none = np.flatnonzero(counts), None
         self.texts, self.where = self.texts.select(labelled), self.where.select(labelled)
+        self.corrected = {int(np.searchsorted(labelled, row)): label for row, label in self.corrected.items()}
+        if self.reading.group_column:
+            groups = self.groups.array()[labelled]
+            self.groups = DiskBackedArray(np.int64)
+            self.groups.append(groups)
 
 
-def read_labelled(source: str, role: str, config: DataConfig) -> LabelledRows:
-    """Read a source whose rows have labels.
+def read_labelled(source: str, role: str, config: DataConfig, corrections: Corrections | None = None) -> LabelledRows:
+    """Read a source whose rows have labels, which the corrections mend.
 
     Raises:
         DataError: it is malformed, has no text, or more rows without one than `data.empty_texts` allows.
@@ -103,6 +116,8 @@ def read_labelled(source: str, role: str, config: DataConfig) -> LabelledRows:
     found = read_rows(
         source, role=role, text_columns=config.text_column, label_column=config.label_column, reading=reading
     )
+    if corrections:
+        found = corrections.applied(found)
     return collect_labelled(
         found, source, empty_texts=config.empty_texts, label_separator=config.label_separator, reading=reading
     )
@@ -110,7 +125,12 @@ def read_labelled(source: str, role: str, config: DataConfig) -> LabelledRows:
 
 def new_reading(config: DataConfig) -> Reading:
     """How files are read as the config has it."""
-    return Reading(delimiter=config.delimiter, encoding=config.encoding, bad_rows=config.bad_rows)
+    return Reading(
+        delimiter=config.delimiter,
+        encoding=config.encoding,
+        bad_rows=config.bad_rows,
+        group_column=config.group_column,
+    )
 
 
 def collect_labelled(
@@ -137,7 +157,9 @@ def collect_labelled(
     indices: dict[str, int] = {}
     numbers: dict[str | int, int] = {}  # 1 and "1" are two keys of one number
     for chunk in in_chunks(_with_text(found, rows, label_separator)):
-        texts, labels_of_rows, locations = zip(*chunk, strict=True)
+        texts, labels_of_rows, locations, groups, former = zip(*chunk, strict=True)
+        start = len(rows.texts)
+        rows.corrected |= {start + at: str(label) for at, label in enumerate(former) if label is not None}
         for labels, location in zip(labels_of_rows, locations, strict=True):
             for label in labels:
                 if label not in numbers:
@@ -149,6 +171,8 @@ def collect_labelled(
         rows.where.append(locations)
         of_chunk = np.array([numbers[label] for labels in labels_of_rows for label in labels], dtype=np.int32)
         rows.numbers.append(of_chunk, [*map(len, labels_of_rows)])
+        if rows.reading.group_column:
+            rows.groups.append([NO_GROUP if group is None else group_number(group) for group in groups])
     _check_left_out(rows, empty_texts)
     if not len(rows.texts):
         skipped = rows.reading.skipped
@@ -161,8 +185,8 @@ def collect_labelled(
 
 def _with_text(
     found: Iterable[Row], rows: LabelledRows, label_separator: str | None
-) -> Iterator[tuple[str, Sequence[str | int], SourceLocation]]:
-    """Text, labels and location of each row; those without a text are counted in `rows`."""
+) -> Iterator[tuple[str, Sequence[str | int], SourceLocation, str | None, str | int | None]]:
+    """Text, labels, location, group and former label of each row; those without a text are counted in `rows`."""
     for row in found:
         if not row.text.strip():
             if rows.left_out < SHOWN_ROWS:
@@ -180,7 +204,7 @@ def _with_text(
             rows.several = row.where
         if rows.none is None and not labels:
             rows.none = row.where
-        yield row.text, labels, row.where
+        yield row.text, labels, row.where, row.group, row.corrected_from
 
 
 def _has_types(location: SourceLocation) -> bool:
@@ -240,3 +264,34 @@ def _label(row: Row, label: object) -> str | int:
     if isinstance(label, str) and not label.strip():
         raise DataError(f"{row.where}: the label is empty")
     return label
+
+
+def former_labels(rows: LabelledRows, names: Sequence[str] | None, labels_are: LabelsAre) -> NDArray[np.int64] | None:
+    """The classes of rows, of one label each, before they were corrected, numbered from 0 on; none: none was."""
+    if not rows.corrected:
+        return None
+    named = partial(class_name, where=FORMER, names=names, labels_are=labels_are)
+    former = {row: named(label) for row, label in rows.corrected.items()}
+    current = [named(label) for label in rows.labels]
+    numbers = {name: number for number, name in enumerate(in_order({*current, *former.values()}, names))}
+    labels = np.array([numbers[name] for name in current], dtype=np.int64)[rows.numbers.arrays()[0]]
+    labels[list(former)] = [numbers[name] for name in former.values()]
+    dense: NDArray[np.int64] = np.unique(labels, return_inverse=True)[1].reshape(-1)
+    return dense
+
+
+def first_locations(all_rows: Iterable[LabelledRows]) -> dict[str, SourceLocation]:
+    """All labels, each with where it is first."""
+    locations: dict[str, SourceLocation] = {}
+    for rows in all_rows:
+        locations = rows.labels | locations
+    return locations
+
+
+def labels_of_two_types(all_rows: Iterable[LabelledRows]) -> dict[str, tuple[str, str]]:
+    """Of each label that is an integer in one row and a text in another, where the first of each are."""
+    types: dict[str, dict[type, SourceLocation]] = defaultdict(dict)
+    for rows in all_rows:
+        for label, locations in rows.types.items():
+            types[label] = locations | types[label]
+    return {label: (str(it[int]), str(it[str])) for label, it in types.items() if len(it) > 1}

@@ -12,6 +12,7 @@ from encoder_cls.system.display import shown
 
 LabelsAre = Literal["names", "indices"]  # into data.label_names
 
+FORMER = SourceLocation("data.corrections")  # of labels that no row has any more
 _NUMBER = re.compile(r"[0-9]{1,9}")  # what is longer is a name
 
 
@@ -59,6 +60,15 @@ def class_name(label: str, where: SourceLocation, names: Sequence[str] | None, l
     if label in names:
         raise DataError(f"{where}: label {shown(label)} is a name where others are numbers{both}")
     raise DataError(f"{where}: label {shown(label)} is not in data.label_names{both if is_number else ''}")
+
+
+def in_order(found: set[str], names: Sequence[str] | None) -> tuple[str, ...]:
+    """Class names in the order of `data.label_names`, of their numbers, or of the alphabet."""
+    if names is not None:
+        return tuple(name for name in names if name in found)
+    if all(re.fullmatch(r"-?[0-9]{1,19}", name) for name in found):
+        return tuple(sorted(found, key=lambda name: (int(name), name)))  # `1` and `01` are two classes
+    return tuple(sorted(found))
 
 
 def _check_one_meaning(found: Mapping[str, SourceLocation], names: Sequence[str]) -> None:

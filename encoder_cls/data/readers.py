@@ -24,6 +24,8 @@ from encoder_cls.data.records import (
     SourceLocation,
     check_columns,
     check_undoubled,
+    class_names_in,
+    group_named,
     numbered,
     with_class_names,
 )
@@ -33,12 +35,17 @@ from encoder_cls.system.installed import check_installed
 
 
 class Row(NamedTuple):
-    """One row of a source, unchanged; several labels, or none of several, are a list or a tuple."""
+    """One row of a source with its group; several labels, or none of several, are a list or a tuple.
+
+    It is unchanged but for a mended label, whose former one is in `corrected_from`.
+    """
 
     text: str
     label: str | int | Sequence[str | int] | None
     id: str | int | None
     where: SourceLocation
+    group: str | None = None
+    corrected_from: str | int | None = None
 
 
 def read_rows(
@@ -84,21 +91,34 @@ def _rows(
 ) -> Iterator[tuple[Row, dict[str, Any]]]:
     for where, record in _records(source, role, text_columns, label_column, reading, all_columns):
         try:
-            row = _row(where, record, text_columns, label_column)
+            row = _row(where, record, text_columns, label_column, reading.group_column)
         except DataError as error:
             reading.bad_row(where, error)
             continue
         yield row, record
 
 
-def _row(where: SourceLocation, record: dict[str, Any], text_columns: Sequence[str], label_column: str | None) -> Row:
+def _row(
+    where: SourceLocation,
+    record: dict[str, Any],
+    text_columns: Sequence[str],
+    label_column: str | None,
+    group_column: str | None,
+) -> Row:
     texts = [record[column] for column in text_columns if column in record]  # text files have but the first
     for column, text in zip(text_columns, texts, strict=False):
         if not isinstance(text, str):
             raise DataError(f"{where}: column {shown(column)} holds {kind(text)} where a text is expected")
     label = record[label_column] if label_column else None
     number = record.get("id")
-    return Row(" ".join(texts), label, number if isinstance(number, str | int | None) else str(number), where)
+    number = number if isinstance(number, str | int | None) else str(number)
+    group = group_named(where, record[group_column]) if group_column else None
+    return Row(" ".join(texts), label, number, where, group)
+
+
+def _columns(text_columns: Sequence[str], label_column: str | None, reading: Reading) -> list[str]:
+    """The columns that are read, each once."""
+    return list(dict.fromkeys(name for name in (*text_columns, label_column, reading.group_column) if name))
 
 
 def column_names(path: Path, *, text_columns: Sequence[str], reading: Reading | None = None) -> list[str]:
@@ -134,17 +154,19 @@ def _records(
     reading: Reading,
     all_columns: bool,
 ) -> Iterator[Record]:
-    columns = [*text_columns, *([label_column] if label_column else [])]
+    columns = _columns(text_columns, label_column, reading)
     scheme, colon, rest = source.partition(":")
     if colon and scheme == "hub":
         yield from hub_records(rest, role, columns, all_columns=all_columns)
         return
     if colon and scheme == "example":
-        source, reading = str(Path(__file__).parent / "example" / f"{rest}.csv"), Reading()
+        source = str(Path(__file__).parent / "example" / f"{rest}.csv")
+        reading = Reading(group_column=reading.group_column)
     location: Path | str = source
     try:
         folders = class_folders(Path(source), is_labelled=label_column is not None)
         if folders:
+            _check_no_group(source, reading)
             yield from _text_file_records(folders, text_columns, label_column, reading)
             return
         files = data_files(source, is_labelled=label_column is not None)
@@ -164,7 +186,7 @@ def _file_records(
     file: Path, text_columns: Sequence[str], label_column: str | None, reading: Reading, *, all_columns: bool
 ) -> Iterator[Record]:
     """The records of one file, whose ending tells its format."""
-    columns = [*text_columns, *([label_column] if label_column else [])]
+    columns = _columns(text_columns, label_column, reading)
     suffix = file.suffix.lower()
     if suffix in USUAL:
         yield from delimited_records(file, columns, reading, all_columns=all_columns)
@@ -176,6 +198,7 @@ def _file_records(
         yield from _parquet_records(file, columns, reading, all_columns=all_columns)
     elif label_column is not None:
         _check_single(text_columns, file)
+        _check_no_group(file, reading)
         yield from _fasttext_records(file, text_columns[0], label_column, reading)
     else:
         yield from _line_records(file, text_columns[0], reading, has_labels=suffix == FASTTEXT)
@@ -248,7 +271,7 @@ def _parquet_records(path: Path, columns: Sequence[str], reading: Reading, *, al
         check_columns(path, schema.names, columns)
         check_undoubled(path, schema.names, schema.names if all_columns else [*columns, "id"])
         wanted = [*columns, *({"id"} & set(schema.names) - set(columns))]
-        names = _class_label_names(schema.metadata)
+        names = class_names_in(schema.metadata)
         number, name = 0, str(path)
         for batch in file.iter_batches(batch_size=4096, columns=None if all_columns else wanted):
             for record in batch.to_pylist():
@@ -281,20 +304,17 @@ def _open_parquet(path: Path) -> Iterator[Any]:
         raise DataError(f"{path}: not a readable Parquet file: {shown(reason, limit=200)[1:-1]}") from None
 
 
-def _class_label_names(metadata: dict[bytes, bytes] | None) -> dict[str, list[str]]:
-    """The class names that the `datasets` library keeps in a Parquet file beside integer labels."""
-    try:
-        features = json.loads((metadata or {})[b"huggingface"])["info"]["features"]
-        # Of a list of labels the feature of its items is inside.
-        of_items = {column: feature.get("feature") or feature for column, feature in features.items()}
-        return {column: list(feature["names"]) for column, feature in of_items.items() if "names" in feature}
-    except (AttributeError, KeyError, TypeError, ValueError):
-        return {}
-
-
 def _check_single(text_columns: Sequence[str], where: Path) -> None:
     if len(text_columns) > 1:
         raise DataError(f"{where}: text files have no columns; name a single one in data.text_column")
+
+
+def _check_no_group(where: Path | str, reading: Reading) -> None:
+    if reading.group_column:
+        raise DataError(
+            f"{where}: text files have no columns, so none is called {shown(reading.group_column)}; save the data as a "
+            "table, or leave groups out with data.group_column=null"
+        )
 
 
 def _text_file_records(

@@ -42,6 +42,7 @@ class Reading:
         encoding: of text files, `data.encoding`.
         is_sure: whether the encoding was asked for; else a file that seems to be UTF-8 is read as that.
         bad_rows: `error`, or `skip` for rows that cannot be read to be left out and counted.
+        group_column: the column that says which rows belong together, `data.group_column`; none: there is none.
         tell: told what a person should know of how a file is read.
 
     Attributes:
@@ -56,12 +57,14 @@ class Reading:
         encoding: str = UTF8,
         is_sure: bool = True,
         bad_rows: str = "error",
+        group_column: str | None = None,
         tell: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.delimiter = delimiter
         self.encoding = encoding
         self._is_sure = is_sure
         self.skips = bad_rows == "skip"
+        self.group_column = group_column
         self.skipped = NONE_SKIPPED
         self.notes: list[str] = []
         self._tell = tell

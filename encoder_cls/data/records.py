@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from encoder_cls.errors import DataError
-from encoder_cls.system.display import shown
+from encoder_cls.system.display import kind, shown
 
 
 class SourceLocation(NamedTuple):
@@ -33,7 +35,10 @@ def check_columns(path: Path | SourceLocation | str, found: Sequence[str], wante
     missing = [column for column in wanted if column not in found]
     if missing:
         alike = [name for name in found if name.strip().lower() == missing[0].lower()]
-        hint = "name the right one: data.text_column and data.label_column in the config, --text-column in predict"
+        hint = (
+            "name the right one: data.text_column, data.label_column and data.group_column in the config, "
+            "--text-column in predict"
+        )
         if alike:
             hint = f"did you mean {shown(alike[0])}? {hint}"
         elif len(found) == 1 and (separator := next((it for it in ";|\t" if it in found[0]), None)):
@@ -61,6 +66,30 @@ def check_undoubled(where: Path | str, found: Sequence[str], wanted: Sequence[st
     doubled = next((name for name in wanted if found.count(name) > 1), None)
     if doubled is not None:
         raise DataError(f"{where}: two columns are called {shown(doubled)}")
+
+
+def group_named(where: SourceLocation, value: Any) -> str | None:
+    """A group as text, whatever type a format has for it; none where the cell is empty.
+
+    Raises:
+        DataError: the value is none.
+    """
+    if isinstance(value, dict | list):
+        raise DataError(f"{where}: the group is {kind(value)}; a name or a number is expected (data.group_column)")
+    if isinstance(value, float):  # as tables have whole numbers where cells are empty
+        value = None if math.isnan(value) else int(value) if value.is_integer() else value
+    return None if value is None or value == "" else str(value)
+
+
+def class_names_in(metadata: dict[bytes, bytes] | None) -> dict[str, list[str]]:
+    """The class names that the `datasets` library keeps in a Parquet file beside integer labels."""
+    try:
+        features = json.loads((metadata or {})[b"huggingface"])["info"]["features"]
+        # Of a list of labels the feature of its items is inside.
+        of_items = {column: feature.get("feature") or feature for column, feature in features.items()}
+        return {column: list(feature["names"]) for column, feature in of_items.items() if "names" in feature}
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return {}
 
 
 def with_class_names(record: dict[str, Any], names: dict[str, list[str]], where: SourceLocation) -> dict[str, Any]:

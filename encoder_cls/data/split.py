@@ -24,6 +24,7 @@ class Split:
         labels: their classes, (texts,); those from the number of the data set's classes on are indices into
             `unseen_names`. Multi-label: 1 where a text has a label, else 0, (texts, classes), as int8.
         where: file and line of each.
+        groups: the number of the group of each, equal in all splits, where `data.group_column` names them.
         left_out: how many rows of their source had no text, where that is allowed.
         first_left_out: where the first of these are.
         unseen_names: labels of the source that never occur in train.
@@ -34,6 +35,7 @@ class Split:
     texts: Sequence[str]
     labels: NDArray[Any]
     where: Sequence[str]
+    groups: NDArray[np.int64] | None = None
     left_out: int = 0
     first_left_out: tuple[str, ...] = ()
     unseen_names: tuple[str, ...] = ()
@@ -80,6 +82,7 @@ class Split:
             texts=_selected(self.texts, indices),
             labels=self.labels[indices],
             where=_selected(self.where, indices),
+            groups=None if self.groups is None else self.groups[indices],
             unseen_names=self.unseen_names,
         )
 
@@ -107,9 +110,10 @@ class Split:
         )
 
     def fingerprint(self) -> str:
-        """A SHA-256 of all texts and labels in order: equal data, equal fingerprint."""
+        """A SHA-256 of all texts, labels and groups in order: equal data, equal fingerprint."""
         unseen = json.dumps(self.unseen_names).encode() if self.unseen_names else b""
-        return _fingerprint(self.texts, self.labels.tobytes() + unseen)
+        groups = b"" if self.groups is None else self.groups.tobytes()
+        return _fingerprint(self.texts, self.labels.tobytes() + unseen + groups)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from encoder_cls.data.dataset import Dataset
 from encoder_cls.data.split import Split
 from encoder_cls.evaluation.multi_label_metrics import average_precisions, best_f1_threshold, f1_scores
+from encoder_cls.evaluation.parts import score_answers
 
 # What the model may read, so that it takes a minute and 1.5 GB at most, however much text and however many classes
 # there are: characters, characters times classes (its time grows with both), and weights, one a feature and class.
@@ -26,14 +28,14 @@ _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff"
 WORD_PATTERN = rf"[{_UNSPACED}]|[^\W{_UNSPACED}]+|[^\w\s]+"
 
 
-def reference_of(dataset: Dataset, split: Split) -> dict[str, float] | None:
+def reference_of(dataset: Dataset, split: Split) -> dict[str, Any] | None:
     """What a linear model that learns from a data set scores on a split, by the measures of its task."""
     if dataset.is_multi_label:
         return multi_label_reference(dataset.train, dataset.selection, split)
     return linear_reference(dataset.train, split)
 
 
-def linear_reference(train: Split, split: Split) -> dict[str, float] | None:
+def linear_reference(train: Split, split: Split) -> dict[str, Any] | None:
     """Accuracy and macro-F1 of a linear SVM on TF-IDF of words and pairs of words.
 
     Of more text than it may read it is trained on a random sample: `texts` of `of_texts` texts; of more features than
@@ -44,9 +46,8 @@ def linear_reference(train: Split, split: Split) -> dict[str, float] | None:
         split: what it is scored on; a label that never occurs in `train` is a mistake.
 
     Returns:
-        The scores; none where no text has a word, or where memory does not suffice.
+        The scores, as `PartScores` has them; none where no text has a word, or where memory does not suffice.
     """
-    from sklearn.metrics import f1_score
     from sklearn.svm import LinearSVC
 
     num_classes = int(train.labels.max()) + 1
@@ -60,13 +61,12 @@ def linear_reference(train: Split, split: Split) -> dict[str, float] | None:
     except (ValueError, MemoryError):  # ValueError of scikit-learn: no text has a word, or one class is left
         return None
     return {
-        "accuracy": float((predictions == split.labels).mean()),
-        "macro_f1": float(f1_score(split.labels, predictions, average="macro")),
+        **asdict(score_answers(predictions, split.labels)),
         **features.sizes(train),
     }
 
 
-def multi_label_reference(train: Split, validation: Split, split: Split) -> dict[str, float] | None:
+def multi_label_reference(train: Split, validation: Split, split: Split) -> dict[str, Any] | None:
     """Micro-F1, macro-F1 and mean average precision of a linear SVM a label, on TF-IDF as in `linear_reference`.
 
     A text has the labels whose scores are above one threshold, that with the best micro-F1 on validation texts.

@@ -7,10 +7,12 @@ a person sees whether it earns its keep.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 from encoder_cls.data.split import Split
+from encoder_cls.evaluation.kept_promises import keep_promises
 from encoder_cls.evaluation.label_check import LabelCheck, check_labels
 from encoder_cls.evaluation.metrics import answers, compute_metrics
 from encoder_cls.evaluation.multi_label_evaluate import multi_label_report
@@ -31,7 +33,8 @@ def evaluate(
     split: Split,
     *,
     name: str,
-    reference: dict[str, float] | None,
+    reference: dict[str, Any] | None,
+    linear_logits: Logits | None = None,
     batch_tokens: int | None = None,
     after_batch: Callable[[], None] | None = None,
 ) -> tuple[AnyReport, Logits]:
@@ -42,6 +45,7 @@ def evaluate(
         split: the examples; labels are indices into the classifier's class names, then into those it has not seen.
         name: what to call the split in the report.
         reference: what `linear_reference` says of the split; multi-label `multi_label_reference`.
+        linear_logits: of the split, in cross-validation, where the linear classifier has learned from it.
         batch_tokens: the most tokens in a batch; none: what the device is fast with.
         after_batch: called after each batch; what it raises ends the work.
 
@@ -50,9 +54,14 @@ def evaluate(
     """
     tokenized = classifier.tokenize(split.texts)
     of_parts = classifier.part_logits(tokenized, batch_tokens=batch_tokens, after_batch=after_batch)
+    if linear_logits is not None:
+        of_parts = {**of_parts, "linear": linear_logits}
     logits = classifier.combined(of_parts)
     if classifier.task is MULTI_LABEL:
         return multi_label_report(classifier, split, tokenized, of_parts, name=name, reference=reference), logits
+    kept = None
+    if classifier.promises and name != "validation":  # on which they were made
+        kept = keep_promises(classifier.promises, softmax(logits), split.labels)
     parts, comparison = score_parts(logits, of_parts, split.labels)
     confidence, correct = answers(logits, split.labels)
     threshold = suggest_threshold(confidence, correct)
@@ -73,6 +82,7 @@ def evaluate(
         unknown_fraction=tokenized.unknown_fraction,
         doubtful_labels=label_check.doubtful,
         label_check_note=label_check.note,
+        kept_promises=kept,
     )
     return report, logits
 

@@ -12,8 +12,10 @@ import numpy as np
 
 from encoder_cls.data.split import Split
 from encoder_cls.evaluation import charts, verdict
+from encoder_cls.evaluation.kept_promises import promise_sentences
 from encoder_cls.evaluation.label_files import mistakes
 from encoder_cls.evaluation.metrics import LARGEST_MATRIX, ClassMetrics, answers
+from encoder_cls.evaluation.paired import comparison_lines
 from encoder_cls.evaluation.report import WANTED_ACCURACY, Report
 from encoder_cls.inference.explain import marked
 from encoder_cls.inference.logits import Logits, softmax
@@ -75,7 +77,9 @@ def render_report(
             verdict=verdict,
             calibration=verdict.calibration(report),
             parts=_parts_chart(report),
+            against=comparison_lines(report.against, name=report.against.run) if report.against else (),
             wanted=WANTED_ACCURACY,
+            promises=list(promise_sentences(report.kept_promises)),
             classes=worst_first(report.metrics.per_class),
             matrix=_matrix(report, split, logits),
             largest_matrix=LARGEST_MATRIX,

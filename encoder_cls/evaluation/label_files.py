@@ -1,31 +1,51 @@
 """Texts and what a classifier answers in, CSV out in which a person mends labels with a spreadsheet.
 
-A row names its split, file and line, so that a mended cell of the column `label` can be brought back to its data; the
-text stands there as it was read, so that it can be told whether it is the same still.
+A row names its split, file and line, so that a mended cell of the column `label` can be brought back to its data
+(`data/corrections`); the text stands there as it was read, so that it can be told whether it is the same still.
 """
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from encoder_cls.data.corrections import COLUMNS, guarded
 from encoder_cls.data.split import Split
+from encoder_cls.evaluation.label_errors import self_confidence
 from encoder_cls.inference.logits import Logits, softmax
 
-COLUMNS = ("split", "file", "line", "text", "label", "suggested", "score")
 BYTE_ORDER_MARK = "\ufeff"  # by which spreadsheets know UTF-8
+
+
+class LabelRow(NamedTuple):
+    """A label to look at: of which split and row it is, what the classifier would say, and how doubtful it is.
+
+    Attributes:
+        split: the name of the split.
+        where: file and line, as `data/records` writes it.
+        text: as it was read.
+        label: the name of its class.
+        suggested: the most probable class.
+        score: 1 less the probability of the label.
+    """
+
+    split: str
+    where: str
+    text: str
+    label: str
+    suggested: str
+    score: float
 
 
 def label_rows(
     split: Split, logits: Logits, label_names: Sequence[str], rows: Sequence[int] | NDArray[np.int64], *, name: str
-) -> Iterator[bytes]:
-    """CSV with `COLUMNS`, the rows first whose `score` is largest.
-
-    `suggested` is what the classifier answers, and `score` how much more probable that is than the label: from 0 to 1.
+) -> list[LabelRow]:
+    """The rows of a split that are wanted, in their order.
 
     Args:
         split: the examples.
@@ -34,18 +54,36 @@ def label_rows(
         rows: the indices of the examples that are wanted.
         name: of the split.
     """
-    yield BYTE_ORDER_MARK.encode() + csv_line(COLUMNS)
     chosen = np.asarray(rows, dtype=np.int64)
-    probabilities = softmax(logits[chosen])
-    labels = split.labels[chosen]
-    padded = np.pad(probabilities, ((0, 0), (0, max(0, len(label_names) - probabilities.shape[1]))))
-    answers = probabilities.argmax(axis=1)
-    scores = padded[np.arange(len(chosen)), answers] - padded[np.arange(len(chosen)), labels]
-    for at in np.argsort(-scores, kind="stable").tolist():
-        row = int(chosen[at])
-        file, line = file_and_line(split.where[row])
-        label, suggested = label_names[labels[at]], label_names[answers[at]]
-        yield csv_line([name, file, line, split.texts[row], label, suggested, f"{scores[at]:.4f}"])
+    probabilities, labels = softmax(logits[chosen]), split.labels[chosen]
+    confidence = self_confidence(probabilities, labels)
+    return [
+        LabelRow(
+            name,
+            split.where[row],
+            split.texts[row],
+            label_names[label],
+            label_names[answer],
+            float(1 - probability),
+        )
+        for row, label, answer, probability in zip(
+            chosen.tolist(), labels.tolist(), probabilities.argmax(axis=1).tolist(), confidence, strict=True
+        )
+    ]
+
+
+def by_score(rows: Iterable[LabelRow]) -> list[LabelRow]:
+    """The most doubtful first."""
+    return sorted(rows, key=lambda row: -row.score)
+
+
+def label_table(rows: Iterable[LabelRow]) -> Iterator[bytes]:
+    """CSV with `COLUMNS`, the most doubtful rows first."""
+    yield BYTE_ORDER_MARK.encode() + csv_line(COLUMNS)
+    for row in by_score(rows):
+        file, line = file_and_line(row.where)
+        cells = (guarded(cell) for cell in (row.text, row.label, row.suggested))
+        yield csv_line([row.split, file, line, *cells, f"{row.score:.4f}"])
 
 
 def mistakes(split: Split, logits: Logits) -> NDArray[np.int64]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +29,7 @@ def multi_label_report(
     of_parts: Mapping[str, Logits],
     *,
     name: str,
-    reference: dict[str, float] | None,
+    reference: dict[str, Any] | None,
 ) -> MultiLabelReport:
     """What the logits of a classifier's parts are worth on a split.
 

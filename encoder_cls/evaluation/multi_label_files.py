@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from encoder_cls.data.corrections import COLUMNS, guarded
 from encoder_cls.data.split import Split
-from encoder_cls.evaluation.label_files import BYTE_ORDER_MARK, COLUMNS, csv_line, file_and_line
+from encoder_cls.evaluation.label_files import BYTE_ORDER_MARK, csv_line, file_and_line
 from encoder_cls.evaluation.multi_label_metrics import answers_of
 from encoder_cls.evaluation.multi_label_report import MultiLabelReport
 from encoder_cls.inference.logits import Logits, sigmoid
@@ -53,7 +54,8 @@ def multi_label_rows(
         label, suggested = (
             SEPARATOR.join(names[it] for it in np.flatnonzero(found[row])) for found in (has_label, answers)
         )
-        yield csv_line([report.split, file, line, split.texts[row], label, suggested, f"{differences[row]:.4f}"])
+        cells = map(guarded, (split.texts[row], label, suggested))
+        yield csv_line([report.split, file, line, *cells, f"{differences[row]:.4f}"])
 
 
 def multi_label_lines(report: MultiLabelReport, split: Split, logits: Logits) -> Iterator[bytes]:

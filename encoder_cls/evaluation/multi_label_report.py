@@ -72,7 +72,7 @@ class MultiLabelReport:
     parts: Mapping[str, MultiLabelPartScores]
     comparison: Comparison | None
     mixture_shares: Mapping[str, float] | None
-    linear_reference: dict[str, float] | None
+    linear_reference: dict[str, Any] | None
     worst_errors: list[WrongLabel]
     truncated_fraction: float
     unknown_fraction: float

@@ -62,7 +62,7 @@ def score_parts(
     """
     answers = {COMBINED: combined.argmax(axis=1)}
     answers |= {name: parts[name].argmax(axis=1) for name in ("linear", "encoder") if name in parts}
-    scores = {name: _scores(predictions, labels) for name, predictions in answers.items()}
+    scores = {name: score_answers(predictions, labels) for name, predictions in answers.items()}
     if len(parts) < 2:
         return scores, None
     is_right, is_linear_right = (answers[name] == labels for name in (COMBINED, "linear"))
@@ -75,7 +75,8 @@ def score_parts(
     )
 
 
-def _scores(predictions: NDArray[Any], labels: NDArray[np.int64]) -> PartScores:
+def score_answers(predictions: NDArray[Any], labels: NDArray[np.int64]) -> PartScores:
+    """The scores of the classes (texts,) that some classifier answers."""
     from sklearn.metrics import f1_score
 
     right = int((predictions == labels).sum())

@@ -9,12 +9,14 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from encoder_cls.evaluation.kept_promises import KeptPromises, promise_sentences
 from encoder_cls.evaluation.metrics import Metrics
 from encoder_cls.evaluation.multi_label_report import (
     MultiLabelReport,
     multi_label_detail_lines,
     multi_label_summary_lines,
 )
+from encoder_cls.evaluation.paired import PairedComparison, comparison_lines
 from encoder_cls.evaluation.parts import COMBINED, Comparison, PartScores
 from encoder_cls.evaluation.report_notes import (
     LONGEST_NAME,
@@ -26,7 +28,7 @@ from encoder_cls.evaluation.report_notes import (
 )
 from encoder_cls.evaluation.verdict import advice, comparison_sentence
 from encoder_cls.inference.explain import WordWeight
-from encoder_cls.system.display import counted, shown
+from encoder_cls.system.display import counted, printable, shown
 
 LARGEST_TABLE = 12  # classes; a wider confusion matrix does not fit a terminal
 WANTED_ACCURACY = 0.95  # of the answers above the suggested threshold
@@ -69,8 +71,9 @@ class Report:
             alone.
         comparison: what the encoder adds to the linear classifier; none where there are not both.
         mixture_shares: the share of each part in the sum of the logits, see `Classifier`.
-        linear_reference: accuracy and macro_f1 of the linear model, and on how many texts and features of how many it
-            was trained (`texts`, `of_texts`, `features`, `of_features`); none where its training texts are gone.
+        linear_reference: the scores of the linear model with their intervals, and on how many texts and features of how
+            many it was trained (`texts`, `of_texts`, `features`, `of_features`); none where its training texts are
+            gone.
         suggested_threshold: the lowest probability from which answers are right `WANTED_ACCURACY` of the time; 0 where
             all answers together are; none where no `FEWEST_ANSWERS` are.
         answered_fraction: the part of the texts that get an answer with that threshold.
@@ -80,6 +83,10 @@ class Report:
         unknown_fraction: the part of the tokens that training never showed.
         doubtful_labels: the indices of the texts whose labels seem to be wrong; none where that was not checked.
         label_check_note: why it was not.
+        class_weights_note: that weights of classes would help, where that was found.
+        against: another classifier on the same texts, where that was asked for.
+        kept_promises: what the model promised before it saw these texts, and what became of it; none of a model that
+            promises nothing, nor of the texts that it was measured on.
     """
 
     score_name: ClassVar[str] = "accuracy"
@@ -91,7 +98,7 @@ class Report:
     parts: Mapping[str, PartScores]
     comparison: Comparison | None
     mixture_shares: Mapping[str, float] | None
-    linear_reference: dict[str, float] | None
+    linear_reference: dict[str, Any] | None
     suggested_threshold: float | None
     answered_fraction: float
     worst_errors: list[WrongExample]
@@ -99,6 +106,9 @@ class Report:
     unknown_fraction: float
     doubtful_labels: tuple[int, ...] | None = None
     label_check_note: str = ""
+    class_weights_note: str = ""
+    against: PairedComparison | None = None
+    kept_promises: KeptPromises | None = None
 
     @property
     def split_note(self) -> str:
@@ -146,7 +156,10 @@ class Report:
             "truncated_fraction": self.truncated_fraction,
             "unknown_fraction": self.unknown_fraction,
             "doubtful_labels": None if self.doubtful_labels is None else len(self.doubtful_labels),
+            "promises": asdict(self.kept_promises) if self.kept_promises else None,
             "worst_errors": [asdict(error) for error in self.worst_errors],
+            "class_weights_note": self.class_weights_note,
+            **({"against": self.against.to_dict()} if self.against else {}),
         }
 
 
@@ -191,13 +204,18 @@ def _summary_lines(report: Report) -> Iterator[str]:
         yield f"    encoder alone: {_scores(report.parts['encoder'])}"
         yield f"  {comparison_sentence(report)}"
     yield from _reference_lines(report)
+    yield from _against_lines(report)
     if advised := advice(report):
         yield f"  {advised}"
+    if report.class_weights_note:
+        yield f"  {report.class_weights_note}"
     if threshold:
         answered = f"answers from probability {threshold:.3f} up (--threshold), {report.answered_fraction:.0%} of all,"
         yield f"  {answered} are right {WANTED_ACCURACY:.0%} of the time"
     else:
         yield f"  {report.no_threshold_note}"
+    for sentence in promise_sentences(report.kept_promises):
+        yield f"  {sentence}"
     if metrics.most_confused:
         yield "  most confused: " + "; ".join(
             f"{name_text(it.label)} taken for {name_text(it.prediction)} ({it.count})"
@@ -242,9 +260,18 @@ def _reference_lines(report: Report) -> Iterator[str]:
         yield "  linear reference: none"
         return
     yield (
-        f"  linear reference (TF-IDF, linear SVM{report.reference_note}): accuracy {reference['accuracy']:.4f}   "
-        f"macro-F1 {reference['macro_f1']:.4f}"
+        f"  linear reference (TF-IDF, linear SVM{report.reference_note}): accuracy {reference['accuracy']:.4f} "
+        f"{interval_text(reference['accuracy_interval'])}   macro-F1 {reference['macro_f1']:.4f} "
+        f"{interval_text(reference['macro_f1_interval'])}"
     )
+
+
+def _against_lines(report: Report) -> Iterator[str]:
+    if report.against:
+        name = printable(report.against.run)
+        yield f"  {name}: {_scores(report.against.scores)}"
+        for line in comparison_lines(report.against, name=name):
+            yield f"    {line}"
 
 
 def _scores(scores: PartScores) -> str:

@@ -49,7 +49,7 @@ def write_report(
 
     from encoder_cls.evaluation import plots
     from encoder_cls.evaluation.html import render_report
-    from encoder_cls.evaluation.label_files import label_rows, mistakes
+    from encoder_cls.evaluation.label_files import label_rows, label_table, mistakes
     from encoder_cls.evaluation.multi_label_files import multi_label_lines, multi_label_mistakes, multi_label_rows
     from encoder_cls.evaluation.multi_label_html import render_multi_label_report
     from encoder_cls.evaluation.multi_label_report import MultiLabelReport
@@ -65,9 +65,11 @@ def write_report(
     else:
         html = render_report(title, report, split, logits, config_yaml=config_yaml, written=date.today())
         lines = _prediction_lines(split, logits, report.label_names)
-        wrong = label_rows(split, logits, report.label_names, mistakes(split, logits), name=report.split)
+        rows = label_rows(split, logits, report.label_names, mistakes(split, logits), name=report.split)
+        wrong = label_table(rows)
         if report.doubtful_labels is not None:
-            doubtful = label_rows(split, logits, report.label_names, report.doubtful_labels, name=report.split)
+            rows = label_rows(split, logits, report.label_names, report.doubtful_labels, name=report.split)
+            doubtful = label_table(rows)
         if report.metrics.confusion_matrix:
             plot = plots.to_png(plots.confusion(report.metrics.confusion_matrix, report.label_names))
     write_file(folder / PREDICTIONS, lines)

@@ -81,7 +81,10 @@ def part_rows(report: AnyReport) -> list[PartRow]:
     names = {COMBINED: "both together", "linear": "linear alone", "encoder": "encoder alone"}
     rows = [PartRow(name, report.parts[part].score, report.parts[part].score_interval) for part, name in names.items()]
     reference = report.linear_reference
-    return [*rows, PartRow("TF-IDF model", reference[report.score_name], None)] if reference else rows
+    if not reference:
+        return rows
+    interval = reference.get(f"{report.score_name}_interval")
+    return [*rows, PartRow("TF-IDF model", reference[report.score_name], interval)]
 
 
 def calibration(report: AnyReport) -> tuple[str, str]:

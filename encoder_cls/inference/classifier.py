@@ -12,8 +12,10 @@ from tokenizers import Tokenizer
 
 from encoder_cls.errors import ConfigError
 from encoder_cls.inference.encoder_architecture import EncoderArchitecture
+from encoder_cls.inference.familiarity import Familiarity, text_numbers
 from encoder_cls.inference.linear import LinearClassifier
 from encoder_cls.inference.logits import Logits, combine_logits
+from encoder_cls.inference.promises import Promises
 from encoder_cls.inference.tasks import SINGLE_LABEL, Task
 from encoder_cls.system.display import counted, kind, shown
 from encoder_cls.system.text_files import UTF8
@@ -37,6 +39,7 @@ class Prediction:
         reason: why there is no label: `blank`, the text has no words.
         labels: multi-label, the labels that are as probable as their thresholds, the most probable first; none where
             there is one label a text.
+        unfamiliar: whether the text is unlike those of training; none where the model cannot tell.
     """
 
     label: str | None
@@ -45,6 +48,7 @@ class Prediction:
     truncated: bool
     unknown_words: int
     reason: str | None = None
+    unfamiliar: bool | None = None
     labels: tuple[str, ...] | None = None
 
     @property
@@ -65,6 +69,13 @@ class Prediction:
     def top(self, k: int) -> list[tuple[str, float]]:
         """The `k` most probable classes with their probabilities, best first."""
         return sorted(self.probabilities.items(), key=lambda item: -item[1])[:k]
+
+    def label_set(self, threshold: float) -> list[str]:
+        """The classes from a probability up, best first, the best one in any case; none of a text without a label."""
+        if self.label is None:
+            return []
+        named = self.top(len(self.probabilities))
+        return [name for rank, (name, probability) in enumerate(named) if rank == 0 or probability >= threshold]
 
 
 class Encoder(Protocol):
@@ -124,6 +135,8 @@ class Classifier:
         task: what it says of a text.
         thresholds: multi-label, the probability from which a text is said to have a label, in the order of
             `label_names`; single-label there are none.
+        promises: what its held-out texts let it promise; none where nobody has measured that.
+        familiarity: what is usual in held-out texts; none where nobody has measured that.
         delimiter: what separated the fields of the files of training, if that was named (`data.delimiter`).
         encoding: of the files of training.
     """
@@ -134,6 +147,8 @@ class Classifier:
     encoding = UTF8
     mixture_shares: Mapping[str, float] | None = None
     thresholds: tuple[float, ...]
+    promises: Promises | None = None
+    familiarity: Familiarity | None = None
 
     def __init__(  # noqa: PLR0913 - what a folder holds
         self,
@@ -215,17 +230,15 @@ class Classifier:
 
     def predict_tokenized(self, texts: TokenizedTexts, *, batch_tokens: int | None = None) -> list[Prediction]:
         """Classify texts that `tokenize` has read; arguments as in `predict`."""
-        probabilities = self.task.probabilities(self.logits(texts, batch_tokens=batch_tokens))
+        of_parts, rarity = self._read(texts, batch_tokens=batch_tokens, with_rarity=self.familiarity is not None)
+        probabilities = self.task.probabilities(self.combined(of_parts))
+        unfamiliar: list[bool | None] = [None] * len(texts)
+        if self.familiarity:
+            numbers = text_numbers(probabilities, texts.unknown_share, rarity)
+            unfamiliar = self.familiarity.are_unfamiliar(numbers).tolist()
+        of_texts = zip(probabilities, self.truncated(texts), texts.unknown, unfamiliar, strict=True)
         predictions = [
-            Prediction(
-                label=self.label_names[row.argmax()],
-                probability=float(row.max()),
-                probabilities=dict(zip(self.label_names, row.tolist(), strict=True)),
-                truncated=bool(truncated),
-                unknown_words=int(unknown),
-                labels=self._labels(row),
-            )
-            for row, truncated, unknown in zip(probabilities, self.truncated(texts), texts.unknown, strict=True)
+            replace(_prediction(self.label_names, *values), labels=self._labels(values[0])) for values in of_texts
         ]
         for blank in np.flatnonzero(texts.lengths < 2):  # nothing but [CLS]
             none = () if self.thresholds else None
@@ -270,16 +283,54 @@ class Classifier:
         after_batch: Callable[[], None] | None = None,
     ) -> dict[str, Logits]:
         """The logits of each of the `parts` by itself, (texts, classes); arguments as in `Encoder.logits`."""
-        logits = {}
+        return self._read(texts, batch_tokens=batch_tokens, after_batch=after_batch, with_rarity=False)[0]
+
+    def familiarity_numbers(
+        self,
+        texts: TokenizedTexts,
+        *,
+        batch_tokens: int | None = None,
+        after_batch: Callable[[], None] | None = None,
+    ) -> tuple[Logits, NDArray[np.float64]]:
+        """The calibrated logits of texts, and the numbers that tell how usual they are, (texts, numbers)."""
+        of_parts, rarity = self._read(texts, batch_tokens=batch_tokens, after_batch=after_batch, with_rarity=True)
+        logits = self.combined(of_parts)
+        return logits, text_numbers(self.task.probabilities(logits), texts.unknown_share, rarity)
+
+    def _read(
+        self,
+        texts: TokenizedTexts,
+        *,
+        batch_tokens: int | None = None,
+        after_batch: Callable[[], None] | None = None,
+        with_rarity: bool,
+    ) -> tuple[dict[str, Logits], NDArray[np.float64] | None]:
+        """The logits of the parts, and how rare the features of each text are, which the linear part tells."""
+        logits, rarity = {}, None
         if self.encoder:
             logits["encoder"] = self.encoder.logits(texts, batch_tokens=batch_tokens, after_batch=after_batch)
         if self.linear:
-            logits["linear"] = self.linear.logits(texts)
-        return logits
+            reading = self.linear.read(texts, with_rarity=with_rarity)
+            logits["linear"], rarity = reading.logits, reading.rarity if with_rarity else None
+        return logits, rarity
 
     def combined(self, part_logits: Mapping[str, Logits]) -> Logits:
         """The calibrated logits that are the sum of what `part_logits` has found."""
         return combine_logits(list(part_logits.values()), self.mixture_weights).astype(np.float32)
+
+
+def _prediction(
+    names: Sequence[str], probabilities: NDArray[np.float64], truncated: bool, unknown: int, unfamiliar: bool | None
+) -> Prediction:
+    """What is said of a text that has words."""
+    return Prediction(
+        label=names[int(probabilities.argmax())],
+        probability=float(probabilities.max()),
+        probabilities=dict(zip(names, probabilities.tolist(), strict=True)),
+        truncated=bool(truncated),
+        unknown_words=int(unknown),
+        unfamiliar=unfamiliar,
+    )
 
 
 def _checked(texts: Iterable[str], method: str) -> Iterator[str]:

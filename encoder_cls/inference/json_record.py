@@ -12,7 +12,12 @@ if TYPE_CHECKING:
 
 
 def json_record(
-    prediction: Prediction, *, top_k: int, threshold: float, words: Explanation | None = None
+    prediction: Prediction,
+    *,
+    top_k: int,
+    threshold: float,
+    set_threshold: float | None = None,
+    words: Explanation | None = None,
 ) -> dict[str, Any]:
     """What JSON says of a text.
 
@@ -21,6 +26,7 @@ def json_record(
         top_k: how many classes to name; multi-label, never fewer than the text has labels.
         threshold: a less probable best class is withheld: the label is null; multi-label, the labels that are as
             probable are given, 0: by the thresholds of the model.
+        set_threshold: the probability from which classes are in the text's set; none: it has none.
         words: how much each word counts, where that was asked for.
     """
     labels = prediction.labels_from(threshold)
@@ -31,9 +37,12 @@ def json_record(
     record: dict[str, Any] = {
         **answer,
         "top": [{"label": name, "probability": probability} for name, probability in named],
+        **({} if set_threshold is None else {"set": prediction.label_set(set_threshold)}),
         "truncated": prediction.truncated,
         "unknown_words": prediction.unknown_words,
     }
+    if prediction.unfamiliar is not None:
+        record["unfamiliar"] = prediction.unfamiliar
     if prediction.reason:
         record["reason"] = prediction.reason
     if words is not None:

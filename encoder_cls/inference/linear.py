@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,11 +16,27 @@ from encoder_cls.inference.logits import Logits
 from encoder_cls.inference.row_table import RowTable
 from encoder_cls.inference.tasks import SINGLE_LABEL, Task
 from encoder_cls.inference.weights_file import Weight, as_table
-from encoder_cls.text.ngram_features import NUM_FEATURE_IDS, TEMPLATE_IDS, count_features, select, tfidf
+from encoder_cls.text.ngram_features import (
+    NUM_FEATURE_IDS,
+    RARITY_NUMBERS,
+    TEMPLATE_IDS,
+    count_features,
+    find,
+    keep_known,
+    rarity,
+    tfidf,
+)
 from encoder_cls.text.token_arrays import TokenizedTexts
 
 PREFIX = "linear."  # of the names of its weights
 WEIGHTS = ("frequent_token_ids", "feature_ids", "idf", "weights", "biases")
+
+
+class LinearReading(NamedTuple):
+    """The logits of texts, (texts, classes), and how rare their features are, (texts, `RARITY_NUMBERS`)."""
+
+    logits: Logits
+    rarity: NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +84,12 @@ class LinearClassifier:
 
     def logits(self, texts: TokenizedTexts) -> Logits:
         """Each text's logits, (texts, classes)."""
+        return self.read(texts, with_rarity=False).logits
+
+    def read(self, texts: TokenizedTexts, *, with_rarity: bool = True, leave_out: bool = False) -> LinearReading:
+        """Each text's logits, and if that is asked for how rare its features are, as `rarity` has it."""
         margins = np.tile(self.biases, (len(texts), 1))
+        rarities = [np.zeros((0, RARITY_NUMBERS))]
         row = 0
         for counts in count_features(
             texts,
@@ -76,8 +97,11 @@ class LinearClassifier:
             frequent_token_ids=self.frequent_token_ids,
             use_char_ngrams=bool((self.feature_ids[-1:] >= TEMPLATE_IDS).any()),
         ):
-            features = tfidf(select(counts, self.feature_ids), self.feature_ids, self.idf)
+            found = find(counts, self.feature_ids)
+            features = tfidf(keep_known(counts, found), self.feature_ids, self.idf)
+            if with_rarity:
+                rarities.append(rarity(counts, found, self.idf, leave_out=leave_out))
             for start, end in zip(features.offsets[:-1], features.offsets[1:], strict=True):
                 margins[row] += features.values[start:end] @ self.weights.take(features.columns[start:end])
                 row += 1
-        return self.task.margins_to_logits(margins)
+        return LinearReading(self.task.margins_to_logits(margins), np.concatenate(rarities))

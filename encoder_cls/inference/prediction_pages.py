@@ -62,8 +62,8 @@ def render_explanations(
     Args:
         title: of the page.
         rows: each with `text`, `label`, `probability` and `weights` (of `WordWeight`), and perhaps `left_out`: how many
-            words have no weight since there are too many; and `runner_up`: the second class and its probability. Where
-            there is no probability, `reason` says why.
+            words have no weight since there are too many; and `runner_up`: the second class and its probability; and
+            `notes`. Where there is no probability, `reason` says why.
         note: what is shown where it is not all, such as "the first 10 texts".
         model: which one answered.
     """
@@ -118,6 +118,7 @@ def _row(row: Mapping[str, Any]) -> str:
     left_out = row.get("left_out")
     words = words_html(marked(row["text"], row["weights"]))
     notes = [strongest] if (strongest := strongest_words(row["weights"])) else []
+    notes += [escaped(f"({told})") for told in row.get("notes", ())]
     notes += [f"(the last {left_out} words are not explained)"] if left_out else []
     note = f'<br><span class="note">{" ".join(notes)}</span>' if notes else ""
     second, second_probability = row.get("runner_up") or ("", 0.0)

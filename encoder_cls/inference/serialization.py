@@ -30,15 +30,18 @@ from encoder_cls.inference.auto_engine import AutoEncoder
 from encoder_cls.inference.classifier import Classifier, Encoder
 from encoder_cls.inference.classifier_config import FORMAT, ClassifierConfig
 from encoder_cls.inference.encoder_architecture import EncoderArchitecture
+from encoder_cls.inference.familiarity import Familiarity
 from encoder_cls.inference.hub_models import SCHEME, download
 from encoder_cls.inference.linear import PREFIX as LINEAR
 from encoder_cls.inference.linear import LinearClassifier
 from encoder_cls.inference.numpy_engine import NumpyEncoder
+from encoder_cls.inference.promises import Promises
 from encoder_cls.inference.tasks import SINGLE_LABEL
 from encoder_cls.inference.weights_file import DTYPES, Weight, dense, pack, unpack
 from encoder_cls.system.files import path_of, read_file, reporting_os_errors, sha256, to_json, write_file
 from encoder_cls.system.installed import is_installed
 from encoder_cls.system.log import log
+from encoder_cls.text.ngram_features import RARITY_NUMBERS
 from encoder_cls.text.tokenizer import parse_tokenizer
 
 CONFIG_FILE, TOKENIZER_FILE, WEIGHTS_FILE = "config.json", "tokenizer.json", "model.safetensors"
@@ -82,10 +85,29 @@ def save_classifier(classifier: Classifier, folder: Path, *, dtypes: Mapping[str
         "mixture_shares": shares if shares and shares.keys() == set(classifier.parts) else None,
         "dtypes": dict(dtypes),
         "thresholds": list(classifier.thresholds) if classifier.thresholds else None,
-        "promises": None,
+        "promises": classifier.promises and classifier.promises.to_json(),
+        "familiarity": classifier.familiarity and classifier.familiarity.to_json(),
     }
     # One entry: safetensors writes several in another order each time, and equal runs should give equal files.
     content = safetensors.numpy.save(tensors, {FORMAT: json.dumps(header)})
+    write_file(folder / WEIGHTS_FILE, content.replace(UNSEALED, sha256(content).encode(), 1))
+
+
+def save_promises(folder: Path, promises: Promises | None, familiarity: Familiarity | None) -> None:
+    """Put what held-out texts have told into a model folder; its weights stay as they are.
+
+    Raises:
+        EncoderClsError: the folder is damaged, or the disk refused; the classifier that was there is still whole.
+    """
+    _checked(folder)
+    with reporting_os_errors(folder / WEIGHTS_FILE):
+        content = (folder / WEIGHTS_FILE).read_bytes()
+    header = _sealed_header(content) | {
+        "sha256": UNSEALED.decode(),
+        "promises": promises and promises.to_json(),
+        "familiarity": familiarity and familiarity.to_json(),
+    }
+    content = safetensors.numpy.save(safetensors.numpy.load(content), {FORMAT: json.dumps(header)})
     write_file(folder / WEIGHTS_FILE, content.replace(UNSEALED, sha256(content).encode(), 1))
 
 
@@ -136,6 +158,7 @@ def load_classifier(path: str | Path, *, device: str = "auto", engine: str = "au
     )
     classifier.thresholds = found.thresholds
     classifier.sha256, classifier.folder, classifier.mixture_shares = found.sha256, named, found.mixture_shares
+    classifier.promises, classifier.familiarity = found.promises, found.familiarity
     classifier.delimiter, classifier.encoding = config.delimiter, config.encoding
     log("info", f"loaded {path}: {classifier!r}")
     return classifier
@@ -190,6 +213,8 @@ class _Read(NamedTuple):
     mixture_weights: tuple[float, ...]
     mixture_shares: dict[str, float] | None
     thresholds: tuple[float, ...]
+    promises: Promises | None
+    familiarity: Familiarity | None
     dtypes: dict[str, str]
     sha256: str
 
@@ -232,7 +257,7 @@ def _read(folder: Path, file_of: Callable[[Path], Path]) -> _Read:
     if not parts or sorted(header["parts"]) != sorted(parts) or not set(parts) <= shapes.keys():
         raise ValueError(f"{WEIGHTS_FILE} says that it has the parts {header['parts']!r}")
     known_dtypes = sorted(header["dtypes"]) == sorted(parts) and set(header["dtypes"].values()) <= set(DTYPES)
-    if not known_dtypes or header["promises"] is not None:
+    if not known_dtypes:
         raise ValueError(f"{WEIGHTS_FILE} holds what only a newer version of encoder-cls can read")
     weights = _unpacked(safetensors.numpy.load(weights_bytes), shapes, header["dtypes"])
     linear = None
@@ -249,6 +274,8 @@ def _read(folder: Path, file_of: Callable[[Path], Path]) -> _Read:
         mixture_weights=_mixture_weights(header["mixture_weights"], parts),
         mixture_shares=_mixture_shares(header.get("mixture_shares"), parts),
         thresholds=_thresholds(header["thresholds"], config),
+        promises=None if header["promises"] is None else Promises.from_json(header["promises"]),
+        familiarity=_familiarity(header.get("familiarity"), has_linear=linear is not None),
         dtypes=header["dtypes"],
         sha256=header["sha256"],
     )
@@ -305,6 +332,13 @@ def _thresholds(found: Any, config: ClassifierConfig) -> tuple[float, ...]:
     if len(thresholds) != len(config.label_names) or not all(0 <= threshold <= 1 for threshold in thresholds):
         raise ValueError(f"{WEIGHTS_FILE} has thresholds that are none")
     return thresholds
+
+
+def _familiarity(found: Any, *, has_linear: bool) -> Familiarity | None:
+    """What is usual in held-out texts; none where a file does not tell."""
+    if found is None:
+        return None
+    return Familiarity.from_json(found, num_numbers=2 + (RARITY_NUMBERS if has_linear else 0))
 
 
 def _sealed_header(content: bytes) -> dict[str, Any]:

@@ -31,6 +31,8 @@ TEMPLATE_IDS = HASHES * (1 + len(DISTANCES))  # ids of words and pairs come firs
 CHAR_NGRAM_IDS = TEMPLATE_IDS + HASHES  # then those of character n-grams
 NUM_FEATURE_IDS = CHAR_NGRAM_IDS + HASHES
 GROUP_NORMS = (1.0, 0.4, 1.0)  # of the vectors of a text's words and pairs, of its templates, of its character n-grams
+KINDS_BEGIN = (0, HASHES, TEMPLATE_IDS, CHAR_NGRAM_IDS)  # of words, pairs, templates, character n-grams
+RARITY_NUMBERS = 2 * len(KINDS_BEGIN)
 TOKENS_AT_ONCE = 1 << 17  # counted at once: what counting needs is many times the counts
 
 
@@ -101,13 +103,59 @@ def count_features(
 
 def select(counts: SparseRows, feature_ids: NDArray[np.int32]) -> SparseRows:
     """The columns of some features, in the order of their ids, which increase: columns are indices of these ids."""
-    columns = np.searchsorted(feature_ids, counts.columns)
-    known = columns < len(feature_ids)
-    known[known] = feature_ids[columns[known]] == counts.columns[known]
+    return keep_known(counts, find(counts, feature_ids))
+
+
+def find(counts: SparseRows, feature_ids: NDArray[np.int32]) -> NDArray[np.int32]:
+    """Which of some features, whose ids increase, each column is, (values,); -1: none of them."""
+    columns = np.searchsorted(feature_ids, counts.columns).astype(np.int32)
+    columns[columns == len(feature_ids)] = -1
+    columns[feature_ids[columns] != counts.columns] = -1
+    return columns
+
+
+def keep_known(counts: SparseRows, found: NDArray[np.int32]) -> SparseRows:
+    """The columns that `find` has found: columns are then what it says."""
+    known = found >= 0
     ends = np.concatenate([[0], np.cumsum(known)])
-    return SparseRows(
-        columns=columns[known].astype(np.int32), values=counts.values[known], offsets=ends[counts.offsets]
-    )
+    return SparseRows(columns=found[known], values=counts.values[known], offsets=ends[counts.offsets])
+
+
+def rarity(
+    counts: SparseRows, found: NDArray[np.int32], idf: NDArray[np.float32], *, leave_out: bool = False
+) -> NDArray[np.float64]:
+    """How rare the features of texts are, (texts, `RARITY_NUMBERS`).
+
+    Of words, pairs, templates and character n-grams the mean inverse document frequency of those in the text, where
+    what is unknown counts as the rarest; then of each of the four the share that is unknown. Of a kind that a text has
+    none of both are 0.
+
+    Args:
+        counts: of the texts.
+        found: which of the known features they are, as `find` has them.
+        idf: their inverse document frequencies.
+        leave_out: the texts are among those that were learned from, and are to look as if they were not: a feature that
+            occurs in no other text is unknown.
+    """
+    if leave_out:
+        found = np.where(np.append(idf, 0)[found] == idf.max(), -1, found)
+    starts = np.stack([_first_at_least(counts, first) for first in KINDS_BEGIN], axis=1)
+    numbers = np.diff(starts, axis=1, append=counts.offsets[1:, None])  # columns increase, so a kind is a run of them
+    of_features = np.append(idf, idf.max())[found]
+    sums = [np.add.reduceat(np.append(it, 0), starts.ravel()).reshape(starts.shape) for it in (of_features, found < 0)]
+    return np.hstack([np.where(numbers > 0, it, 0) / np.maximum(1, numbers) for it in sums])
+
+
+def _first_at_least(rows: SparseRows, column: int) -> NDArray[np.int64]:
+    """Of each row the index of its first value in this column or a later one, else its end: binary searches."""
+    low, high = rows.offsets[:-1].copy(), rows.offsets[1:].copy()
+    while (is_open := low < high).any():
+        middle = (low + high) // 2
+        is_before = np.zeros(len(low), dtype=bool)
+        is_before[is_open] = rows.columns[middle[is_open]] < column
+        low = np.where(is_open & is_before, middle + 1, low)
+        high = np.where(is_open & ~is_before, middle, high)
+    return low
 
 
 def tfidf(counts: SparseRows, feature_ids: NDArray[np.int32], idf: NDArray[np.float32]) -> SparseRows:

@@ -141,6 +141,12 @@ class TokenizedTexts:
         return counts.array()
 
     @property
+    def unknown_share(self) -> NDArray[np.float64]:
+        """The part of the tokens of each text that an encoder reads, `[CLS]` not counted, that is `[UNK]`, (texts,)."""
+        shares: NDArray[np.float64] = self.unknown / np.maximum(1, self.lengths - 1)
+        return shares
+
+    @property
     def truncated_fraction(self) -> float:
         """The part of the texts that are longer than an encoder reads."""
         return float(self.truncated.mean()) if len(self) else 0.0

@@ -3,6 +3,7 @@
 config.yaml     the resolved config, with absolute paths of the data
 model/          the portable classifier with the best validation score
 checkpoints/    training state to resume from
+validation_logits.safetensors   the linear classifier's in cross-validation, where it has learned from these texts
 metrics.jsonl   every logged number
 eval/           report, predictions, mistakes, plot of the confusion matrix
 events.out.tfevents.*, projector_config.pbtxt, tensorboard/   what TensorBoard shows
@@ -64,6 +65,11 @@ class RunDir:
     def checkpoints(self) -> Path:
         """Training state."""
         return self.path / "checkpoints"
+
+    @property
+    def validation_logits(self) -> Path:
+        """Logits of the validation texts in cross-validation, where the linear classifier has learned from them."""
+        return self.path / "validation_logits.safetensors"
 
     @property
     def metrics_file(self) -> Path:

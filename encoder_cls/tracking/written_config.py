@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-SOURCES = ("train", "validation", "test", "unlabelled")
+SOURCES = ("train", "validation", "test", "unlabelled", "corrections")
 SECTION = re.compile(r"^data:\n((?: .*\n|\n)+)", re.MULTILINE)
 VALUE = re.compile(r"^  (\w+): +(.+(?:\n(?:   .*)?)*)$", re.MULTILINE)
 ESCAPES = re.compile(r"\\(x[0-9A-F]{2}|u[0-9A-F]{4}|U[0-9A-F]{8}|.)")

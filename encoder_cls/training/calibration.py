@@ -87,14 +87,19 @@ def fit_sum_of_margins(
 
 
 def fit_mixture_weights(
-    logits: Sequence[Logits], labels: NDArray[Any], *, is_last_calibrated: bool = True
+    logits: Sequence[Logits],
+    labels: NDArray[Any],
+    *,
+    is_last_calibrated: bool = True,
+    expects_equal_shares: bool = False,
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """The weights of a sum of logits under which labels have the lowest loss, and each classifier's share.
 
     A share is a weight in units of the classifier's own inverse temperature; shares sum to 1. Where the last one's
     logits are calibrated on other labels, the search is drawn to that classifier alone (its share 1, the others' 0):
     being elsewhere costs `RIDGE_PENALTY` * distance^2 / texts, ridge regression's penalty, so few labels move little.
-    Where they are not, there is to be one classifier, and it is scaled as these labels say.
+    Where equal shares are expected, as of a student and its teacher, it is drawn to these instead. Where the last one's
+    logits are not calibrated, there is to be one classifier, and it is scaled as these labels say.
     """
     from scipy.optimize import minimize
 
@@ -102,8 +107,11 @@ def fit_mixture_weights(
         (only,) = logits
         return (fit_inverse_temperature(only, labels),), (1.0,)
     loss_of = _loss_on(labels, logits[0].shape[1])
-    alone = np.array([*(fit_inverse_temperature(part, labels) for part in logits[:-1]), 1.0])
-    expected = np.eye(len(logits))[-1]
+    # A student's probabilities are to be those of its calibrated teacher.
+    alone = np.array(
+        [1.0 if expects_equal_shares else fit_inverse_temperature(part, labels) for part in logits[:-1]] + [1.0]
+    )
+    expected = np.full(len(logits), 1 / len(logits)) if expects_equal_shares else np.eye(len(logits))[-1]
 
     def loss(shares: NDArray[np.float64]) -> float:
         penalty = RIDGE_PENALTY * ((shares - expected) ** 2).sum() / len(labels)

@@ -89,11 +89,11 @@ class FeatureCorpus:
         return (self.counts[:, self.word_columns] > 0).astype(np.float32)
 
 
-def _sample(texts: TokenizedTexts, num_labelled: int, max_tokens: int) -> TokenizedTexts:
-    """The labelled texts, and of the others as many as there is time for, drawn at random."""
+def sample_rows(texts: TokenizedTexts, num_labelled: int, max_tokens: int) -> NDArray[np.int64]:
+    """The rows of the labelled texts, and of as many others as there is time for, drawn at random."""
     others = num_labelled + np.random.default_rng(0).permutation(len(texts) - num_labelled)[:MOST_UNLABELLED]
     tokens = np.cumsum(texts.lengths_within(max_tokens)[others])
-    return texts.take(np.concatenate([np.arange(num_labelled), np.sort(others[tokens <= MOST_TOKENS])]))
+    return np.concatenate([np.arange(num_labelled), np.sort(others[tokens <= MOST_TOKENS])])
 
 
 def read_corpus(
@@ -117,7 +117,7 @@ def read_corpus(
         use_char_ngrams: as in `count_features`.
         dimensions: of latent semantics.
     """
-    texts = _sample(texts, len(labels), max_tokens)
+    texts = texts.take(sample_rows(texts, len(labels), max_tokens))
     frequent = frequent_tokens(texts, max_tokens=max_tokens) if use_char_ngrams else np.zeros(0, dtype=np.int32)
 
     def counted(some: TokenizedTexts) -> list[SparseRows]:

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 
 from encoder_cls.evaluation.baseline import reference_of
 from encoder_cls.evaluation.evaluate import evaluate
 from encoder_cls.evaluation.model_card import model_card
-from encoder_cls.evaluation.report import AnyReport
+from encoder_cls.evaluation.report import AnyReport, Report
 from encoder_cls.evaluation.report_files import write_report
 from encoder_cls.inference.serialization import load_classifier
+from encoder_cls.inference.tasks import SINGLE_LABEL
 from encoder_cls.inference.torch_engine import torch_encoder
 from encoder_cls.system.files import write_file
 from encoder_cls.tracking.metric_log import MetricLog
 from encoder_cls.tracking.run_dir import RunDir
 from encoder_cls.tracking.tensorboard import log_final_report
+from encoder_cls.tracking.validation_logits import read_validation_logits
+from encoder_cls.training.class_weight_check import class_weights_note
 from encoder_cls.training.compaction import compact
 from encoder_cls.training.interruptible import run_interruptibly
+from encoder_cls.training.promises import fit_promises
 from encoder_cls.training.setup import TrainingSetup
 
 
@@ -48,15 +53,32 @@ def write_final_report(
     best = load_classifier(run.model, device=str(device))
     if best.encoder:
         best.encoder = torch_encoder(best)
+    linear_logits = read_validation_logits(run.validation_logits, num_texts=len(labels))
+    if setup.task is SINGLE_LABEL:
+        held_out_logits = None
+        if linear_logits is not None:
+            of_parts = best.part_logits(validation_texts, after_batch=stop_if_asked)
+            held_out_logits = best.combined({**of_parts, "linear": linear_logits})
+        fit_promises(
+            best, run.model, validation_texts, labels, held_out_logits=held_out_logits, after_batch=stop_if_asked
+        )
     name, split = dataset.reported
     report, logits = evaluate(
         best,
         split,
         name=name,
+        linear_logits=None if dataset.test else linear_logits,
         reference=run_interruptibly(lambda: reference_of(dataset, split), stop_if_asked),
         batch_tokens=config.train.batch_tokens,
         after_batch=stop_if_asked,
     )
+    if isinstance(report, Report) and setup.recipe.linear and config.train.class_weights == "none":
+        read, train = setup.recipe.linear, dataset.train
+        note = run_interruptibly(
+            lambda: class_weights_note(setup.train_texts, train.labels, groups=train.groups, **read._asdict()),
+            stop_if_asked,
+        )
+        report = replace(report, class_weights_note=note)
     write_report(run.eval, report, split, logits, run_name=config.name, config_yaml=config.to_yaml())
     group = name if dataset.test else f"best_{name}"  # the curves of validation end with the last weights
     metric_log.log(best_step, group, {**report.metrics.scalars(), **report.metrics.drawable()})

@@ -17,6 +17,7 @@ from encoder_cls.inference.serialization import save_classifier
 from encoder_cls.system.device import resolve_precision
 from encoder_cls.tracking.metric_log import MetricLog
 from encoder_cls.tracking.run_dir import RunDir
+from encoder_cls.tracking.validation_logits import write_validation_logits
 from encoder_cls.training.checkpoint import load_newest, save_checkpoint
 from encoder_cls.training.disk_space import check_free_space
 from encoder_cls.training.events import Event, Finished, LinearFitted, Noted, Started, Validated
@@ -94,13 +95,13 @@ class LinearTrainer:
         config, read = setup.config, setup.recipe.linear
         assert read
         fitted = run_interruptibly(lambda: setup.fit_linear(read), self._stop_if_asked)
+        if setup.refits_on_validation:
+            write_validation_logits(self._run.validation_logits, fitted.validation_logits)
         if fitted.few_labels:
             yield LinearFitted(step=0, result=fitted.few_labels)
-        linear = fitted.classifier
-        logits = linear.logits(setup.validation_texts)
-        result = judge(None, logits, setup.dataset, monitor=config.train.monitor)
+        result = judge(None, fitted.validation_logits, setup.dataset, monitor=config.train.monitor)
         classifier = setup.new_classifier(None)
-        classifier.linear, classifier.mixture_weights = linear, result.mixture_weights or (1.0,)
+        classifier.linear, classifier.mixture_weights = fitted.classifier, result.mixture_weights or (1.0,)
         classifier.mixture_shares = {"linear": 1.0}
         classifier.thresholds = result.thresholds
         save_classifier(classifier, self._run.model)

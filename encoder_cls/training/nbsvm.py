@@ -33,14 +33,14 @@ from encoder_cls.text.ngram_features import (
 )
 from encoder_cls.text.token_arrays import TokenizedTexts
 from encoder_cls.training.calibration import fit_inverse_temperature, fit_platt
+from encoder_cls.training.folds import ENOUGH_HELD_OUT, Groups, all_folds, folds
 from encoder_cls.training.multi_label_calibration import fit_platt_per_label
 
 NB_RATIO_POWER = 0.5  # of naive Bayes' ratios: at 1, where classes have few texts, chance scales features
 PENALTIES = (0.5, 1.0, 2.0)  # LinearSVC's C, of which cross-validation chooses one
 MULTI_LABEL_PENALTIES = (0.1, 0.3, 1.0)  # of labels that are rarer than classes: lower ones have the better precision
-FOLDS = 5  # of cross-validation
-ENOUGH_HELD_OUT = 1000  # texts, to find three numbers
-ENOUGH_MULTI_LABEL = 5000  # to find two of each label
+OUT_OF_FOLD_PENALTY = 0.25  # where labels may be wrong: one that is small learns less of these
+ENOUGH_MULTI_LABEL = 5000  # texts held out, to find two numbers of each label
 MOST_FEATURES = 700_000  # of which the more frequent are kept: rarer ones tell little, or mislead
 MOST_BYTES = 1 << 25  # of features, since each has a weight a class and a model is to be small
 
@@ -75,6 +75,7 @@ def fit_linear(
     class_weights: NDArray[np.float32],
     max_tokens: int,
     use_char_ngrams: bool,
+    parts: Sequence[NDArray[np.int64]] = (),
 ) -> LinearClassifier:
     """Train a linear classifier; cross-validation on the texts chooses its penalty and calibrates its scores.
 
@@ -84,17 +85,14 @@ def fit_linear(
         class_weights: how much each class counts for the SVMs, (classes,).
         max_tokens: how many tokens of a text to read, `[CLS]` counted.
         use_char_ngrams: as in `count_features`.
+        parts: the folds of cross-validation; none: `folds` of all texts.
     """
-    num_classes, task = len(class_weights), task_of(labels)
-    frequent = np.zeros(0, dtype=np.int32)
-    if use_char_ngrams:
-        frequent = frequent_tokens(texts, max_tokens=max_tokens)
-    pieces = list(
-        count_features(texts, max_tokens=max_tokens, frequent_token_ids=frequent, use_char_ngrams=use_char_ngrams)
+    task = task_of(labels)
+    frequent, feature_ids, counts = _counted(
+        texts, task, num_classes=len(class_weights), max_tokens=max_tokens, use_char_ngrams=use_char_ngrams
     )
-    feature_ids = most_frequent_features(pieces, most_features_of(num_classes, task))
-    counts = sp.vstack([as_matrix(select(piece, feature_ids), len(feature_ids)) for piece in pieces], format="csr")
-    penalty, scale, shift, _ = cross_validate(counts, feature_ids, labels, class_weights)
+    parts = parts or folds_of(labels)
+    penalty, scale, shift, _ = cross_validate(counts, feature_ids, labels, class_weights, parts)
     idf, ((weights, biases),) = _learn(counts, feature_ids, labels, class_weights, [penalty])
     return LinearClassifier(
         max_tokens=max_tokens,
@@ -105,6 +103,51 @@ def fit_linear(
         biases=biases * scale + shift,
         task=task,
     )
+
+
+def out_of_fold_logits(
+    texts: TokenizedTexts,
+    labels: NDArray[Any],
+    *,
+    class_weights: Sequence[NDArray[np.float32]],
+    max_tokens: int,
+    use_char_ngrams: bool,
+    groups: Groups = None,
+    penalty: float = OUT_OF_FOLD_PENALTY,
+) -> list[Logits]:
+    """The logits of all texts, (texts, classes), each from a classifier that has learned from other folds alone.
+
+    Args as of `fit_linear`, but of class weights there are several choices, each of which gives logits, and the penalty
+    is given.
+    """
+    _, feature_ids, counts = _counted(
+        texts,
+        task_of(labels),
+        num_classes=len(class_weights[0]),
+        max_tokens=max_tokens,
+        use_char_ngrams=use_char_ngrams,
+    )
+    parts = all_folds(len(labels), groups)
+    in_order = np.argsort(np.concatenate(parts))
+    return [
+        cross_validate(counts, feature_ids, labels, weights, parts, penalties=[penalty]).logits[in_order]
+        for weights in class_weights
+    ]
+
+
+def _counted(
+    texts: TokenizedTexts, task: Task, *, num_classes: int, max_tokens: int, use_char_ngrams: bool
+) -> tuple[NDArray[np.int32], NDArray[np.int32], sp.csr_matrix]:
+    """The frequent tokens and the features of texts, and how often which feature occurs in which text."""
+    frequent = np.zeros(0, dtype=np.int32)
+    if use_char_ngrams:
+        frequent = frequent_tokens(texts, max_tokens=max_tokens)
+    pieces = list(
+        count_features(texts, max_tokens=max_tokens, frequent_token_ids=frequent, use_char_ngrams=use_char_ngrams)
+    )
+    feature_ids = most_frequent_features(pieces, most_features_of(num_classes, task))
+    counts = sp.vstack([as_matrix(select(piece, feature_ids), len(feature_ids)) for piece in pieces], format="csr")
+    return frequent, feature_ids, counts
 
 
 def bytes_at_most(texts: TokenizedTexts, *, num_classes: int, use_char_ngrams: bool, task: Task = SINGLE_LABEL) -> int:
@@ -143,22 +186,24 @@ def tfidf_matrix(counts: sp.csr_matrix, feature_ids: NDArray[np.int32], idf: NDA
     return as_matrix(tfidf(rows, feature_ids, idf), counts.shape[1])
 
 
-def folds(num_texts: int, *, enough: int = ENOUGH_HELD_OUT) -> list[NDArray[np.int64]]:
-    """Which texts are held out together, at random; of more than are enough not all are ever held out."""
-    order = np.random.default_rng(0).permutation(num_texts)
-    parts = np.array_split(order, min(FOLDS, num_texts))
-    held_out = np.cumsum([len(part) for part in parts])
-    return parts[: 1 + int(np.searchsorted(held_out, enough))]
+def folds_of(labels: NDArray[Any], groups: Groups = None) -> list[NDArray[np.int64]]:
+    """The folds of texts with these labels, of which as many are held out as there are numbers to find."""
+    enough = ENOUGH_MULTI_LABEL if task_of(labels) is MULTI_LABEL else ENOUGH_HELD_OUT
+    return folds(len(labels), groups, enough=enough)
 
 
 def cross_validate(
-    counts: sp.csr_matrix, feature_ids: NDArray[np.int32], labels: NDArray[Any], class_weights: NDArray[np.float32]
+    counts: sp.csr_matrix,
+    feature_ids: NDArray[np.int32],
+    labels: NDArray[Any],
+    class_weights: NDArray[np.float32],
+    parts: Sequence[NDArray[np.int64]],
+    penalties: Sequence[float] = (),
 ) -> HeldOut:
-    """What is found out on texts held out under the penalty that suits them best."""
+    """What is found out on the folds `parts`, each held out once, under the best of penalties; none: the usual ones."""
     is_multi_label = task_of(labels) is MULTI_LABEL
-    penalties = MULTI_LABEL_PENALTIES if is_multi_label else PENALTIES
+    penalties = penalties or (MULTI_LABEL_PENALTIES if is_multi_label else PENALTIES)
     margins: list[list[NDArray[np.float32]]] = []  # of each fold, by each penalty
-    parts = folds(len(labels), enough=ENOUGH_MULTI_LABEL if is_multi_label else ENOUGH_HELD_OUT)
     for fold in parts:
         others = np.setdiff1d(np.arange(len(labels)), fold)
         idf, by_penalty = _learn(counts[others], feature_ids, labels[others], class_weights, penalties)

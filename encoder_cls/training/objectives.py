@@ -11,16 +11,18 @@ from typing import Protocol
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
 from encoder_cls.config import TrainConfig
 from encoder_cls.data.dataset import Dataset
 from encoder_cls.inference.collate import Indices, by_length
-from encoder_cls.inference.linear import LinearClassifier
+from encoder_cls.inference.logits import softmax
 from encoder_cls.inference.torch_engine import Batch, compute_logits, pad
 from encoder_cls.model import EncoderClassifier
 from encoder_cls.text.token_arrays import TokenizedTexts
+from encoder_cls.training.fitted_linear import FittedLinear
 from encoder_cls.training.masking import drop_tokens, mask_tokens
 from encoder_cls.training.sampler import BatchSampler
 from encoder_cls.training.validation import ValidationResult, judge
@@ -237,13 +239,14 @@ class ClassificationObjective:
     """The training texts, once or twice, some of their words dropped, with their labels.
 
     Args:
-        texts: those of the dataset's training split.
+        texts: those of the dataset's training split, then those that have pseudo-labels.
         sampler: which of them make up the batches of a step.
         validation_texts: those of the split that the dataset selects weights by.
         dataset: has the labels of both.
         class_weights: how much each class counts in the loss of a step, (C,).
         config: of the training.
-        linear: the classifier whose logits are combined with the encoder's, if any.
+        linear: the classifier whose logits are combined with the encoder's, if any; and the teacher of the texts after
+            those of the training split.
         device: where to.
     """
 
@@ -256,7 +259,7 @@ class ClassificationObjective:
         dataset: Dataset,
         class_weights: Tensor,
         config: TrainConfig,
-        linear: LinearClassifier | None,
+        linear: FittedLinear | None,
         device: torch.device,
     ) -> None:
         self._texts = texts
@@ -265,7 +268,8 @@ class ClassificationObjective:
         self._dataset = dataset
         self._class_weights = class_weights.to(device)
         self._config = config
-        self._linear_logits = linear.logits(validation_texts) if linear else None
+        self._linear_logits = linear.validation_logits if linear else None
+        self._pseudo_labels = _pseudo_labels(texts, len(dataset.train), linear)
         self._device = device
 
     def batches_at(self, step: int) -> list[ObjectiveBatch]:
@@ -279,27 +283,59 @@ class ClassificationObjective:
         )
         if not np.isfinite(logits).all():
             return None
-        return judge(logits, self._linear_logits, self._dataset, monitor=self._config.monitor)
+        return judge(
+            logits,
+            self._linear_logits,
+            self._dataset,
+            monitor=self._config.monitor,
+            expects_equal_shares=self._pseudo_labels is not None,
+        )
 
     def _collate(self, indices: Indices) -> ObjectiveBatch:
-        config, dataset = self._config, self._dataset
+        config = self._config
         if config.rdrop_weight:
             indices = np.tile(indices, 2)
         batch = pad(self._texts, indices).to(self._device)
         dropped = drop_tokens(batch.input_ids, fraction=config.word_dropout)
-        labels = torch.from_numpy(dataset.train.labels[indices]).to(self._device)
-        classes, smoothing = len(dataset.label_names), config.label_smoothing
         inputs = batch._replace(input_ids=dropped)
-        if dataset.is_multi_label:
+        smoothing = config.label_smoothing
+        if self._dataset.is_multi_label:
+            labels = torch.from_numpy(self._dataset.train.labels[indices]).to(self._device)
             return MultiLabelBatch(
                 inputs=inputs,
                 targets=labels * (1 - smoothing) + smoothing / 2,
                 weights=torch.where(labels > 0, self._class_weights, 1.0),
                 rdrop_weight=config.rdrop_weight,
             )
+        targets = self._targets(indices)
         return ClassificationBatch(
             inputs=inputs,
-            targets=functional.one_hot(labels, classes) * (1 - smoothing) + smoothing / classes,
+            targets=targets * (1 - smoothing) + smoothing / targets.shape[1],
             class_weights=self._class_weights,
             rdrop_weight=config.rdrop_weight,
         )
+
+    def _targets(self, indices: Indices) -> Tensor:
+        """How probable each class is to be: the label of a text of the training split, else its pseudo-label."""
+        labels, classes = self._dataset.train.labels, len(self._dataset.label_names)
+        if self._pseudo_labels is None:
+            return functional.one_hot(torch.from_numpy(labels[indices]).to(self._device), classes)
+        is_labelled = indices < len(labels)
+        targets = np.zeros((len(indices), classes), dtype=np.float32)
+        targets[is_labelled, labels[indices[is_labelled]]] = 1
+        targets[~is_labelled] = self._pseudo_labels[indices[~is_labelled] - len(labels)]
+        return torch.from_numpy(targets).to(self._device)
+
+
+def _pseudo_labels(texts: TokenizedTexts, num_labelled: int, linear: FittedLinear | None) -> NDArray[np.float32] | None:
+    """What the teacher says of the texts after those with labels, (texts, classes); none where there are none.
+
+    Soft labels: Hinton et al., "Distilling the Knowledge in a Neural Network", 2015, https://arxiv.org/abs/1503.02531.
+    """
+    if len(texts) == num_labelled:
+        return None
+    assert linear
+    assert linear.few_labels
+    rest = texts.take(np.arange(num_labelled, len(texts)))
+    probabilities: NDArray[np.float32] = softmax(linear.few_labels.teacher.logits(rest)).astype(np.float32)
+    return probabilities

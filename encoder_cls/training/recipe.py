@@ -96,7 +96,9 @@ def resolve_auto(
     """
     linear = _linear_input(config, tokens_within, num_classes) if config.model.linear else None
     if config.model.encoder:
-        return Recipe(pretraining=_pretraining(config, texts), training=_training(config, labelled), linear=linear)
+        return Recipe(
+            pretraining=_pretraining(config, texts), training=training_schedule(config, labelled), linear=linear
+        )
     if linear is None:
         raise ConfigError(
             f"model.encoder=false: there is too much text for a linear classifier of {num_classes:,} classes; train "
@@ -113,7 +115,8 @@ def _pretraining(config: Config, corpus: CorpusSize) -> Schedule | None:
     return Schedule(epochs=config.pretrain.epochs) if config.pretrain.epochs else None
 
 
-def _training(config: Config, corpus: CorpusSize) -> Schedule:
+def training_schedule(config: Config, corpus: CorpusSize) -> Schedule:
+    """How long the model is trained on so many texts with labels or pseudo-labels."""
     if config.train.epochs == "auto":
         return _schedule(TRAINING_FACTOR, corpus, TRAINING_EPOCHS, fewest_steps=FEWEST_STEPS)
     return Schedule(epochs=config.train.epochs)

@@ -1,52 +1,38 @@
-"""Config in, `TrainingSetup` out: all that is known before the first step, and written nowhere yet."""
+"""All that is known of a run before its first step, and written nowhere yet: data, tokens, recipe, stages."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from tokenizers import Tokenizer
 from torch import Tensor
 
 from encoder_cls.config import Config, TrainConfig
-from encoder_cls.data.checks import data_warnings
-from encoder_cls.data.dataset import Dataset, listed, load_dataset
-from encoder_cls.data.readers import Row
-from encoder_cls.errors import ConfigError
+from encoder_cls.data.dataset import Dataset
 from encoder_cls.inference.classifier import Classifier, Encoder
 from encoder_cls.inference.encoder_architecture import EncoderArchitecture
-from encoder_cls.inference.linear import LinearClassifier
 from encoder_cls.inference.tasks import MULTI_LABEL, SINGLE_LABEL, Task, task_of
 from encoder_cls.model import EncoderClassifier
 from encoder_cls.system.disk_arrays import ConcatenatedTexts
 from encoder_cls.text.token_arrays import TokenizedTexts
 from encoder_cls.text.tokenizer import tokenize
-from encoder_cls.text.tokenizer_trainer import train_and_tokenize
-from encoder_cls.training.few_labels import MOST_LABELLED, FewLabelsResult, fit_linear_from_few_labels
+from encoder_cls.training.class_weight_check import balanced_weights
+from encoder_cls.training.feature_corpus import sample_rows
+from encoder_cls.training.few_labels import MOST_LABELLED, fit_linear_from_few_labels
+from encoder_cls.training.fitted_linear import FittedLinear
+from encoder_cls.training.folds import NO_TEXTS
 from encoder_cls.training.label_names import names_as_texts
-from encoder_cls.training.nbsvm import fit_linear
+from encoder_cls.training.nbsvm import fit_linear, folds_of
 from encoder_cls.training.objectives import ClassificationObjective, MaskedLMObjective
-from encoder_cls.training.recipe import CorpusSize, LinearInput, Recipe, Schedule, resolve_auto
+from encoder_cls.training.recipe import CorpusSize, LinearInput, Recipe, Schedule
 from encoder_cls.training.sampler import BatchSampler
 from encoder_cls.training.stage import Stage
-
-MONITORS = {
-    SINGLE_LABEL: ("loss", "accuracy", "macro_f1"),
-    MULTI_LABEL: ("loss", "micro_f1", "macro_f1", "mean_average_precision"),
-}
-MOST_TRUNCATED = 0.05  # of the training texts, without a warning
-
-
-class FittedLinear(NamedTuple):
-    """A linear classifier, and where labels are few, what was kept of all that was tried."""
-
-    classifier: LinearClassifier
-    few_labels: FewLabelsResult | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,10 +72,11 @@ class TrainingSetup:
         """The weight of each class in the loss, (classes,); multi-label, of a label's examples beside all others."""
         choice, dataset = self.config.train.class_weights, self.dataset
         counts = dataset.train.class_counts(len(dataset.label_names))
+        weights: NDArray[np.floating[Any]]
         if choice == "balanced" and self.task is MULTI_LABEL:
             weights = np.maximum(1, len(dataset.train) - counts) / np.maximum(1, counts)
         elif choice == "balanced":
-            weights = len(dataset.train) / (len(counts) * counts)
+            weights = balanced_weights(counts)
         elif choice == "none":
             weights = np.ones(len(counts))
         else:
@@ -114,6 +101,12 @@ class TrainingSetup:
         wants_texts = train.naive_bayes_em or train.lsa_dimensions > 0 or train.self_training
         has_more = (wants_texts and len(self.texts) > num_labelled) or train.label_names_as_texts
         return num_labelled <= MOST_LABELLED and has_more and self.task is SINGLE_LABEL
+
+    @property
+    def refits_on_validation(self) -> bool:
+        """Whether the linear classifier also learns from the texts held out: few labels, and no file of others."""
+        config = self.config
+        return self.has_few_labels and config.train.refit_on_validation and config.data.validation is None
 
     def where(self, text: int) -> str:
         """Where one of the texts was read."""
@@ -140,18 +133,54 @@ class TrainingSetup:
     def fit_linear(self, read: LinearInput) -> FittedLinear:
         """A linear classifier of the texts with labels; with few of them, of whatever they show to help."""
         labels, weights = self.dataset.train.labels, self.class_weights.numpy()
+        groups = self.dataset.train.groups
         if not self.has_few_labels:
-            classifier = fit_linear(self.train_texts, labels, class_weights=weights, **read._asdict())
-            return FittedLinear(classifier, None)
+            parts = folds_of(labels, groups)
+            classifier = fit_linear(self.train_texts, labels, class_weights=weights, parts=parts, **read._asdict())
+            return FittedLinear(classifier, classifier.logits(self.validation_texts), None)
+        texts, held_out = self.texts, NO_TEXTS
+        if self.refits_on_validation:
+            texts = self._texts_with_validation()
+            held_out = len(labels) + np.arange(len(self.validation_texts))
+            labels = np.concatenate([labels, self.dataset.selection.labels])
+            if groups is not None and self.dataset.selection.groups is not None:
+                groups = np.concatenate([groups, self.dataset.selection.groups])
         result = fit_linear_from_few_labels(
-            self.texts,
+            texts,
             labels,
             self.texts_of_names,
+            held_out=held_out,
             config=self.config.train,
             class_weights=weights,
-            **read._asdict(),
+            groups=groups,
+            read=read,
         )
-        return FittedLinear(result.classifier, result)
+        is_held_out = len(held_out) > 0
+        logits = result.logits_held_out if is_held_out else result.classifier.logits(self.validation_texts)
+        return FittedLinear(result.classifier, logits, result)
+
+    @property
+    def has_pseudo_labels(self) -> bool:
+        """Whether the encoder also learns from texts without labels what the linear classifier says of them."""
+        config = self.config
+        has_both = config.model.encoder and self.recipe.linear is not None
+        return (
+            has_both and self.has_few_labels and config.train.pseudo_labels and len(self.dataset.unlabelled.texts) > 0
+        )
+
+    @cached_property
+    def rows_of_model_stage(self) -> NDArray[np.int64]:
+        """Which of the texts the encoder learns classes from: those with labels, then those with pseudo-labels."""
+        num_labelled = len(self.dataset.train)
+        if not self.has_pseudo_labels:
+            return np.arange(num_labelled)
+        return sample_rows(self.texts, num_labelled, self.config.model.max_seq_len)
+
+    def _texts_with_validation(self) -> TokenizedTexts:
+        """The texts with labels, those of validation, and those without labels."""
+        dataset = self.dataset
+        texts = ConcatenatedTexts(dataset.train.texts, dataset.selection.texts, dataset.unlabelled.texts)
+        return tokenize(self.tokenizer, texts, max_seq_len=self.config.model.max_seq_len)
 
     def new_classifier(self, encoder: Encoder | None) -> Classifier:
         """A classifier of this data, around an encoder if there is one, before a linear classifier has been fitted."""
@@ -206,6 +235,7 @@ class TrainingSetup:
             seed=seed,
             starts_from=None,
             texts=texts,
+            rows=np.arange(len(texts)),
             sampler=sampler,
             epochs=schedule.epochs,
             validate_every=_validate_every(schedule, sampler, config.train),
@@ -224,7 +254,8 @@ class TrainingSetup:
         )
 
     def _model_stage(self, *, starts_from: str | None) -> Stage:
-        config, texts, schedule = self.config, self.train_texts, self.recipe.training
+        config, schedule, rows = self.config, self.recipe.training, self.rows_of_model_stage
+        texts = self.texts.take(rows) if self.has_pseudo_labels else self.train_texts
         sampler = _sampler(texts, config.train, seed=config.seed)
         return Stage(
             name="model",
@@ -232,6 +263,7 @@ class TrainingSetup:
             seed=config.seed,
             starts_from=starts_from,
             texts=texts,
+            rows=rows,
             sampler=sampler,
             epochs=schedule.epochs,
             validate_every=_validate_every(schedule, sampler, config.train),
@@ -266,7 +298,8 @@ def _validate_every(schedule: Schedule, sampler: BatchSampler, config: TrainConf
     return config.validate_every or schedule.epochs_between_validations * sampler.steps_per_epoch
 
 
-def _corpus_size(texts: TokenizedTexts, config: Config) -> CorpusSize:
+def corpus_size(texts: TokenizedTexts, config: Config) -> CorpusSize:
+    """How much text that is."""
     sampler = _sampler(texts, config.train, seed=config.seed)
     return CorpusSize(tokens=int(texts.lengths.sum()), steps=sampler.steps_per_epoch)
 
@@ -274,70 +307,3 @@ def _corpus_size(texts: TokenizedTexts, config: Config) -> CorpusSize:
 def derive_seed(*numbers: int) -> int:
     """One seed made of several numbers; of 32 bits, since torch's CPU generator looks at no more of its seed."""
     return int(np.random.SeedSequence(numbers).generate_state(1)[0])
-
-
-def prepare(config: Config, *, train_rows: Iterable[Row] | None = None) -> TrainingSetup:
-    """Read the data, train the tokenizer and decide on the recipe.
-
-    Args:
-        config: of the run.
-        train_rows: as in `load_dataset`.
-
-    Raises:
-        DataError: the data is missing, malformed or not enough.
-        ConfigError: class weights name a class that does not occur, or a score to monitor is none of the task.
-    """
-    dataset = load_dataset(config.data, train_rows=train_rows)
-    _check_class_weights(config, dataset)
-    _check_monitor(config, dataset)
-    max_seq_len = config.model.max_seq_len
-    texts_to_learn_from = ConcatenatedTexts(dataset.train.texts, dataset.unlabelled.texts)
-    tokenizer, texts = train_and_tokenize(texts_to_learn_from, config.tokenizer, max_seq_len=max_seq_len)
-    validation_texts = tokenize(tokenizer, dataset.selection.texts, max_seq_len=max_seq_len)
-    labelled = texts.first(len(dataset.train))
-    recipe = resolve_auto(
-        config,
-        texts=_corpus_size(texts, config),
-        labelled=_corpus_size(labelled, config),
-        tokens_within=lambda max_tokens: int(labelled.lengths_within(max_tokens).sum()),
-        num_classes=len(dataset.label_names),
-    )
-    return TrainingSetup(
-        config=config,
-        dataset=dataset,
-        tokenizer=tokenizer,
-        texts=texts,
-        validation_texts=validation_texts,
-        recipe=recipe,
-    )
-
-
-def setup_warnings(setup: TrainingSetup) -> Iterator[str]:
-    """What a person should look at before training: warnings about the data, and of texts that are cut."""
-    yield from data_warnings(setup.dataset)
-    truncated = setup.data_statistics["truncated_fraction"]
-    if truncated > MOST_TRUNCATED:
-        yield (
-            f"{truncated:.1%} of the training texts are longer than the {setup.config.model.max_seq_len:,} tokens that "
-            "the encoder reads; a larger model.max_seq_len reads more of them, and takes longer"
-        )
-
-
-def _check_monitor(config: Config, dataset: Dataset) -> None:
-    """Make sure that what tells which weights are best is a score of this task."""
-    monitor, known = config.train.monitor, MONITORS[task_of(dataset.train.labels)]
-    if monitor not in known:
-        what = "may have several labels" if dataset.is_multi_label else "has one label"
-        raise ConfigError(
-            f"train.monitor: {monitor} is no score of this data, in which a text {what}; there are {', '.join(known)}"
-        )
-
-
-def _check_class_weights(config: Config, dataset: Dataset) -> None:
-    """Make sure that each class that has a weight occurs."""
-    weights = config.train.class_weights
-    unknown = sorted(weights.keys() - set(dataset.label_names)) if isinstance(weights, dict) else []
-    if unknown:
-        raise ConfigError(
-            f"train.class_weights: no class is called {unknown[0]!r}; there are {listed(dataset.label_names)}"
-        )

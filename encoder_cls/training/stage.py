@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from encoder_cls.inference.linear import LinearClassifier
 from encoder_cls.text.token_arrays import TokenizedTexts
+from encoder_cls.training.fitted_linear import FittedLinear
 from encoder_cls.training.objectives import Objective
 from encoder_cls.training.recipe import LinearInput
 from encoder_cls.training.sampler import BatchSampler
@@ -28,13 +30,14 @@ class Stage:
         seed: of its batches and its dropout, and of its first weights where it starts from none.
         starts_from: the stage whose weights are its first; none: random ones.
         texts: from which it learns.
+        rows: which of the setup's texts these are.
         sampler: the batches of all epochs.
         epochs: how often each text is learned from, at most.
         validate_every: steps between validations.
         patience: validations without a better score after which it ends; none: it goes on to its last step.
         time_budget: minutes that it may take, as judged by its first steps; none: as many as it takes.
         linear: what a linear classifier looks at that is fitted beside it; none: there is no such classifier.
-        make_objective: what it learns, on a device, beside that linear classifier.
+        make_objective: what it learns, on a device, beside such a linear classifier.
     """
 
     name: str
@@ -42,13 +45,14 @@ class Stage:
     seed: int
     starts_from: str | None
     texts: TokenizedTexts
+    rows: NDArray[np.int64]
     sampler: BatchSampler
     epochs: int
     validate_every: int
     patience: int | None
     time_budget: float | None
     linear: LinearInput | None
-    make_objective: Callable[[torch.device, LinearClassifier | None], Objective]
+    make_objective: Callable[[torch.device, FittedLinear | None], Objective]
 
     @property
     def steps_per_epoch(self) -> int:

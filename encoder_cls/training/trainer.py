@@ -23,11 +23,13 @@ from encoder_cls.inference.torch_engine import TorchEncoder
 from encoder_cls.system.device import resolve_precision
 from encoder_cls.tracking.metric_log import MetricLog
 from encoder_cls.tracking.run_dir import RunDir
+from encoder_cls.tracking.validation_logits import write_validation_logits
 from encoder_cls.training.checkpoint import load_newest, save_checkpoint
 from encoder_cls.training.disk_space import check_free_space
 from encoder_cls.training.events import Event, Finished, LinearFitted, Noted, StageStarted, Started, Validated
 from encoder_cls.training.final_report import write_final_report
 from encoder_cls.training.fingerprint import check_fingerprint, fingerprint
+from encoder_cls.training.fitted_linear import FittedLinear
 from encoder_cls.training.interruptible import run_interruptibly
 from encoder_cls.training.learning_rate import learning_rate
 from encoder_cls.training.linear_trainer import LinearTrainer
@@ -93,6 +95,7 @@ class _Trainer:
         self.stop_signal = stop_signal
         self.with_report = with_report
         self.started = time.monotonic()
+        self.fitted_linear: FittedLinear | None = None
         self.precision = resolve_precision(setup.config.train.precision, device)
         self.fingerprint = fingerprint(setup, device=device, precision=self.precision)
         checkpoint, self.notes = load_newest(run.checkpoints)
@@ -195,7 +198,7 @@ class _Trainer:
             self.state,
             model=self.model,
             optimizers=self.optimizers,
-            objective=self.stage.make_objective(self.device, self.classifier.linear),
+            objective=self.stage.make_objective(self.device, self.fitted_linear),
             config=self.setup.config.train,
             precision=self.precision,
             metric_log=self.metric_log,
@@ -205,7 +208,9 @@ class _Trainer:
     def _fit_linear(self, linear: LinearInput) -> Iterator[LinearFitted]:
         """Fit the linear classifier; the same on the same data."""
         fitted = run_interruptibly(lambda: self.setup.fit_linear(linear), self._stop_if_asked)
-        self.classifier.linear = fitted.classifier
+        if self.setup.refits_on_validation:
+            write_validation_logits(self.run.validation_logits, fitted.validation_logits)
+        self.classifier.linear, self.fitted_linear = fitted.classifier, fitted
         if fitted.few_labels:
             yield LinearFitted(step=self.state.step, result=fitted.few_labels)
 
@@ -251,5 +256,5 @@ class _Trainer:
         step = self.state.step_in_stage
         rate = learning_rate(step, total_steps=self.stage.steps(self.state), config=self.setup.config.train)
         texts = np.concatenate(self.stage.sampler.batches_of_step(step))[:3].tolist()
-        examples = ", ".join(self.setup.where(text) for text in texts)
+        examples = ", ".join(self.setup.where(self.stage.rows[text]) for text in texts)
         return DivergedError(self.state.step + 1, f"{error}, learning rate {rate:.3g}, batch of {examples}, …")

@@ -35,7 +35,9 @@ class ValidationResult(NamedTuple):
     thresholds: tuple[float, ...] = ()
 
 
-def judge(encoder: Logits | None, linear: Logits | None, dataset: Dataset, *, monitor: str) -> ValidationResult:
+def judge(
+    encoder: Logits | None, linear: Logits | None, dataset: Dataset, *, monitor: str, expects_equal_shares: bool = False
+) -> ValidationResult:
     """What a validation finds out of the weighted sum of the logits of an encoder and of a linear classifier.
 
     Every text counts alike, whatever the weights of the classes in training: the loss is that of the final report, and
@@ -46,11 +48,14 @@ def judge(encoder: Logits | None, linear: Logits | None, dataset: Dataset, *, mo
         linear: the same of the linear classifier.
         dataset: has the labels, of one text or of several each.
         monitor: what tells which weights are best, as `train.monitor`.
+        expects_equal_shares: as in `fit_mixture_weights`.
     """
     labels, names = dataset.selection.labels, dataset.label_names
     parts = {name: it for name, it in (("encoder", encoder), ("linear", linear)) if it is not None}
     all_logits = list(parts.values())
-    mixture_weights, shares = fit_mixture_weights(all_logits, labels, is_last_calibrated=linear is not None)
+    mixture_weights, shares = fit_mixture_weights(
+        all_logits, labels, is_last_calibrated=linear is not None, expects_equal_shares=expects_equal_shares
+    )
     joint = combine_logits(all_logits, mixture_weights).astype(np.float32)
     metrics: Metrics | MultiLabelMetrics
     thresholds: tuple[float, ...] = ()

@@ -22,7 +22,7 @@ from encoder_cls.config import load_config
 from encoder_cls.tracking.metric_log import MetricLog
 from encoder_cls.tracking.run_dir import RunDir
 from encoder_cls.training import trainer as training
-from encoder_cls.training.setup import prepare
+from encoder_cls.training.prepare import prepare
 
 MEASURED: list[tuple[Any, str]] = [
     *((MetricLog, name) for name in ("__init__", "log", "flush", "__exit__")),

@@ -35,7 +35,7 @@ from encoder_cls.text.token_arrays import TokenizedTexts
 from encoder_cls.tracking.run_dir import RunDir
 from encoder_cls.training import final_report
 from encoder_cls.training.compaction import compact
-from encoder_cls.training.setup import prepare
+from encoder_cls.training.prepare import prepare
 from encoder_cls.training.trainer import train
 
 DATA = ("example", "trec6", "sst2", "banking77", "sst2_glue", "ag_news", "imdb")

@@ -36,13 +36,15 @@ HEAVY = {"torch", "numpy", "tokenizers", "datasets", "sklearn", "matplotlib", "t
 
 CONTRACT = {
     "train": {"config_file", "--config", "--set", "--run-dir", "--resume", "--device", "--dry-run"},
-    "eval": {"run", "--data", "--set", "--output", "--report", "--json"},
+    "eval": {"run", "--data", "--against", "--set", "--output", "--report", "--json"},
     "compare": {"runs", "--json"},
+    "review": {"run", "--output", "--json"},
     "serve": {"run", "--host", "--port"},
+    "suggest": {"run", "--input", "--n", "--output", "--text-column", "--set", "--json"},
     "predict": {
         *("texts", "--model", "--input", "--output", "--text-column", "--format"),
         *("--top-k", "--threshold", "--batch-tokens", "--device", "--explain", "--attention", "--engine"),
-        *("--keep-columns", "--set", "--bad-rows"),
+        *("--keep-columns", "--set", "--bad-rows", "--min-precision", "--coverage"),
     },
 }
 
@@ -78,6 +80,7 @@ def assert_failed(outcome, code: int, *named: str) -> None:
         "train",
         pytest.param("eval"),
         "predict",
+        "suggest",
     ],
 )
 def test_each_command_has_exactly_the_options_of_the_contract(name):
@@ -96,7 +99,7 @@ def test_the_commands_are_those_of_the_contract():
     ]
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["train", "--help"], ["compare", "--help"]])
+@pytest.mark.parametrize("arguments", [["--help"], ["train", "--help"], ["suggest", "--help"]])
 def test_help_is_quick_and_imports_nothing_heavy(arguments):
     """Help answers at once, because no large library is loaded for it; the limit is for a busy machine."""
     seconds = []
@@ -679,7 +682,7 @@ def test_too_little_memory_is_told_with_what_needs_less(cli, trained_run, monkey
     def refuse(*_arguments, **_options):
         raise error
 
-    monkeypatch.setattr("encoder_cls.inference.classifier.Classifier.logits", refuse)
+    monkeypatch.setattr("encoder_cls.inference.classifier.Classifier.combined", refuse)
     outcome = cli("predict", "--model", trained_run.path, "rain")
     assert outcome.code == 1
     assert re.fullmatch(r"error: out of memory: .*train\.batch_tokens.*\n", outcome.err)
@@ -691,7 +694,7 @@ def test_no_product_is_computed_in_another_way_for_want_of_memory(cli, trained_r
     def switch(*_arguments, **_options):
         warnings.warn("mkldnn_matmul failed, switching to baddbmm:could not create a primitive", stacklevel=2)
 
-    monkeypatch.setattr("encoder_cls.inference.classifier.Classifier.logits", switch)
+    monkeypatch.setattr("encoder_cls.inference.classifier.Classifier.combined", switch)
     outcome = cli("predict", "--model", trained_run.path, "rain")
     assert outcome.code == 1
     assert re.fullmatch(r"error: out of memory: mkldnn_matmul failed.*train\.batch_tokens.*\n", outcome.err)
@@ -746,7 +749,7 @@ def test_a_panic_in_a_library_is_one_line(cli, trained_run, monkeypatch):
     def panic(*_arguments, **_options):
         raise PanicException("index out of bounds")
 
-    monkeypatch.setattr("encoder_cls.inference.classifier.Classifier.logits", panic)
+    monkeypatch.setattr("encoder_cls.inference.classifier.Classifier.combined", panic)
     outcome = cli("predict", "--model", trained_run.path, "rain")
     assert outcome.code == 1
     assert outcome.err.startswith("error: unexpected PanicException: index out of bounds")
@@ -762,6 +765,6 @@ def test_ctrl_c_inside_a_library_is_ctrl_c(cli, trained_run, monkeypatch):
         except KeyboardInterrupt as error:
             raise RuntimeError("Error calling __set_name__") from error
 
-    monkeypatch.setattr("encoder_cls.inference.classifier.Classifier.logits", interrupted)
+    monkeypatch.setattr("encoder_cls.inference.classifier.Classifier.combined", interrupted)
     outcome = cli("predict", "--model", trained_run.path, "rain")
     assert (outcome.code, outcome.err) == (130, "")

@@ -67,7 +67,7 @@ def test_csv_of_csv_keeps_all_columns_in_place(cli, trained_run):
 def test_without_the_columns_there_is_the_id_alone(cli, trained_run):
     """As in the other formats, where columns are kept when that is asked for."""
     write_csv("in.csv", [["id", "text", "note"], *ROWS])
-    header = ["id", "label", "probability", "truncated", "unknown_words", "reason"]
+    header = ["id", "label", "probability", "truncated", "unknown_words", "unfamiliar", "reason"]
     assert read_csv(predict(cli, trained_run, "in.csv", "--format", "csv", "--no-keep-columns"))[0] == header
     assert predict(cli, trained_run, "in.csv", "--format", "tsv").decode().split("\n")[0].split("\t") == header
 
@@ -223,7 +223,8 @@ def test_parquet_has_types(cli, trained_run):
     """Labels are texts, withheld ones null, probabilities numbers, words a list."""
     table = table_of(cli, trained_run, "rain and snow", "zzz", "--top-k", 2, "--threshold", 0.9, "--explain")
     assert table.schema.names == [
-        *("label", "probability", "label_2", "probability_2", "truncated", "unknown_words", "reason", "explanation")
+        *("label", "probability", "label_2", "probability_2", "truncated", "unknown_words", "unfamiliar", "reason"),
+        "explanation",
     ]
     assert [str(table.schema.field(name).type) for name in ("label", "probability", "truncated", "unknown_words")] == [
         *("string", "double", "bool", "int64")
@@ -276,7 +277,7 @@ def test_parquet_without_the_columns_has_the_id(cli, trained_run):
     """As the other formats."""
     Path("in.jsonl").write_text('{"text": "rain", "id": 7, "x": 1}\n{"text": "soup"}\n')
     table = table_of(cli, trained_run, "--input", "in.jsonl")
-    assert table.schema.names == ["id", "label", "probability", "truncated", "unknown_words", "reason"]
+    assert table.schema.names == ["id", "label", "probability", "truncated", "unknown_words", "unfamiliar", "reason"]
     assert table["id"].to_pylist() == [7, None]
     Path("in.jsonl").write_text("")
     assert table_of(cli, trained_run, "--input", "in.jsonl").num_rows == 0

@@ -97,3 +97,45 @@ def test_to_score_the_training_texts_is_warned_of(cli, run_copy):
         )
     assert "among the training texts" not in cli("eval", run_copy.path, "--data", data.test).err
     assert RunDir(run_copy.path).is_finished()
+
+
+def test_another_classifier_answers_the_same_texts(cli, run_copy):
+    """Also one with other classes, in another order: answers are compared by name; the run's own report is as ever."""
+    folder = Path("other")
+    folder.mkdir()
+    rows = [line.split(",") for line in Path(run_copy.load_config().data.train).read_text("utf-8").splitlines()[1:]]
+    names = {"küche": "küche", "sport": "a new one", "weather": "weather"}
+    (folder / "train.csv").write_text("text,label\n" + "".join(f"{text},{names[it]}\n" for text, it in rows), "utf-8")
+    (folder / "c.yaml").write_text(f"data: {{train: {folder / 'train.csv'}}}\nmodel: {{encoder: false}}", "utf-8")
+    assert cli("train", folder / "c.yaml").code == 0
+    outcome = cli("eval", run_copy.path, "--against", "runs/c", "--json")
+    assert outcome.code == 0, outcome.err
+    report = json.loads(outcome.out)
+    scored = [json.loads(line) for line in (run_copy.eval / "predictions.jsonl").read_text("utf-8").splitlines()]
+    answered = cli("predict", "--model", "runs/c", "--format", "jsonl", *(it["text"] for it in scored)).out
+    of_other = [json.loads(line)["label"] for line in answered.splitlines()]
+    labels = [it["label"] for it in scored]
+    right = sum(map(str.__eq__, of_other, labels)) / len(labels)
+    assert 0.3 < right < 0.8
+    assert report["against"]["accuracy"] == pytest.approx(right)
+    assert report["against"]["accuracy_difference"] == pytest.approx(right - report["accuracy"])
+    assert "against" not in json.loads((run_copy.eval / "report.json").read_text("utf-8"))
+    outcome = cli("eval", run_copy.path, "--against", "runs/c", "--report", "new")
+    assert "runs/c is worse by" in outcome.out
+    assert "Runs/c is worse by" in Path("new/report.html").read_text("utf-8")
+    assert json.loads(Path("new/report.json").read_text("utf-8"))["against"] == report["against"]
+
+
+def test_a_comparison_that_says_nothing_is_refused_or_warned_of(cli, run_copy):
+    """No class in common: code 2; the other was trained on these texts: a warning."""
+    test = Path(run_copy.load_config().data.test)
+    Path("c.yaml").write_text(f"data: {{train: {test}, validation: {test}}}\nmodel: {{encoder: false}}", "utf-8")
+    assert cli("train", "c.yaml").code == 0
+    outcome = cli("eval", run_copy.path, "--against", "runs/c")
+    assert "warning: 15 of 15 texts of --against runs/c are among the training texts" in outcome.err
+    Path("d.csv").write_text("text,label\n" + "".join(f"text {i},{'xy'[i % 2]}\n" for i in range(20)))
+    Path("d.yaml").write_text("data: {train: d.csv}\nmodel: {encoder: false}", "utf-8")
+    assert cli("train", "d.yaml").code == 0
+    outcome = cli("eval", run_copy.path, "--against", "runs/d")
+    assert outcome.code == 2
+    assert "--against runs/d: knows none of the classes that are scored" in outcome.err

@@ -70,12 +70,13 @@ def test_jsonl_has_the_keys_of_the_contract_in_order(classifier):
 def test_tsv_has_a_header_and_one_field_a_column(classifier):
     """The header names each column, however many classes are asked for."""
     header, *rows = [line.split("\t") for line in lines_of(classifier, TEXTS, output_format="tsv", top_k=2)]
-    assert header == ["label", "probability", "label_2", "probability_2", "truncated", "unknown_words", "reason"]
+    columns = ["label", "probability", "label_2", "probability_2", "truncated", "unknown_words", "unfamiliar", "reason"]
+    assert header == columns
     for row, label in zip(rows, LABELS, strict=True):
-        assert (row[0], row[4:]) == (label, ["false", "0", ""])
+        assert (row[0], row[4:]) == (label, ["false", "0", "", ""])
         assert 1 >= float(row[1]) > float(row[3]) >= 0
         assert all(re.fullmatch(r"[01]\.\d{6}", field) for field in (row[1], row[3]))
-    assert lines_of(classifier, TEXTS, output_format="tsv", top_k=99)[0].count("\t") == 8
+    assert lines_of(classifier, TEXTS, output_format="tsv", top_k=99)[0].count("\t") == 9
 
 
 def test_csv_has_the_columns_of_tsv_and_reads_back(classifier):
@@ -129,7 +130,7 @@ def test_hostile_texts_labels_and_ids_give_one_printable_line_each(classifier, o
     assert len(lines) == len(texts) + (output_format in {"tsv", "csv"})
     for line in lines:
         assert line.replace("\t", "").isprintable()
-        assert line.count("\t") == (9 if output_format == "tsv" else 0)
+        assert line.count("\t") == (10 if output_format == "tsv" else 0)
         line.encode()
     if output_format == "jsonl":
         assert json.loads(lines[0])["id"] == HOSTILE
@@ -303,7 +304,7 @@ def test_where_no_row_has_an_id_there_is_no_column_of_ids(cli, trained_run, monk
     Path("texts.jsonl").write_text('{"text": "rain"}\n{"text": "snow", "id": null}\nbroken\n{"text": "x", "id": 1}\n')
     outcome = cli("predict", "--model", trained_run.path, "--input", "texts.jsonl", "--format", "tsv")
     assert outcome.code == 3
-    assert [line.count("\t") for line in outcome.out.splitlines()] == [4, 4, 4]
+    assert [line.count("\t") for line in outcome.out.splitlines()] == [5, 5, 5]
 
 
 def test_of_what_is_read_once_the_first_rows_tell_of_ids(classifier):

@@ -13,7 +13,7 @@ import yaml
 from encoder_cls.config import load_config, missing_sources, with_absolute_sources
 from encoder_cls.errors import StoppedError
 from encoder_cls.tracking.run_dir import RunDir
-from encoder_cls.training.setup import prepare
+from encoder_cls.training.prepare import prepare
 from encoder_cls.training.trainer import train
 
 CPU = torch.device("cpu")

@@ -192,7 +192,7 @@ def test_rows_know_their_line_and_their_id():
     """A row names the line on which it begins, and carries its `id`; without a label column there is no label."""
     source = write("a.csv", 'id,text\n7,"a\nb"\n8,c\n')
     found = list(read_rows(source, role="test", text_columns=["text"], label_column=None))
-    assert found == [("a\nb", None, "7", ("a.csv", 2)), ("c", None, "8", ("a.csv", 4))]
+    assert found == [("a\nb", None, "7", ("a.csv", 2), None, None), ("c", None, "8", ("a.csv", 4), None, None)]
     assert [str(row.where) for row in found] == ["a.csv:2", "a.csv:4"]
 
 

@@ -74,9 +74,9 @@ def report_of(matrix, *, names=NAMES, accuracy=0.5, reference=None) -> Report:
     )
 
 
-def reference_of(**values) -> dict[str, float]:
+def reference_of(**values) -> dict[str, object]:
     numbers = {"accuracy": 0.5, "macro_f1": 0.5, "texts": 9, "of_texts": 9, "features": 7, "of_features": 7}
-    return numbers | values
+    return numbers | {"accuracy_interval": (0.4, 0.8), "macro_f1_interval": (0.4, 0.8)} | values
 
 
 # ---------------------------------------------------------------- numbers

@@ -13,7 +13,7 @@ import pytest
 
 from encoder_cls.data.split import Split
 from encoder_cls.evaluation.label_check import check_labels
-from encoder_cls.evaluation.label_files import COLUMNS, label_rows, mistakes
+from encoder_cls.evaluation.label_files import COLUMNS, label_rows, label_table, mistakes
 from encoder_cls.evaluation.report_files import DOUBTFUL_LABELS, MISTAKES
 
 NAMES = ("a", "b", "new")
@@ -26,19 +26,19 @@ def rows_of(content: bytes) -> list[dict[str, str]]:
 
 
 def test_each_row_leads_back_to_its_data():
-    """Split, file and line; the text with its quotes and line ends; the most doubtful first."""
+    """Split, file and line; the text with its quotes and line ends, but no formula; the most doubtful first."""
     texts = ["=1+1", 'he said "no",\r\nthen; left\n', "天気 \N{GRINNING FACE}", "right"]
     split = Split(
         texts=texts, labels=np.array([0, 1, 2, 0]), where=["x/f.csv:12", "c:/d.csv:3", "good/7.txt", "x/f.csv:13"]
     )
     logits = np.log(np.array([[0.4, 0.6], [0.9, 0.1], [0.3, 0.7], [0.9, 0.1]], dtype=np.float32))
     assert mistakes(split, logits).tolist() == [0, 1, 2]
-    found = rows_of(b"".join(label_rows(split, logits, NAMES, mistakes(split, logits), name="test")))
+    found = rows_of(b"".join(label_table(label_rows(split, logits, NAMES, mistakes(split, logits), name="test"))))
     assert tuple(found[0]) == COLUMNS
     assert [tuple(row.values()) for row in found] == [
-        ("test", "c:/d.csv", "3", texts[1], "b", "a", "0.8000"),
-        ("test", "good/7.txt", "", texts[2], "new", "b", "0.7000"),
-        ("test", "x/f.csv", "12", texts[0], "a", "b", "0.2000"),
+        ("test", "good/7.txt", "", texts[2], "new", "b", "1.0000"),
+        ("test", "c:/d.csv", "3", texts[1], "b", "a", "0.9000"),
+        ("test", "x/f.csv", "12", "'=1+1", "a", "b", "0.6000"),
     ]
 
 
@@ -46,7 +46,7 @@ def test_without_mistakes_there_is_a_table_without_rows():
     """So that nobody takes an earlier one for it."""
     split = Split(texts=["x"], labels=np.array([0]), where=["f:1"])
     logits = np.array([[1, 0]], dtype=np.float32)
-    assert rows_of(b"".join(label_rows(split, logits, NAMES, mistakes(split, logits), name="test"))) == []
+    assert rows_of(b"".join(label_table(label_rows(split, logits, NAMES, mistakes(split, logits), name="test")))) == []
 
 
 def test_a_run_has_the_mistakes_of_its_predictions(trained_run):

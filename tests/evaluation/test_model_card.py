@@ -14,6 +14,7 @@ from encoder_cls.evaluation.report import Report
 from encoder_cls.evaluation.verdict import comparison_sentence
 
 REFERENCE = {"accuracy": 0.75, "macro_f1": 1.0, "texts": 7, "of_texts": 9000, "features": 5, "of_features": 5}
+REFERENCE |= {"accuracy_interval": (0.4, 0.8), "macro_f1_interval": (0.4, 0.8)}
 
 
 @pytest.fixture(scope="module")
@@ -30,6 +31,7 @@ def test_the_card_of_a_run_says_what_it_is(trained_run, dataset, report):
     """Line by line, as it is written at the end of a training."""
     config, metrics = trained_run.load_config(), report.metrics
     low, high = report.parts["combined"].accuracy_interval
+    f1_low, f1_high = report.parts["combined"].macro_f1_interval
     linear, encoder, sentence = report.parts["linear"], report.parts["encoder"], comparison_sentence(report)
     card = model_card(config, dataset, report, best_step=36, vocab_size=1234, linear_max_tokens=None)
     assert (
@@ -41,7 +43,7 @@ A Transformer-encoder text classifier, trained from scratch with encoder-cls.
 - Classes: `küche`, `sport`, `weather`
 - Trained on 72 texts of `{config.data.train}`; validation was best at step 36
 - Test split: 15 texts, accuracy {metrics.accuracy:.4f} (95% interval {low:.4f} to {high:.4f}), \
-macro-F1 {metrics.macro_f1:.4f}, expected calibration error {metrics.ece:.4f}
+macro-F1 {metrics.macro_f1:.4f} ({f1_low:.4f} to {f1_high:.4f}), expected calibration error {metrics.ece:.4f}
 - Of its parts, the linear model alone has accuracy {linear.accuracy:.4f} \
 ({linear.accuracy_interval[0]:.4f} to {linear.accuracy_interval[1]:.4f}), the encoder alone {encoder.accuracy:.4f} \
 ({encoder.accuracy_interval[0]:.4f} to {encoder.accuracy_interval[1]:.4f}); together they are {sentence}
@@ -65,7 +67,7 @@ def test_the_card_has_notes_where_there_is_something_to_note(dataset, report):
     classes, _, scores, _, reads = [line for line in card.splitlines() if line.startswith("- ")]
     assert classes == r"- Classes: `` a`b ``, `c\n<d>`, `ß`"
     assert scores.startswith("- Validation split: 15 texts, accuracy ")
-    assert "; a linear model on TF-IDF, trained on 7 of 9,000 texts: 0.7500), macro-F1 " in scores
+    assert "; a linear model on TF-IDF, trained on 7 of 9,000 texts: 0.7500, 0.4000 to 0.8000), macro-F1 " in scores
     assert "; these texts also chose the weights and calibrated them: " in scores
     assert reads.endswith(" tokens of a text, its linear classifier the first 4,096; 9 tokens known")
 

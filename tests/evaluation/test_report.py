@@ -19,6 +19,7 @@ from encoder_cls.inference.logits import softmax
 HOSTILE = '<script>document.title="x"</script><img src=x onerror="alert(1)">"&\'{{ 7 * 7 }}'
 
 REFERENCE = {"accuracy": 1.0, "macro_f1": 1.0, "texts": 7, "of_texts": 9000, "features": 5, "of_features": 5}
+REFERENCE |= {"accuracy_interval": (0.4, 0.8), "macro_f1_interval": (0.4, 0.8)}
 
 
 def split_of(classifier, texts, label=0) -> Split:
@@ -60,7 +61,7 @@ def test_a_report_says_what_was_measured(classifier):
     split = split_of(classifier, texts)
     report, logits = evaluate(classifier, split, name="test", reference=REFERENCE)
     page = render_report("a report", report, split, logits)
-    assert "A linear model on TF-IDF, trained on 7 of 9,000 texts: 100.0%." in page
+    assert "A linear model on TF-IDF, trained on 7 of 9,000 texts: 100.0% (40.0 to 80.0%)." in page
     assert f"{report.metrics.accuracy:.1%}" in page
     assert all(f"<td>{name}</td>" in page for name in classifier.label_names)
     assert page.count("<script") == 1

@@ -54,7 +54,7 @@ def test_one_part_has_no_rows(report):
     assert [row.name for row in rows] == ["both together", "linear alone", "encoder alone", "TF-IDF model"]
     combined = report.parts["combined"]
     assert rows[0] == ("both together", combined.accuracy, combined.accuracy_interval)
-    assert rows[-1] == ("TF-IDF model", 1.0, None)
+    assert rows[-1] == ("TF-IDF model", 1.0, (0.4, 0.8))
 
 
 @pytest.mark.parametrize(
@@ -173,6 +173,7 @@ def test_the_weight_of_the_parts_is_told_in_words(report, linear, words):
 
 
 REFERENCE = {"accuracy": 1.0, "macro_f1": 1.0, "texts": 9, "of_texts": 9, "features": 7, "of_features": 7}
+REFERENCE |= {"accuracy_interval": (0.4, 0.8), "macro_f1_interval": (0.4, 0.8)}
 
 
 def test_advice_can_be_followed(report):

@@ -13,7 +13,7 @@ from encoder_cls.config import Config
 from encoder_cls.system.files import sha256
 from encoder_cls.tracking.run_dir import RunDir
 from encoder_cls.training.events import Event
-from encoder_cls.training.setup import prepare
+from encoder_cls.training.prepare import prepare
 from encoder_cls.training.trainer import train
 
 CPU = torch.device("cpu")

@@ -247,3 +247,17 @@ def test_the_scales_of_a_sum_of_margins_are_found(num_classes):
     assert scales == pytest.approx([2.0, 0.5, 0.0], abs=0.15)
     assert min(scales) >= 0
     assert shift == pytest.approx(-0.3, abs=0.1 if columns == 1 else 0.6)
+
+
+def test_a_student_and_its_teacher_are_expected_to_count_alike():
+    """One text says little: shares stay near a half; a thousand say which of both is right."""
+    random = np.random.default_rng(0)
+    labels = random.integers(0, 3, 1000)
+    teacher = 2 * np.eye(3)[labels] + random.normal(size=(1000, 3))
+    student = random.normal(size=(1000, 3))
+    _, few = fit_mixture_weights([student[:1], teacher[:1]], labels[:1], expects_equal_shares=True)
+    _, many = fit_mixture_weights([student, teacher], labels, expects_equal_shares=True)
+    _, alone = fit_mixture_weights([student[:1], teacher[:1]], labels[:1])
+    assert few[0] == pytest.approx(0.5, abs=0.1)
+    assert alone[0] < 0.2
+    assert many[0] < 0.1

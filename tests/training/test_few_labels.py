@@ -13,10 +13,12 @@ from encoder_cls.inference.tasks import SINGLE_LABEL
 from encoder_cls.text.token_arrays import TokenizedTexts
 from encoder_cls.text.tokenizer import tokenize
 from encoder_cls.text.tokenizer_trainer import train_tokenizer
-from encoder_cls.training import feature_corpus, few_labels
-from encoder_cls.training.few_labels import FewLabelsResult, Techniques, fit_linear_from_few_labels
+from encoder_cls.training import feature_corpus, few_labels, technique_search
+from encoder_cls.training.few_labels import FewLabelsResult, fit_linear_from_few_labels
 from encoder_cls.training.label_names import names_as_texts
 from encoder_cls.training.nbsvm import fit_linear
+from encoder_cls.training.recipe import LinearInput
+from encoder_cls.training.technique_search import Techniques
 
 MAX_SEQ_LEN = 12
 LABELLED, UNLABELLED, TEST = 40, 400, 200
@@ -61,8 +63,8 @@ def fit(num_classes: int, *, labels=None, names: tuple[str, ...] = (), num_texts
         corpus(num_classes)[1][:LABELLED] if labels is None else labels,
         tokenize(tokenizer, names_as_texts(names or ("1",) * num_classes), max_seq_len=MAX_SEQ_LEN),
         class_weights=np.ones(num_classes, dtype=np.float32),
+        read=LinearInput(**CHOICES),
         config=TrainConfig(**config),
-        **CHOICES,
     )
 
 
@@ -107,8 +109,8 @@ def test_a_name_that_says_something_is_learned_from():
             labels,
             tokenize(tokenizer, names_as_texts(some_names), max_seq_len=MAX_SEQ_LEN),
             class_weights=np.ones(len(names), dtype=np.float32),
+            read=LinearInput(**CHOICES),
             config=TrainConfig(**config),
-            **CHOICES,
         ).kept
 
     assert kept(names) == Techniques(label_names=True)
@@ -128,7 +130,7 @@ def test_what_does_not_help_is_not_kept():
 
 def test_what_is_switched_off_is_not_tried(monkeypatch):
     """Each by its value in the config."""
-    monkeypatch.setattr(few_labels, "_is_better", lambda *_: True)
+    monkeypatch.setattr(technique_search, "_is_better", lambda *_: True)
     names = tuple(corpus(3)[0][:3])
     values = {"naive_bayes_em": True, "label_names_as_texts": True, "lsa_dimensions": 5, "self_training": True}
     assert fit(3, names=names, **values).kept == Techniques(True, True, True, True)
@@ -144,14 +146,14 @@ def test_a_reader_sees_one_weight_a_feature_and_class(monkeypatch, num_classes, 
     """The logits of texts are those computed of all classifiers while it was fitted; a second time the same."""
     searches = []
 
-    class Search(few_labels._Search):
-        def learn_from_all(self):
-            learned = super().learn_from_all()
+    class Search(technique_search.TechniqueSearch):
+        def learn_from(self, rows):
+            learned = super().learn_from(rows)
             searches.append((self, learned))
             return learned
 
-    monkeypatch.setattr(few_labels, "_Search", Search)
-    monkeypatch.setattr(few_labels, "_is_better", lambda *_: True)
+    monkeypatch.setattr(few_labels, "TechniqueSearch", Search)
+    monkeypatch.setattr(technique_search, "_is_better", lambda *_: True)
     values = {"naive_bayes_em": True, "label_names_as_texts": True, "lsa_dimensions": 5, "self_training": True}
     config = values if name == "all" else NOTHING | {name: values[name]}
     first, second = (fit(num_classes, names=tuple(corpus(num_classes)[0][:num_classes]), **config) for _ in range(2))
@@ -165,9 +167,9 @@ def test_a_reader_sees_one_weight_a_feature_and_class(monkeypatch, num_classes, 
 @pytest.mark.parametrize("num_classes", [2, 3])
 def test_weights_of_coordinates_are_folded_into_those_of_features(monkeypatch, num_classes):
     """The margins of every text are those of what was learned from features and coordinates beside each other."""
-    monkeypatch.setattr(few_labels, "_is_better", lambda *_: True)
+    monkeypatch.setattr(technique_search, "_is_better", lambda *_: True)
     learned, compared = [], []
-    real_learn, real_fit = few_labels.learn_one_vs_rest, few_labels._Search._fit_svms
+    real_learn, real_fit = technique_search.learn_one_vs_rest, technique_search.TechniqueSearch._fit_svms
 
     def recorded(features, *args, **options):
         learned.append((real_learn(features, *args, **options), features, options["coordinates"]))
@@ -182,8 +184,9 @@ def test_weights_of_coordinates_are_folded_into_those_of_features(monkeypatch, n
         compared.append(np.abs(self.corpus.features[rows] @ folded.weights - expected).max())
         return folded
 
-    monkeypatch.setattr(few_labels, "learn_one_vs_rest", recorded)
-    monkeypatch.setattr(few_labels._Search, "_fit_svms", fit_svms)
+    monkeypatch.setattr(few_labels, "FEWEST_EXTRAPOLATED", LABELLED + 1)
+    monkeypatch.setattr(technique_search, "learn_one_vs_rest", recorded)
+    monkeypatch.setattr(technique_search.TechniqueSearch, "_fit_svms", fit_svms)
     fit(num_classes, **NOTHING | {"lsa_dimensions": 5})
     assert len(compared) == 6  # of each fold, and of all
     assert max(compared) < 1e-5
@@ -191,10 +194,11 @@ def test_weights_of_coordinates_are_folded_into_those_of_features(monkeypatch, n
 
 def test_pseudo_labels_are_as_frequent_as_labels(monkeypatch):
     """Of each class the most confident, no more of all than a part of the texts."""
-    monkeypatch.setattr(few_labels, "MOST_PSEUDO_LABELLED", 50)
-    monkeypatch.setattr(few_labels, "_is_better", lambda *_: True)
+    monkeypatch.setattr(few_labels, "FEWEST_EXTRAPOLATED", LABELLED + 1)
+    monkeypatch.setattr(technique_search, "MOST_PSEUDO_LABELLED", 50)
+    monkeypatch.setattr(technique_search, "_is_better", lambda *_: True)
     chosen = []
-    real = few_labels._Search._most_confident
+    real = technique_search.TechniqueSearch._most_confident
 
     def recorded(self, learned, labels):
         rows, guesses = real(self, learned, labels)
@@ -202,7 +206,7 @@ def test_pseudo_labels_are_as_frequent_as_labels(monkeypatch):
         chosen.append((rows - LABELLED, guesses, labels, logits))
         return rows, guesses
 
-    monkeypatch.setattr(few_labels._Search, "_most_confident", recorded)
+    monkeypatch.setattr(technique_search.TechniqueSearch, "_most_confident", recorded)
     fit(3, **NOTHING | {"self_training": True})
     for rows, guesses, labels, margins in chosen:
         assert len(set(rows)) == len(rows)
@@ -224,3 +228,33 @@ def test_of_many_texts_without_labels_some_are_read(monkeypatch):
     monkeypatch.setattr(few_labels, "read_corpus", lambda *args, **kw: read.append(real(*args, **kw)) or read[-1])
     fit(2)
     assert len(read[0].unlabelled) == 10  # of six tokens each
+
+
+def test_what_twice_the_labels_would_bring_is_extrapolated():
+    """An error that halves with twice the labels does so again; one that grows is expected to stay."""
+
+    class Curve:
+        def __init__(self, *errors: float) -> None:
+            self.errors = dict(zip(few_labels.FRACTIONS, errors, strict=True))
+
+        def accuracy_with(self, fraction: float) -> float:
+            return 1 - self.errors[fraction]
+
+    assert few_labels._accuracy_with_twice(Curve(0.1, 0.2, 0.4)) == pytest.approx(0.95)
+    assert few_labels._accuracy_with_twice(Curve(0.4, 0.2, 0.1)) == pytest.approx(0.6)
+    assert few_labels._accuracy_with_twice(Curve(0.0, 0.1, 0.1)) == pytest.approx(1.0)
+
+
+def test_a_learning_curve_is_of_fewer_labels(monkeypatch):
+    """Of each fold a half and a quarter of the others, and from forty labels on."""
+    sizes = []
+    real = technique_search.TechniqueSearch._learn_svms
+    monkeypatch.setattr(
+        technique_search.TechniqueSearch,
+        "_learn_svms",
+        lambda self, rows, techniques: sizes.append(len(rows)) or real(self, rows, techniques),
+    )
+    result = fit(3, **NOTHING)
+    assert sizes == [16] * 5 + [8] * 5
+    assert result.accuracy <= result.accuracy_with_twice <= 1
+    assert fit(3, labels=corpus(3)[1][: LABELLED - 1], **NOTHING).accuracy_with_twice is None

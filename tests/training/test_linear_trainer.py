@@ -17,7 +17,7 @@ from encoder_cls.tracking.run_dir import RunDir
 from encoder_cls.training import recipe
 from encoder_cls.training.calibration import fit_mixture_weights
 from encoder_cls.training.events import Finished, LinearFitted, Started, Validated
-from encoder_cls.training.setup import prepare
+from encoder_cls.training.prepare import prepare
 from encoder_cls.training.trainer import train
 
 pytestmark = pytest.mark.usefixtures("blank_plots")
@@ -30,11 +30,12 @@ def without_encoder(folder: Path, **values: object) -> Config:
 
 def test_the_model_is_the_linear_classifier_of_a_run_with_both(tmp_path):
     """The same features, weights and scores; its scale is fitted on the validation texts."""
-    run_all(make_config(tmp_path, linear=True, epochs=1), tmp_path / "both")
-    events = run_all(without_encoder(tmp_path), tmp_path / "alone")
+    run_all(make_config(tmp_path, linear=True, epochs=1, refit_on_validation=False), tmp_path / "both")
+    config = without_encoder(tmp_path, refit_on_validation=False)
+    events = run_all(config, tmp_path / "alone")
     both, alone = (load_classifier(tmp_path / name) for name in ("both", "alone"))
     assert alone.parts == ("linear",)
-    setup = prepare(without_encoder(tmp_path))
+    setup = prepare(config)
     logits = alone.linear.logits(setup.validation_texts)
     assert np.allclose(logits, both.linear.logits(setup.validation_texts), atol=0.1)  # small types
     labels = setup.dataset.validation.labels

@@ -13,8 +13,10 @@ from encoder_cls.inference.torch_engine import pad
 from encoder_cls.text.token_arrays import CLS_ID, MASK_ID, UNK_ID
 from encoder_cls.training import objectives
 from encoder_cls.training.calibration import fit_mixture_weights
+from encoder_cls.training.fitted_linear import FittedLinear
 from encoder_cls.training.objectives import ClassificationObjective, MaskedLMObjective
-from encoder_cls.training.setup import TrainingSetup, prepare
+from encoder_cls.training.prepare import prepare
+from encoder_cls.training.setup import TrainingSetup
 
 CPU = torch.device("cpu")
 CLASSES = ["a", "b", "c"]
@@ -54,7 +56,8 @@ def prepared(folder, pretrain: dict[str, object] | None = None, **train_values: 
 
 
 def classification_objective(setup: TrainingSetup, linear: Beside | None = None) -> ClassificationObjective:
-    return setup.stages[-1].make_objective(CPU, linear)
+    fitted = FittedLinear(linear, linear.logits(setup.validation_texts), None) if linear else None
+    return setup.stages[-1].make_objective(CPU, fitted)
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.3])

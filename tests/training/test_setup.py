@@ -9,9 +9,10 @@ from small_runs import CPU, make_config
 
 from encoder_cls.config import Config
 from encoder_cls.errors import ConfigError
-from encoder_cls.training import setup as training_setup
+from encoder_cls.training import prepare as training_prepare
 from encoder_cls.training.objectives import ClassificationObjective, MaskedLMObjective
-from encoder_cls.training.setup import TrainingSetup, prepare
+from encoder_cls.training.prepare import prepare
+from encoder_cls.training.setup import TrainingSetup
 
 MODEL = {"d_model": 8, "num_layers": 1, "num_heads": 1, "d_ff": 8, "char_ngram_buckets": 64, "bigram_buckets": 64}
 
@@ -118,14 +119,14 @@ def test_without_pretraining_the_model_is_all_there_is(tmp_path, linear):
 
 def test_all_texts_are_for_pretraining_and_those_with_labels_for_the_model(tmp_path, monkeypatch):
     """The recipe, too, is told how much there is of either, and how much lies beyond what the encoder reads."""
-    real, sizes, within = training_setup.resolve_auto, [], []
+    real, sizes, within = training_prepare.resolve_auto, [], []
 
     def recorded(config, **given):
         sizes.append((given["texts"], given["labelled"]))
         within.extend(given["tokens_within"](limit) for limit in (2, 3, 8))
         return real(config, **given)
 
-    monkeypatch.setattr(training_setup, "resolve_auto", recorded)
+    monkeypatch.setattr(training_prepare, "resolve_auto", recorded)
     more = tmp_path / "more.txt"
     more.write_text("word and more\n" * 4)
     setup = prepared(tmp_path, pretraining_epochs=2, unlabelled=str(more), accumulation_steps=2)

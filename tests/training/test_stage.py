@@ -26,6 +26,7 @@ def make_stage(
         seed=0,
         starts_from=None,
         texts=None,
+        rows=None,
         sampler=BatchSampler(lengths, batch_size=1, batch_tokens=100, seed=0),
         epochs=epochs,
         validate_every=validate_every,

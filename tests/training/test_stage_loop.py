@@ -16,7 +16,7 @@ from encoder_cls.training import stage_loop
 from encoder_cls.training.events import Stepped, Validated
 from encoder_cls.training.objectives import Objective
 from encoder_cls.training.optimizer import Optimizer, make_optimizers
-from encoder_cls.training.setup import prepare
+from encoder_cls.training.prepare import prepare
 from encoder_cls.training.stage import TIMED_STEPS
 from encoder_cls.training.stage_loop import StageLoop
 from encoder_cls.training.state import TrainingState

@@ -10,7 +10,8 @@ from small_runs import CPU, make_config
 
 from encoder_cls.config import Config
 from encoder_cls.training.optimizer import make_optimizers
-from encoder_cls.training.setup import TrainingSetup, prepare
+from encoder_cls.training.prepare import prepare
+from encoder_cls.training.setup import TrainingSetup
 from encoder_cls.training.train_step import NonFiniteError, accumulate_gradients, train_step
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -14,18 +15,21 @@ from small_runs import (
     run_all,
 )
 
-from encoder_cls.evaluation.metrics import compute_metrics
+from encoder_cls.cli.evaluate_run import evaluate_run
+from encoder_cls.evaluation.metrics import compute_metrics, cross_entropy, one_hot
 from encoder_cls.inference.classifier import Classifier
-from encoder_cls.inference.logits import Logits
+from encoder_cls.inference.logits import Logits, softmax
 from encoder_cls.inference.serialization import load_classifier
 from encoder_cls.inference.torch_engine import compute_logits, torch_encoder
 from encoder_cls.text.ngram_features import CHAR_NGRAM_IDS
 from encoder_cls.tracking.run_dir import RunDir
+from encoder_cls.tracking.validation_logits import read_validation_logits
 from encoder_cls.training import recipe, validation
 from encoder_cls.training.calibration import fit_mixture_weights
 from encoder_cls.training.events import LinearFitted, Validated
 from encoder_cls.training.nbsvm import fit_linear
-from encoder_cls.training.setup import TrainingSetup, prepare
+from encoder_cls.training.prepare import prepare
+from encoder_cls.training.setup import TrainingSetup
 from encoder_cls.training.trainer import train
 
 
@@ -39,7 +43,7 @@ def parts_of(setup: TrainingSetup, classifier: Classifier) -> list[Logits]:
 @pytest.mark.parametrize("linear", [False, True])
 def test_probabilities_are_calibrated_on_the_validation_texts(tmp_path, linear):
     """The best weights are kept with the scales under which all parts together explain the validation labels best."""
-    setup = prepare(make_config(tmp_path, linear=linear))
+    setup = prepare(make_config(tmp_path, linear=linear, refit_on_validation=False))
     list(train(setup, RunDir(tmp_path / "run"), device=CPU))
     classifier = load_classifier(tmp_path / "run")
     labels = setup.dataset.validation.labels
@@ -55,7 +59,7 @@ def test_scales_are_those_of_the_best_weights(tmp_path, monkeypatch):
     losses = iter([2.0, 1.0, 3.0])
     real = validation.compute_metrics
     monkeypatch.setattr(validation, "compute_metrics", lambda *args: replace(real(*args), loss=next(losses)))
-    setup = prepare(make_config(tmp_path, linear=True, monitor="loss"))
+    setup = prepare(make_config(tmp_path, linear=True, monitor="loss", refit_on_validation=False))
     events = list(train(setup, RunDir(tmp_path / "run"), device=CPU))
     classifier = load_classifier(tmp_path / "run")
     labels = setup.dataset.validation.labels
@@ -68,7 +72,8 @@ def test_the_linear_classifier_is_that_of_the_labelled_texts(tmp_path, monkeypat
     """Of no others, with the weights of the classes, and looking at what the recipe says."""
     (tmp_path / "more.txt").write_text("w1 red violet\n" * 20)
     monkeypatch.setattr(recipe, "MOST_LINEAR_DETAIL", 10**6 if use_char_ngrams else 10)
-    config = make_config(tmp_path, linear=True, epochs=1, class_weights={"red": 3.0, "blue": 0.5})
+    values = {"class_weights": {"red": 3.0, "blue": 0.5}, "refit_on_validation": False, "pseudo_labels": False}
+    config = make_config(tmp_path, linear=True, epochs=1, **values)
     data = config.data.model_copy(update={"unlabelled": str(tmp_path / "more.txt")})
     setup = prepare(config.model_copy(update={"data": data}))
     list(train(setup, RunDir(tmp_path / "run"), device=CPU))
@@ -93,7 +98,9 @@ def test_the_linear_classifier_is_that_of_the_labelled_texts(tmp_path, monkeypat
 
 def test_a_validation_is_of_the_encoder_and_the_linear_classifier_together(tmp_path):
     """Where the encoder has learned nothing yet, the sum of both still is right, and the row says why."""
-    setup = prepare(make_config(tmp_path, linear=True, learning_rate=1e-9, epochs=1, monitor="loss"))
+    setup = prepare(
+        make_config(tmp_path, linear=True, learning_rate=1e-9, epochs=1, monitor="loss", refit_on_validation=False)
+    )
     events = list(train(setup, RunDir(tmp_path / "run"), device=CPU))
     classifier = load_classifier(tmp_path / "run")
     dataset, texts = setup.dataset, setup.validation_texts
@@ -177,3 +184,94 @@ def test_with_few_labels_texts_without_labels_are_learned_from(tmp_path):
     found = load_classifier(tmp_path / "0").linear
     answers, expected = (linear.logits(setup.texts).argmax(axis=1) for linear in (found, result.classifier))
     assert np.array_equal(answers, expected)
+
+
+@pytest.fixture(scope="module")
+def few_and_many(tmp_path_factory) -> TrainingSetup:
+    """Sixty texts with a label, 200 without: two words of their class's, and one of anybody's."""
+    folder = tmp_path_factory.mktemp("few")
+    random = np.random.default_rng(1)
+    words = random.permutation([f"{a}{b}{c}" for a in "bdfgklmnpr" for b in "aeiou" for c in "xz"])
+    texts = [" ".join([*random.choice(words[30 * (i % 3) :][:30], 2), random.choice(words)]) for i in range(260)]
+    (folder / "train.csv").write_text("\n".join(["text,label", *(f"{texts[i]},{COLOURS[i % 3]}" for i in range(60))]))
+    (folder / "more.txt").write_text("\n".join(texts[60:]))
+    config = make_config(folder, linear=True, epochs=2)
+    data = config.data.model_copy(update={"unlabelled": str(folder / "more.txt")})
+    return prepare(config.model_copy(update={"data": data}))
+
+
+def test_few_labels_held_out_are_learned_from_and_judged_by_cross_validation(tmp_path, few_and_many):
+    """The classifier of all labels is saved; validation, report and `eval` go by what it said before it knew them."""
+    setup, run = few_and_many, RunDir(tmp_path / "run")
+    list(train(setup, run, device=CPU))
+    fitted = setup.fit_linear(setup.recipe.linear)
+    saved, labels = load_classifier(run.model), setup.dataset.selection.labels
+    known = saved.linear.logits(setup.validation_texts)
+    assert np.array_equal(known.argmax(axis=1), fitted.classifier.logits(setup.validation_texts).argmax(axis=1))
+    teacher = fitted.few_labels.teacher.logits(setup.validation_texts)
+    assert np.allclose(fitted.validation_logits, teacher, atol=1e-4)  # it has seen none of them
+    assert cross_entropy(softmax(known), one_hot(labels, 3)) < cross_entropy(softmax(teacher), one_hot(labels, 3))
+    kept = read_validation_logits(run.validation_logits, num_texts=len(labels))
+    assert np.array_equal(kept, fitted.validation_logits)
+    accuracy = (kept.argmax(axis=1) == labels).mean()
+    (row, *_) = (row for row in metric_rows(run.path) if row["split"] == "validation")
+    assert row["linear_accuracy"] == accuracy
+    report = json.loads((run.eval / "report.json").read_bytes())
+    assert report["parts"]["linear"]["accuracy"] == accuracy
+    again = evaluate_run(run.path, data=None, folder=None, tell=lambda _: None)
+    assert again.parts["linear"].accuracy == accuracy
+    assert again.metrics.accuracy == report["accuracy"]
+
+
+def test_labels_of_a_named_file_are_not_learned_from(tmp_path, few_and_many):
+    """Nor held-out ones where the config says so; then the classifier itself is judged."""
+    data, train_config = few_and_many.config.data, few_and_many.config.train
+    for update in (
+        {"data": data.model_copy(update={"validation": data.train})},
+        {"train": train_config.model_copy(update={"refit_on_validation": False})},
+    ):
+        setup = prepare(few_and_many.config.model_copy(update=update))
+        fitted = setup.fit_linear(setup.recipe.linear)
+        expected = fitted.classifier.logits(setup.validation_texts)
+        assert np.array_equal(fitted.validation_logits, expected)
+        assert fitted.few_labels.teacher is fitted.classifier
+
+
+def test_the_encoder_learns_what_a_teacher_says_of_texts_without_labels(few_and_many):
+    """One that has not seen the validation labels; labels stay what they are, and every text is there."""
+    setup = few_and_many
+    stage, fitted = setup.stages[-1], setup.fit_linear(setup.recipe.linear)
+    num_labelled = len(setup.dataset.train)
+    assert len(stage.texts) == len(setup.texts) == num_labelled + 200
+    objective = stage.make_objective(CPU, fitted)
+    indices = np.arange(len(stage.texts))
+    targets = objective._targets(indices).numpy()
+    labels = np.eye(3)[setup.dataset.train.labels]
+    assert np.array_equal(targets[:num_labelled], labels)
+    said = softmax(fitted.few_labels.teacher.logits(setup.texts))[num_labelled:]
+    assert np.allclose(targets[num_labelled:], said, atol=1e-6)
+    assert setup.where(stage.rows[num_labelled]).endswith("more.txt:1")
+    stages = [
+        prepare(
+            setup.config.model_copy(
+                update={"train": setup.config.train.model_copy(update={"epochs": "auto", "pseudo_labels": is_on})}
+            )
+        ).stages[-1]
+        for is_on in (True, False)
+    ]
+    assert [len(it.texts) for it in stages] == [num_labelled + 200, num_labelled]
+    assert stages[0].epochs < stages[1].epochs
+
+
+def test_texts_that_were_learned_from_are_no_measure_of_what_is_usual(tmp_path, few_and_many):
+    """New texts of the same kind are not called unfamiliar, as they would be beside texts whose words are known."""
+    setup, run = few_and_many, RunDir(tmp_path / "run")
+    config = setup.config.model_copy(update={"model": setup.config.model.model_copy(update={"encoder": False})})
+    # Half of the labels, so that there are held-out texts enough to tell.
+    data = config.data.model_copy(update={"validation_fraction": 0.5, "unlabelled": None})
+    list(train(prepare(config.model_copy(update={"data": data})), run, device=CPU))
+    classifier = load_classifier(run.model)
+    assert classifier.familiarity
+    new = [setup.dataset.unlabelled.texts[i] for i in range(100)]
+    assert np.mean([prediction.unfamiliar for prediction in classifier.predict(new)]) < 0.2
+    assert all(prediction.unfamiliar for prediction in classifier.predict(["zzz yyy xxx qqq", "qqq zzz"]))

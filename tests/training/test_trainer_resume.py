@@ -25,7 +25,7 @@ from encoder_cls.training import final_report, interruptible
 from encoder_cls.training import setup as training_setup
 from encoder_cls.training.checkpoint import load_newest
 from encoder_cls.training.events import StageStarted, Stepped, Validated
-from encoder_cls.training.setup import prepare
+from encoder_cls.training.prepare import prepare
 from encoder_cls.training.trainer import train
 
 

@@ -16,7 +16,7 @@ from reporting import NOT_MEASURED, table
 
 from encoder_cls.config import load_config
 from encoder_cls.data.dataset import Dataset
-from encoder_cls.training.setup import prepare
+from encoder_cls.training.prepare import prepare
 from speed_benchmark.plan import Plan
 from speed_benchmark.systems import ENDLESS, LABELS_ALONE, Ours
 from speed_benchmark.texts import Kind, made_up, write_csv

@@ -25,7 +25,8 @@ from encoder_cls.text.token_arrays import PAD_ID
 from encoder_cls.text.tokenizer import tokenize
 from encoder_cls.tracking.run_dir import RunDir
 from encoder_cls.training.events import Stepped
-from encoder_cls.training.setup import TrainingSetup, prepare
+from encoder_cls.training.prepare import prepare
+from encoder_cls.training.setup import TrainingSetup
 from encoder_cls.training.stage import Stage
 from encoder_cls.training.trainer import train
 from speed_benchmark.hugging_face import HuggingFace

@@ -1,0 +1,99 @@
+"""A run folder in, its labels in the order in which a person should look at them out.
+
+Labels of training texts are judged by a linear classifier that was trained on the others, by cross-validation; those of
+the other splits by the run's classifier, which has not been trained on them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from encoder_cls.cli.evaluate_run import dataset_of_run, loaded
+from encoder_cls.data.dataset import Dataset
+from encoder_cls.data.split import Split
+from encoder_cls.errors import ConfigError
+from encoder_cls.evaluation.label_errors import estimated_errors
+from encoder_cls.evaluation.label_files import LabelRow, by_score, label_rows, mistakes
+from encoder_cls.inference.classifier import Classifier
+from encoder_cls.inference.logits import Logits, softmax
+from encoder_cls.inference.tasks import MULTI_LABEL
+from encoder_cls.tracking.run_dir import run_of
+from encoder_cls.training.nbsvm import out_of_fold_logits
+
+
+class Review(NamedTuple):
+    """What was found out.
+
+    Attributes:
+        rows: those whose label is not the most probable class, and those that `data.corrections` has mended, so that
+            the new file can take the place of the former; the most doubtful first.
+        texts: how many were looked at.
+        estimated_errors: about how many labels are wrong, as confident learning has it: too many where the classifier
+            is weak.
+    """
+
+    rows: list[LabelRow]
+    texts: int
+    estimated_errors: int
+
+
+def review_run(path: Path, *, tell: Callable[[str], None]) -> Review:
+    """Judge the labels of all splits of a run.
+
+    Args:
+        path: its folder.
+        tell: told what a person should know.
+
+    Raises:
+        ConfigError: it is no run, or has no classifier yet, or texts may have several labels.
+        DataError: its data is gone, or no longer what it was trained on.
+    """
+    classifier, run = loaded(path), run_of(path)
+    if run is None:
+        raise ConfigError(f"{path}: a model folder without its run has no data to review; name the run")
+    if classifier.task is MULTI_LABEL:
+        raise ConfigError(f"{path}: review is for data with one label a text; here a text may have several")
+    dataset = dataset_of_run(run, run.load_config(), classifier.label_names, needed=True, warn=tell)
+    assert dataset is not None
+    rows: list[LabelRow] = []
+    texts, errors = 0, 0
+    for name, split, logits in _judged(dataset, classifier):
+        is_judged = _has_others(split) if name == "train" else np.ones(len(split), dtype=bool)
+        texts += int(is_judged.sum())
+        errors += estimated_errors(softmax(logits[is_judged]), split.labels[is_judged])
+        is_mended = np.array([where in dataset.corrected for where in split.where]) if dataset.corrected else False
+        is_wrong = np.zeros(len(split), dtype=bool)
+        is_wrong[mistakes(split, logits)] = True
+        chosen = np.flatnonzero((is_wrong & is_judged) | is_mended)
+        rows += label_rows(split, logits, (*classifier.label_names, *split.unseen_names), chosen, name=name)
+    return Review(by_score(rows), texts, errors)
+
+
+def _judged(dataset: Dataset, classifier: Classifier) -> list[tuple[str, Split, Logits]]:
+    """Each split with the logits of a classifier that has not seen its labels."""
+    train, linear = dataset.train, classifier.linear
+    (out_of_fold,) = out_of_fold_logits(
+        classifier.tokenize(train.texts),
+        train.labels,
+        class_weights=[np.ones(len(classifier.label_names), dtype=np.float32)],
+        max_tokens=linear.max_tokens if linear else classifier.max_seq_len,
+        use_char_ngrams=bool(linear and len(linear.frequent_token_ids)),
+        groups=train.groups,
+    )
+    judged = [("train", train, out_of_fold)]
+    for name, split in (("validation", dataset.validation), ("test", dataset.test)):
+        if split:
+            logits = classifier.combined(classifier.part_logits(classifier.tokenize(split.texts)))
+            judged.append((name, split, logits))
+    return judged
+
+
+def _has_others(split: Split) -> NDArray[np.bool_]:
+    """Which texts are not the only one of their class, of which others would tell."""
+    several: NDArray[np.bool_] = np.bincount(split.labels)[split.labels] > 1
+    return several

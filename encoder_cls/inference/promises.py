@@ -1,0 +1,177 @@
+"""Probabilities and labels of held-out texts in; thresholds that keep a promised precision or coverage out.
+
+A precision is promised by fixed-sequence testing (Angelopoulos et al., "Learn then Test: Calibrating Predictive
+Algorithms to Achieve Risk Control", 2021, https://arxiv.org/abs/2110.01052, algorithm 1): thresholds that were fixed
+beforehand are tested one after the other, the highest first, until one cannot be shown to keep the promise; what shows
+it is the exact bound of a binomial proportion (Clopper and Pearson, "The Use of Confidence or Fiducial Limits", 1934).
+Of ten models nine keep what is promised in this way.
+
+A coverage is promised by split conformal prediction (Angelopoulos and Bates, "A Gentle Introduction to Conformal
+Prediction and Distribution-Free Uncertainty Quantification", 2021, https://arxiv.org/abs/2107.07511, section 1): the
+label of a text is in its set with that probability, over all texts and models.
+
+Both hold of texts like those that were held out.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+CONFIDENCE = 0.9  # that a promised precision is kept
+# The sequence begins in several places, each with its part of the error: were it to begin at the highest thresholds
+# alone, one wrong label among the surest answers would end it.
+MOST_STARTS = 4
+FIRST_START = 0.25  # where a start is within its part of the answers
+# Thresholds are probabilities whose log odds are so far apart, fixed whatever the data; the first is 0.
+LOWEST, HIGHEST, STEP = -12.0, 9.0, 0.1
+THRESHOLDS = np.concatenate([[0.0], 1 / (1 + np.exp(-np.arange(LOWEST, HIGHEST + STEP / 2, STEP)))])
+COLUMNS = ("answers", "right", "covered")
+
+Counts = NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Promises:
+    """What held-out texts tell of each of the `THRESHOLDS`; each array is (thresholds,), and none increases.
+
+    Attributes:
+        answers: how many of the texts have a most probable class at least so probable.
+        right: how many of these have it for their label.
+        covered: how many texts have a label at least so probable, whichever class is most probable.
+    """
+
+    answers: Counts
+    right: Counts
+    covered: Counts
+
+    @classmethod
+    def of(cls, probabilities: NDArray[np.float64], labels: NDArray[np.int64]) -> Promises:
+        """What texts tell that neither weights nor features were learned from.
+
+        Args:
+            probabilities: (texts, classes).
+            labels: their classes, (texts,).
+        """
+        confidence, of_labels = probabilities.max(axis=1), probabilities[np.arange(len(labels)), labels]
+        right = confidence[probabilities.argmax(axis=1) == labels]
+        answers, are_right, covered = (_at_least(values) for values in (confidence, right, of_labels))
+        return cls(answers=answers, right=are_right, covered=covered)
+
+    @property
+    def num_texts(self) -> int:
+        """How many texts were held out."""
+        return int(self.answers[0])
+
+    def precision_threshold(self, precision: float) -> float | None:
+        """The lowest probability from which answers are right so often, as can be promised; none where it cannot."""
+        is_kept = self._are_kept(precision)
+        lowest = None
+        for start in starts(self.num_texts, precision):
+            for index in np.flatnonzero(self.answers >= start)[::-1]:
+                if not is_kept[index]:
+                    break
+                lowest = index if lowest is None else min(lowest, index)
+        return None if lowest is None else float(THRESHOLDS[lowest])
+
+    def coverage_threshold(self, coverage: float) -> float | None:
+        """The probability from which classes are in a text's set, so that its label is, so often; none where too rare.
+
+        Of n texts held out, the label's probability is that high in (n + 1) * coverage of them, rounded up.
+        """
+        wanted = math.ceil(round((self.num_texts + 1) * coverage, 9))  # 0.9 * 10 is 9, whatever its last digits say
+        fitting = np.flatnonzero(self.covered >= wanted)
+        return float(THRESHOLDS[fitting[-1]]) if len(fitting) else None
+
+    @cached_property
+    def highest_precision(self) -> float:
+        """The highest that can be promised, in thousandths; 0 where none can be."""
+        found = (number / 1000 for number in range(999, 0, -1) if self.precision_threshold(number / 1000) is not None)
+        return next(found, 0.0)
+
+    @property
+    def highest_coverage(self) -> float:
+        """The highest that can be promised, in thousandths."""
+        return math.floor(1000 * self.num_texts / (self.num_texts + 1)) / 1000
+
+    def _are_kept(self, precision: float) -> NDArray[np.bool_]:
+        """Which thresholds are shown to keep a precision, (thresholds,)."""
+        are_kept = np.zeros(len(THRESHOLDS), dtype=bool)
+        begin = starts(self.num_texts, precision)
+        if begin:
+            error = (1 - CONFIDENCE) / len(begin)
+            for index in np.flatnonzero((self.answers >= begin[0]) & (self.right > self.answers * precision)):
+                right, answers = int(self.right[index]), int(self.answers[index])
+                are_kept[index] = binomial_tail(right, answers, precision, self._log_factorials) <= error
+        return are_kept
+
+    @cached_property
+    def _log_factorials(self) -> NDArray[np.float64]:
+        """Of 0, 1, ..., (texts + 1,)."""
+        return np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, self.num_texts + 1)))])
+
+    def to_json(self) -> dict[str, list[int]]:
+        """As a model folder holds it."""
+        return {name: getattr(self, name).tolist() for name in COLUMNS}
+
+    @classmethod
+    def from_json(cls, values: Any) -> Promises:
+        """What a model folder holds.
+
+        Raises:
+            ValueError: it is none.
+            KeyError: a column is missing.
+            TypeError: what is read is no table.
+        """
+        columns = [values[name] for name in COLUMNS]
+        for column in columns:
+            if len(column) != len(THRESHOLDS) or any(type(count) is not int for count in column):
+                raise ValueError("the promises are none that this version knows")
+        answers, right, covered = (np.array(column, dtype=np.int64) for column in columns)
+        is_table = all((np.diff(column) <= 0).all() and column[-1] >= 0 for column in (answers, right, covered))
+        if not is_table or len(values) != len(COLUMNS) or (right > np.minimum(answers, covered)).any():
+            raise ValueError("the promises contradict themselves")
+        if not 1 <= answers[0] == covered[0]:
+            raise ValueError("the promises are of no text")
+        return cls(answers=answers, right=right, covered=covered)
+
+
+def starts(num_texts: int, precision: float) -> list[int]:
+    """With how many answers the tests of a precision begin: with fewer, not even answers without a mistake would do."""
+    if not 0 < precision < 1:
+        return []
+    error = 1 - CONFIDENCE
+    number = max(1, min(MOST_STARTS, num_texts // (2 * fewest_answers(precision, error))))
+    fewest = fewest_answers(precision, error / number)
+    return sorted({max(fewest, int(num_texts * (index + FIRST_START) / number)) for index in range(number)})
+
+
+def fewest_answers(precision: float, error: float) -> int:
+    """How many answers, all of them right, show a precision."""
+    return math.ceil(round(math.log(error) / math.log(precision), 9))
+
+
+def binomial_tail(right: int, answers: int, precision: float, log_factorials: NDArray[np.float64]) -> float:
+    """How probable so many right answers or more are, were each right with the probability `precision`.
+
+    At most 1 - c where the lower bound of Clopper and Pearson at confidence c is at least the precision.
+
+    Args:
+        right: how many are.
+        answers: of how many.
+        precision: above 0, below 1.
+        log_factorials: of 0, 1, ... up to the answers at least.
+    """
+    k = np.arange(right, answers + 1)
+    log_ways = log_factorials[answers] - log_factorials[k] - log_factorials[answers - k]
+    return float(np.exp(log_ways + k * math.log(precision) + (answers - k) * math.log1p(-precision)).sum())
+
+
+def _at_least(values: NDArray[np.float64]) -> Counts:
+    """How many of the values are at least as high as each threshold."""
+    return len(values) - np.searchsorted(np.sort(values), THRESHOLDS)

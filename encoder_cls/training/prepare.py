@@ -1,0 +1,95 @@
+"""Config in, `TrainingSetup` out: the data is read, a tokenizer trained, and the recipe decided."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from encoder_cls.config import Config
+from encoder_cls.data.checks import data_warnings
+from encoder_cls.data.dataset import Dataset, listed, load_dataset
+from encoder_cls.data.readers import Row
+from encoder_cls.errors import ConfigError
+from encoder_cls.inference.tasks import MULTI_LABEL, SINGLE_LABEL, task_of
+from encoder_cls.system.disk_arrays import ConcatenatedTexts
+from encoder_cls.text.tokenizer import tokenize
+from encoder_cls.text.tokenizer_trainer import train_and_tokenize
+from encoder_cls.training.recipe import resolve_auto, training_schedule
+from encoder_cls.training.setup import TrainingSetup, corpus_size
+
+MOST_TRUNCATED = 0.05  # of the training texts, without a warning
+MONITORS = {
+    SINGLE_LABEL: ("loss", "accuracy", "macro_f1"),
+    MULTI_LABEL: ("loss", "micro_f1", "macro_f1", "mean_average_precision"),
+}
+
+
+def prepare(config: Config, *, train_rows: Iterable[Row] | None = None) -> TrainingSetup:
+    """Read the data, train the tokenizer and decide on the recipe.
+
+    Args:
+        config: of the run.
+        train_rows: as in `load_dataset`.
+
+    Raises:
+        DataError: the data is missing, malformed or not enough.
+        ConfigError: class weights name a class that does not occur, or a score to monitor is none of the task.
+    """
+    dataset = load_dataset(config.data, train_rows=train_rows)
+    _check_class_weights(config, dataset)
+    _check_monitor(config, dataset)
+    max_seq_len = config.model.max_seq_len
+    texts_to_learn_from = ConcatenatedTexts(dataset.train.texts, dataset.unlabelled.texts)
+    tokenizer, texts = train_and_tokenize(texts_to_learn_from, config.tokenizer, max_seq_len=max_seq_len)
+    validation_texts = tokenize(tokenizer, dataset.selection.texts, max_seq_len=max_seq_len)
+    labelled = texts.first(len(dataset.train))
+    recipe = resolve_auto(
+        config,
+        texts=corpus_size(texts, config),
+        labelled=corpus_size(labelled, config),
+        tokens_within=lambda max_tokens: int(labelled.lengths_within(max_tokens).sum()),
+        num_classes=len(dataset.label_names),
+    )
+    setup = TrainingSetup(
+        config=config,
+        dataset=dataset,
+        tokenizer=tokenizer,
+        texts=texts,
+        validation_texts=validation_texts,
+        recipe=recipe,
+    )
+    if setup.has_pseudo_labels:
+        learned_from = corpus_size(texts.take(setup.rows_of_model_stage), config)
+        setup = replace(setup, recipe=replace(recipe, training=training_schedule(config, learned_from)))
+    return setup
+
+
+def setup_warnings(setup: TrainingSetup) -> Iterator[str]:
+    """What a person should look at before training: warnings about the data, and of texts that are cut."""
+    yield from data_warnings(setup.dataset)
+    truncated = setup.data_statistics["truncated_fraction"]
+    if truncated > MOST_TRUNCATED:
+        yield (
+            f"{truncated:.1%} of the training texts are longer than the {setup.config.model.max_seq_len:,} tokens that "
+            "the encoder reads; a larger model.max_seq_len reads more of them, and takes longer"
+        )
+
+
+def _check_monitor(config: Config, dataset: Dataset) -> None:
+    """Make sure that what tells which weights are best is a score of this task."""
+    monitor, known = config.train.monitor, MONITORS[task_of(dataset.train.labels)]
+    if monitor not in known:
+        what = "may have several labels" if dataset.is_multi_label else "has one label"
+        raise ConfigError(
+            f"train.monitor: {monitor} is no score of this data, in which a text {what}; there are {', '.join(known)}"
+        )
+
+
+def _check_class_weights(config: Config, dataset: Dataset) -> None:
+    """Make sure that each class that has a weight occurs."""
+    weights = config.train.class_weights
+    unknown = sorted(weights.keys() - set(dataset.label_names)) if isinstance(weights, dict) else []
+    if unknown:
+        raise ConfigError(
+            f"train.class_weights: no class is called {unknown[0]!r}; there are {listed(dataset.label_names)}"
+        )

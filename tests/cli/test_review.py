@@ -1,0 +1,235 @@
+"""The cycle train, review, mend in a spreadsheet, train: mended labels reach their rows, and nothing else changes."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import json
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from encoder_cls.config import load_config
+from encoder_cls.data.dataset import Dataset, load_dataset
+from encoder_cls.errors import DataError
+from encoder_cls.tracking.run_dir import RunDir
+from encoder_cls.training.prepare import prepare
+from encoder_cls.training.trainer import train
+
+pytestmark = pytest.mark.usefixtures("blank_plots")
+
+WORDS = {"food": ["soup", "bread", "salt", "pan"], "sport": ["ball", "goal", "team", "race"]}
+ODD = ['=SUM("soup";pan)', "+1 bread,\nsalt", 'the "pan";\r\nsoup', "soup pan"]
+WRONG = (5, 6, 7, 8, 25)  # rows whose label is the other class; the first four have odd texts
+
+
+def write_data() -> None:
+    """Train holds five wrong labels, and two rows of one text; test one wrong label."""
+    draw = random.Random(0)
+    for name, count in (("train.csv", 80), ("test.csv", 12)):
+        rows = []
+        for number in range(count):
+            label = ("food", "sport")[number % 2]
+            rows.append([" ".join(draw.choices(WORDS[label], k=4)), label])
+        if name == "train.csv":
+            for number, text in zip(WRONG, ODD, strict=False):
+                rows[number] = [text, "sport"]
+            rows[25][1] = "food"
+            rows[40] = ["soup pan", "food"]
+        else:
+            rows[0][1] = "sport"
+        with Path(name).open("w", encoding="utf-8", newline="") as file:
+            csv.writer(file).writerows([["text", "label"], *rows])
+    Path("c.yaml").write_text("data: {train: train.csv, test: test.csv}\nmodel: {encoder: false}\n")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """Where the data is, and a run on it: one for all tests, which add files of their own."""
+    folder = tmp_path_factory.mktemp("reviewed")
+    with contextlib.chdir(folder):
+        write_data()
+        for _ in train(prepare(load_config(Path("c.yaml"))), RunDir(Path("runs/c")), device=torch.device("cpu")):
+            pass
+    return folder
+
+
+@pytest.fixture
+def reviewed(cli, folder, monkeypatch) -> list[dict[str, str]]:
+    """The rows of a review of that run, in whose folder the test is."""
+    monkeypatch.chdir(folder)
+    if not Path("review.csv").exists():
+        outcome = cli("review", "runs/c", "--output", "review.csv")
+        assert outcome.code == 0, outcome.err
+        assert outcome.err.endswith("train with --set data.corrections=review.csv\n")
+    return read("review.csv")
+
+
+def read(name: str) -> list[dict[str, str]]:
+    with Path(name).open(encoding="utf-8-sig", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def save(rows: list[dict[str, str]], name: str = "mended.csv", *, delimiter: str = ",", ends: str = "\r\n") -> None:
+    """As spreadsheets do: some with semicolons, and with their own line ends inside of cells, too."""
+    with Path(name).open("w", encoding="utf-8-sig", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]), delimiter=delimiter, lineterminator=ends)
+        writer.writeheader()
+        writer.writerows([{key: cell.replace("\r\n", "\n") for key, cell in row.items()} for row in rows])
+
+
+def mended(rows: list[dict[str, str]]) -> list[dict[str, str]]:
+    """What is suggested taken for the label, in all rows."""
+    return [row | {"label": row["suggested"]} for row in rows]
+
+
+def dataset(**values: str) -> Dataset:
+    return load_dataset(load_config(Path("c.yaml"), [f"data.{key}={value}" for key, value in values.items()]).data)
+
+
+def labels_by_place(data: Dataset) -> dict[str, str]:
+    splits = [split for split in (data.train, data.validation, data.test) if split]
+    return {
+        Path(where).name: data.label_names[label]
+        for split in splits
+        for where, label in zip(split.where, split.labels, strict=True)
+    }
+
+
+def test_wrong_labels_come_first(reviewed):
+    """Of train by cross-validation, of others by the model; each leads back to its row, and no text is a formula."""
+    assert tuple(reviewed[0]) == ("split", "file", "line", "text", "label", "suggested", "score")
+    scores = [float(row["score"]) for row in reviewed]
+    assert scores == sorted(scores, reverse=True)
+    found = {(Path(row["file"]).name, row["text"]) for row in reviewed}
+    assert ("train.csv", f"'{ODD[0]}") in found
+    assert ("train.csv", f"'{ODD[1]}") in found
+    assert {row["split"] for row in reviewed} >= {"train", "test"}
+    wrong = {(row["label"], row["suggested"]) for row in reviewed[:6]}
+    assert wrong == {("sport", "food"), ("food", "sport")}
+    assert len(reviewed) <= 9
+
+
+@pytest.mark.parametrize("delimiter", [",", ";"])
+def test_mended_cells_reach_their_rows_alone(reviewed, delimiter):
+    """Texts with quotes, separators, line breaks and signs of formulas; of two equal texts the one that is meant."""
+    save(mended(reviewed), delimiter=delimiter)
+    before, after = dataset(), dataset(corrections="mended.csv")
+    old, new = labels_by_place(before), labels_by_place(after)
+    changed = {place for place in old if old[place] != new[place]}
+    assert changed == {f"{Path(row['file']).name}:{row['line']}" for row in reviewed}
+    assert {Path(where).name for where in after.corrected} == changed
+    assert {old[place] for place in changed} == {"food", "sport"}
+    assert old.keys() == new.keys()
+    # Who validates does not change with a label, so scores before and after compare.
+    assert list(before.validation.where) == list(after.validation.where)
+
+
+def test_the_cycle_goes_round(cli, reviewed):
+    """Trained again, reviewed again: the new file has what was mended, so it can take the former's place."""
+    save(mended(reviewed))
+    outcome = cli("train", "c.yaml", "--run-dir", "runs/d", "--set", "data.corrections=mended.csv")
+    assert outcome.code == 0, outcome.err
+    assert f"corrections: {len(reviewed)} labels of mended.csv in place of those of the data" in outcome.err
+    assert cli("review", "runs/d", "--output", "again.csv").code == 0
+    again = {(row["file"], row["line"]): row["label"] for row in read("again.csv")}
+    assert again.items() >= {(row["file"], row["line"]): row["suggested"] for row in reviewed}.items()
+    assert labels_by_place(dataset(corrections="again.csv")) == labels_by_place(dataset(corrections="mended.csv"))
+    outcome = cli("review", "runs/d", "--output", "mended.csv")
+    assert outcome.code == 2
+    assert "is a file that is read" in outcome.err
+
+
+def test_a_file_that_nobody_changed_changes_nothing(cli, reviewed):
+    """Nor does a run notice it that goes on."""
+    save(reviewed, delimiter=";")
+    plain, corrected = dataset(), dataset(corrections="mended.csv")
+    assert corrected.corrected == {}
+    assert corrected.train.fingerprint() == plain.train.fingerprint()
+    with_blanks = [row | {"label": f"{row['label']} "} for row in reviewed]
+    save(with_blanks)
+    assert dataset(corrections="mended.csv").corrected == {}
+
+
+def test_a_run_that_goes_on_notices_a_change(cli, reviewed):
+    """The labels are not those that it began with: code 2."""
+    save(reviewed)
+    arguments = ("train", "c.yaml", "--run-dir", "runs/e", "--set", "data.corrections=mended.csv")
+    assert cli(*arguments).code == 0
+    Path("runs/e/model/README.md").unlink()  # as if it had been stopped before its end
+    assert cli(*arguments, "--resume").code == 0
+    Path("runs/e/model/README.md").unlink()
+    save(mended(reviewed))
+    outcome = cli(*arguments, "--resume")
+    assert outcome.code == 2
+    assert "training data has changed since the run began" in outcome.err
+    Path("mended.csv").unlink()
+    outcome = cli(*arguments, "--resume")
+    assert outcome.code == 3
+    assert "mended.csv: no such file" in outcome.err
+    assert "data.corrections" in outcome.err
+
+
+CHANGES: dict[str, tuple[Callable[[list[dict[str, str]]], object], str]] = {
+    "text": (lambda rows: rows[1].update(text="another"), "mended.csv:{line}: the text is not that of"),
+    "line": (lambda rows: rows[0].update(line="999"), "mended.csv:2: no row of the data is at"),
+    "no line": (lambda rows: rows[0].update(line="x"), "mended.csv:2: the line is 'x'"),
+    "file": (lambda rows: rows[0].update(file="gone.csv"), "mended.csv:2: no row of the data is at gone.csv:"),
+    "label": (lambda rows: rows[0].update(label="sprot"), "mended.csv:2: label 'sprot' occurs nowhere in the data"),
+    "empty": (lambda rows: rows[0].update(label=" "), "mended.csv:2: the label is empty"),
+    "twice": (lambda rows: rows.append(rows[0] | {"label": "x"}), "gives it 'food'; remove one of both"),
+    "column": (lambda rows: [row.pop("line") for row in rows], "mended.csv: no column 'line'; data.corrections names"),
+}
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_what_does_not_fit_is_one_error(cli, reviewed, what):
+    """With the row of the file, and code 3; nothing is trained with the half of it."""
+    rows = [row | {"label": "food"} for row in reviewed]
+    change, named = CHANGES[what]
+    change(rows)
+    save(rows)
+    outcome = cli("train", "c.yaml", "--dry-run", "--set", "data.corrections=mended.csv")
+    assert outcome.code == 3
+    assert named.partition("{line}")[0] in outcome.err
+    assert named.rpartition("{line}")[2] in outcome.err
+    assert outcome.err.count("error:") == 1
+
+
+def test_indices_are_mended_by_their_names(cli):
+    """Where labels are numbers into data.label_names, a cell has the name."""
+    lines = [{"text": f"text {number}", "label": number % 2} for number in range(20)]
+    Path("a.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    Path("c.yaml").write_text("data: {train: a.jsonl, label_names: [no, yes]}")
+    Path("fix.csv").write_text("file,line,text,label\na.jsonl,1,text 0,yes\na.jsonl,2,text 1,yes\n")
+    before, after = dataset(), dataset(corrections="fix.csv")
+    assert after.label_names == ("no", "yes")
+    changed = [where for where, label in labels_by_place(after).items() if labels_by_place(before)[where] != label]
+    assert changed == ["a.jsonl:1"]
+    assert after.corrected == {"a.jsonl:1": "no"}
+    assert after.of_two_types == {}
+
+
+def test_a_spreadsheet_that_saves_another_encoding_is_told_of():
+    """What is to be done, not how the data would be read otherwise."""
+    write_data()
+    Path("fix.csv").write_bytes("file,line,text,label\ntrain.csv,2,größe,food\n".encode("cp1252"))
+    with pytest.raises(DataError, match=r"^fix\.csv:2: not UTF-8 text.*; save it as CSV UTF-8$"):
+        dataset(corrections="fix.csv")
+
+
+def test_json_has_all_rows_and_a_model_alone_has_no_data(cli, reviewed):
+    """For programs; and a folder without its run is refused."""
+    outcome = cli("review", "runs/c", "--json")
+    found = json.loads(outcome.out)
+    assert [row["where"] for row in found["rows"]] == [f"{row['file']}:{row['line']}" for row in reviewed]
+    assert found["texts"] == 92
+    assert 1 <= found["estimated_errors"] <= 12
+    shutil.copytree("runs/c/model", "alone")
+    outcome = cli("review", "alone")
+    assert outcome.code == 2
+    assert "alone: a model folder without its run has no data to review" in outcome.err

@@ -1,0 +1,102 @@
+"""Which texts to label next: uncertain ones, unlike each other, each once, always the same."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from encoder_cls.inference.suggestions import DIMENSIONS, choose, ngram_vectors, suggest
+
+SURE = ["rain and snow today", "cloud and storm today", "the team and the ball", "a big soup with salt"]
+UNSURE = ["soup ball", "rain ball of the day", "the coach and the bread", "zzz"]
+
+
+@pytest.fixture
+def pool() -> Path:
+    """Rows of which some are equal but for case and white space, and one is blank."""
+    texts = [*SURE, *UNSURE, "Soup  BALL", "", *SURE]
+    rows = io.StringIO()
+    csv.writer(rows).writerows([["text"], *([text] for text in texts)])
+    Path("pool.csv").write_text(rows.getvalue())
+    return Path("pool.csv")
+
+
+def unit(*numbers: float) -> np.ndarray:
+    return np.array(numbers, dtype=np.float32) / np.linalg.norm(numbers)
+
+
+def test_the_next_text_is_uncertain_and_unlike_those_before():
+    """A near copy of a chosen text is never chosen; a text half alike comes after those that are not."""
+    vectors = np.stack([unit(1, 0, 0), unit(1, 0.1, 0), unit(1, 0.9, 0), unit(0, 0, 1)])
+    assert choose(np.array([0.9, 0.89, 0.8, 0.5]), vectors, 4) == [0, 3, 2]
+    assert choose(np.array([0.9, 0.89, 0.8, 0.5]), vectors, 2) == [1, 3]  # the middle one of three that are alike
+    assert choose(np.array([0.01, 0.01, 0.01, 0.9]), vectors, 1) == [3]
+
+
+def test_vectors_are_of_length_one_and_alike_where_texts_are(classifier):
+    """Also those of unknown words; a blank text has none."""
+    texts = classifier.tokenize(["qwert zuiop", "qwert zuiopp", "rain", ""])
+    for linear in (classifier.linear, None):
+        vectors = ngram_vectors(texts, linear)
+        assert vectors.shape == (4, DIMENSIONS)
+        np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), [1, 1, 1, 0], atol=1e-5)
+        products = vectors @ vectors.T
+        assert products[0, 1] > 0.6
+        assert abs(products[0, 2]) < 0.3
+
+
+def test_small_chunks_find_the_same(classifier):
+    """What is best is known at the end, however the texts come."""
+    rows = [("f", number, text) for number, text in enumerate([*SURE, *UNSURE, *SURE, ""])]
+    whole = [it.text for it in suggest(classifier, [rows], 3)]
+    assert [it.text for it in suggest(classifier, [[row] for row in rows], 3)] == whole
+    assert set(whole) <= set(UNSURE)
+    assert len(set(whole)) == 3
+    assert suggest(classifier, [], 3) == []
+
+
+def test_a_table_is_printed_to_be_filled_in(cli, trained_run, pool):
+    """File and line lead back to the data; the label is empty, the answer and its probability beside it."""
+    outcome = cli("suggest", trained_run.path, "--input", pool, "--n", 3)
+    assert (outcome.code, outcome.err) == (0, "")
+    rows = list(csv.DictReader(io.StringIO(outcome.out)))
+    assert list(rows[0]) == ["file", "line", "text", "label", "suggested", "probability"]
+    assert len(rows) == 3
+    lines = pool.read_text().splitlines()
+    for row in rows:
+        assert (row["file"], lines[int(row["line"]) - 1], row["label"]) == ("pool.csv", row["text"], "")
+        assert row["text"] in UNSURE
+        predicted = json.loads(cli("predict", "--model", trained_run.path, "--format", "jsonl", row["text"]).out)
+        assert row["suggested"] == predicted["label"]
+        assert float(row["probability"]) == pytest.approx(predicted["probability"], abs=1e-5)
+    again = cli("suggest", trained_run.model, "--input", pool, "--n", 3, "--output", "next.csv")
+    assert (again.out, again.err.startswith("wrote next.csv: 3 texts to label")) == ("", True)
+    assert Path("next.csv").read_bytes().decode("utf-8-sig").replace("\r\n", "\n") == outcome.out
+    found = [json.loads(line) for line in cli("suggest", trained_run.path, "--input", pool, "--json").out.splitlines()]
+    assert [it["text"] for it in found[:3]] == [row["text"] for row in rows]
+    assert len({" ".join(it["text"].lower().split()) for it in found}) == len(found) <= 8
+    assert list(found[0]) == ["file", "line", "text", "label", "suggested", "probability"]
+    assert found[0]["label"] is None
+
+
+def test_fewer_texts_than_are_wanted_are_told(cli, trained_run, pool):
+    """All that there are, with a warning; mistakes are one line."""
+    outcome = cli("suggest", trained_run.path, "--input", pool, "--n", 100)
+    assert outcome.code == 0
+    assert outcome.err.startswith("warning: pool.csv: has only ")
+    for arguments, code, message in (
+        (["--input", "gone.csv"], 3, "no such file"),
+        (["--input", "-"], 2, "--input: names no file"),
+        (["--input", pool, "--output", pool], 2, "is a file that is read"),
+        (["--input", pool, "--output", "next.xlsx"], 2, "there are .csv and .jsonl"),
+        (["--input", pool, "--text-column", "body"], 3, "no column 'body'"),
+    ):
+        outcome = cli("suggest", trained_run.path, *arguments)
+        assert (outcome.code, outcome.out) == (code, "")
+        assert message in outcome.err
+        assert len(outcome.err.splitlines()) == 1

@@ -1,0 +1,113 @@
+"""Promises: exact bounds, tests in a fixed sequence, and sets that have the label as often as they say."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.stats import beta, binom
+
+from encoder_cls.inference.promises import CONFIDENCE, THRESHOLDS, Promises, binomial_tail, fewest_answers, starts
+
+
+def draw(random, texts: int) -> tuple[np.ndarray, np.ndarray]:
+    """Probabilities of three classes, and labels that are as often right as these say."""
+    probabilities = random.dirichlet([0.3, 0.3, 0.3], size=texts)
+    labels = (probabilities.cumsum(axis=1) < random.random((texts, 1))).sum(axis=1)
+    return probabilities, np.minimum(labels, 2)
+
+
+def test_the_bound_is_that_of_clopper_and_pearson():
+    """The tail is SciPy's; it is below 1 - c just where the lower bound at confidence c is above the precision."""
+    log_factorials = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, 400)))])
+    for right, answers in ((30, 30), (58, 60), (171, 180), (380, 399)):
+        for precision in (0.9, 0.93, 0.95):
+            found = binomial_tail(right, answers, precision, log_factorials)
+            assert found == pytest.approx(binom.sf(right - 1, answers, precision), rel=1e-9)
+            lower = beta.ppf(1 - CONFIDENCE, right, answers - right + 1)
+            assert (found <= 1 - CONFIDENCE) == (lower >= precision)
+
+
+def test_a_promise_is_broken_by_one_model_in_ten_at_most():
+    """Of 300 held-out samples; measured on very many texts. Without a bound it would be every second one."""
+    random = np.random.default_rng(0)
+    many = Promises.of(*draw(random, 200_000))
+    precision = dict(zip(THRESHOLDS, many.right / many.answers, strict=True))
+    broken = plain = promised = 0
+    for _ in range(300):
+        promises = Promises.of(*draw(random, 400))
+        threshold = promises.precision_threshold(0.9)
+        broken += threshold is not None and precision[threshold] < 0.9
+        promised += threshold is not None
+        reached = np.flatnonzero(promises.right >= 0.9 * promises.answers)
+        plain += precision[THRESHOLDS[reached[0]]] < 0.9
+    assert broken <= 300 * (0.1 + 3 * (0.09 / 300) ** 0.5)
+    assert plain > 100
+    assert promised > 200
+
+
+def test_sets_have_the_label_as_often_as_promised():
+    """Over many samples, and hardly more often; sets of so many held-out texts cannot promise more."""
+    random = np.random.default_rng(1)
+    many, labels = draw(random, 20_000)
+    found = []
+    for _ in range(200):
+        threshold = Promises.of(*draw(random, 99)).coverage_threshold(0.9)
+        assert threshold is not None
+        found.append((many[np.arange(len(labels)), labels] >= threshold).mean())
+    assert 0.895 < np.mean(found) < 0.925
+    few = Promises.of(*draw(random, 9))
+    assert few.coverage_threshold(0.9) is not None
+    assert few.coverage_threshold(0.91) is None
+    assert few.highest_coverage == 0.9
+
+
+def test_few_texts_promise_little():
+    """Of ten, all right: what a bound of ten right answers gives; of one, next to nothing."""
+    sure = np.tile([0.9, 0.1], (10, 1))
+    promises = Promises.of(sure, np.zeros(10, dtype=int))
+    assert promises.precision_threshold(0.95) is None
+    assert promises.highest_precision == pytest.approx(0.1**0.1, abs=0.001)
+    assert promises.precision_threshold(promises.highest_precision) is not None
+    wrong = Promises.of(sure, np.ones(10, dtype=int))
+    assert wrong.highest_precision == 0
+    assert wrong.precision_threshold(0.5) is None
+
+
+def test_one_wrong_label_among_the_surest_answers_does_not_end_it():
+    """The sequence begins in several places."""
+    confidence = np.linspace(0.999, 0.6, 2000)
+    probabilities = np.stack([confidence, 1 - confidence], axis=1)
+    labels = np.zeros(2000, dtype=int)
+    labels[:3] = 1
+    threshold = Promises.of(probabilities, labels).precision_threshold(0.98)
+    assert threshold is not None
+    assert threshold <= 0.6
+
+
+def test_what_cannot_be_meant_is_not_promised():
+    """Certainty; and everything is right 0 of the time without a test."""
+    promises = Promises.of(*draw(np.random.default_rng(2), 400))
+    assert promises.precision_threshold(1.0) is None
+    assert promises.coverage_threshold(1.0) is None
+    assert starts(400, 1.0) == []
+    assert starts(100_000, 0.95)[0] == 6250
+    assert fewest_answers(0.9, 0.1) == 22
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda values: values | {"right": values["answers"][:-1]},
+        lambda values: values | {"right": values["covered"][::-1]},
+        lambda values: values | {"right": [count + 1 for count in values["right"]]},
+        lambda values: values | {"answers": [0.5] * len(THRESHOLDS)},
+        lambda values: values | {"covered": [0] * len(THRESHOLDS)},
+        lambda values: values | {"more": []},
+    ],
+)
+def test_a_table_that_contradicts_itself_is_refused(damage):
+    """What is written is read again as it was."""
+    values = Promises.of(*draw(np.random.default_rng(3), 50)).to_json()
+    assert Promises.from_json(values).to_json() == values
+    with pytest.raises(ValueError, match="promises"):
+        Promises.from_json(damage(values))

@@ -1,0 +1,68 @@
+"""Balanced class weights are suggested where they help by more than chance, and not otherwise."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from encoder_cls.config import TokenizerConfig
+from encoder_cls.text.tokenizer import tokenize
+from encoder_cls.text.tokenizer_trainer import train_tokenizer
+from encoder_cls.training import class_weight_check
+from encoder_cls.training.class_weight_check import balanced_weights, class_weights_note
+
+
+def note(*, sizes: tuple[int, ...], overlap: float, seed: int = 0) -> str:
+    """What is said of texts of so many of each class, whose words are other classes' as often as `overlap`."""
+    random = np.random.default_rng(seed)
+    labels = random.permutation(np.repeat(np.arange(len(sizes)), sizes))
+    texts = [
+        " ".join(
+            f"w{(label if random.random() > overlap else random.integers(len(sizes))) * 12 + random.integers(12)}"
+            for _ in range(4)
+        )
+        for label in labels
+    ]
+    tokenized = tokenize(train_tokenizer(texts, TokenizerConfig()), texts, max_seq_len=16)
+    return class_weights_note(tokenized, labels, max_tokens=16, use_char_ngrams=False, groups=None)
+
+
+def test_it_is_suggested_where_rare_classes_are_missed():
+    """With what it brings to macro-F1, and what it costs in accuracy."""
+    found = note(sizes=(800, 60, 60), overlap=0.55)
+    assert found.startswith("classes are skewed (60 to 800 texts), and --set train.class_weights=balanced may help")
+    before, after = map(float, re.search(r"macro-F1 ([\d.]+)% -> ([\d.]+)%, accuracy", found).groups())
+    assert after > before + 2
+
+
+@pytest.mark.parametrize(
+    ("sizes", "overlap"),
+    [((300, 300, 200), 0.6), ((800, 60, 60), 0.0), ((800, 60, 60), 1.0), ((30, 3, 3), 0.5)],
+    ids=["not skewed", "all are found", "nothing can be found", "too few to tell"],
+)
+def test_nothing_is_said_where_it_would_not_help(sizes, overlap):
+    """Also where a gain is within chance."""
+    assert note(sizes=sizes, overlap=overlap) == ""
+
+
+def test_much_text_is_sampled(monkeypatch):
+    """So that it takes a second: many classes have fewer texts each."""
+    read = []
+    real = class_weight_check.out_of_fold_logits
+
+    def counted(texts, labels, **values):
+        read.append((len(texts), len(labels)))
+        return real(texts, labels, **values)
+
+    monkeypatch.setattr(class_weight_check, "out_of_fold_logits", counted)
+    monkeypatch.setattr(class_weight_check, "MOST_WORK", 900)
+    note(sizes=(800, 60, 60), overlap=0.5)
+    assert read == [(300, 300)]
+
+
+def test_balanced_weights_are_those_of_training():
+    """Each class counts as much, and all together as many as there are texts."""
+    sizes = np.array([10, 30, 60])
+    assert balanced_weights(sizes) * sizes == pytest.approx([100 / 3] * 3)

@@ -1,0 +1,140 @@
+"""What a finished model promises: found out on held-out texts, kept in its folder, answered by predict."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet
+import pytest
+
+from encoder_cls.evaluation.kept_promises import keep_promises, promise_sentences
+from encoder_cls.inference.logits import softmax
+from encoder_cls.inference.serialization import load_classifier, save_classifier
+from encoder_cls.training.promises import fit_promises
+
+WORDS = [["soup", "bread", "salt", "pan"], ["ball", "goal", "team", "coach"], ["rain", "snow", "cloud", "wind"]]
+STRANGE = "qzx wvj pff hgk"
+
+
+@pytest.fixture(scope="module")
+def held_out() -> tuple[list[str], np.ndarray]:
+    """Texts of two words of their class, of which each fifth has one word of another; the last text is blank."""
+    draw = random.Random(5)
+    texts, labels = [], []
+    for number in range(240):
+        label = draw.randrange(3)
+        other = (label + (number % 5 == 0)) % 3
+        words = [draw.choice(WORDS[label]), draw.choice(WORDS[other]), *draw.sample(["the", "a", "of", "big"], 2)]
+        texts.append(" ".join(draw.sample(words, 4)))
+        labels.append(label)
+    return [*texts, ""], np.array([*labels, 0])
+
+
+@pytest.fixture(scope="module")
+def folder(trained_run, held_out, tmp_path_factory) -> Path:
+    """A model folder that promises something."""
+    folder = tmp_path_factory.mktemp("promising") / "model"
+    shutil.copytree(trained_run.model, folder)
+    classifier = load_classifier(folder, device="cpu")
+    fit_promises(classifier, folder, classifier.tokenize(held_out[0]), held_out[1], after_batch=lambda: None)
+    return folder
+
+
+def test_promises_are_in_the_header_alone(folder, trained_run, held_out):
+    """Weights and answers stay; what is read is what was found out, the blank text left out."""
+    before, after = load_classifier(trained_run.model), load_classifier(folder)
+    assert before.sha256 != after.sha256
+    np.testing.assert_array_equal(before.predict_proba(held_out[0]), after.predict_proba(held_out[0]))
+    assert after.promises.num_texts == 240
+    assert (before.promises.num_texts, before.familiarity) == (12, None)  # of twelve validation texts
+    again = load_classifier(folder)
+    fit_promises(again, folder, again.tokenize(held_out[0]), held_out[1], after_batch=lambda: None)
+    assert load_classifier(folder).sha256 == after.sha256
+
+
+def test_logits_of_another_classifier_are_what_is_promised_by(folder, held_out, tmp_path):
+    """As of one that was fitted without the texts: these all say the same class."""
+    shutil.copytree(folder, tmp_path / "model")
+    classifier = load_classifier(folder)
+    logits = np.tile(np.array([9.0, 0, 0], dtype=np.float32), (241, 1))
+    texts = classifier.tokenize(held_out[0])
+    fit_promises(classifier, tmp_path / "model", texts, held_out[1], held_out_logits=logits, after_batch=lambda: None)
+    assert load_classifier(tmp_path / "model").promises.right[0] == (held_out[1][:-1] == 0).sum()
+
+
+def test_predict_withholds_what_is_below_a_promise(cli, folder, held_out):
+    """By the threshold that is stored; in each format, beside sets and flags; a line counts them."""
+    promises = load_classifier(folder).promises
+    threshold, set_threshold = promises.precision_threshold(0.95), promises.coverage_threshold(0.9)
+    Path("in").mkdir()
+    Path("in/a.csv").write_text("text\n" + "".join(f"{text}\n" for text in held_out[0][:-1]) + f"{STRANGE}\n")
+    options = ["predict", "--model", folder, "--min-precision", 0.95, "--coverage", 0.9, "--input"]
+    outcome = cli(*options, "in/a.csv", "--format", "jsonl")
+    records = [json.loads(line) for line in outcome.out.splitlines()]
+    for record in records:
+        assert (record["label"] is not None) == (record["probability"] >= threshold)
+        assert record["set"][0] == record["top"][0]["label"]
+    assert list(records[0]) == ["label", "probability", "top", "set", "truncated", "unknown_words", "unfamiliar"]
+    assert [record["unfamiliar"] for record in records][-1] is True
+    num_unfamiliar = sum(record["unfamiliar"] for record in records)
+    assert num_unfamiliar <= 4
+    withheld = sum(record["label"] is None for record in records)
+    assert 5 < withheld < 60
+    assert f"{withheld} withheld (--min-precision 0.95: probability below {threshold:.3f})" in outcome.err
+    assert f"{num_unfamiliar} unfamiliar (unlike the training texts)" in outcome.err
+    numpy = cli(*options, "in/a.csv", "--format", "jsonl", "--engine", "numpy")
+    assert [json.loads(line)["set"] for line in numpy.out.splitlines()] == [record["set"] for record in records]
+    proba = load_classifier(folder).predict_proba(held_out[0][:-1])
+    sizes = np.maximum(1, (proba >= set_threshold).sum(axis=1))
+    assert [len(record["set"]) for record in records[:-1]] == sizes.tolist()
+    last = cli(*options, "in/a.csv", "--format", "csv", "--no-keep-columns").out.splitlines()
+    assert last[0] == "label,probability,set,truncated,unknown_words,unfamiliar,reason"
+    assert last[-1].endswith(",true,")
+    cli(*options, "in/", "--output", "out/", "--format", "parquet")
+    assert pyarrow.parquet.read_table("out/a.parquet")["set"].to_pylist() == [record["set"] for record in records]
+    text = cli(*options, "in/a.csv").out.splitlines()[-1]
+    assert "unlike the training texts" in text
+    assert "set: " in text
+
+
+def test_what_cannot_be_promised_is_one_line(cli, folder, run_copy):
+    """Exit code 2 with the highest that can be; of an older model, what to do; two thresholds are one too many."""
+    highest = load_classifier(folder).promises.highest_precision
+    for arguments, message in (
+        (["--min-precision", 0.99], f"by its 240 held-out texts; the highest that can be is {highest:g}"),
+        (["--coverage", 0.999], "by its 240 held-out texts; the highest that can be is 0.995"),
+        (["--min-precision", 0.9, "--threshold", 0.5], "not both"),
+    ):
+        outcome = cli("predict", "--model", folder, *arguments, "rain")
+        assert (outcome.code, outcome.out, outcome.err.count("\n")) == (2, "", 1)
+        assert message in outcome.err
+    classifier = load_classifier(run_copy.path)
+    classifier.promises = None
+    save_classifier(classifier, run_copy.model)
+    for option in ("--min-precision", "--coverage"):
+        outcome = cli("predict", "--model", run_copy.path, option, 0.5, "rain")
+        assert outcome.code == 2
+        assert "train it again" in outcome.err
+
+
+def test_a_report_says_whether_promises_are_kept(folder, held_out):
+    """On other texts than those they were made on; labels that training never showed are mistakes."""
+    classifier = load_classifier(folder)
+    probabilities = softmax(classifier.logits(classifier.tokenize(held_out[0][:-1])))
+    kept = keep_promises(classifier.promises, probabilities, held_out[1][:-1])
+    highest = classifier.promises.highest_precision
+    answered = probabilities.max(axis=1) >= kept.threshold
+    assert kept.promised_precision == min(0.95, highest)
+    assert kept.answered_fraction == answered.mean()
+    assert kept.precision == (probabilities.argmax(axis=1) == held_out[1][:-1])[answered].mean()
+    assert kept.coverage >= 0.9
+    first, second = promise_sentences(kept)
+    assert first.startswith(f"--min-precision {kept.promised_precision:g}: promised {kept.promised_precision:g}")
+    assert f"got {kept.precision:.3f}, answers {kept.answered_fraction:.0%}" in first
+    assert second.startswith("--coverage 0.9: promised 0.9, got 0.9")
+    unseen = keep_promises(classifier.promises, probabilities, np.full(240, 3))
+    assert (unseen.precision, unseen.coverage) == (0, 0)
