@@ -21,6 +21,7 @@ from encoder_cls.serving.predict_request import PredictRequest
 from encoder_cls.tracking.metric_log import read_metrics
 from encoder_cls.tracking.run_dir import RunDir
 from encoder_cls.training.events import Validated
+from encoder_cls.training.linear_fit import fit_linear_classifier
 from encoder_cls.training.prepare import prepare
 from encoder_cls.training.trainer import train
 
@@ -250,7 +251,7 @@ def test_weights_of_classes_find_more_of_the_heavier(tmp_path):
         values = {"name": "a", "data.train": str(source), "train.class_weights": {"rare": weight}}
         values["model.encoder"] = False
         setup = prepare(config_of(values, source="test"))
-        linear = setup.fit_linear(setup.recipe.linear).classifier
+        linear = fit_linear_classifier(setup, setup.recipe.linear).classifier
         margins[weight] = linear.weights.take(np.arange(len(linear.feature_ids)))
         assert setup.class_weights.tolist() == [1, weight, 1, 1]
     changed = np.abs(

@@ -24,6 +24,7 @@ from encoder_cls.training.events import Event, Finished, LinearFitted, Noted, St
 from encoder_cls.training.final_report import write_final_report
 from encoder_cls.training.fingerprint import check_fingerprint, fingerprint
 from encoder_cls.training.interruptible import run_interruptibly
+from encoder_cls.training.linear_fit import fit_linear_classifier
 from encoder_cls.training.setup import TrainingSetup
 from encoder_cls.training.state import TrainingState
 from encoder_cls.training.validation import judge
@@ -94,7 +95,7 @@ class LinearTrainer:
         setup, (stage,) = self._setup, self._setup.stages
         config, read = setup.config, setup.recipe.linear
         assert read
-        fitted = run_interruptibly(lambda: setup.fit_linear(read), self._stop_if_asked)
+        fitted = run_interruptibly(lambda: fit_linear_classifier(setup, read), self._stop_if_asked)
         if setup.refits_on_validation:
             write_validation_logits(self._run.validation_logits, fitted.validation_logits)
         if fitted.few_labels:

@@ -19,18 +19,12 @@ from encoder_cls.inference.classifier import Classifier, Encoder
 from encoder_cls.inference.encoder_architecture import EncoderArchitecture
 from encoder_cls.inference.tasks import MULTI_LABEL, SINGLE_LABEL, Task, task_of
 from encoder_cls.model import EncoderClassifier
-from encoder_cls.system.disk_arrays import ConcatenatedTexts
 from encoder_cls.text.token_arrays import TokenizedTexts
-from encoder_cls.text.tokenizer import tokenize
 from encoder_cls.training.class_weight_check import balanced_weights
 from encoder_cls.training.feature_corpus import sample_rows
-from encoder_cls.training.few_labels import MOST_LABELLED, fit_linear_from_few_labels
-from encoder_cls.training.fitted_linear import FittedLinear
-from encoder_cls.training.folds import NO_TEXTS
-from encoder_cls.training.label_names import names_as_texts
-from encoder_cls.training.nbsvm import fit_linear, folds_of
+from encoder_cls.training.few_labels import MOST_LABELLED
 from encoder_cls.training.objectives import ClassificationObjective, MaskedLMObjective
-from encoder_cls.training.recipe import CorpusSize, LinearInput, Recipe, Schedule
+from encoder_cls.training.recipe import CorpusSize, Recipe, Schedule
 from encoder_cls.training.sampler import BatchSampler
 from encoder_cls.training.stage import Stage
 
@@ -88,12 +82,6 @@ class TrainingSetup:
         """The texts with labels."""
         return self.texts.first(len(self.dataset.train))
 
-    @cached_property
-    def texts_of_names(self) -> TokenizedTexts:
-        """What the names of the classes say, as texts."""
-        texts = names_as_texts(self.dataset.label_names)
-        return tokenize(self.tokenizer, texts, max_seq_len=self.config.model.max_seq_len)
-
     @property
     def has_few_labels(self) -> bool:
         """Whether the linear classifier is to learn from more than the labels, and may find something there."""
@@ -130,35 +118,6 @@ class TrainingSetup:
             self.config.model, vocab_size=self.vocab_size, num_classes=len(self.dataset.label_names)
         )
 
-    def fit_linear(self, read: LinearInput) -> FittedLinear:
-        """A linear classifier of the texts with labels; with few of them, of whatever they show to help."""
-        labels, weights = self.dataset.train.labels, self.class_weights.numpy()
-        groups = self.dataset.train.groups
-        if not self.has_few_labels:
-            parts = folds_of(labels, groups)
-            classifier = fit_linear(self.train_texts, labels, class_weights=weights, parts=parts, **read._asdict())
-            return FittedLinear(classifier, classifier.logits(self.validation_texts), None)
-        texts, held_out = self.texts, NO_TEXTS
-        if self.refits_on_validation:
-            texts = self._texts_with_validation()
-            held_out = len(labels) + np.arange(len(self.validation_texts))
-            labels = np.concatenate([labels, self.dataset.selection.labels])
-            if groups is not None and self.dataset.selection.groups is not None:
-                groups = np.concatenate([groups, self.dataset.selection.groups])
-        result = fit_linear_from_few_labels(
-            texts,
-            labels,
-            self.texts_of_names,
-            held_out=held_out,
-            config=self.config.train,
-            class_weights=weights,
-            groups=groups,
-            read=read,
-        )
-        is_held_out = len(held_out) > 0
-        logits = result.logits_held_out if is_held_out else result.classifier.logits(self.validation_texts)
-        return FittedLinear(result.classifier, logits, result)
-
     @property
     def has_pseudo_labels(self) -> bool:
         """Whether the encoder also learns from texts without labels what the linear classifier says of them."""
@@ -175,12 +134,6 @@ class TrainingSetup:
         if not self.has_pseudo_labels:
             return np.arange(num_labelled)
         return sample_rows(self.texts, num_labelled, self.config.model.max_seq_len)
-
-    def _texts_with_validation(self) -> TokenizedTexts:
-        """The texts with labels, those of validation, and those without labels."""
-        dataset = self.dataset
-        texts = ConcatenatedTexts(dataset.train.texts, dataset.selection.texts, dataset.unlabelled.texts)
-        return tokenize(self.tokenizer, texts, max_seq_len=self.config.model.max_seq_len)
 
     def new_classifier(self, encoder: Encoder | None) -> Classifier:
         """A classifier of this data, around an encoder if there is one, before a linear classifier has been fitted."""

@@ -32,6 +32,7 @@ from encoder_cls.training.fingerprint import check_fingerprint, fingerprint
 from encoder_cls.training.fitted_linear import FittedLinear
 from encoder_cls.training.interruptible import run_interruptibly
 from encoder_cls.training.learning_rate import learning_rate
+from encoder_cls.training.linear_fit import fit_linear_classifier
 from encoder_cls.training.linear_trainer import LinearTrainer
 from encoder_cls.training.optimizer import make_optimizers
 from encoder_cls.training.recipe import LinearInput
@@ -207,7 +208,7 @@ class _Trainer:
 
     def _fit_linear(self, linear: LinearInput) -> Iterator[LinearFitted]:
         """Fit the linear classifier; the same on the same data."""
-        fitted = run_interruptibly(lambda: self.setup.fit_linear(linear), self._stop_if_asked)
+        fitted = run_interruptibly(lambda: fit_linear_classifier(self.setup, linear), self._stop_if_asked)
         if self.setup.refits_on_validation:
             write_validation_logits(self.run.validation_logits, fitted.validation_logits)
         self.classifier.linear, self.fitted_linear = fitted.classifier, fitted

@@ -10,6 +10,7 @@ import pytest
 from encoder_cls.config import config_of
 from encoder_cls.data.holdout import NO_GROUP
 from encoder_cls.training.folds import FOLDS, all_folds, folds
+from encoder_cls.training.linear_fit import fit_linear_classifier
 from encoder_cls.training.prepare import prepare
 
 
@@ -52,6 +53,6 @@ def test_the_linear_classifier_is_not_sure_of_what_its_groups_repeat(few_labels)
     for column in (None, "customer"):
         setup = prepare(config_of(values | {"data.group_column": column}, source="test"))
         assert setup.has_few_labels == few_labels
-        classifier = setup.fit_linear(setup.recipe.linear).classifier
+        classifier = fit_linear_classifier(setup, setup.recipe.linear).classifier
         surest.append(np.abs(np.diff(classifier.logits(setup.train_texts), axis=1)).mean())
     assert surest[0] > 3 * surest[1]

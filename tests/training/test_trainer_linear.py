@@ -27,6 +27,7 @@ from encoder_cls.tracking.validation_logits import read_validation_logits
 from encoder_cls.training import recipe, validation
 from encoder_cls.training.calibration import fit_mixture_weights
 from encoder_cls.training.events import LinearFitted, Validated
+from encoder_cls.training.linear_fit import fit_linear_classifier
 from encoder_cls.training.nbsvm import fit_linear
 from encoder_cls.training.prepare import prepare
 from encoder_cls.training.setup import TrainingSetup
@@ -123,7 +124,7 @@ def test_without_a_linear_classifier_the_encoder_is_all_there_is(tmp_path, monke
     """None is fitted, and no row tells of one."""
     monkeypatch.setattr(recipe, "MOST_LINEAR_TEXT", most_text)
     for name in ("fit_linear", "fit_linear_from_few_labels"):
-        monkeypatch.setattr(f"encoder_cls.training.setup.{name}", None)
+        monkeypatch.setattr(f"encoder_cls.training.linear_fit.{name}", None)
     run_all(make_config(tmp_path, linear=linear), tmp_path / "run")
     classifier = load_classifier(tmp_path / "run")
     assert classifier.linear is None
@@ -204,7 +205,7 @@ def test_few_labels_held_out_are_learned_from_and_judged_by_cross_validation(tmp
     """The classifier of all labels is saved; validation, report and `eval` go by what it said before it knew them."""
     setup, run = few_and_many, RunDir(tmp_path / "run")
     list(train(setup, run, device=CPU))
-    fitted = setup.fit_linear(setup.recipe.linear)
+    fitted = fit_linear_classifier(setup, setup.recipe.linear)
     saved, labels = load_classifier(run.model), setup.dataset.selection.labels
     known = saved.linear.logits(setup.validation_texts)
     assert np.array_equal(known.argmax(axis=1), fitted.classifier.logits(setup.validation_texts).argmax(axis=1))
@@ -231,7 +232,7 @@ def test_labels_of_a_named_file_are_not_learned_from(tmp_path, few_and_many):
         {"train": train_config.model_copy(update={"refit_on_validation": False})},
     ):
         setup = prepare(few_and_many.config.model_copy(update=update))
-        fitted = setup.fit_linear(setup.recipe.linear)
+        fitted = fit_linear_classifier(setup, setup.recipe.linear)
         expected = fitted.classifier.logits(setup.validation_texts)
         assert np.array_equal(fitted.validation_logits, expected)
         assert fitted.few_labels.teacher is fitted.classifier
@@ -240,7 +241,7 @@ def test_labels_of_a_named_file_are_not_learned_from(tmp_path, few_and_many):
 def test_the_encoder_learns_what_a_teacher_says_of_texts_without_labels(few_and_many):
     """One that has not seen the validation labels; labels stay what they are, and every text is there."""
     setup = few_and_many
-    stage, fitted = setup.stages[-1], setup.fit_linear(setup.recipe.linear)
+    stage, fitted = setup.stages[-1], fit_linear_classifier(setup, setup.recipe.linear)
     num_labelled = len(setup.dataset.train)
     assert len(stage.texts) == len(setup.texts) == num_labelled + 200
     objective = stage.make_objective(CPU, fitted)

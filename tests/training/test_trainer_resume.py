@@ -21,8 +21,7 @@ from small_runs import (
 
 from encoder_cls.errors import StoppedError
 from encoder_cls.tracking.run_dir import RunDir
-from encoder_cls.training import final_report, interruptible
-from encoder_cls.training import setup as training_setup
+from encoder_cls.training import final_report, interruptible, linear_fit
 from encoder_cls.training.checkpoint import load_newest
 from encoder_cls.training.events import StageStarted, Stepped, Validated
 from encoder_cls.training.prepare import prepare
@@ -135,9 +134,9 @@ def test_the_linear_classifier_is_there_in_a_last_validation_that_a_signal_cut_s
     config = make_config(tmp_path, linear=True, validate_every=1000)
     run_all(config, tmp_path / "straight")
     fitted = []
-    real = training_setup.fit_linear_from_few_labels
+    real = linear_fit.fit_linear_from_few_labels
     monkeypatch.setattr(
-        training_setup,
+        linear_fit,
         "fit_linear_from_few_labels",
         lambda *args, **options: fitted.append(1) or real(*args, **options),
     )
@@ -153,8 +152,8 @@ def test_the_linear_classifier_is_there_in_a_last_validation_that_a_signal_cut_s
 @pytest.mark.parametrize(
     ("module", "work", "steps", "stopped_in"),
     [
-        (training_setup, "fit_linear_from_few_labels", None, (0, 0)),
-        (training_setup, "fit_linear_from_few_labels", 11, (0, 10)),
+        (linear_fit, "fit_linear_from_few_labels", None, (0, 0)),
+        (linear_fit, "fit_linear_from_few_labels", 11, (0, 10)),
         (final_report, "reference_of", None, (0, 18)),
     ],
     ids=["linear classifier", "linear classifier again", "linear reference"],

@@ -1,0 +1,59 @@
+"""The linear classifier of a run: fitted to its labels, and to more where these are few."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from encoder_cls.system.disk_arrays import ConcatenatedTexts
+from encoder_cls.text.token_arrays import TokenizedTexts
+from encoder_cls.text.tokenizer import tokenize
+from encoder_cls.training.few_labels import fit_linear_from_few_labels
+from encoder_cls.training.fitted_linear import FittedLinear
+from encoder_cls.training.folds import NO_TEXTS
+from encoder_cls.training.label_names import names_as_texts
+from encoder_cls.training.nbsvm import fit_linear, folds_of
+from encoder_cls.training.recipe import LinearInput
+from encoder_cls.training.setup import TrainingSetup
+
+
+def fit_linear_classifier(setup: TrainingSetup, read: LinearInput) -> FittedLinear:
+    """Fit the linear classifier to the texts with labels; with few of them, to whatever they show to help.
+
+    Args:
+        setup: of the run.
+        read: what of the texts is looked at.
+    """
+    config, train, validation = setup.config, setup.dataset.train, setup.dataset.selection
+    labels, groups, weights = train.labels, train.groups, setup.class_weights.numpy()
+    if not setup.has_few_labels:
+        parts = folds_of(labels, groups)
+        classifier = fit_linear(setup.train_texts, labels, class_weights=weights, parts=parts, **read._asdict())
+        return FittedLinear(classifier, classifier.logits(setup.validation_texts), None)
+    texts, held_out = setup.texts, NO_TEXTS
+    if setup.refits_on_validation:
+        texts = _texts_with_validation(setup)
+        held_out = len(labels) + np.arange(len(setup.validation_texts))
+        labels = np.concatenate([labels, validation.labels])
+        if groups is not None and validation.groups is not None:
+            groups = np.concatenate([groups, validation.groups])
+    names = names_as_texts(setup.dataset.label_names)
+    result = fit_linear_from_few_labels(
+        texts,
+        labels,
+        tokenize(setup.tokenizer, names, max_seq_len=config.model.max_seq_len),
+        held_out=held_out,
+        config=config.train,
+        class_weights=weights,
+        groups=groups,
+        read=read,
+    )
+    is_held_out = len(held_out) > 0
+    logits = result.logits_held_out if is_held_out else result.classifier.logits(setup.validation_texts)
+    return FittedLinear(result.classifier, logits, result)
+
+
+def _texts_with_validation(setup: TrainingSetup) -> TokenizedTexts:
+    """The texts with labels, those of validation, and those without labels."""
+    dataset = setup.dataset
+    texts = ConcatenatedTexts(dataset.train.texts, dataset.selection.texts, dataset.unlabelled.texts)
+    return tokenize(setup.tokenizer, texts, max_seq_len=setup.config.model.max_seq_len)
