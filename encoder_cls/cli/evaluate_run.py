@@ -74,6 +74,8 @@ def evaluate_run(
     else:
         assert dataset is not None
         name, split = dataset.reported
+        if not len(split):
+            raise ConfigError(f"{path}: no text of its data has a label to score; name labelled texts with --data")
         if run and not dataset.test:
             linear_logits = read_validation_logits(run.validation_logits, num_texts=len(split))
     train = dataset.train if dataset and data is not None else None

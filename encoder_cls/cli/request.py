@@ -86,7 +86,7 @@ def _promises(classifier: Classifier, option: str) -> Promises:
     if classifier.promises is None:
         raise ConfigError(
             f"{option}: {classifier.folder or 'the model'} tells nothing of held-out texts, from which promises are "
-            "made; train it again with this version"
+            "made; train it again with this version, on texts with labels"
         )
     return classifier.promises
 

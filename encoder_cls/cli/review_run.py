@@ -50,7 +50,7 @@ def review_run(path: Path, *, tell: Callable[[str], None]) -> Review:
         tell: told what a person should know.
 
     Raises:
-        ConfigError: it is no run, or has no classifier yet, or texts may have several labels.
+        ConfigError: it is no run, or has no classifier yet, no labels, or several a text.
         DataError: its data is gone, or no longer what it was trained on.
     """
     classifier, run = loaded(path), run_of(path)
@@ -60,6 +60,8 @@ def review_run(path: Path, *, tell: Callable[[str], None]) -> Review:
         raise ConfigError(f"{path}: review is for data with one label a text; here a text may have several")
     dataset = dataset_of_run(run, run.load_config(), classifier.label_names, needed=True, warn=tell)
     assert dataset is not None
+    if dataset.has_names_alone:
+        raise ConfigError(f"{path}: learned from the names of the classes alone, so there are no labels to review")
     rows: list[LabelRow] = []
     texts, errors = 0, 0
     for name, split, logits in _judged(dataset, classifier):

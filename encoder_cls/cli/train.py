@@ -42,6 +42,10 @@ SCORES = {
     "linear_weight": "linear weight",
 }
 
+NOTHING_KNOWN = """no text has a label, so nothing is known of how often it is right, nor of how sure it may be:
+  probabilities are uncalibrated, and there is no report, threshold or promise
+  read some of its answers; then label some texts, and train on these"""
+
 
 def train_command(
     config_file: Annotated[
@@ -92,7 +96,7 @@ def train_command(
 
         torch_device = resolve_device(device)
         _check_data_is_there(settings.data, run, config)
-        note(f"reading {settings.data.train}")
+        note(f"reading {settings.data.train or settings.data.unlabelled}")
         setup = prepare(settings)
         if dry_run:  # first, so that a terminal ends with what was found
             print_out(settings.to_yaml())
@@ -163,6 +167,9 @@ def _described(setup: TrainingSetup) -> Iterator[str]:
     """How the data was read, and what will be trained on what, in a few lines."""
     yield from setup.dataset.notes
     dataset, config, statistics = setup.dataset, setup.config, setup.data_statistics
+    if dataset.has_names_alone:
+        yield from _described_by_names(setup)
+        return
     test = f", {len(dataset.test):,} test" if dataset.test else ""
     more = f", {len(dataset.unlabelled.texts):,} unlabelled" if dataset.unlabelled.texts else ""
     yield (
@@ -194,6 +201,19 @@ def _described(setup: TrainingSetup) -> Iterator[str]:
     lengths = {"masked-LM pretraining": recipe.pretraining, "training on labels": recipe.training}
     passes = [f"{it.epochs} epoch{'s' * (it.epochs > 1)} of {what}" for what, it in lengths.items() if it]
     yield f"steps: {setup.total_steps:,} in all; {', '.join(passes)}"
+
+
+def _described_by_names(setup: TrainingSetup) -> Iterator[str]:
+    """The same where no text has a label."""
+    dataset = setup.dataset
+    held_out = {"validation": len(dataset.validation), "test": len(dataset.test or ())}
+    others = "".join(f", {count:,} {name}" for name, count in held_out.items() if count)
+    yield (
+        f"data: no labelled text to learn from{others}, {len(dataset.unlabelled.texts):,} unlabelled texts, "
+        f"{counted(len(dataset.label_names), 'class', 'classes')} by their names (data.label_names)"
+    )
+    yield f"tokens: vocabulary {setup.vocab_size:,}"
+    yield "model: a linear model alone, learned from what the names of the classes say"
 
 
 def _several_labels(dataset: Dataset) -> str:
@@ -310,16 +330,22 @@ def _show_finished(event: Finished, run: Path, *, early: str) -> None:
     """The summary of a run, how long it took and how large its model is."""
     from encoder_cls.evaluation.report import summary_text
 
-    print_out(f"{summary_text(event.report)}\n")
+    if event.report:
+        print_out(f"{summary_text(event.report)}\n")
+    else:
+        note(NOTHING_KNOWN)
     size = sum(file.stat().st_size for file in (run / "model").iterdir()) / 1e6
     best = f"; best weights from step {event.best_step}" if event.best_step else ""
     note(f"\ntrained in {event.seconds:.0f} s{early}{best}; {size:.{1 if size < 10 else 0}f} MB")
-    _note_what_is_next(run)
+    _note_what_is_next(run, has_report=event.report is not None)
 
 
-def _note_what_is_next(run: Path) -> None:
+def _note_what_is_next(run: Path, *, has_report: bool) -> None:
     """What to do with a run, as commands that a shell takes."""
     name = shlex.quote(str(run))
     note(f'next: encoder-cls predict --model {name} --explain "some text"')
+    if not has_report:
+        note(f"      encoder-cls suggest {name} --input TEXTS.csv --n 50 --output next.csv    (the texts to label first)")
+        return
     note(f"      encoder-cls eval {name}    (each class; in a browser: {run / 'eval' / 'report.html'})")
     note(f"      tensorboard --logdir {shlex.quote(str(run.parent))}")

@@ -57,11 +57,12 @@ class Section(BaseModel):
 class DataConfig(Section):
     """Where the labelled text is and how to read it."""
 
-    train: str
+    train: str | None = None
     """A CSV, TSV, JSONL, Parquet or Excel file, a .txt or .ft file as fastText reads it (`__label__spam win now`), a
     folder or glob of them, a folder of class folders with .txt files, `example:train` (the bundled data), or
     `hub:owner/name[?config=...&split=...&revision=...]`. Relative paths start at the current folder, or
-    else at that of the config file."""
+    else at that of the config file. Where `label_names` is there, rows may have no label; null: no text has one, and a
+    first classifier is learned from those names and the texts of `unlabelled`."""
     validation: str | None = None
     """The same for the validation split; null: a part of train is held out, stratified by class."""
     test: str | None = None
@@ -110,6 +111,15 @@ class DataConfig(Section):
         if doubled is not None:
             raise ValueError(f"{doubled!r} is there twice")
         return names
+
+    @model_validator(mode="after")
+    def _something_is_to_be_learned_from(self) -> DataConfig:
+        if self.train is None and (self.unlabelled is None or self.label_names is None):
+            raise ValueError(
+                "train is missing; without a labelled text, a classifier can be learned from the texts of unlabelled "
+                "and the names of the classes in label_names"
+            )
+        return self
 
     @model_validator(mode="after")
     def _label_is_no_group(self) -> DataConfig:

@@ -81,7 +81,10 @@ def _of_labels(dataset: Dataset) -> Iterator[str]:
         more = ", …" if len(dataset.of_two_types) > FEW else ""
         yield f"labels that are integers in some rows and texts in others count as one: {', '.join(of_two_types)}{more}"
     counts = [it.class_counts(len(dataset.label_names)) for it in (dataset.train, dataset.validation)]
-    single = [name for name, *of_each in zip(dataset.label_names, *counts, strict=False) if of_each == [1, 0]]
+    # Of names alone each class has the one text that its name is.
+    single = not dataset.has_names_alone and [
+        name for name, *of_each in zip(dataset.label_names, *counts, strict=False) if of_each == [1, 0]
+    ]
     if single:
         yield (
             f"classes with one training example and none to validate with: {len(single):,} "

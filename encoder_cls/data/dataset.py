@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from encoder_cls.config import DataConfig
 from encoder_cls.data.corrections import Corrections
 from encoder_cls.data.holdout import equal_texts, in_groups, rows_to_hold_out
+from encoder_cls.data.label_texts import names_as_texts
 from encoder_cls.data.labelled_rows import (
     DiskBackedLocations,
     LabelledRows,
@@ -28,6 +29,7 @@ from encoder_cls.data.labels import FORMER, LabelsAre, class_name, in_order, wha
 from encoder_cls.data.multi_label_holdout import rows_to_hold_out_of_several_labels
 from encoder_cls.data.readers import Row, read_rows
 from encoder_cls.data.reading import Reading
+from encoder_cls.data.records import SourceLocation
 from encoder_cls.data.split import NO_TEXTS, Split, Unlabelled
 from encoder_cls.errors import ConfigError, DataError
 from encoder_cls.system.disk_arrays import DiskBackedTexts, in_chunks
@@ -52,6 +54,7 @@ class Dataset:
         corrected: of each row to which `data.corrections` has given another label the class that it had.
         correction_notes: what a person should know of how these corrections were read.
         several: where the first row is that has several labels, or a list of them, by which the data is multi-label.
+        has_names_alone: whether no text has a label: what each name says is the one text of its class in `train`.
     """
 
     label_names: tuple[str, ...]
@@ -64,6 +67,7 @@ class Dataset:
     corrected: Mapping[str, str] = field(default_factory=dict)
     correction_notes: tuple[str, ...] = ()
     several: str | None = None
+    has_names_alone: bool = False
 
     @property
     def is_multi_label(self) -> bool:
@@ -84,49 +88,52 @@ class Dataset:
 
     @property
     def reported(self) -> tuple[str, Split]:
-        """Name and examples of the split that a final report is on: test, else validation."""
+        """Name and examples of the split that a final report is on: test, else validation, which may be empty."""
         return ("test", self.test) if self.test else ("validation", self.validation)
 
 
 def load_dataset(config: DataConfig, *, train_rows: Iterable[Row] | None = None) -> Dataset:
     """Read all splits that the config names, and hold out a validation split where none is named.
 
+    Where the classes have names, rows of train without a label are further unlabelled texts. Where no row has one,
+    nothing is held out: `Dataset.has_names_alone`.
+
     Args:
         config: what to read, and how.
         train_rows: the rows to train on, where they are in memory; then `data.train` is a name for messages.
 
     Raises:
-        ConfigError: labels are to be corrected where a text may have several.
+        ConfigError: labels are to be corrected where a text may have several; or names of classes are to teach what
+            they say, and say nothing.
         DataError: a source is missing or malformed, train has fewer than two classes (multi-label: none), or too many
             labels of another split never occur in train.
     """
-    sources = {"train": config.train, "validation": config.validation, "test": config.test}
-    rows: dict[str, LabelledRows] = {}
-    if train_rows is not None:
-        rows["train"] = collect_labelled(
-            train_rows, config.train, empty_texts=config.empty_texts, label_separator=config.label_separator
-        )
-        del sources["train"]
     corrections = Corrections(config.corrections, encoding=config.encoding, label_names=config.label_names)
-    rows |= {
-        role: read_labelled(source, role, config, corrections) for role, source in sources.items() if source is not None
-    }
+    rows = _labelled_sources(config, train_rows, corrections)
     several = next((str(of_role.several) for of_role in rows.values() if of_role.several), None)
     is_multi_label = config.label_separator is not None or several is not None
+    unlabelled = _unlabelled(config)
     if is_multi_label:
         _check_uncorrected(config, several)
     else:
+        if config.label_names is not None and "train" in rows:
+            unlabelled = unlabelled.joined(rows["train"].take_unlabelled())
         for of_role in rows.values():
             of_role.leave_out_unlabelled()
     corrections.check_all_applied()
     labels_are = what_labels_are(first_locations(rows.values()), config.label_names)
-    label_names = _class_names(rows["train"], config, labels_are, is_multi_label=is_multi_label)
+    has_names_alone = not is_multi_label and config.label_names is not None and not _has_labels(rows)
+    if has_names_alone:
+        rows["train"] = _names_as_rows(config, labels_are, former=rows.get("train"))
+    label_names = _class_names(rows, config, labels_are, is_multi_label=is_multi_label)
     splits = {
         role: _to_split(of_role, label_names, config, labels_are, is_multi_label=is_multi_label)
         for role, of_role in rows.items()
     }
     train, validation = splits["train"], splits.get("validation")
-    if validation is None:
+    if validation is None and has_names_alone:
+        validation = train.subset(np.zeros(0, dtype=np.int64))
+    elif validation is None:
         former = former_labels(rows["train"], config.label_names, labels_are)
         fraction, seed = config.validation_fraction, config.split_seed
         train, validation = hold_out(train, fraction=fraction, seed=seed, former_labels=former)
@@ -135,7 +142,7 @@ def load_dataset(config: DataConfig, *, train_rows: Iterable[Row] | None = None)
         train=train,
         validation=validation,
         test=splits.get("test"),
-        unlabelled=_unlabelled(config),
+        unlabelled=unlabelled,
         labels_are=labels_are,
         of_two_types=labels_of_two_types(rows.values()),
         corrected={
@@ -145,6 +152,7 @@ def load_dataset(config: DataConfig, *, train_rows: Iterable[Row] | None = None)
         },
         correction_notes=tuple(corrections.notes),
         several=several,
+        has_names_alone=has_names_alone,
     )
 
 
@@ -223,6 +231,48 @@ def hold_out(
     return kept, split.subset(np.flatnonzero(is_held_out))
 
 
+def _labelled_sources(
+    config: DataConfig, train_rows: Iterable[Row] | None, corrections: Corrections
+) -> dict[str, LabelledRows]:
+    """The rows of train, validation and test, as far as there are any."""
+    rows: dict[str, LabelledRows] = {}
+    sources = {"train": config.train, "validation": config.validation, "test": config.test}
+    if train_rows is not None:
+        rows["train"] = collect_labelled(
+            train_rows, str(config.train), empty_texts=config.empty_texts, label_separator=config.label_separator
+        )
+        del sources["train"]
+    return rows | {
+        role: read_labelled(source, role, config, corrections) for role, source in sources.items() if source is not None
+    }
+
+
+def _has_labels(rows: Mapping[str, LabelledRows]) -> bool:
+    """Whether there is a row to learn from."""
+    return "train" in rows and len(rows["train"].labels) > 0
+
+
+def _names_as_rows(config: DataConfig, labels_are: LabelsAre, *, former: LabelledRows | None) -> LabelledRows:
+    """What each name says as the one text of its class, in place of rows of which none had a label."""
+    names = config.label_names or ()
+    texts = names_as_texts(names)
+    silent = [name for name, text in zip(names, texts, strict=True) if not text]
+    if silent or len(names) < 2:
+        what = f"{shown(silent[0])} says nothing" if silent else "two classes are needed at least"
+        raise ConfigError(
+            f"data.label_names: {what}; no text has a label, so the names of the classes are all there is to learn from"
+        )
+    where = SourceLocation("data.label_names")
+    labels = names if labels_are == "names" else tuple(map(str, range(len(names))))
+    found = (Row(text, label, None, where) for text, label in zip(texts, labels, strict=True))
+    rows = collect_labelled(
+        found, where.file, empty_texts=config.empty_texts, reading=former.reading if former else new_reading(config)
+    )
+    if former:
+        rows.left_out, rows.first_left_out = former.left_out, former.first_left_out
+    return rows
+
+
 def _unlabelled(config: DataConfig) -> Unlabelled:
     if config.unlabelled is None:
         return Unlabelled()
@@ -262,12 +312,14 @@ def _check_uncorrected(config: DataConfig, several: str | None) -> None:
 
 
 def _class_names(
-    rows: LabelledRows, config: DataConfig, labels_are: LabelsAre, *, is_multi_label: bool
+    rows: Mapping[str, LabelledRows], config: DataConfig, labels_are: LabelsAre, *, is_multi_label: bool
 ) -> tuple[str, ...]:
     """The classes of the rows of train."""
-    found = {class_name(label, where, config.label_names, labels_are) for label, where in rows.labels.items()}
-    if not found:
-        raise DataError(f"{config.train}: no row has a label, so there is nothing to learn")
+    if not _has_labels(rows):
+        hint = "" if is_multi_label else "; name the classes in data.label_names to learn from their names"
+        raise DataError(f"{config.train or 'data.train'}: no row has a label, so there is nothing to learn{hint}")
+    labels = rows["train"].labels.items()
+    found = {class_name(label, where, config.label_names, labels_are) for label, where in labels}
     if len(found) < 2 and not is_multi_label:
         raise DataError(
             f"{config.train}: every row has the label {shown(found.pop())}; at least two classes are needed"

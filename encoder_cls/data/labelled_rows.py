@@ -20,6 +20,7 @@ from encoder_cls.data.named_files import FASTTEXT, TEXT
 from encoder_cls.data.readers import Row, read_rows
 from encoder_cls.data.reading import SHOWN_ROWS, Reading
 from encoder_cls.data.records import SourceLocation
+from encoder_cls.data.split import NO_TEXTS, Unlabelled
 from encoder_cls.errors import DataError
 from encoder_cls.system.disk_arrays import DiskBackedArray, DiskBackedRaggedArray, DiskBackedTexts, LazyTexts, in_chunks
 from encoder_cls.system.display import kind
@@ -90,13 +91,17 @@ class LabelledRows:
         Raises:
             DataError: there are others, and bad rows are not to be left out.
         """
+        for where in self.take_unlabelled().where:
+            self.reading.bad_row(where, DataError(f"{where}: the line has no label; {_FASTTEXT_LINES}"))
+
+    def take_unlabelled(self) -> Unlabelled:
+        """Keep the rows that have a label, and return the others."""
         if self.none is None:
-            return
+            return NO_TEXTS
         _, offsets = self.numbers.arrays()
         counts = np.diff(offsets)
-        for row in np.flatnonzero(counts == 0).tolist():
-            where = self.where[row]
-            self.reading.bad_row(where, DataError(f"{where}: the line has no label; {_FASTTEXT_LINES}"))
+        others = np.flatnonzero(counts == 0)
+        unlabelled = Unlabelled(texts=self.texts.select(others), where=self.where.select(others))
         labelled, self.none = np.flatnonzero(counts), None
         self.texts, self.where = self.texts.select(labelled), self.where.select(labelled)
         self.corrected = {int(np.searchsorted(labelled, row)): label for row, label in self.corrected.items()}
@@ -104,6 +109,7 @@ class LabelledRows:
             groups = self.groups.array()[labelled]
             self.groups = DiskBackedArray(np.int64)
             self.groups.append(groups)
+        return unlabelled
 
 
 def read_labelled(source: str, role: str, config: DataConfig, corrections: Corrections | None = None) -> LabelledRows:
@@ -119,7 +125,12 @@ def read_labelled(source: str, role: str, config: DataConfig, corrections: Corre
     if corrections:
         found = corrections.applied(found)
     return collect_labelled(
-        found, source, empty_texts=config.empty_texts, label_separator=config.label_separator, reading=reading
+        found,
+        source,
+        empty_texts=config.empty_texts,
+        label_separator=config.label_separator,
+        may_have_none=role == "train" and config.label_names is not None,
+        reading=reading,
     )
 
 
@@ -139,6 +150,7 @@ def collect_labelled(
     *,
     empty_texts: str,
     label_separator: str | None = None,
+    may_have_none: bool = False,
     reading: Reading | None = None,
 ) -> LabelledRows:
     """Collect rows that have labels.
@@ -148,6 +160,7 @@ def collect_labelled(
         source: what to call them in a message.
         empty_texts: as `data.empty_texts`.
         label_separator: as `data.label_separator`.
+        may_have_none: whether an empty cell says that a row has no label.
         reading: how they are read.
 
     Raises:
@@ -156,7 +169,7 @@ def collect_labelled(
     rows = LabelledRows(reading=reading or Reading())
     indices: dict[str, int] = {}
     numbers: dict[str | int, int] = {}  # 1 and "1" are two keys of one number
-    for chunk in in_chunks(_with_text(found, rows, label_separator)):
+    for chunk in in_chunks(_with_text(found, rows, label_separator, may_have_none)):
         texts, labels_of_rows, locations, groups, former = zip(*chunk, strict=True)
         start = len(rows.texts)
         rows.corrected |= {start + at: str(label) for at, label in enumerate(former) if label is not None}
@@ -184,7 +197,7 @@ def collect_labelled(
 
 
 def _with_text(
-    found: Iterable[Row], rows: LabelledRows, label_separator: str | None
+    found: Iterable[Row], rows: LabelledRows, label_separator: str | None, may_have_none: bool
 ) -> Iterator[tuple[str, Sequence[str | int], SourceLocation, str | None, str | int | None]]:
     """Text, labels, location, group and former label of each row; those without a text are counted in `rows`."""
     for row in found:
@@ -195,7 +208,7 @@ def _with_text(
             continue
         try:
             check_unicode(row)
-            labels = _labels(row, label_separator)
+            labels = [] if may_have_none and _is_empty(row.label) else _labels(row, label_separator)
         except DataError as error:
             rows.reading.bad_row(row.where, error)
             continue
@@ -258,11 +271,15 @@ def _labels(row: Row, separator: str | None) -> list[str | int]:
     return list({str(label): label for label in reversed(found)}.values())[::-1] if len(found) > 1 else found
 
 
+def _is_empty(label: object) -> bool:
+    return label is None or (isinstance(label, str) and not label.strip())
+
+
 def _label(row: Row, label: object) -> str | int:
     if isinstance(label, bool) or not isinstance(label, str | int):
         raise DataError(f"{row.where}: the label is {kind(label)}; a name or an integer is expected")
     if isinstance(label, str) and not label.strip():
-        raise DataError(f"{row.where}: the label is empty")
+        raise DataError(f"{row.where}: the label is empty; only in train may it be, and where data.label_names is there")
     return label
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encoder_cls.data.reading import NONE_SKIPPED, SkippedRows
-from encoder_cls.system.disk_arrays import LazyTexts, in_chunks
+from encoder_cls.system.disk_arrays import ConcatenatedTexts, DiskBackedTexts, LazyTexts, in_chunks
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,12 +125,26 @@ class Unlabelled:
     skipped: SkippedRows = NONE_SKIPPED
     notes: tuple[str, ...] = ()
 
+    def joined(self, more: Unlabelled) -> Unlabelled:
+        """These texts, then others."""
+        if not more.texts or not self.texts:
+            return self if self.texts else more
+        texts, where = _on_disk(self.texts, more.texts), _on_disk(self.where, more.where)
+        return Unlabelled(texts=texts, where=where, skipped=self.skipped, notes=(*self.notes, *more.notes))
+
     def fingerprint(self) -> str:
         """As that of a split."""
         return _fingerprint(self.texts)
 
 
 NO_TEXTS = Unlabelled()
+
+
+def _on_disk(*parts: Sequence[str]) -> DiskBackedTexts:
+    joined = DiskBackedTexts()
+    for chunk in in_chunks(ConcatenatedTexts(*parts)):
+        joined.append(chunk)
+    return joined
 
 
 def _fingerprint(texts: Iterable[str], before: bytes = b"") -> str:

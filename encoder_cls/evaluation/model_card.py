@@ -12,7 +12,7 @@ from encoder_cls.evaluation.verdict import comparison_sentence
 def model_card(
     config: Config,
     dataset: Dataset,
-    report: AnyReport,
+    report: AnyReport | None,
     *,
     best_step: int,
     vocab_size: int,
@@ -23,7 +23,7 @@ def model_card(
     Args:
         config: of the run.
         dataset: what it was trained on.
-        report: on its best weights.
+        report: on its best weights; none: no text has a label.
         best_step: the step at which validation was best.
         vocab_size: the number of tokens in the vocabulary.
         linear_max_tokens: of how many tokens its linear classifier reads; none where it has none.
@@ -32,10 +32,12 @@ def model_card(
     card = template.render(
         config=config,
         label_names=dataset.label_names,
-        num_texts=len(dataset.train),
+        has_encoder=config.model.encoder and not dataset.has_names_alone,
+        has_names_alone=dataset.has_names_alone,
+        num_texts=len(dataset.unlabelled.texts if dataset.has_names_alone else dataset.train),
         report=report,
-        score_name=report.score_name.replace("micro_f1", "micro-F1"),
-        comparison=comparison_sentence(report),
+        score_name=report.score_name.replace("micro_f1", "micro-F1") if report else "",
+        comparison=comparison_sentence(report) if report else None,
         best_step=best_step,
         vocab_size=vocab_size,
         linear_max_tokens=linear_max_tokens,

@@ -38,7 +38,7 @@ def _bytes_needed(setup: TrainingSetup, model: nn.Module) -> int:
     needed: int = weights * (3 * (checkpoints + 1) + len(setup.stages) + 1)
     if linear := setup.recipe.linear:
         classes = len(setup.dataset.label_names)
-        texts = setup.texts if setup.has_few_labels else setup.train_texts
+        texts = setup.texts if setup.has_few_labels or setup.dataset.has_names_alone else setup.train_texts
         needed += 2 * bytes_at_most(texts, num_classes=classes, use_char_ngrams=linear.use_char_ngrams, task=setup.task)
     return needed
 

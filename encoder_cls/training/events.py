@@ -79,9 +79,9 @@ class Validated:
 
 @dataclass(frozen=True, kw_only=True)
 class Finished:
-    """The run is complete: the best weights' report on the test (else the validation) split."""
+    """The run is complete: the best weights' report on the test (else the validation) split, if there is any."""
 
-    report: AnyReport
+    report: AnyReport | None
     best_step: int
     seconds: float
 

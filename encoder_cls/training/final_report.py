@@ -36,7 +36,7 @@ def write_final_report(
     best_step: int,
     device: torch.device,
     stop_if_asked: Callable[[], None],
-) -> AnyReport:
+) -> AnyReport | None:
     """Score the best weights as a user would load them, and write the model card as the sign that the run is complete.
 
     Args:
@@ -46,15 +46,19 @@ def write_final_report(
         best_step: at which the best weights were found.
         device: where to score.
         stop_if_asked: called now and then; what it raises ends the work.
+
+    Returns:
+        The report; none where no text has a label.
     """
     dataset, config = setup.dataset, setup.config
     validation_texts, labels = setup.validation_texts, dataset.selection.labels
-    compact(run.model, validation_texts, labels, device=str(device), after_batch=stop_if_asked)
+    if len(labels):
+        compact(run.model, validation_texts, labels, device=str(device), after_batch=stop_if_asked)
     best = load_classifier(run.model, device=str(device))
     if best.encoder:
         best.encoder = torch_encoder(best)
     linear_logits = read_validation_logits(run.validation_logits, num_texts=len(labels))
-    if setup.task is SINGLE_LABEL:
+    if setup.task is SINGLE_LABEL and len(labels):
         held_out_logits = None
         if linear_logits is not None:
             of_parts = best.part_logits(validation_texts, after_batch=stop_if_asked)
@@ -63,6 +67,9 @@ def write_final_report(
             best, run.model, validation_texts, labels, held_out_logits=held_out_logits, after_batch=stop_if_asked
         )
     name, split = dataset.reported
+    if not len(split):
+        _write_model_card(setup, run, None, best_step=best_step)
+        return None
     report, logits = evaluate(
         best,
         split,
@@ -72,7 +79,8 @@ def write_final_report(
         batch_tokens=config.train.batch_tokens,
         after_batch=stop_if_asked,
     )
-    if isinstance(report, Report) and setup.recipe.linear and config.train.class_weights == "none":
+    weighs_classes = config.train.class_weights == "none" and not dataset.has_names_alone
+    if isinstance(report, Report) and setup.recipe.linear and weighs_classes:
         read, train = setup.recipe.linear, dataset.train
         note = run_interruptibly(
             lambda: class_weights_note(setup.train_texts, train.labels, groups=train.groups, **read._asdict()),
@@ -84,13 +92,17 @@ def write_final_report(
     metric_log.log(best_step, group, {**report.metrics.scalars(), **report.metrics.drawable()})
     log_final_report(metric_log, best, config, report, split, logits, step=best_step)
     shutil.rmtree(run.stages, ignore_errors=True)
+    _write_model_card(setup, run, report, best_step=best_step)
+    return report
+
+
+def _write_model_card(setup: TrainingSetup, run: RunDir, report: AnyReport | None, *, best_step: int) -> None:
     card = model_card(
-        config,
-        dataset,
+        setup.config,
+        setup.dataset,
         report,
         best_step=best_step,
         vocab_size=setup.vocab_size,
         linear_max_tokens=setup.recipe.linear and setup.recipe.linear.max_tokens,
     )
     write_file(run.model_card, card.encode())
-    return report

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
+from encoder_cls.data.label_texts import names_as_texts
 from encoder_cls.system.disk_arrays import ConcatenatedTexts
 from encoder_cls.text.token_arrays import TokenizedTexts
 from encoder_cls.text.tokenizer import tokenize
 from encoder_cls.training.few_labels import fit_linear_from_few_labels
 from encoder_cls.training.fitted_linear import FittedLinear
 from encoder_cls.training.folds import NO_TEXTS
-from encoder_cls.training.label_names import names_as_texts
+from encoder_cls.training.names_alone import fit_linear_from_names
 from encoder_cls.training.nbsvm import fit_linear, folds_of
 from encoder_cls.training.recipe import LinearInput
 from encoder_cls.training.setup import TrainingSetup
@@ -25,6 +26,11 @@ def fit_linear_classifier(setup: TrainingSetup, read: LinearInput) -> FittedLine
     """
     config, train, validation = setup.config, setup.dataset.train, setup.dataset.selection
     labels, groups, weights = train.labels, train.groups, setup.class_weights.numpy()
+    if setup.dataset.has_names_alone:
+        classifier = fit_linear_from_names(
+            setup.texts, len(labels), class_weights=weights, dimensions=config.train.lsa_dimensions, read=read
+        )
+        return FittedLinear(classifier, classifier.logits(setup.validation_texts), None)
     if not setup.has_few_labels:
         parts = folds_of(labels, groups)
         classifier = fit_linear(setup.train_texts, labels, class_weights=weights, parts=parts, **read._asdict())

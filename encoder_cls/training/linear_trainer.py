@@ -100,10 +100,15 @@ class LinearTrainer:
             write_validation_logits(self._run.validation_logits, fitted.validation_logits)
         if fitted.few_labels:
             yield LinearFitted(step=0, result=fitted.few_labels)
-        result = judge(None, fitted.validation_logits, setup.dataset, monitor=config.train.monitor)
         classifier = setup.new_classifier(None)
-        classifier.linear, classifier.mixture_weights = fitted.classifier, result.mixture_weights or (1.0,)
+        classifier.linear, classifier.mixture_weights = fitted.classifier, (1.0,)
         classifier.mixture_shares = {"linear": 1.0}
+        if not len(setup.validation_texts):  # nobody has labelled one
+            save_classifier(classifier, self._run.model)
+            self._save_checkpoint()
+            return
+        result = judge(None, fitted.validation_logits, setup.dataset, monitor=config.train.monitor)
+        classifier.mixture_weights = result.mixture_weights or (1.0,)
         classifier.thresholds = result.thresholds
         save_classifier(classifier, self._run.model)
         values = {**result.scores, "epoch": 0}
@@ -111,8 +116,11 @@ class LinearTrainer:
             values |= {f"f1/{name}": scores.f1 for name, scores in result.metrics.per_class.items()}
             values |= result.metrics.drawable()
         self.metric_log.log(0, "validation", values)
-        save_checkpoint(self._run.checkpoints, nn.Module(), [], TrainingState(), fingerprint=self._fingerprint, keep=1)
+        self._save_checkpoint()
         yield Validated(stage=stage, step=0, epoch=0, result=result, is_best=True)
+
+    def _save_checkpoint(self) -> None:
+        save_checkpoint(self._run.checkpoints, nn.Module(), [], TrainingState(), fingerprint=self._fingerprint, keep=1)
 
     def _stop_if_asked(self) -> None:
         signal_number = self._stop_signal()

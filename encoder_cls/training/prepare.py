@@ -38,6 +38,7 @@ def prepare(config: Config, *, train_rows: Iterable[Row] | None = None) -> Train
     dataset = load_dataset(config.data, train_rows=train_rows)
     _check_class_weights(config, dataset)
     _check_monitor(config, dataset)
+    _check_linear(config, dataset)
     max_seq_len = config.model.max_seq_len
     texts_to_learn_from = ConcatenatedTexts(dataset.train.texts, dataset.unlabelled.texts)
     tokenizer, texts = train_and_tokenize(texts_to_learn_from, config.tokenizer, max_seq_len=max_seq_len)
@@ -45,6 +46,7 @@ def prepare(config: Config, *, train_rows: Iterable[Row] | None = None) -> Train
     labelled = texts.first(len(dataset.train))
     recipe = resolve_auto(
         config,
+        has_encoder=config.model.encoder and not dataset.has_names_alone,
         texts=corpus_size(texts, config),
         labelled=corpus_size(labelled, config),
         tokens_within=lambda max_tokens: int(labelled.lengths_within(max_tokens).sum()),
@@ -67,11 +69,31 @@ def prepare(config: Config, *, train_rows: Iterable[Row] | None = None) -> Train
 def setup_warnings(setup: TrainingSetup) -> Iterator[str]:
     """What a person should look at before training: warnings about the data, and of texts that are cut."""
     yield from data_warnings(setup.dataset)
+    yield from _of_names(setup)
     truncated = setup.data_statistics["truncated_fraction"]
-    if truncated > MOST_TRUNCATED:
+    if setup.has_encoder and truncated > MOST_TRUNCATED:
         yield (
             f"{truncated:.1%} of the training texts are longer than the {setup.config.model.max_seq_len:,} tokens that "
             "the encoder reads; a larger model.max_seq_len reads more of them, and takes longer"
+        )
+
+
+def _of_names(setup: TrainingSetup) -> Iterator[str]:
+    """A warning of classes whose names are all that is known of them, and say nothing of the texts."""
+    dataset = setup.dataset
+    if not dataset.has_names_alone:
+        return
+    names = setup.train_texts
+    in_texts = setup.texts.word_counts() - names.word_counts()
+    unseen = [
+        name
+        for name, start, end in zip(dataset.label_names, names.offsets[:-1] + 1, names.offsets[1:], strict=True)
+        if not in_texts[names.words[start:end]].any()
+    ]
+    if unseen:
+        yield (
+            f"no text has a word of these names, so what is taken for their classes is chance: {listed(unseen)}; give "
+            "classes names that say what their texts are about, of several words if need be (data.label_names)"
         )
 
 
@@ -82,6 +104,14 @@ def _check_monitor(config: Config, dataset: Dataset) -> None:
         what = "may have several labels" if dataset.is_multi_label else "has one label"
         raise ConfigError(
             f"train.monitor: {monitor} is no score of this data, in which a text {what}; there are {', '.join(known)}"
+        )
+
+
+def _check_linear(config: Config, dataset: Dataset) -> None:
+    """Make sure that there is something to learn the names of the classes."""
+    if dataset.has_names_alone and not config.model.linear:
+        raise ConfigError(
+            "model.linear=false: no text has a label, and only a linear classifier learns from names alone"
         )
 
 

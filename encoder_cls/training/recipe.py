@@ -80,12 +80,19 @@ class CorpusSize(NamedTuple):
 
 
 def resolve_auto(
-    config: Config, *, texts: CorpusSize, labelled: CorpusSize, tokens_within: Callable[[int], int], num_classes: int
+    config: Config,
+    *,
+    has_encoder: bool,
+    texts: CorpusSize,
+    labelled: CorpusSize,
+    tokens_within: Callable[[int], int],
+    num_classes: int,
 ) -> Recipe:
     """The recipe for so much text.
 
     Args:
         config: what is chosen already.
+        has_encoder: whether one is trained.
         texts: all there is to learn from.
         labelled: that part whose classes are known.
         tokens_within: from a number of tokens to how many that part has, where of each text no more are counted.
@@ -95,7 +102,7 @@ def resolve_auto(
         ConfigError: a linear classifier is to be all there is, and there is too much text for one.
     """
     linear = _linear_input(config, tokens_within, num_classes) if config.model.linear else None
-    if config.model.encoder:
+    if has_encoder:
         return Recipe(
             pretraining=_pretraining(config, texts), training=training_schedule(config, labelled), linear=linear
         )

@@ -88,7 +88,13 @@ class TrainingSetup:
         train, num_labelled = self.config.train, len(self.dataset.train)
         wants_texts = train.naive_bayes_em or train.lsa_dimensions > 0 or train.self_training
         has_more = (wants_texts and len(self.texts) > num_labelled) or train.label_names_as_texts
-        return num_labelled <= MOST_LABELLED and has_more and self.task is SINGLE_LABEL
+        is_possible = self.task is SINGLE_LABEL and not self.dataset.has_names_alone
+        return num_labelled <= MOST_LABELLED and has_more and is_possible
+
+    @property
+    def has_encoder(self) -> bool:
+        """Whether an encoder is trained; without a label there is nothing that would tell it when to stop."""
+        return self.config.model.encoder and not self.dataset.has_names_alone
 
     @property
     def refits_on_validation(self) -> bool:
@@ -122,7 +128,7 @@ class TrainingSetup:
     def has_pseudo_labels(self) -> bool:
         """Whether the encoder also learns from texts without labels what the linear classifier says of them."""
         config = self.config
-        has_both = config.model.encoder and self.recipe.linear is not None
+        has_both = self.has_encoder and self.recipe.linear is not None
         return (
             has_both and self.has_few_labels and config.train.pseudo_labels and len(self.dataset.unlabelled.texts) > 0
         )
@@ -152,7 +158,7 @@ class TrainingSetup:
     @property
     def num_parameters(self) -> int:
         """Numbers to learn of the encoder, if there is one: a linear classifier's are known when it is fitted."""
-        if not self.config.model.encoder:
+        if not self.has_encoder:
             return 0
         shape = {"vocab_size": self.vocab_size, "num_classes": len(self.dataset.label_names)}
         return sum(map(math.prod, EncoderArchitecture.of(self.config.model).weight_shapes(**shape).values()))
@@ -172,7 +178,7 @@ class TrainingSetup:
             "tokens": int(self.texts.lengths.sum()),
             "classes": len(self.dataset.label_names),
             "vocabulary": self.vocab_size,
-            **({"parameters": self.num_parameters} if self.config.model.encoder else {}),
+            **({"parameters": self.num_parameters} if self.has_encoder else {}),
             "truncated_fraction": texts.truncated_fraction,
             "unknown_fraction": self.validation_texts.unknown_fraction,
             "padding_fraction": float(1 - lengths.sum() / padded),

@@ -76,7 +76,7 @@ def train(
     with run.open_for_training(setup.config, resume=resume):
         if run.is_finished():
             return
-        make = _Trainer if setup.config.model.encoder else LinearTrainer
+        make = _Trainer if setup.has_encoder else LinearTrainer
         trainer = make(setup, run, device=device, stop_signal=stop_signal, with_report=with_report)
         run.record_sources(setup.config)
         with trainer.metric_log:

@@ -9,13 +9,13 @@ import pytest
 from numpy.typing import NDArray
 
 from encoder_cls.config import TokenizerConfig, TrainConfig
+from encoder_cls.data.label_texts import names_as_texts
 from encoder_cls.inference.tasks import SINGLE_LABEL
 from encoder_cls.text.token_arrays import TokenizedTexts
 from encoder_cls.text.tokenizer import tokenize
 from encoder_cls.text.tokenizer_trainer import train_tokenizer
 from encoder_cls.training import feature_corpus, few_labels, technique_search
 from encoder_cls.training.few_labels import FewLabelsResult, fit_linear_from_few_labels
-from encoder_cls.training.label_names import names_as_texts
 from encoder_cls.training.nbsvm import fit_linear
 from encoder_cls.training.recipe import LinearInput
 from encoder_cls.training.technique_search import Techniques
