@@ -128,7 +128,7 @@ def test_names_alone_make_a_classifier_and_what_is_not_known_is_said(cli, pile):
     assert trained.code == 0
     assert "no labelled text to learn from, 400 unlabelled texts, 3 classes by their names" in trained.err
     assert "no text has a label, so nothing is known of how often it is right" in trained.err
-    assert "encoder-cls suggest runs/a --input" in trained.err
+    assert "encoder-cls suggest runs/a --input TEXTS.csv --n 50" in trained.err
     assert trained.out == ""
     classifier = load_classifier(Path("runs/a"))
     assert [*classifier.label_names] == NAMES

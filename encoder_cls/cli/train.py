@@ -345,7 +345,9 @@ def _note_what_is_next(run: Path, *, has_report: bool) -> None:
     name = shlex.quote(str(run))
     note(f'next: encoder-cls predict --model {name} --explain "some text"')
     if not has_report:
-        note(f"      encoder-cls suggest {name} --input TEXTS.csv --n 50 --output next.csv    (the texts to label first)")
+        note(
+            f"      encoder-cls suggest {name} --input TEXTS.csv --n 50 --output next.csv    (the texts to label first)"
+        )
         return
     note(f"      encoder-cls eval {name}    (each class; in a browser: {run / 'eval' / 'report.html'})")
     note(f"      tensorboard --logdir {shlex.quote(str(run.parent))}")

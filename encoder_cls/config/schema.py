@@ -261,7 +261,8 @@ class TrainConfig(Section):
     linear classifier (ag_news, 100 labels: +21; sst2: +12)."""
     pseudo_labels: bool = True
     """Whether, with 2,000 labelled texts or fewer, the encoder also learns from texts without labels: what the linear
-    classifier says of them, as probabilities."""
+    classifier says of them, as probabilities (ten trainings with 300 labels or 1,000: with the next, the encoder by
+    itself +10.6 points, its sum with the linear classifier +0.6)."""
     refit_on_validation: bool = True
     """Whether, with 2,000 labelled texts or fewer, the linear classifier also learns from those held out of train for
     validation, never from a file named in data.validation; validation then goes by its answers in cross-validation."""

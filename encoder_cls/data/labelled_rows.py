@@ -279,7 +279,9 @@ def _label(row: Row, label: object) -> str | int:
     if isinstance(label, bool) or not isinstance(label, str | int):
         raise DataError(f"{row.where}: the label is {kind(label)}; a name or an integer is expected")
     if isinstance(label, str) and not label.strip():
-        raise DataError(f"{row.where}: the label is empty; only in train may it be, and where data.label_names is there")
+        raise DataError(
+            f"{row.where}: the label is empty; only in train may it be, and where data.label_names is there"
+        )
     return label
 
 

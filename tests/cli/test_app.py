@@ -217,7 +217,7 @@ def test_training_prints_a_summary_to_stdout_and_all_else_to_stderr(cli, trained
 
 def test_the_next_commands_are_such_as_a_shell_takes(capsys):
     """Also of a folder whose name has spaces."""
-    train_command._note_what_is_next(Path("my runs/$new"))
+    train_command._note_what_is_next(Path("my runs/$new"), has_report=True)
     commands = [line.partition("    (")[0].removeprefix("next:") for line in capsys.readouterr().err.splitlines()]
     assert [shlex.split(command)[1:] for command in commands] == [
         ["predict", "--model", "my runs/$new", "--explain", "some text"],

@@ -49,7 +49,12 @@ def recipe(
         return with_labels.tokens * min(tokens_of_text, max_tokens) // read
 
     return resolve_auto(
-        config, texts=corpus, labelled=with_labels, tokens_within=tokens_within, num_classes=num_classes
+        config,
+        has_encoder=config.model.encoder,
+        texts=corpus,
+        labelled=with_labels,
+        tokens_within=tokens_within,
+        num_classes=num_classes,
     )
 
 
