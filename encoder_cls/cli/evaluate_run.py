@@ -12,11 +12,13 @@ import numpy as np
 
 from encoder_cls.config import Config, DataConfig, missing_sources
 from encoder_cls.data.checks import seen_warnings, split_warnings
-from encoder_cls.data.dataset import Dataset, listed, load_dataset, load_split
+from encoder_cls.data.continued import load_all_data
+from encoder_cls.data.dataset import Dataset, listed, load_split
 from encoder_cls.data.split import Split
 from encoder_cls.errors import ConfigError, DataError, EncoderClsError
 from encoder_cls.evaluation.baseline import reference_of
 from encoder_cls.evaluation.evaluate import evaluate
+from encoder_cls.evaluation.former_answers import compare_with_former
 from encoder_cls.evaluation.paired import PairedComparison, compare_answers
 from encoder_cls.evaluation.report import AnyReport, Report
 from encoder_cls.evaluation.report_files import REPORT_FILES, write_report
@@ -73,9 +75,7 @@ def evaluate_run(
         split = load_split(data, data_config, classifier.label_names, labels_are=labels_are, is_multi_label=several)
     else:
         assert dataset is not None
-        name, split = dataset.reported
-        if not len(split):
-            raise ConfigError(f"{path}: no text of its data has a label to score; name labelled texts with --data")
+        name, split = _reported(path, dataset)
         if run and not dataset.test:
             linear_logits = read_validation_logits(run.validation_logits, num_texts=len(split))
     train = dataset.train if dataset and data is not None else None
@@ -85,6 +85,8 @@ def evaluate_run(
     report, logits = evaluate(classifier, split, name=name, reference=reference, linear_logits=linear_logits)
     if isinstance(report, Report) and data is None and dataset and origin.can_weigh_classes:
         report = replace(report, class_weights_note=_class_weights_note(classifier, dataset.train))
+    if isinstance(report, Report) and run and data is None:
+        report = _with_former_answers(report, classifier, run, dataset)
     of_itself = report
     if isinstance(report, Report) and against and other:
         compared = _compared(against, other, split, report.label_names, logits, tell=tell)
@@ -99,6 +101,25 @@ def evaluate_run(
                 raise
             tell(f"warning: {error}")
     return report
+
+
+def _reported(path: Path, dataset: Dataset) -> tuple[str, Split]:
+    """Name and examples of the split that a run is scored on."""
+    name, split = dataset.reported
+    if not len(split):
+        raise ConfigError(f"{path}: no text of its data has a label to score; name labelled texts with --data")
+    return name, split
+
+
+def _with_former_answers(report: Report, classifier: Classifier, run: RunDir, dataset: Dataset | None) -> Report:
+    """A run's report, with what has changed since the run that it goes on from, if that is there still."""
+    former = run.load_config().from_run
+    if dataset is None or dataset.former is None or former is None or not RunDir(Path(former)).model.is_dir():
+        return report
+    if dataset.former.test is None and run.validation_logits.exists():  # it has learned from those texts
+        return report
+    answers = compare_with_former(classifier, loaded(Path(former)), dataset.former, run=former)
+    return replace(report, former_answers=answers)
 
 
 def loaded(path: Path) -> Classifier:
@@ -126,7 +147,7 @@ def _compared(
         )
     if run := run_of(path):
         with suppress(DataError):  # its data is gone, so nobody can tell
-            train = load_dataset(run.load_config().data).train
+            train = load_all_data(run.load_config()).train
             for warning in seen_warnings(f"--against {path}", split, train):
                 tell(f"warning: {warning}")
     numbers = {name: number for number, name in enumerate(dict.fromkeys((*label_names, *other.label_names)))}
@@ -209,7 +230,7 @@ def dataset_of_run(
             "with --data, or the new place in that file"
         )
     try:
-        dataset = load_dataset(config.data)
+        dataset = load_all_data(config)
         _check_unchanged(run, dataset, config.data, label_names)
     except DataError as error:
         if needed:

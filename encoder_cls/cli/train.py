@@ -57,6 +57,14 @@ def train_command(
         list[str] | None,
         typer.Option("--set", help="Override one value: section.key=value. Repeatable.", show_default=False),
     ] = None,
+    from_run: Annotated[
+        Path | None,
+        typer.Option(
+            "--from",
+            help="A finished run to go on from, with its data and --config's, new labels too.",
+            show_default=False,
+        ),
+    ] = None,
     run_dir: Annotated[
         Path | None, typer.Option(help="The run folder. Default: runs/<config name>.", show_default=False)
     ] = None,
@@ -79,7 +87,9 @@ def train_command(
     config = config or config_file
     if resume and config is None and run_dir is not None:
         config = _config_of(run_dir)
-    settings = load_config(config, overrides or ())
+    if from_run and config is None:
+        raise ConfigError(f"--from {from_run}: --config is to name the new data")
+    settings = load_config(config, overrides or (), from_run=from_run)
     run = RunDir(run_dir or RUNS / settings.name)
     check_run_folder(run, settings.data)
     if not dry_run:

@@ -53,10 +53,20 @@ USUAL_NAMES = {
 }
 
 
-def load_config(path: Path | None = None, overrides: Iterable[str] = ()) -> Config:
+INHERITED = ("model", "tokenizer")  # sections that a run has in common with the one that it goes on from
+RUN_CONFIG = "config.yaml"  # in a run folder
+
+
+def load_config(path: Path | None = None, overrides: Iterable[str] = (), *, from_run: Path | None = None) -> Config:
     """Read a config file (none: the bundled example's config) and apply `section.key=value` overrides.
 
     Data that the current folder does not have is looked for beside the file; in overrides paths start at the former.
+    Where a run goes on from another, what the file does not say of model and tokenizer is as that run has it.
+
+    Args:
+        path: of the file.
+        overrides: the overrides.
+        from_run: in place of the file's `from_run`.
 
     Raises:
         ConfigError: the file cannot be read, is no YAML mapping, or a field is unknown or out of range;
@@ -72,6 +82,11 @@ def load_config(path: Path | None = None, overrides: Iterable[str] = ()) -> Conf
     values = {"name": _run_name(path.stem) if path else "example"} | values
     for override in overrides:
         values = _with_override(values, override)
+    if from_run:
+        values["from_run"] = str(from_run)
+    if isinstance(values.get("from_run"), str):
+        former = load_config(Path(values["from_run"]) / RUN_CONFIG).model_dump(mode="json", include=set(INHERITED))
+        values |= {section: _merged(former[section], values.get(section) or {}) for section in INHERITED}
     return _validated(values, source)
 
 

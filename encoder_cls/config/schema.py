@@ -290,6 +290,9 @@ class Config(Section):
     """The run's name, and by default its folder under `runs/`; made of the config file's name where not given."""
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
     """Seed of everything random but of what is held out (data.split_seed)."""
+    from_run: str | None = None
+    """The folder of a finished run that this one goes on from, with its data and its encoder, as `--from` names it; its
+    sections `model` and `tokenizer` hold here, too. null: a run begins from nothing."""
     data: DataConfig
     tokenizer: TokenizerConfig = TokenizerConfig()
     model: ModelConfig = ModelConfig()

@@ -32,7 +32,8 @@ def found_beside(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
 def with_absolute_sources(config: Config) -> Config:
     """A config that names the same data from any folder."""
     named = {key: _absolute(source) for key, source in _sources(config.data)}
-    return config.model_copy(update={"data": config.data.model_copy(update=named)})
+    run = config.from_run and str(Path(config.from_run).absolute())
+    return config.model_copy(update={"data": config.data.model_copy(update=named), "from_run": run})
 
 
 def missing_sources(data: DataConfig) -> list[tuple[str, str]]:

@@ -54,6 +54,7 @@ class Dataset:
         corrected: of each row to which `data.corrections` has given another label the class that it had.
         correction_notes: what a person should know of how these corrections were read.
         several: where the first row is that has several labels, or a list of them, by which the data is multi-label.
+        former: the data set of the run that this one goes on from; its texts come first in each split.
         has_names_alone: whether no text has a label: what each name says is the one text of its class in `train`.
     """
 
@@ -68,6 +69,7 @@ class Dataset:
     correction_notes: tuple[str, ...] = ()
     several: str | None = None
     has_names_alone: bool = False
+    former: Dataset | None = None
 
     @property
     def is_multi_label(self) -> bool:
@@ -92,7 +94,7 @@ class Dataset:
         return ("test", self.test) if self.test else ("validation", self.validation)
 
 
-def load_dataset(config: DataConfig, *, train_rows: Iterable[Row] | None = None) -> Dataset:
+def load_dataset(config: DataConfig, *, train_rows: Iterable[Row] | None = None, known: Sequence[str] = ()) -> Dataset:
     """Read all splits that the config names, and hold out a validation split where none is named.
 
     Where the classes have names, rows of train without a label are further unlabelled texts. Where no row has one,
@@ -101,6 +103,7 @@ def load_dataset(config: DataConfig, *, train_rows: Iterable[Row] | None = None)
     Args:
         config: what to read, and how.
         train_rows: the rows to train on, where they are in memory; then `data.train` is a name for messages.
+        known: the first of the classes, which need not occur in train.
 
     Raises:
         ConfigError: labels are to be corrected where a text may have several; or names of classes are to teach what
@@ -125,7 +128,8 @@ def load_dataset(config: DataConfig, *, train_rows: Iterable[Row] | None = None)
     has_names_alone = not is_multi_label and config.label_names is not None and not _has_labels(rows)
     if has_names_alone:
         rows["train"] = _names_as_rows(config, labels_are, former=rows.get("train"))
-    label_names = _class_names(rows, config, labels_are, is_multi_label=is_multi_label)
+    found = _class_names(rows, config, labels_are, is_multi_label=is_multi_label, are_others_known=bool(known))
+    label_names = tuple(dict.fromkeys((*known, *found)))
     splits = {
         role: _to_split(of_role, label_names, config, labels_are, is_multi_label=is_multi_label)
         for role, of_role in rows.items()
@@ -312,7 +316,12 @@ def _check_uncorrected(config: DataConfig, several: str | None) -> None:
 
 
 def _class_names(
-    rows: Mapping[str, LabelledRows], config: DataConfig, labels_are: LabelsAre, *, is_multi_label: bool
+    rows: Mapping[str, LabelledRows],
+    config: DataConfig,
+    labels_are: LabelsAre,
+    *,
+    is_multi_label: bool,
+    are_others_known: bool,
 ) -> tuple[str, ...]:
     """The classes of the rows of train."""
     if not _has_labels(rows):
@@ -320,7 +329,7 @@ def _class_names(
         raise DataError(f"{config.train or 'data.train'}: no row has a label, so there is nothing to learn{hint}")
     labels = rows["train"].labels.items()
     found = {class_name(label, where, config.label_names, labels_are) for label, where in labels}
-    if len(found) < 2 and not is_multi_label:
+    if len(found) < 2 and not is_multi_label and not are_others_known:
         raise DataError(
             f"{config.train}: every row has the label {shown(found.pop())}; at least two classes are needed"
         )

@@ -129,7 +129,7 @@ class Unlabelled:
         """These texts, then others."""
         if not more.texts or not self.texts:
             return self if self.texts else more
-        texts, where = _on_disk(self.texts, more.texts), _on_disk(self.where, more.where)
+        texts, where = concatenated(self.texts, more.texts), concatenated(self.where, more.where)
         return Unlabelled(texts=texts, where=where, skipped=self.skipped, notes=(*self.notes, *more.notes))
 
     def fingerprint(self) -> str:
@@ -140,7 +140,8 @@ class Unlabelled:
 NO_TEXTS = Unlabelled()
 
 
-def _on_disk(*parts: Sequence[str]) -> DiskBackedTexts:
+def concatenated(*parts: Sequence[str]) -> DiskBackedTexts:
+    """The texts of several columns, one after the other, in a new one."""
     joined = DiskBackedTexts()
     for chunk in in_chunks(ConcatenatedTexts(*parts)):
         joined.append(chunk)

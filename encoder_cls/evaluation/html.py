@@ -78,6 +78,7 @@ def render_report(
             calibration=verdict.calibration(report),
             parts=_parts_chart(report),
             against=comparison_lines(report.against, name=report.against.run) if report.against else (),
+            former=list(report.former_answers.sentences()) if report.former_answers else (),
             wanted=WANTED_ACCURACY,
             promises=list(promise_sentences(report.kept_promises)),
             classes=worst_first(report.metrics.per_class),

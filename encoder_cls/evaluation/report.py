@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from encoder_cls.evaluation.former_answers import FormerAnswers
 from encoder_cls.evaluation.kept_promises import KeptPromises, promise_sentences
 from encoder_cls.evaluation.metrics import Metrics
 from encoder_cls.evaluation.multi_label_report import (
@@ -85,6 +86,7 @@ class Report:
         label_check_note: why it was not.
         class_weights_note: that weights of classes would help, where that was found.
         against: another classifier on the same texts, where that was asked for.
+        former_answers: what has changed for the texts of the run that this one goes on from.
         kept_promises: what the model promised before it saw these texts, and what became of it; none of a model that
             promises nothing, nor of the texts that it was measured on.
     """
@@ -108,6 +110,7 @@ class Report:
     label_check_note: str = ""
     class_weights_note: str = ""
     against: PairedComparison | None = None
+    former_answers: FormerAnswers | None = None
     kept_promises: KeptPromises | None = None
 
     @property
@@ -160,6 +163,7 @@ class Report:
             "worst_errors": [asdict(error) for error in self.worst_errors],
             "class_weights_note": self.class_weights_note,
             **({"against": self.against.to_dict()} if self.against else {}),
+            **({"former": self.former_answers.to_dict()} if self.former_answers else {}),
         }
 
 
@@ -272,6 +276,9 @@ def _against_lines(report: Report) -> Iterator[str]:
         yield f"  {name}: {_scores(report.against.scores)}"
         for line in comparison_lines(report.against, name=name):
             yield f"    {line}"
+    if report.former_answers:
+        for sentence in report.former_answers.sentences():
+            yield f"  {sentence}"
 
 
 def _scores(scores: PartScores) -> str:

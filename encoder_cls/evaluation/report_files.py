@@ -23,7 +23,16 @@ PREDICTIONS = "predictions.jsonl"
 CONFUSION_MATRIX = "confusion_matrix.png"
 MISTAKES = "mistakes.csv"
 DOUBTFUL_LABELS = "doubtful_labels.csv"
-REPORT_FILES = (REPORT_HTML, REPORT_JSON, PREDICTIONS, CONFUSION_MATRIX, MISTAKES, DOUBTFUL_LABELS)
+CHANGED_ANSWERS = "changed_answers.csv"
+REPORT_FILES = (
+    REPORT_HTML,
+    REPORT_JSON,
+    PREDICTIONS,
+    CONFUSION_MATRIX,
+    MISTAKES,
+    DOUBTFUL_LABELS,
+    CHANGED_ANSWERS,
+)
 
 
 def write_report(
@@ -32,7 +41,8 @@ def write_report(
     """Write `REPORT_FILES`.
 
     The plot of the confusion matrix only where the report has one, which there is none of where texts have several
-    labels; doubtful labels only where labels were checked: what an earlier report left of these is removed.
+    labels; doubtful labels only where labels were checked, changed answers only where a run goes on from another: what
+    an earlier report left of these is removed.
 
     Args:
         folder: where to.
@@ -48,6 +58,7 @@ def write_report(
     from datetime import date
 
     from encoder_cls.evaluation import plots
+    from encoder_cls.evaluation.former_answers import changed_table
     from encoder_cls.evaluation.html import render_report
     from encoder_cls.evaluation.label_files import label_rows, label_table, mistakes
     from encoder_cls.evaluation.multi_label_files import multi_label_lines, multi_label_mistakes, multi_label_rows
@@ -55,7 +66,7 @@ def write_report(
     from encoder_cls.evaluation.multi_label_report import MultiLabelReport
 
     title = f"{run_name}: report on {report.split}"
-    plot, doubtful = None, None
+    plot, doubtful, changed = None, None, None
     if isinstance(report, MultiLabelReport):
         html = render_multi_label_report(title, report, split, logits, config_yaml=config_yaml, written=date.today())
         lines = multi_label_lines(report, split, logits)
@@ -72,9 +83,12 @@ def write_report(
             doubtful = label_table(rows)
         if report.metrics.confusion_matrix:
             plot = plots.to_png(plots.confusion(report.metrics.confusion_matrix, report.label_names))
+        if report.former_answers:
+            changed = changed_table(report.former_answers.changed)
     write_file(folder / PREDICTIONS, lines)
     _write_or_remove(folder / CONFUSION_MATRIX, plot)
     _write_or_remove(folder / DOUBTFUL_LABELS, doubtful)
+    _write_or_remove(folder / CHANGED_ANSWERS, changed)
     write_file(folder / MISTAKES, wrong)
     write_file(folder / REPORT_HTML, html.encode())
     write_file(folder / REPORT_JSON, to_json(report.to_dict()))

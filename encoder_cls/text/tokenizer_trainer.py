@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -54,32 +54,43 @@ def _train_subwords(texts: Iterable[str], config: TokenizerConfig) -> Tokenizer:
 
 
 def train_and_tokenize(
-    texts: Iterable[str], config: TokenizerConfig, *, max_seq_len: int
+    texts: Iterable[str], config: TokenizerConfig, *, max_seq_len: int, former: Tokenizer | None = None
 ) -> tuple[Tokenizer, TokenizedTexts]:
     """Train a tokenizer, and `tokenize` the same texts; where tokens are words, these are found only once.
 
     Words are then counted as far as texts are kept, and are those that `trainers.WordLevelTrainer` finds.
 
+    Args:
+        texts: what it is trained on.
+        config: its settings.
+        max_seq_len: as of `tokenize`.
+        former: a tokenizer of the same settings whose tokens keep their ids: new words come after them. One of parts of
+            words, which can write any word, stays as it is.
+
     Raises:
         ConfigError: as `train_tokenizer`.
     """
     if config.type != "word_level":
-        tokenizer = _train_subwords(texts, config)
+        tokenizer = former or _train_subwords(texts, config)
         return tokenizer, tokenize(tokenizer, texts, max_seq_len=max_seq_len)
     tokenizer = _untrained(config)
     found, words = index_tokens(ArrowWords(tokenizer).read, texts, max_seq_len=max_seq_len)
-    vocabulary = _most_frequent(words, found.word_counts().tolist(), config)
+    known = former.get_vocab() if former else {}
+    vocabulary = _most_frequent(words, found.word_counts().tolist(), config, known)
     tokenizer.model = models.WordLevel(vocabulary, unk_token=SPECIAL_TOKENS[UNK_ID])
     tokenizer.add_special_tokens(SPECIAL_TOKENS)
     return with_cls_template(tokenizer), replace(found, word_ids=token_ids(words, vocabulary.get))
 
 
-def _most_frequent(words: Sequence[str], counts: Sequence[int], config: TokenizerConfig) -> dict[str, int]:
-    """The words to be known, with their ids."""
-    counted = zip(words, counts, strict=True)
+def _most_frequent(
+    words: Sequence[str], counts: Sequence[int], config: TokenizerConfig, known: Mapping[str, int]
+) -> dict[str, int]:
+    """The words to be known, with their ids; those that are known already keep theirs."""
+    first = sorted(known, key=known.__getitem__) or SPECIAL_TOKENS
+    counted, is_known = zip(words, counts, strict=True), set(first)
     frequent = [(-count, word) for word, count in counted if count >= config.min_frequency]
-    known = [word for _, word in sorted(frequent) if word not in SPECIAL_TOKENS]
-    return {word: number for number, word in enumerate([*SPECIAL_TOKENS, *known][: config.max_vocab_size])}
+    further = [word for _, word in sorted(frequent) if word not in is_known]
+    return {word: number for number, word in enumerate([*first, *further][: max(config.max_vocab_size, len(first))])}
 
 
 def _untrained(config: TokenizerConfig) -> Tokenizer:

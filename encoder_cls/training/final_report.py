@@ -10,9 +10,11 @@ import torch
 
 from encoder_cls.evaluation.baseline import reference_of
 from encoder_cls.evaluation.evaluate import evaluate
+from encoder_cls.evaluation.former_answers import FormerAnswers, compare_with_former
 from encoder_cls.evaluation.model_card import model_card
 from encoder_cls.evaluation.report import AnyReport, Report
 from encoder_cls.evaluation.report_files import write_report
+from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.serialization import load_classifier
 from encoder_cls.inference.tasks import SINGLE_LABEL
 from encoder_cls.inference.torch_engine import torch_encoder
@@ -79,6 +81,8 @@ def write_final_report(
         batch_tokens=config.train.batch_tokens,
         after_batch=stop_if_asked,
     )
+    if isinstance(report, Report) and dataset.former and (dataset.former.test or not setup.refits_on_validation):
+        report = replace(report, former_answers=_former_answers(setup, best, device))
     weighs_classes = config.train.class_weights == "none" and not dataset.has_names_alone
     if isinstance(report, Report) and setup.recipe.linear and weighs_classes:
         read, train = setup.recipe.linear, dataset.train
@@ -94,6 +98,16 @@ def write_final_report(
     shutil.rmtree(run.stages, ignore_errors=True)
     _write_model_card(setup, run, report, best_step=best_step)
     return report
+
+
+def _former_answers(setup: TrainingSetup, best: Classifier, device: torch.device) -> FormerAnswers:
+    """What has changed since the run that this one goes on from."""
+    run, dataset = setup.config.from_run, setup.dataset.former
+    assert run and dataset
+    former = load_classifier(run, device=str(device))
+    if former.encoder:
+        former.encoder = torch_encoder(former)
+    return compare_with_former(best, former, dataset, run=run)
 
 
 def _write_model_card(setup: TrainingSetup, run: RunDir, report: AnyReport | None, *, best_step: int) -> None:

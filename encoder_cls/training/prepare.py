@@ -7,13 +7,15 @@ from dataclasses import replace
 
 from encoder_cls.config import Config
 from encoder_cls.data.checks import data_warnings
-from encoder_cls.data.dataset import Dataset, listed, load_dataset
+from encoder_cls.data.continued import load_all_data
+from encoder_cls.data.dataset import Dataset, listed
 from encoder_cls.data.readers import Row
 from encoder_cls.errors import ConfigError
 from encoder_cls.inference.tasks import MULTI_LABEL, SINGLE_LABEL, task_of
 from encoder_cls.system.disk_arrays import ConcatenatedTexts
 from encoder_cls.text.tokenizer import tokenize
 from encoder_cls.text.tokenizer_trainer import train_and_tokenize
+from encoder_cls.training.former_run import check_former_data, former_classifier
 from encoder_cls.training.recipe import resolve_auto, training_schedule
 from encoder_cls.training.setup import TrainingSetup, corpus_size
 
@@ -33,15 +35,19 @@ def prepare(config: Config, *, train_rows: Iterable[Row] | None = None) -> Train
 
     Raises:
         DataError: the data is missing, malformed or not enough.
-        ConfigError: class weights name a class that does not occur, or a score to monitor is none of the task.
+        ConfigError: there is nothing to go on from as the config has it; class weights name a class that does not
+            occur, or a score to monitor is none of the task.
     """
-    dataset = load_dataset(config.data, train_rows=train_rows)
+    former = former_classifier(config)
+    dataset = load_all_data(config, train_rows=train_rows)
+    check_former_data(config, dataset)
     _check_class_weights(config, dataset)
     _check_monitor(config, dataset)
     _check_linear(config, dataset)
     max_seq_len = config.model.max_seq_len
     texts_to_learn_from = ConcatenatedTexts(dataset.train.texts, dataset.unlabelled.texts)
-    tokenizer, texts = train_and_tokenize(texts_to_learn_from, config.tokenizer, max_seq_len=max_seq_len)
+    known = former.tokenizer if former else None
+    tokenizer, texts = train_and_tokenize(texts_to_learn_from, config.tokenizer, max_seq_len=max_seq_len, former=known)
     validation_texts = tokenize(tokenizer, dataset.selection.texts, max_seq_len=max_seq_len)
     labelled = texts.first(len(dataset.train))
     recipe = resolve_auto(
@@ -59,6 +65,7 @@ def prepare(config: Config, *, train_rows: Iterable[Row] | None = None) -> Train
         texts=texts,
         validation_texts=validation_texts,
         recipe=recipe,
+        former=former,
     )
     if setup.has_pseudo_labels:
         learned_from = corpus_size(texts.take(setup.rows_of_model_stage), config)

@@ -19,6 +19,7 @@ from encoder_cls.text.token_arrays import KEPT_PER_TOKEN
 TRAINING_FACTOR, PRETRAINING_FACTOR = 2_750, 7_500
 TRAINING_EPOCHS = (2, 8)  # on labels: more of them overfit
 PRETRAINING_EPOCHS = (2, 20)
+CONTINUED, CONTINUED_EPOCHS = 0.5, (1, 4)  # of the training on labels, where an encoder knows most of them already
 FEWEST_STEPS = 300  # on labels: where an epoch is a few steps, more epochs make up for it
 STEPS_BETWEEN_VALIDATIONS = 300  # of pretraining, at least: one takes as long as many steps
 LINEAR_LENGTHS = (KEPT_PER_TOKEN, 4, 2, 1)  # of the linear classifier, in those of the encoder
@@ -116,6 +117,8 @@ def resolve_auto(
 
 def _pretraining(config: Config, corpus: CorpusSize) -> Schedule | None:
     """That of the config, or one with no more validations than worthwhile."""
+    if config.pretrain.epochs == "auto" and config.from_run is not None:
+        return None  # the former run has learned the language
     if config.pretrain.epochs == "auto":
         schedule = _schedule(PRETRAINING_FACTOR, corpus, PRETRAINING_EPOCHS, fewest_steps=1)
         return replace(schedule, epochs_between_validations=math.ceil(STEPS_BETWEEN_VALIDATIONS / corpus.steps))
@@ -124,12 +127,14 @@ def _pretraining(config: Config, corpus: CorpusSize) -> Schedule | None:
 
 def training_schedule(config: Config, corpus: CorpusSize) -> Schedule:
     """How long the model is trained on so many texts with labels or pseudo-labels."""
+    if config.train.epochs == "auto" and config.from_run is not None:
+        return _schedule(TRAINING_FACTOR * CONTINUED, corpus, CONTINUED_EPOCHS, fewest_steps=CONTINUED * FEWEST_STEPS)
     if config.train.epochs == "auto":
         return _schedule(TRAINING_FACTOR, corpus, TRAINING_EPOCHS, fewest_steps=FEWEST_STEPS)
     return Schedule(epochs=config.train.epochs)
 
 
-def _schedule(factor: float, corpus: CorpusSize, limits: tuple[int, int], *, fewest_steps: int) -> Schedule:
+def _schedule(factor: float, corpus: CorpusSize, limits: tuple[int, int], *, fewest_steps: float) -> Schedule:
     """As many epochs as a factor over the square root of the tokens, within limits; and so many steps at least."""
     epochs = min(max(round(factor / math.sqrt(corpus.tokens)), limits[0]), limits[1])
     times = math.ceil(fewest_steps / (epochs * corpus.steps))

@@ -40,6 +40,7 @@ class TrainingSetup:
         texts: those texts: those with labels, then those without.
         validation_texts: the validation texts that choose the weights (`Dataset.selection`).
         recipe: what was decided for so much text.
+        former: the classifier of the run that this one goes on from; none: it begins from nothing.
     """
 
     config: Config
@@ -48,6 +49,7 @@ class TrainingSetup:
     texts: TokenizedTexts
     validation_texts: TokenizedTexts
     recipe: Recipe
+    former: Classifier | None = None
 
     @cached_property
     def stages(self) -> list[Stage]:

@@ -30,6 +30,7 @@ from encoder_cls.training.events import Event, Finished, LinearFitted, Noted, St
 from encoder_cls.training.final_report import write_final_report
 from encoder_cls.training.fingerprint import check_fingerprint, fingerprint
 from encoder_cls.training.fitted_linear import FittedLinear
+from encoder_cls.training.former_run import start_from
 from encoder_cls.training.interruptible import run_interruptibly
 from encoder_cls.training.learning_rate import learning_rate
 from encoder_cls.training.linear_fit import fit_linear_classifier
@@ -130,6 +131,8 @@ class _Trainer:
         if is_new and self.stage.starts_from:
             former = read_encoder_weights(self.run.stage(self.stage.starts_from))
             model.load_state_dict({name: torch.from_numpy(weight) for name, weight in former.items()})
+        elif is_new and setup.former and setup.former.encoder:
+            start_from(setup.former, model, label_names=setup.dataset.label_names)
         self.model = model
         self.classifier = setup.new_classifier(TorchEncoder(model, setup.config.model))
         self.optimizers = make_optimizers(model, setup.config.train)

@@ -1,0 +1,161 @@
+"""A config in, its data set out; of a run that goes on from another, the data of both joined, each text on one side.
+
+A text that the former run has held out, or was tested on, is never learned from, also where the new data has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from encoder_cls.config import Config, load_config, missing_sources
+from encoder_cls.data.dataset import Dataset, load_dataset
+from encoder_cls.data.holdout import NO_GROUP
+from encoder_cls.data.readers import Row
+from encoder_cls.data.split import Split, concatenated
+from encoder_cls.errors import ConfigError, DataError
+
+
+def load_all_data(config: Config, *, train_rows: Iterable[Row] | None = None) -> Dataset:
+    """The data set of a config, after that of the run that it goes on from, and so on.
+
+    Args:
+        config: names both.
+        train_rows: as in `load_dataset`.
+
+    Raises:
+        ConfigError: as `load_dataset`; or one of both data sets is multi-label, or neither has labels.
+        DataError: as `load_dataset`; or the former data is gone, or has all texts of the new.
+    """
+    if config.from_run is None:
+        return load_dataset(config.data, train_rows=train_rows)
+    former_config = load_config(Path(config.from_run) / "config.yaml")
+    for key, source in missing_sources(former_config.data):
+        raise DataError(
+            f"{config.from_run}: {key}: {source}: no such file or folder, where that run's data was; who goes on from "
+            "it needs its data, too"
+        )
+    former = load_all_data(former_config)
+    new = load_dataset(config.data, train_rows=train_rows, known=former.label_names)
+    return joined(former, new, run=config.from_run)
+
+
+def joined(former: Dataset, new: Dataset, *, run: str) -> Dataset:
+    """The data of a former run, then what is new in other data.
+
+    Left out of the new is what the former has already: of train, texts that it held out or has with the same label; of
+    validation and test, all its texts.
+
+    Args:
+        former: the data of the run.
+        new: the other data.
+        run: what to call the run.
+
+    Raises:
+        ConfigError: one of both is multi-label, or has no labels.
+        DataError: nothing is new.
+    """
+    if former.is_multi_label != new.is_multi_label:
+        one, other = ("several labels", "one label") if former.is_multi_label else ("one label", "several labels")
+        raise ConfigError(f"{run}: a text may have {one} there, and {other} in the new data; train one run of each")
+    if former.has_names_alone or new.has_names_alone:
+        raise ConfigError(
+            f"{run}: a run goes on from another with labelled texts, and of one of both no text has a label"
+        )
+    names = tuple(dict.fromkeys((*former.label_names, *new.label_names)))
+    held_out = _numbers(former.validation) | (_numbers(former.test) if former.test else set())
+    learned = {*zip(_hashes(former.train), _labels(former.train, former.label_names), strict=True)}
+    of_new = zip(_hashes(new.train), _labels(new.train, new.label_names), strict=True)
+    is_new = np.array([text not in held_out and (text, label) not in learned for text, label in of_new])
+    if not is_new.any():
+        raise DataError(f"{new.train.where[0]}: all texts are among those of {run} already; nothing is new")
+    known = held_out | {text for text, _ in learned}
+    notes = [_left_out("train", is_new, run)]
+
+    def unseen(split: Split | None, role: str) -> Split | None:
+        """What the former run has never seen of a split."""
+        if split is None:
+            return None
+        is_unseen = np.array([text not in known for text in _hashes(split)], dtype=bool)
+        notes.append(_left_out(role, is_unseen, run))
+        return split.subset(np.flatnonzero(is_unseen)).of_source(split)
+
+    def both(one: Split | None, other: Split | None) -> Split | None:
+        if one is None or other is None:
+            split, its = (one, former) if other is None else (other, new)
+            return split and _renumbered([(split, its.label_names)], names)
+        return _renumbered([(one, former.label_names), (other, new.label_names)], names)
+
+    train = both(former.train, new.train.subset(np.flatnonzero(is_new)).of_source(new.train))
+    validation = both(former.validation, unseen(new.validation, "validation"))
+    assert train and validation
+    return Dataset(
+        label_names=names,
+        train=train,
+        validation=validation,
+        test=both(former.test, unseen(new.test, "test")),
+        unlabelled=former.unlabelled.joined(new.unlabelled),
+        labels_are=new.labels_are,
+        of_two_types={**former.of_two_types, **new.of_two_types},
+        corrected={**former.corrected, **new.corrected},
+        correction_notes=(*former.correction_notes, *new.correction_notes, *filter(None, notes)),
+        several=new.several or former.several,
+        former=former,
+    )
+
+
+def _hashes(split: Split) -> list[int]:
+    """A number for each text, equal where texts differ in case and white space at most."""
+    return [hash(" ".join(text.casefold().split())) for text in split.texts]
+
+
+def _numbers(split: Split) -> set[int]:
+    return set(_hashes(split))
+
+
+def _labels(split: Split, label_names: Sequence[str]) -> list[str]:
+    """The name of the label of each text, or the names of its labels."""
+    names = (*label_names, *split.unseen_names)
+    return [split.label_text(row, names) for row in range(len(split))]
+
+
+def _left_out(role: str, is_new: NDArray[np.bool_], run: str) -> str:
+    count = int((~is_new).sum())
+    return f"{role}: {count:,} of {len(is_new):,} new texts are left out, which {run} has already" if count else ""
+
+
+def _renumbered(parts: Sequence[tuple[Split, Sequence[str]]], names: Sequence[str]) -> Split:
+    """Splits one after the other, each with the names of its classes, with the labels of one list of classes."""
+    splits = [split for split, _ in parts]
+    of_splits = [(*its, *split.unseen_names) for split, its in parts]
+    unseen = [name for its in of_splits for name in its if name not in names]
+    all_names = {name: number for number, name in enumerate(dict.fromkeys((*names, *unseen)))}
+    labels: list[NDArray[Any]] = []
+    for split, its in zip(splits, of_splits, strict=True):
+        numbers = np.array([all_names[name] for name in its], dtype=np.int64)
+        if split.is_multi_label:
+            matrix = np.zeros((len(split), len(all_names)), dtype=np.int8)
+            matrix[:, numbers] = split.labels
+            labels.append(matrix)
+        else:
+            labels.append(numbers[split.labels])
+    groups = None
+    if any(split.groups is not None for split in splits):
+        groups = np.concatenate(
+            [np.full(len(split), NO_GROUP) if split.groups is None else split.groups for split in splits]
+        )
+    return Split(
+        texts=concatenated(*(split.texts for split in splits)),
+        labels=np.concatenate(labels),
+        where=concatenated(*(split.where for split in splits)),
+        groups=groups,
+        left_out=sum(split.left_out for split in splits),
+        first_left_out=tuple(where for split in splits for where in split.first_left_out),
+        unseen_names=tuple(all_names)[len(names) :],
+        skipped=next((split.skipped for split in splits if split.skipped.num_rows), splits[0].skipped),
+        notes=tuple(note for split in splits for note in split.notes),
+    )

@@ -1,0 +1,243 @@
+"""A run that goes on from another: joined data, a grown vocabulary and head, exact resume, and what has changed."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from small_runs import CPU, SHAPE, model_hash, result, run_all, stop_after
+
+from encoder_cls.config import load_config
+from encoder_cls.data.continued import load_all_data
+from encoder_cls.data.split import NO_TEXTS
+from encoder_cls.errors import ConfigError, DataError, StoppedError
+from encoder_cls.inference.serialization import load_classifier, weights_of_part
+from encoder_cls.tracking.run_dir import RunDir
+from encoder_cls.training.former_run import HEAD, WORDS, start_from
+from encoder_cls.training.prepare import prepare
+from encoder_cls.training.recipe import CONTINUED_EPOCHS
+from encoder_cls.training.trainer import train
+
+OLD, NEW = {"red": 20, "green": 20}, {"green": 14, "blue": 20}
+TRAIN = "train: {epochs: 3, batch_size: 8, learning_rate: 0.01, log_every: 2, patience: null}"
+
+
+def write(name: str, sizes: dict[str, int], *, seed: int, words: str = "w") -> list[tuple[str, str]]:
+    """A file of texts that name their class among other words."""
+    random = np.random.default_rng(seed)
+    rows = []
+    for label, size in sizes.items():
+        for number in range(size):
+            others = [f"{words}{i}" for i in random.integers(0, 12, 3)]
+            rows.append((" ".join([*others, label, f"{words}{seed}x{number}", "end"]), label))
+    with Path(name).open("w", newline="") as file:
+        csv.writer(file).writerows([("text", "label"), *rows])
+    return rows
+
+
+@pytest.fixture(scope="module")
+def old(tmp_path_factory) -> Path:
+    """A folder with a finished run, its data, and the config and data of another run."""
+    folder = tmp_path_factory.mktemp("old")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        write("old.csv", OLD, seed=0)
+        write("old_test.csv", {"red": 6, "green": 6}, seed=1)
+        write("new.csv", NEW, seed=2, words="v")
+        write("new_test.csv", {"blue": 6, "red": 3}, seed=3)
+        shape = json.dumps(SHAPE | {"linear": True})
+        Path("old.yaml").write_text(
+            f"data: {{train: old.csv, test: old_test.csv, validation_fraction: 0.2}}\nmodel: {shape}\n"
+            f"tokenizer: {{min_frequency: 1}}\npretrain: {{epochs: 0}}\n{TRAIN}\n"
+        )
+        Path("new.yaml").write_text(
+            f"data: {{train: new.csv, test: new_test.csv, validation_fraction: 0.2}}\n{TRAIN}\n"
+        )
+        run_all(load_config(Path("old.yaml")), folder / "old")
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _here(old, tmp_path, monkeypatch):
+    """Each test has files of its own."""
+    work = tmp_path / "work"
+    shutil.copytree(old, work)
+    recorded = work / "old" / "config.yaml"
+    recorded.write_text(recorded.read_text().replace(str(old), str(work)))
+    monkeypatch.chdir(tmp_path / "work")
+
+
+def config(*overrides: str):
+    return load_config(Path("new.yaml"), overrides, from_run=Path("old"))
+
+
+def texts_of(name: str) -> set[str]:
+    with Path(name).open(newline="") as file:
+        return {row["text"] for row in csv.DictReader(file)}
+
+
+def test_data_is_joined_and_each_text_stays_on_its_side():
+    """New rows that the former run held out, or was tested on, teach nothing; what it learned from is not doubled."""
+    former = load_all_data(load_config(Path("old/config.yaml")))
+    known = [former.train.texts[0], former.validation.texts[0].upper(), former.test.texts[0]]
+    with Path("new.csv").open("a") as file:
+        file.writelines(f"{text},red\n" for text in known)
+    with Path("new_test.csv").open("a") as file:
+        file.write(f"{former.train.texts[1]},red\n")
+    dataset = load_all_data(config())
+    assert dataset.label_names == ("green", "red", "blue")
+    assert [*dataset.train.texts][: len(former.train)] == [*former.train.texts]
+    learned = set(dataset.train.texts)
+    assert len(learned) == len(dataset.train) <= 20 + 20 + 14 + 20
+    assert not learned & {*known[1:], *dataset.validation.texts, *dataset.test.texts}
+    assert set(former.validation.texts) < set(dataset.validation.texts)
+    assert set(dataset.test.texts) == texts_of("old_test.csv") | texts_of("new_test.csv") - {former.train.texts[1]}
+    for split in (dataset.train, dataset.validation, dataset.test):
+        assert all(dataset.label_names[label] in text for text, label in zip(split.texts, split.labels, strict=True))
+        assert all(
+            text in Path(where.split(":")[0]).read_text() for text, where in zip(split.texts, split.where, strict=True)
+        )
+    assert "test: 1 of 10 new texts are left out, which old has already" in dataset.notes
+
+
+def test_old_words_and_classes_keep_their_weights():
+    """Numbers of old words stay, since pairs of words are found by them; new words and classes begin as they would."""
+    setup = prepare(config())
+    former = load_classifier(Path("old"), engine="numpy")
+    old_words, words = former.tokenizer.get_vocab(), setup.tokenizer.get_vocab()
+    assert old_words.items() < words.items()
+    assert "v3" in words.keys() - old_words.keys()
+    fresh = setup.new_model(setup.stages[0]).state_dict()
+    model = setup.new_model(setup.stages[0])
+    start_from(former, model, label_names=setup.dataset.label_names)
+    started, weights = model.state_dict(), weights_of_part(former, "encoder")
+    assert set(weights) == set(started)
+    for name, weight in started.items():
+        if name == WORDS:
+            assert np.array_equal(weight[: len(old_words)], weights[name])
+            assert np.array_equal(weight[len(old_words) :], fresh[name][len(old_words) :])
+        elif name.startswith(HEAD):
+            order = [former.label_names.index("green"), former.label_names.index("red")]
+            assert np.array_equal(weight[:2], np.asarray(weights[name])[order])
+            assert np.array_equal(weight[2:], fresh[name][2:])
+        else:
+            assert np.array_equal(weight, weights[name])
+
+
+def test_what_is_auto_is_shorter_than_from_nothing():
+    Path("new.yaml").write_text("data: {train: new.csv}\n")
+    setup = prepare(config())
+    assert setup.recipe.pretraining is None
+    assert setup.recipe.training.epochs < prepare(load_config(Path("new.yaml"))).recipe.training.epochs
+    assert setup.config.model.d_model == SHAPE["d_model"]
+    assert CONTINUED_EPOCHS[1] < 8
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def test_a_run_goes_on_and_tells_what_has_changed(cli):
+    """By the command; the former run stays as it is, byte for byte, and `eval` says the same again."""
+    before = files_of(Path("old"))
+    trained = cli("train", "new.yaml", "--from", "old", "--run-dir", "new")
+    assert trained.code == 0, trained.err
+    assert files_of(Path("old")) == before
+    assert "of 12 texts of the test split of old, " in trained.out
+    report = json.loads(Path("new/eval/report.json").read_text())
+    former = report["former"]
+    assert (former["split"], former["texts"]) == ("test", 12)
+    assert not [key for key in former if "macro_f1" in key]
+    with Path("new/eval/changed_answers.csv").open(encoding="utf-8-sig", newline="") as file:
+        changed = list(csv.DictReader(file))
+    old, new = load_classifier(Path("old")), load_classifier(Path("new"))
+    with Path("old_test.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    answers = [[it.label for it in model.predict([row["text"] for row in rows])] for model in (old, new)]
+    expected = [
+        (row["text"], *pair) for row, pair in zip(rows, zip(*answers, strict=True), strict=True) if len({*pair}) > 1
+    ]
+    assert [(row["text"], row["before"], row["now"]) for row in changed] == expected
+    assert former["changed"] == len(expected)
+    right = [sum(a == row["label"] for a, row in zip(of_model, rows, strict=True)) for of_model in answers]
+    assert former["accuracy_difference"] == pytest.approx((right[0] - right[1]) / 12)
+    evaluated = cli("eval", "new")
+    assert evaluated.code == 0, evaluated.err
+    assert json.loads(Path("new/eval/report.json").read_text())["former"] | {"run": ""} == former | {"run": ""}
+    again = cli("train", "--run-dir", "new", "--resume")
+    assert "this run is finished" in again.err
+
+
+def test_recall_that_fell_is_named():
+    """A class that is answered less often is named, the worst first."""
+    setup = prepare(config())
+    former = load_classifier(Path("old"))
+    from encoder_cls.evaluation.former_answers import compare_with_former
+
+    worse = load_classifier(Path("old"))
+    worse.label_names = tuple(reversed(worse.label_names))  # all that was right is wrong
+    found = compare_with_former(worse, former, setup.dataset.former, run="old")
+    assert len(found.changed) == found.num_texts == 12
+    recalls = {name: (now, before) for name, (before, now) in found.lost_recall.items()}
+    assert all(now < before for now, before in recalls.values())
+    assert list(found.sentences())[-1].startswith("recall fell: ") == bool(recalls)
+    assert not compare_with_former(former, former, setup.dataset.former, run="old").changed
+
+
+@pytest.mark.parametrize("steps", [1, 9])
+def test_a_stopped_run_goes_on_exactly(steps):
+    """Also where the former run has been left alone since; without its data it does not."""
+    run_all(config(), Path("straight"))
+    with pytest.raises(StoppedError):
+        run_all(config(), Path("stopped"), stop_signal=stop_after(steps))
+    list(train(prepare(config()), RunDir(Path("stopped")), device=CPU, resume=True))
+    assert result(Path("stopped")) == result(Path("straight"))
+    assert model_hash(Path("straight")) != model_hash(Path("old"))
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        (lambda: Path("old/model/README.md").unlink(), ConfigError, "old: is no finished run to go on from"),
+        (lambda: Path("old.csv").unlink(), DataError, r"old: data\.train: .*old\.csv: no such file or folder"),
+        (
+            lambda: write("old.csv", OLD, seed=7),
+            DataError,
+            "old: its training data .* has changed since it was trained",
+        ),
+        ("data.train=old.csv data.test=null", DataError, r"all texts are among those of old already"),
+        (lambda: shutil.rmtree("old"), ConfigError, r"old/config\.yaml: cannot read the config"),
+        ("model.d_model=32", ConfigError, "model: the encoder of old has another shape"),
+        ("tokenizer.lowercase=false", ConfigError, "tokenizer: old has another"),
+        (
+            "data.label_separator='|'",
+            ConfigError,
+            "a text may have one label there, and several labels in the new data",
+        ),
+    ],
+)
+def test_what_cannot_be_gone_on_from_is_refused(change, error, message):
+    if callable(change):
+        change()
+    with pytest.raises(error, match=message):
+        prepare(config(*(change.split() if isinstance(change, str) else [])))
+
+
+def test_the_new_data_is_to_be_named(cli):
+    outcome = cli("train", "--from", "old")
+    assert (outcome.code, "--config is to name the new data" in outcome.err) == (2, True)
+
+
+def test_runs_go_on_one_after_the_other():
+    """The third has the data of the first."""
+    run_all(config(), Path("second"))
+    write("third.csv", {"blue": 8, "black": 8}, seed=9)
+    Path("third.yaml").write_text("data: {train: third.csv, validation_fraction: 0.2}\n")
+    dataset = load_all_data(load_config(Path("third.yaml"), from_run=Path("second")))
+    assert dataset.label_names == ("green", "red", "blue", "black")
+    assert texts_of("old.csv") <= {*dataset.train.texts, *dataset.validation.texts}
+    assert dataset.unlabelled == NO_TEXTS
