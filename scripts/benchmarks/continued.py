@@ -27,6 +27,7 @@ import torch
 from reporting import cpu_name, note, table
 
 from encoder_cls.config import load_config
+from encoder_cls.evaluation.report import Report
 from encoder_cls.tracking.run_dir import RunDir
 from encoder_cls.training.events import Finished
 from encoder_cls.training.prepare import prepare
@@ -90,7 +91,7 @@ def trained(work: Path, name: str, seed: int, *, from_run: Path | None = None) -
     setup = prepare(load_config(work / f"{name}.yaml", from_run=from_run))
     events = train(setup, RunDir(work / "runs" / name), device=torch.device("cpu"))
     (finished,) = (event for event in events if isinstance(event, Finished))
-    assert finished.report
+    assert isinstance(finished.report, Report)
     return Result(100 * finished.report.metrics.accuracy, finished.seconds)
 
 
@@ -112,12 +113,12 @@ def document(found: dict[str, list[tuple[Result, Result]]], *, command: str) -> 
         seconds = [f"{statistics.median(it.seconds for it in results):.0f}" for results in (on, anew)]
         rows.append([name, *cells, *seconds, f"{ratio:.2f}", "yes" if is_reached(pairs) else "**no**"])
     head = ["", "accuracy, going on", "from nothing", "seconds, going on", "from nothing", "ratio", "reached"]
-    draws = max(map(len, found.values()))
+    draws, rows_of_table = max(map(len, found.values())), "\n".join(table(head, rows))
     return f"""# Going on from a run
 
 `encoder-cls train --from RUN --config new.yaml` reads the data of a finished run again, from its config, joins it with
-that of `new.yaml`, and trains on both. New words and new classes are added; the encoder begins with the weights that the
-former run ended with, so there is no pretraining and half as many epochs. The linear classifier is fitted again, which
+that of `new.yaml`, and trains on both. New words and new classes are added. The encoder begins with the weights of the
+former run, so there is no pretraining and half as many epochs. The linear classifier is fitted again, which
 takes seconds. The former run stays as it is.
 
 - What the former run held out or was tested on stays held out, also where the new data has the same texts. What it
@@ -125,8 +126,8 @@ takes seconds. The former run stays as it is.
 - Sections `model` and `tokenizer` are those of the former run. Numbers of words and pairs of words stay.
 - The report says which answers to the texts of the former test (else validation) split are others now, which classes
   are found less often, and whether the difference is sure; the answers are in `eval/changed_answers.csv`.
-- `--resume` and `eval` read the former run's config and data again, so both have to stay where they are. Where that data
-  is gone, or is not what it was, the command ends with exit code 3.
+- `--resume` and `eval` read the former run's config and data again, so both have to stay where they are. Where that
+  data is gone, or is not what it was, the command ends with exit code 3.
 - Multi-label runs go on, too; their reports do not compare.
 
 ## Time and accuracy
@@ -136,7 +137,8 @@ first run learns from that half, the second goes on with the other half, and a t
 accuracy, means of {draws} draws; seconds of a training with one thread, medians; ratio: the median of those of the
 draws. Reached: half of the time at most, and accuracy no lower by two standard errors.
 
-{table(head, rows)}
+{rows_of_table}
+
 On {cpu_name()}. The command that makes this page:
 
 ```sh
