@@ -133,12 +133,12 @@ def _renumbered(parts: Sequence[tuple[Split, Sequence[str]]], names: Sequence[st
     splits = [split for split, _ in parts]
     of_splits = [(*its, *split.unseen_names) for split, its in parts]
     unseen = [name for its in of_splits for name in its if name not in names]
-    all_names = {name: number for number, name in enumerate(dict.fromkeys((*names, *unseen)))}
+    numbers_of = {name: number for number, name in enumerate(dict.fromkeys((*names, *unseen)))}
     labels: list[NDArray[Any]] = []
     for split, its in zip(splits, of_splits, strict=True):
-        numbers = np.array([all_names[name] for name in its], dtype=np.int64)
+        numbers = np.array([numbers_of[name] for name in its], dtype=np.int64)
         if split.is_multi_label:
-            matrix = np.zeros((len(split), len(all_names)), dtype=np.int8)
+            matrix = np.zeros((len(split), len(numbers_of)), dtype=np.int8)
             matrix[:, numbers] = split.labels
             labels.append(matrix)
         else:
@@ -155,7 +155,7 @@ def _renumbered(parts: Sequence[tuple[Split, Sequence[str]]], names: Sequence[st
         groups=groups,
         left_out=sum(split.left_out for split in splits),
         first_left_out=tuple(where for split in splits for where in split.first_left_out),
-        unseen_names=tuple(all_names)[len(names) :],
+        unseen_names=tuple(numbers_of)[len(names) :],
         skipped=next((split.skipped for split in splits if split.skipped.num_rows), splits[0].skipped),
         notes=tuple(note for split in splits for note in split.notes),
     )

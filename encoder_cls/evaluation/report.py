@@ -33,7 +33,7 @@ from encoder_cls.system.display import counted, printable, shown
 
 LARGEST_TABLE = 12  # classes; a wider confusion matrix does not fit a terminal
 WANTED_ACCURACY = 0.95  # of the answers above the suggested threshold
-FEWEST_ANSWERS = 20  # above it
+FEWEST_ANSWERS, FEWEST_ANSWERED = 20, 0.05  # above it, and the part of all texts that these are
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +76,7 @@ class Report:
             many it was trained (`texts`, `of_texts`, `features`, `of_features`); none where its training texts are
             gone.
         suggested_threshold: the lowest probability from which answers are right `WANTED_ACCURACY` of the time; 0 where
-            all answers together are; none where no `FEWEST_ANSWERS` are.
+            all answers together are; none where too few are.
         answered_fraction: the part of the texts that get an answer with that threshold.
         worst_errors: the most confident mistakes, worst first.
         truncated_fraction: the part of the texts that are longer than the encoder reads, or the linear classifier where
@@ -130,8 +130,8 @@ class Report:
             return f"no threshold is suggested: that takes {FEWEST_ANSWERS} answers"
         if self.suggested_threshold is None:
             return (
-                f"no threshold is suggested: from no probability up there are {FEWEST_ANSWERS} answers or more of "
-                f"which {WANTED_ACCURACY:.0%} are right"
+                f"no threshold is suggested: from no probability up {WANTED_ACCURACY:.0%} of the answers are right and "
+                f"{FEWEST_ANSWERED:.0%} of the texts are answered, {FEWEST_ANSWERS} at least"
             )
         if self.suggested_threshold == 0:
             return f"no threshold is needed: {WANTED_ACCURACY:.0%} of all answers or more are right"
@@ -174,14 +174,14 @@ def suggest_threshold(confidence: NDArray[np.float64], correct: NDArray[np.bool_
     """The lowest probability, in thousandths, from which `WANTED_ACCURACY` of the answers are right.
 
     Not more exactly, since it is shown: a number rounded afterwards would keep that promise by chance only. None where
-    fewer than `FEWEST_ANSWERS` would be left, of which that says nothing.
+    fewer than `FEWEST_ANSWERS` would be left, of which that says nothing, or fewer than `FEWEST_ANSWERED` of all texts.
     """
     steps = np.arange(1000) / 1000
     num_answered, num_right = (
         len(part) - np.searchsorted(np.sort(part), steps) for part in (confidence, confidence[correct])
     )
     are_right = num_right / np.maximum(1, num_answered) >= WANTED_ACCURACY
-    fitting = np.flatnonzero(are_right & (num_answered >= FEWEST_ANSWERS))
+    fitting = np.flatnonzero(are_right & (num_answered >= max(FEWEST_ANSWERS, FEWEST_ANSWERED * len(correct))))
     return float(steps[fitting[0]]) if len(fitting) else None
 
 

@@ -17,7 +17,7 @@ import shlex
 import statistics
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,7 +27,7 @@ import torch
 from reporting import cpu_name, note, table
 
 from encoder_cls.config import load_config
-from encoder_cls.evaluation.report import Report
+from encoder_cls.inference.serialization import load_classifier
 from encoder_cls.tracking.run_dir import RunDir
 from encoder_cls.training.events import Finished
 from encoder_cls.training.prepare import prepare
@@ -79,20 +79,31 @@ def pair(folder: Path, draw: int) -> tuple[Result, Result]:
             lines = [json.dumps({"text": row["text"], "label": str(row["label"])}) for row in content]
             (work / f"{name}.jsonl").write_text("\n".join(lines))
         trained(work, "first", draw)
-        results = trained(work, "second", draw, from_run=work / "runs" / "first"), trained(work, "both", draw)
+        results = tuple(
+            Result(accuracy_of(work / "runs" / name, rows["test"]), seconds)
+            for name, seconds in (
+                ("second", trained(work, "second", draw, from_run=work / "runs" / "first")),
+                ("both", trained(work, "both", draw)),
+            )
+        )
     note(f"{folder.name}, draw {draw}: {results[0]}, from nothing {results[1]}")
-    return results
+    return results[0], results[1]
 
 
-def trained(work: Path, name: str, seed: int, *, from_run: Path | None = None) -> Result:
-    """A finished run on a file; the first is not tested, so that the second is on the whole test part."""
-    test = "null" if name == "first" else str(work / "test.jsonl")
+def accuracy_of(run: Path, rows: Sequence[Mapping[str, str]]) -> float:
+    """On all rows, in percent; the report of a run that goes on leaves out texts that it has already."""
+    answers = load_classifier(run).predict([row["text"] for row in rows])
+    return 100 * statistics.mean(answer.label == str(row["label"]) for answer, row in zip(answers, rows, strict=True))
+
+
+def trained(work: Path, name: str, seed: int, *, from_run: Path | None = None) -> float:
+    """The seconds of a run on a file; it is tested on the test part, but for the first, which knows too few classes."""
+    test = "null" if name == "first" else work / "test.jsonl"
     (work / f"{name}.yaml").write_text(f"data: {{train: {work / name}.jsonl, test: {test}}}\nseed: {seed}\n")
     setup = prepare(load_config(work / f"{name}.yaml", from_run=from_run))
     events = train(setup, RunDir(work / "runs" / name), device=torch.device("cpu"))
     (finished,) = (event for event in events if isinstance(event, Finished))
-    assert isinstance(finished.report, Report)
-    return Result(100 * finished.report.metrics.accuracy, finished.seconds)
+    return finished.seconds
 
 
 def is_reached(pairs: Sequence[tuple[Result, Result]]) -> bool:
