@@ -75,7 +75,7 @@ class Batcher:
         self._on_batch = on_batch
         self._changed = Condition()
         self._jobs: deque[_Job] = deque()
-        self._computing = 0  # jobs that are in the batch, and not in the queue
+        self._computing: list[_Job] = []  # those that are in the batch, and not in the queue
         self._is_stopping = False
         self._thread = Thread(target=self._work, name="predict", daemon=True)
         self._thread.start()
@@ -83,7 +83,7 @@ class Batcher:
     @property
     def waiting(self) -> int:
         """How many requests have no answer yet."""
-        return len(self._jobs) + self._computing
+        return len(self._jobs) + sum(not job.future.done() for job in self._computing)
 
     @property
     def is_alive(self) -> bool:
@@ -122,7 +122,7 @@ class Batcher:
             for _, group in groupby(batch, key=lambda item: id(item[0].classifier)):
                 _compute(list(group))
             with self._changed:
-                self._computing = 0
+                self._computing = []
                 self._jobs.extend(job for job, _ in batch if not job.future.done())
 
     def _next_batch(self) -> list[tuple[_Job, list[str]]]:
@@ -132,7 +132,7 @@ class Batcher:
                 while not self._jobs and not self._is_stopping:
                     self._changed.wait()
                 batch = self._take()
-                self._computing = len(batch)
+                self._computing = [job for job, _ in batch]
                 if batch or (not self._jobs and self._is_stopping):
                     return batch
 

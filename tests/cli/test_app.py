@@ -35,7 +35,7 @@ COMMAND = [sys.executable, "-c", "from encoder_cls.cli import main; main()"]
 HEAVY = {"torch", "numpy", "tokenizers", "datasets", "sklearn", "matplotlib", "tensorboard", "pyarrow"}
 
 CONTRACT = {
-    "train": {"config_file", "--config", "--set", "--run-dir", "--resume", "--device", "--dry-run"},
+    "train": {"config_file", "--config", "--set", "--from", "--run-dir", "--resume", "--device", "--dry-run"},
     "eval": {"run", "--data", "--against", "--set", "--output", "--report", "--json"},
     "compare": {"runs", "--json"},
     "review": {"run", "--output", "--json"},
@@ -627,7 +627,7 @@ def test_a_refusal_of_the_system_is_no_surprise(cli, trained_run):
 
 def test_an_unexpected_error_is_one_line_too(cli, monkeypatch):
     """A fault of the program itself ends in code 1, without a traceback but with the way to see it."""
-    monkeypatch.setattr("encoder_cls.config.load_config", lambda *_: 1 / 0)
+    monkeypatch.setattr("encoder_cls.config.load_config", lambda *_, **__: 1 / 0)
     outcome = cli("train")
     assert (outcome.code, outcome.out, len(outcome.err.splitlines())) == (1, "", 1)
     assert outcome.err.startswith("error: unexpected ZeroDivisionError: division by zero")
