@@ -83,7 +83,9 @@ class Batcher:
     @property
     def waiting(self) -> int:
         """How many requests have no answer yet."""
-        return len(self._jobs) + sum(not job.future.done() for job in self._computing)
+        computing = self._computing
+        answered = sum(job.future.done() and not job.future.cancelled() for job in computing)
+        return len(self._jobs) + len(computing) - answered
 
     @property
     def is_alive(self) -> bool:
