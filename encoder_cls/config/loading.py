@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from encoder_cls.config.schema import Config
+from encoder_cls.config.schema import Config, ModelConfig, TokenizerConfig
 from encoder_cls.config.sources import found_beside
 from encoder_cls.config.yaml_dialect import parse_yaml
 from encoder_cls.errors import ConfigError
@@ -84,10 +84,21 @@ def load_config(path: Path | None = None, overrides: Iterable[str] = (), *, from
         values = _with_override(values, override)
     if from_run:
         values["from_run"] = str(from_run)
-    if isinstance(values.get("from_run"), str):
+    if isinstance(values.get("from_run"), str) and not _says_all(values):
         former = load_config(Path(values["from_run"]) / RUN_CONFIG).model_dump(mode="json", include=set(INHERITED))
-        values |= {section: _merged(former[section], values.get(section) or {}) for section in INHERITED}
+        said = {section: values.get(section) or {} for section in INHERITED}
+        # What is no mapping stays, so that validation says so.
+        values |= {name: _merged(former[name], it) for name, it in said.items() if isinstance(it, dict)}
     return _validated(values, source)
+
+
+def _says_all(values: Mapping[str, Any]) -> bool:
+    """Whether nothing is left to take over, as in the config of a run folder: the other run may be gone by then."""
+    defaults = {"model": ModelConfig(), "tokenizer": TokenizerConfig()}
+    return all(
+        isinstance(said := values.get(section), Mapping) and defaults[section].model_dump().keys() <= said.keys()
+        for section in INHERITED
+    )
 
 
 def config_of(values: Mapping[str, Any], *, source: str) -> Config:

@@ -29,11 +29,11 @@ def load_all_data(config: Config, *, train_rows: Iterable[Row] | None = None) ->
 
     Raises:
         ConfigError: as `load_dataset`; or one of both data sets is multi-label, or neither has labels.
-        DataError: as `load_dataset`; or the former data is gone, or has all texts of the new.
+        DataError: as `load_dataset`; or the former run or its data is gone, or has all texts of the new.
     """
     if config.from_run is None:
         return load_dataset(config.data, train_rows=train_rows)
-    former_config = load_config(Path(config.from_run) / "config.yaml")
+    former_config = config_of_former(config.from_run)
     for key, source in missing_sources(former_config.data):
         raise DataError(
             f"{config.from_run}: {key}: {source}: no such file or folder, where that run's data was; who goes on from "
@@ -42,6 +42,19 @@ def load_all_data(config: Config, *, train_rows: Iterable[Row] | None = None) ->
     former = load_all_data(former_config)
     new = load_dataset(config.data, train_rows=train_rows, known=former.label_names)
     return joined(former, new, run=config.from_run)
+
+
+def config_of_former(run: str) -> Config:
+    """The config of a run that another goes on from.
+
+    Raises:
+        ConfigError: it cannot be read.
+        DataError: the run is gone, and with it the place of its data.
+    """
+    path = Path(run) / "config.yaml"
+    if not path.exists():
+        raise DataError(f"{path}: no such file, where the run was that this one goes on from; put it back there")
+    return load_config(path)
 
 
 def joined(former: Dataset, new: Dataset, *, run: str) -> Dataset:

@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from encoder_cls.config import Config
+from encoder_cls.data.continued import config_of_former
 from encoder_cls.data.dataset import Dataset
 from encoder_cls.errors import ConfigError, DataError
 from encoder_cls.inference.classifier import Classifier
@@ -26,13 +27,13 @@ def former_classifier(config: Config) -> Classifier | None:
 
     Raises:
         ConfigError: that run is not finished, or its encoder or its tokenizer is of another kind.
+        DataError: it is gone.
     """
     if config.from_run is None:
         return None
-    run = RunDir(Path(config.from_run))
+    run, former = RunDir(Path(config.from_run)), config_of_former(config.from_run)
     if not run.is_finished():
         raise ConfigError(f"{run.path}: is no finished run to go on from; let its training end (train --resume)")
-    former = run.load_config()
     classifier = load_classifier(run.model, device="cpu", engine="numpy")
     if former.tokenizer != config.tokenizer:
         raise ConfigError(f"tokenizer: {run.path} has another, whose words are to keep their numbers; leave it out")

@@ -12,7 +12,16 @@ from unittest import mock
 
 from cases import Case
 from processes import fork, kill_at_file_event, limit_memory, start
-from samples import VARIANTS, Workspace, assert_mendable, assert_same_run, engine_of, newest_checkpoint, predict
+from samples import (
+    VARIANTS,
+    Workspace,
+    assert_mendable,
+    assert_same_run,
+    engine_of,
+    hashes_of,
+    newest_checkpoint,
+    predict,
+)
 
 from encoder_cls.system.files import sha256
 
@@ -35,7 +44,20 @@ def kill_real(space: Workspace, draw: random.Random, number: int) -> None:
 
 def kill_forked(space: Workspace, draw: random.Random, number: int) -> None:
     """Copies of this process: many kills, half of them just as a file or folder is made, renamed or removed."""
-    variant, run = _variant(number), space.new_path("killed")
+    _kill_and_finish(space, _variant(number), draw)
+
+
+def kill_continued(space: Workspace, draw: random.Random, number: int) -> None:
+    """A run that goes on from another, killed in the same ways: exact, and the other run has no byte changed."""
+    variant = space.continued(_variant(number))
+    former = space.reference(_variant(number))
+    before = hashes_of(former)
+    _kill_and_finish(space, variant, draw)
+    assert hashes_of(former) == before, "the run that was gone on from has changed"
+
+
+def _kill_and_finish(space: Workspace, variant: str, draw: random.Random) -> None:
+    run = space.new_path("killed")
     for _ in range(draw.randint(1, 4)):
         if draw.random() < 0.5:
             event = draw.randint(1, FILE_EVENTS_OF_A_RUN)
@@ -235,6 +257,9 @@ def _variant(number: int) -> str:
 CASES = {
     "kill-real": Case("kill -9 at any moment loses nothing (real processes)", 60, kill_real),
     "kill-forked": Case("kill -9 at any moment loses nothing (forks, at file operations too)", 300, kill_forked),
+    "kill-continued": Case(
+        "kill -9 of a run that goes on from another: exact, the other unchanged", 100, kill_continued
+    ),
     "kill-and-read": Case("after kill -9 predict still finds a complete model", 100, crash_while_another_reads),
     "signals": Case("SIGTERM and SIGINT end training at once, exactly resumable", 200, stop),
     "two-signals": Case("a second signal ends at once and loses no more", 50, stop_twice),

@@ -69,6 +69,17 @@ class Workspace:
         """The config file of a variant."""
         return self.folder / f"{variant}.yaml"
 
+    def continued(self, variant: str) -> str:
+        """The name of a config that goes on from a variant's finished run, with new texts and a new class."""
+        name = f"continued-{variant}"
+        if not self.config(name).exists():
+            data = self.folder / f"{name}.csv"
+            data.write_text(labelled_text(12, seed=9).replace(",sport\n", ",games\n"), encoding="utf-8")
+            own = {key: VARIANTS[variant].get(key, {}) for key in ("pretrain", "train")}
+            config = {"name": name, "from_run": str(self.reference(variant)), "data": {"train": str(data)}}
+            self.config(name).write_text(yaml.safe_dump(config | own | {"train": TRAIN | own["train"]}))
+        return name
+
     def new_path(self, name: str) -> Path:
         """A path that nothing is at."""
         self._count += 1
@@ -134,6 +145,12 @@ def fingerprint(run: Path) -> dict[str, Any]:
         "curves": curves(run),
         "others": sorted({path.name for path in run.iterdir()} - {path.name for path in RunDir(run).event_files}),
     }
+
+
+def hashes_of(folder: Path) -> dict[str, str]:
+    """The hash of each file of a folder, whatever it is."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
 def newest_checkpoint(run: Path) -> Path:

@@ -37,7 +37,9 @@ def test_a_report_of_any_data_has_all_its_files(cli, run_copy, of):
     outcome = cli("eval", run_copy.path if of == "run" else "alone", "--data", data, "--report", "new/report", "--json")
     assert outcome.code == 0, outcome.err
     assert "wrote new/report: " in outcome.err
-    assert {path.name for path in Path("new/report").iterdir()} | {DOUBTFUL_LABELS, CHANGED_ANSWERS} == set(REPORT_FILES)
+    assert {path.name for path in Path("new/report").iterdir()} | {DOUBTFUL_LABELS, CHANGED_ANSWERS} == set(
+        REPORT_FILES
+    )
     assert json.loads(Path("new/report/report.json").read_text("utf-8")) == json.loads(outcome.out)
     assert len(Path("new/report/predictions.jsonl").read_text("utf-8").splitlines()) == 15
     assert {path.name: path.read_bytes() for path in run_copy.eval.iterdir()} == before

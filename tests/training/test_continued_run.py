@@ -211,6 +211,7 @@ def test_a_stopped_run_goes_on_exactly(steps):
         ),
         ("data.train=old.csv data.test=null", DataError, r"all texts are among those of old already"),
         (lambda: shutil.rmtree("old"), ConfigError, r"old/config\.yaml: cannot read the config"),
+        ("model=3", ConfigError, "model: "),
         ("model.d_model=32", ConfigError, "model: the encoder of old has another shape"),
         ("tokenizer.lowercase=false", ConfigError, "tokenizer: old has another"),
         (
@@ -225,6 +226,17 @@ def test_what_cannot_be_gone_on_from_is_refused(change, error, message):
         change()
     with pytest.raises(error, match=message):
         prepare(config(*(change.split() if isinstance(change, str) else [])))
+
+
+def test_without_the_former_run_a_finished_one_is_whole(cli):
+    """It answers and is scored on other data; its own data, and with it any training, is refused with exit 3."""
+    run_all(config(), Path("new"))
+    shutil.rmtree("old")
+    assert "this run is finished" in cli("train", "--run-dir", "new", "--resume").err
+    assert cli("eval", "new", "--data", "new_test.csv").code == 0
+    for arguments in (("eval", "new"), ("train", "--config", "new/config.yaml", "--run-dir", "again")):
+        outcome = cli(*arguments)
+        assert (outcome.code, "old/config.yaml: no such file" in outcome.err) == (3, True), outcome.err
 
 
 def test_the_new_data_is_to_be_named(cli):
