@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import shlex
 import statistics
 import sys
 import tempfile
@@ -55,7 +54,7 @@ def main() -> None:
     torch.set_num_threads(1)
     names = [name for name in DATA if name in (arguments.only or DATA)]
     found = {name: [pair(arguments.folder / name, draw) for draw in range(arguments.draws)] for name in names}
-    text = document(found, command=shlex.join(["python", "scripts/benchmarks/continued.py", *sys.argv[1:]]))
+    text = document(found, command=" ".join(["python scripts/benchmarks/continued.py FOLDER", *sys.argv[2:]]))
     if arguments.output:
         arguments.output.write_text(text)
     else:
