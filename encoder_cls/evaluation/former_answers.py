@@ -64,9 +64,10 @@ class FormerAnswers:
         run = printable(self.comparison.run)
         right = sum(answer.now == answer.label for answer in self.changed)
         wrong = sum(answer.before == answer.label for answer in self.changed)
+        neither = len(self.changed) - right - wrong
         yield (
             f"of {counted(self.num_texts, 'text')} of the {self.split} split of {run}, {len(self.changed):,} are "
-            f"answered otherwise: {right:,} are right now, {wrong:,} are wrong now"
+            f"answered otherwise: {right:,} are right now, {wrong:,} are wrong now, {neither:,} are wrong as before"
         )
         # Not macro-F1: an answer that the former run could not give makes one more class of it.
         yield comparison_lines(self.comparison, name=run)[0]
