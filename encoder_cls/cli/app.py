@@ -11,6 +11,7 @@ import re
 import sys
 import traceback
 import warnings
+from collections.abc import Callable
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -91,7 +92,7 @@ def main() -> NoReturn:
     warnings.filterwarnings("error", message="mkldnn_.* failed, switching to")
     mend_streams()
     try:
-        code = typer.main.get_command(app).main(prog_name=PROGRAM, standalone_mode=False) or 0
+        code = _recorded(typer.main.get_command(app).main)(prog_name=PROGRAM, standalone_mode=False) or 0
     except (KeyboardInterrupt, typer.Abort):
         code = 130
     except SystemExit:
@@ -101,13 +102,23 @@ def main() -> NoReturn:
             traceback.print_exc()
         message, code = _explained(error) if not _is_interrupted(error) else ("", 130)
         if message:
-            note(message if isinstance(error, StoppedError) else f"error: {message}")
+            note(message if isinstance(error, StoppedError) else f"error: {message}", is_error=True)
     try:
         print_out("")  # what a library has printed may still wait
     except EncoderClsError as error:
         note(f"error: {error}")
         code = code or 1
     sys.exit(code)
+
+
+def _recorded(command: Callable[..., Any]) -> Callable[..., Any]:
+    """A function whose errors torchrun tells of, where it has started this process."""
+    if "TORCHELASTIC_ERROR_FILE" not in os.environ:
+        return command
+    from torch.distributed.elastic.multiprocessing.errors import record
+
+    recorded: Callable[..., Any] = record(command)
+    return recorded
 
 
 def _is_interrupted(error: BaseException | None) -> bool:

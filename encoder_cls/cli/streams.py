@@ -17,6 +17,8 @@ from encoder_cls.errors import EncoderClsError
 
 STREAMS = ("stdin", "stdout", "stderr")  # by their numbers
 
+_is_quiet = False
+
 
 def mend_streams() -> None:
     """Open what is closed, and make standard output UTF-8, as files are, whatever the environment says.
@@ -53,8 +55,16 @@ def print_out(text: str) -> bool:
     return True
 
 
-def note(message: str) -> None:
+def be_quiet() -> None:
+    """Note nothing from now on but errors: another process of the same work tells all else."""
+    global _is_quiet  # noqa: PLW0603 - of the whole process, as the streams are
+    _is_quiet = True
+
+
+def note(message: str, *, is_error: bool = False) -> None:
     """Write a line to standard error; where that cannot be, the work goes on nevertheless."""
+    if _is_quiet and not is_error:
+        return
     try:
         sys.stderr.write(f"{message}\n")
         sys.stderr.flush()

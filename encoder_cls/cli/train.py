@@ -8,15 +8,15 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from encoder_cls.cli.options import RUNS, Device
-from encoder_cls.cli.streams import note, print_out
+from encoder_cls.cli.streams import be_quiet, note, print_out
 from encoder_cls.errors import ConfigError, DataError
 from encoder_cls.system.display import counted
 from encoder_cls.system.installed import check_training_installed
@@ -24,11 +24,12 @@ from encoder_cls.system.installed import check_training_installed
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from encoder_cls.config import DataConfig
+    from encoder_cls.config import Config, DataConfig
     from encoder_cls.data.dataset import Dataset
     from encoder_cls.data.split import Split
     from encoder_cls.tracking.run_dir import RunDir
     from encoder_cls.training.events import Event, Finished, LinearFitted, Stepped, Validated
+    from encoder_cls.training.process_group import ProcessGroup
     from encoder_cls.training.setup import TrainingSetup
 
 SECONDS_BETWEEN_LINES = 30
@@ -78,47 +79,111 @@ def train_command(
     # This function is long since Typer takes its parameters for the options.
     check_training_installed()
 
-    from encoder_cls.cli.outputs import check_run_folder
-    from encoder_cls.config import load_config
-    from encoder_cls.tracking.run_dir import RunDir
+    from encoder_cls.training.process_group import is_restarted, joined_process_group
 
     if config and config_file:
         raise ConfigError(f"{config_file} and --config {config}: two config files; name one")
-    config = config or config_file
-    if resume and config is None and run_dir is not None:
-        config = _config_of(run_dir)
-    if from_run and config is None:
-        raise ConfigError(f"--from {from_run}: --config is to name the new data")
-    settings = load_config(config, overrides or (), from_run=from_run)
-    run = RunDir(run_dir or RUNS / settings.name)
-    check_run_folder(run, settings.data)
-    if not dry_run:
-        run.check_trainable(settings, resume=resume)
-        if run.is_finished():
+    request = _Request(
+        config=config or config_file,
+        overrides=overrides or (),
+        from_run=from_run,
+        run_dir=run_dir,
+        resume=resume or is_restarted(),
+        device=device,
+        dry_run=dry_run,
+    )
+    with joined_process_group() as group:
+        if not group.leads:
+            be_quiet()
+        _train(request, group)
+
+
+class _Request(NamedTuple):
+    """What the command line asks for."""
+
+    config: Path | None
+    overrides: Sequence[str]
+    from_run: Path | None
+    run_dir: Path | None
+    resume: bool
+    device: str
+    dry_run: bool
+
+
+def _train(request: _Request, group: ProcessGroup) -> None:
+    """Train as one of the processes of a group; the first one writes and prints."""
+    with ExitStack() as held:
+        with group.agreeing():
+            settings, run = _settings(request)
+            is_finished = group.leads and not request.dry_run and _is_finished(run, settings, resume=request.resume)
+            if group.leads and not request.dry_run and not is_finished:
+                # Before all that takes time: a second training in the same folder ends at once.
+                held.enter_context(run.lock())
+            group.check_size(settings.train.gradient_shards)
+        if is_finished:
             note(f"{run.path}: this run is finished; nothing to do")
             return
+        if not group.begins(is_for_all=not request.dry_run):
+            return
 
-    # The lock comes before all that takes time: a second training in the same folder ends at once.
-    with nullcontext() if dry_run else run.lock():
         from encoder_cls.system.device import resolve_device
+        from encoder_cls.training.follower import check_equal, follow
         from encoder_cls.training.prepare import prepare, setup_warnings
+        from encoder_cls.training.process_group import device_of_rank
         from encoder_cls.training.trainer import train
 
-        torch_device = resolve_device(device)
-        _check_data_is_there(settings.data, run, config)
-        note(f"reading {settings.data.train or settings.data.unlabelled}")
-        setup = prepare(settings)
-        if dry_run:  # first, so that a terminal ends with what was found
+        with nullcontext() if request.dry_run else group.agreeing():
+            torch_device = device_of_rank(resolve_device(request.device))
+            _check_data_is_there(settings.data, run, request.config)
+            note(f"reading {settings.data.train or settings.data.unlabelled}")
+            setup = prepare(settings)
+        if request.dry_run:  # first, so that a terminal ends with what was found
             print_out(settings.to_yaml())
         for line in _described(setup):
             note(line)
         for line in setup_warnings(setup):
             note(f"warning: {line}")
-        if dry_run:
+        if request.dry_run:
             return
-        with _stop_signals() as stop_signal:
-            events = train(setup, run, device=torch_device, resume=resume, stop_signal=stop_signal)
-            _show_training(events, run.path)
+        with group.agreeing():
+            check_equal(setup, group, device=torch_device)
+        with _stop_signals(group) as stop_signal:
+            if not group.leads:
+                follow(setup, group, device=torch_device)
+                return
+            events = train(setup, run, device=torch_device, resume=request.resume, stop_signal=stop_signal, group=group)
+            _show_training(events, run.path, num_processes=group.size)
+
+
+def _settings(request: _Request) -> tuple[Config, RunDir]:
+    """The config, and the folder of the run.
+
+    Raises:
+        ConfigError: they cannot be had, or the folder is where the data is.
+    """
+    from encoder_cls.cli.outputs import check_run_folder
+    from encoder_cls.config import load_config
+    from encoder_cls.tracking.run_dir import RunDir
+
+    config = request.config
+    if request.resume and config is None and request.run_dir is not None:
+        config = _config_of(request.run_dir)
+    if request.from_run and config is None:
+        raise ConfigError(f"--from {request.from_run}: --config is to name the new data")
+    settings = load_config(config, request.overrides, from_run=request.from_run)
+    run = RunDir(request.run_dir or RUNS / settings.name)
+    check_run_folder(run, settings.data)
+    return settings, run
+
+
+def _is_finished(run: RunDir, settings: Config, *, resume: bool) -> bool:
+    """Whether nothing is to be done in a run's folder.
+
+    Raises:
+        ConfigError: training there would overwrite something.
+    """
+    run.check_trainable(settings, resume=resume)
+    return run.is_finished()
 
 
 def _check_data_is_there(data: DataConfig, run: RunDir, config_file: Path | None) -> None:
@@ -154,20 +219,28 @@ def _config_of(run_dir: Path) -> Path:
 
 
 @contextmanager
-def _stop_signals() -> Iterator[Callable[[], int | None]]:
-    """Turn the first SIGINT or SIGTERM into an answer for the training loop; a second one ends at once."""
+def _stop_signals(group: ProcessGroup) -> Iterator[Callable[[], int | None]]:
+    """Turn the first SIGINT or SIGTERM into an answer for the training loop; a second one ends at once.
+
+    Of several processes the first is told of each other's; and as torchrun, too, sends them what a terminal has sent,
+    a second one changes nothing there.
+    """
     received: list[int] = []
 
     def receive(number: int, _frame: Any) -> None:
-        if received:
+        if received and group.size == 1:
             os._exit(128 + number)
         received.append(number)
+        if not group.leads:
+            group.ask_to_stop(number)
+        if len(received) > 1 or not group.leads:
+            return
         with suppress(OSError):  # not through sys.stderr, which may be writing a line at this very moment
             os.write(2, b"\nstopping after this step; once more to stop at once\n")
 
     former = {number: signal.signal(number, receive) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield lambda: received[0] if received else None
+        yield lambda: received[0] if received else group.asked_to_stop()
     finally:
         for number, handler in former.items():
             signal.signal(number, handler)
@@ -265,7 +338,7 @@ def _step_and_epoch(stage: str, event: Stepped | Validated) -> str:
     return f"{stage:11}  epoch {event.epoch:5.1f}  step {event.step:6d}"
 
 
-def _show_training(events: Iterator[Event], run: Path) -> None:
+def _show_training(events: Iterator[Event], run: Path, *, num_processes: int = 1) -> None:
     """Follow a training: a progress bar on a terminal, a plain line now and then elsewhere."""
     from tqdm import tqdm
 
@@ -274,7 +347,8 @@ def _show_training(events: Iterator[Event], run: Path) -> None:
     started = next(events, None)
     if not isinstance(started, Started):
         return  # another process has finished this run in the meantime
-    note(f"training in {run}" + (f", going on after step {started.step}" if started.step else ""))
+    together = f" with {num_processes} processes" if num_processes > 1 else ""
+    note(f"training in {run}{together}" + (f", going on after step {started.step}" if started.step else ""))
     on_terminal, last_line = sys.stderr.isatty(), time.monotonic()
     stage, step, total_steps = "", started.step, started.total_steps
     with tqdm(

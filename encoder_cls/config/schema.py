@@ -229,6 +229,11 @@ class TrainConfig(Section):
     there twice (see rdrop_weight), each counts once."""
     accumulation_steps: Count = 1
     """Batches whose gradients are summed before one update."""
+    gradient_shards: Count = 1
+    """Shards into which each batch is cut, by texts; so many processes at most share a training (torchrun). With equal
+    shards and threads, weights are the same bits however many processes there are."""
+    exact: bool = True
+    """Whether several processes sum gradients in the order of the shards; false: in whatever order is quickest."""
     learning_rate: Annotated[PositiveFloat, AfterValidator(_in_float32)] = 1e-3
     """The peak learning rate."""
     warmup_fraction: Fraction = 0.1

@@ -153,6 +153,7 @@ def compute_logits(
     batch_tokens: int | None,
     after_batch: Callable[[], None] | None = None,
     precision: str = "auto",
+    share: Callable[[int], range] = range,
 ) -> Logits:
     """Logits of all texts, (texts, classes); arguments as in `in_batches`."""
     return in_batches(
@@ -163,6 +164,7 @@ def compute_logits(
         batch_tokens=batch_tokens,
         after_batch=after_batch,
         precision=precision,
+        share=share,
     )
 
 
@@ -175,6 +177,7 @@ def in_batches(
     batch_tokens: int | None,
     after_batch: Callable[[], None] | None = None,
     precision: str = "auto",
+    share: Callable[[int], range] = range,
 ) -> NDArray[np.float32]:
     """What a model makes of all texts, (texts, width), without dropout.
 
@@ -187,6 +190,7 @@ def in_batches(
         after_batch: called after each batch; what it raises ends the work.
         precision: of matrix products, as `train.precision`; `auto` may be bfloat16, which moves probabilities by a
             thousandth.
+        share: which of so many batches are computed; the rows of the others are 0.
     """
     device = next(model.parameters()).device
     dtype = resolve_precision(precision, device)
@@ -196,7 +200,8 @@ def in_batches(
     model.eval()
     try:
         with torch.inference_mode(), autocast(dtype, device):
-            for piece in by_length(texts.lengths, batch_tokens=batch_tokens or fast_tokens):
+            pieces = by_length(texts.lengths, batch_tokens=batch_tokens or fast_tokens)
+            for piece in (pieces[number] for number in share(len(pieces))):
                 rows[piece.indices] = compute(pad(texts, *piece).to(device)).cpu().numpy()
                 if after_batch:
                     after_batch()

@@ -39,6 +39,7 @@ MODEL_FILE, OPTIMIZER_FILE, STATE_FILE, MANIFEST_FILE = (
     "manifest.json",
 )
 
+STATE_FILES = (MODEL_FILE, OPTIMIZER_FILE, STATE_FILE)
 LARGEST_MANIFEST = 1 << 16  # bytes
 
 
@@ -83,18 +84,7 @@ def save_checkpoint(
     wild = next((name for name, tensor in model.state_dict().items() if not tensor.isfinite().all()), None)
     if wild:
         raise DivergedError(state.step, f"{wild} holds numbers that are not finite")
-    state_dicts = [optimizer.state_dict() for optimizer in optimizers]
-    weights = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
-    rest = {
-        "state": asdict(state),
-        "fingerprint": fingerprint,
-        "param_groups": [state_dict["param_groups"] for state_dict in state_dicts],
-    }
-    files = {
-        MODEL_FILE: safetensors.torch.save(weights),
-        OPTIMIZER_FILE: safetensors.torch.save(_moments(state_dicts)),
-        STATE_FILE: to_json(rest),
-    }
+    files = to_files(model, optimizers, state, fingerprint=fingerprint)
     manifest = {name: {"size": len(content), "sha256": sha256(content)} for name, content in files.items()}
     newest = folder / f"step-{state.step}"
     write_folder(newest, files | {MANIFEST_FILE: to_json({"files": manifest})})
@@ -108,7 +98,7 @@ def load_newest(folder: Path) -> tuple[Checkpoint | None, list[str]]:
     warnings: list[str] = []
     for path in _by_age(folder):
         try:
-            return _parse(_read_verified(path)), warnings
+            return from_files(_read_verified(path)), warnings
         except (EncoderClsError, SafetensorError, ValueError, LookupError, TypeError, AttributeError) as error:
             reason, _, _ = str(error).partition("\n")
             warnings.append(f"{path}: passed over, damaged: {reason}")
@@ -132,7 +122,7 @@ def _read_verified(path: Path) -> dict[str, bytes]:
     """The files of a checkpoint, each read once and checked against the manifest."""
     try:
         manifest = json.loads(read_file(path / MANIFEST_FILE, most_bytes=LARGEST_MANIFEST))
-        listed = {name: manifest["files"][name] for name in (MODEL_FILE, OPTIMIZER_FILE, STATE_FILE)}
+        listed = {name: manifest["files"][name] for name in STATE_FILES}
         sizes = {name: int(entry["size"]) for name, entry in listed.items()}
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise EncoderClsError(f"{path / MANIFEST_FILE}: not a manifest: {error}") from None
@@ -143,7 +133,30 @@ def _read_verified(path: Path) -> dict[str, bytes]:
     return files
 
 
-def _parse(files: dict[str, bytes]) -> Checkpoint:
+def to_files(
+    model: nn.Module, optimizers: Sequence[Optimizer], state: TrainingState, *, fingerprint: dict[str, Any]
+) -> dict[str, bytes]:
+    """The files of a checkpoint but its manifest, by name."""
+    state_dicts = [optimizer.state_dict() for optimizer in optimizers]
+    weights = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
+    rest = {
+        "state": asdict(state),
+        "fingerprint": fingerprint,
+        "param_groups": [state_dict["param_groups"] for state_dict in state_dicts],
+    }
+    return {
+        MODEL_FILE: safetensors.torch.save(weights),
+        OPTIMIZER_FILE: safetensors.torch.save(_moments(state_dicts)),
+        STATE_FILE: to_json(rest),
+    }
+
+
+def from_files(files: Mapping[str, bytes]) -> Checkpoint:
+    """The inverse.
+
+    Raises:
+        ValueError, SafetensorError: these are no files of a checkpoint.
+    """
     content = json.loads(files[STATE_FILE])
     if content["state"].keys() != asdict(TrainingState()).keys():
         raise ValueError(f"{STATE_FILE} is of another version")

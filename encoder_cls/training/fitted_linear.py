@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from encoder_cls.inference.linear import LinearClassifier
 from encoder_cls.inference.logits import Logits
 from encoder_cls.training.few_labels import FewLabelsResult
@@ -21,3 +24,16 @@ class FittedLinear(NamedTuple):
     classifier: LinearClassifier
     validation_logits: Logits
     few_labels: FewLabelsResult | None
+
+
+class LinearAnswers(NamedTuple):
+    """What an encoder is given of a linear classifier.
+
+    Attributes:
+        validation_logits: as in `FittedLinear`; none: the encoder is judged elsewhere.
+        pseudo_labels: how probable each class is for each text of the stage that has no label, (texts, classes); none:
+            there is no such text.
+    """
+
+    validation_logits: Logits | None
+    pseudo_labels: NDArray[np.float32] | None = None

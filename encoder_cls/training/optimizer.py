@@ -149,7 +149,7 @@ class RowwiseAdam(Optimizer):
             if not state:
                 state |= {"step": 0, "exp_avg": torch.zeros_like(table), "exp_avg_sq": torch.zeros_like(table)}
             state["step"] += 1
-            rows, values = _sum_by_row(table.grad)  # type: ignore[arg-type]
+            rows, values = sum_by_row(table.grad)  # type: ignore[arg-type]
             mean = state["exp_avg"].index_select(0, rows).lerp_(values, 1 - beta1)
             square = state["exp_avg_sq"].index_select(0, rows)
             square.mul_(beta2).addcmul_(values, values, value=1 - beta2)
@@ -165,7 +165,7 @@ def _placed(value: Any, device: torch.device) -> Any:
     return tensor.to(device) if tensor.is_floating_point() else int(tensor)
 
 
-def _sum_by_row(gradient: Tensor) -> tuple[Tensor, Tensor]:
+def sum_by_row(gradient: Tensor) -> tuple[Tensor, Tensor]:
     """The rows of a sparse gradient, each once, and the sums of what it has for them.
 
     What `coalesce` does, which takes one thread and twice as long: a row's parts are a bag of embeddings.

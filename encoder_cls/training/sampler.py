@@ -7,12 +7,33 @@ have come next, and nothing has to be replayed or stored.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from encoder_cls.inference.collate import Indices, round_up_lengths
+
+
+@dataclass(frozen=True)
+class Shard:
+    """A part of each batch of a step.
+
+    Attributes:
+        index: which, from 0.
+        count: into how many each batch is cut.
+    """
+
+    index: int = 0
+    count: int = 1
+
+    def of(self, indices: Indices) -> Indices:
+        """The texts of a batch that are in it, perhaps none; neighbours, since they have similar lengths."""
+        return indices[self.index * len(indices) // self.count : (self.index + 1) * len(indices) // self.count]
+
+
+WHOLE = Shard()
 
 
 class BatchSampler:

@@ -17,15 +17,19 @@ from encoder_cls.config import Config, TrainConfig
 from encoder_cls.data.dataset import Dataset
 from encoder_cls.inference.classifier import Classifier, Encoder
 from encoder_cls.inference.encoder_architecture import EncoderArchitecture
+from encoder_cls.inference.logits import softmax
 from encoder_cls.inference.tasks import MULTI_LABEL, SINGLE_LABEL, Task, task_of
 from encoder_cls.model import EncoderClassifier
 from encoder_cls.text.token_arrays import TokenizedTexts
 from encoder_cls.training.class_weight_check import balanced_weights
+from encoder_cls.training.classification import ClassificationObjective
 from encoder_cls.training.feature_corpus import sample_rows
 from encoder_cls.training.few_labels import MOST_LABELLED
-from encoder_cls.training.objectives import ClassificationObjective, MaskedLMObjective
+from encoder_cls.training.fitted_linear import FittedLinear, LinearAnswers
+from encoder_cls.training.masked_lm import MaskedLMObjective
 from encoder_cls.training.recipe import CorpusSize, Recipe, Schedule
 from encoder_cls.training.sampler import BatchSampler
+from encoder_cls.training.seeds import derive_seed
 from encoder_cls.training.stage import Stage
 
 
@@ -143,6 +147,18 @@ class TrainingSetup:
             return np.arange(num_labelled)
         return sample_rows(self.texts, num_labelled, self.config.model.max_seq_len)
 
+    def answers_of(self, fitted: FittedLinear) -> LinearAnswers:
+        """What the encoder is given of a linear classifier: its validation logits, and pseudo-labels where it teaches.
+
+        Soft labels: Hinton et al., "Distilling the Knowledge in a Neural Network", 2015,
+        https://arxiv.org/abs/1503.02531.
+        """
+        if not self.has_pseudo_labels or not fitted.few_labels:
+            return LinearAnswers(fitted.validation_logits)
+        unlabelled = self.texts.take(self.rows_of_model_stage[len(self.dataset.train) :])
+        pseudo_labels = softmax(fitted.few_labels.teacher.logits(unlabelled)).astype(np.float32)
+        return LinearAnswers(fitted.validation_logits, pseudo_labels)
+
     def new_classifier(self, encoder: Encoder | None) -> Classifier:
         """A classifier of this data, around an encoder if there is one, before a linear classifier has been fitted."""
         data = self.config.data
@@ -203,7 +219,7 @@ class TrainingSetup:
             patience=None,  # other tokens are masked each time, so there is no overfitting
             time_budget=config.pretrain.time_budget,
             linear=None,
-            make_objective=lambda device, _linear: MaskedLMObjective(
+            make_objective=lambda device, _answers: MaskedLMObjective(
                 texts,
                 sampler,
                 self.validation_texts,
@@ -231,14 +247,14 @@ class TrainingSetup:
             patience=config.train.patience,
             time_budget=None,
             linear=self.recipe.linear,
-            make_objective=lambda device, linear: ClassificationObjective(
+            make_objective=lambda device, answers: ClassificationObjective(
                 texts,
                 sampler,
                 self.validation_texts,
                 dataset=self.dataset,
                 class_weights=self.class_weights,
                 config=config.train,
-                linear=linear,
+                answers=answers,
                 device=device,
             ),
         )
@@ -263,8 +279,3 @@ def corpus_size(texts: TokenizedTexts, config: Config) -> CorpusSize:
     """How much text that is."""
     sampler = _sampler(texts, config.train, seed=config.seed)
     return CorpusSize(tokens=int(texts.lengths.sum()), steps=sampler.steps_per_epoch)
-
-
-def derive_seed(*numbers: int) -> int:
-    """One seed made of several numbers; of 32 bits, since torch's CPU generator looks at no more of its seed."""
-    return int(np.random.SeedSequence(numbers).generate_state(1)[0])

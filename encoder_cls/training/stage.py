@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from encoder_cls.text.token_arrays import TokenizedTexts
-from encoder_cls.training.fitted_linear import FittedLinear
+from encoder_cls.training.fitted_linear import LinearAnswers
 from encoder_cls.training.objectives import Objective
 from encoder_cls.training.recipe import LinearInput
 from encoder_cls.training.sampler import BatchSampler
@@ -37,7 +37,7 @@ class Stage:
         patience: validations without a better score after which it ends; none: it goes on to its last step.
         time_budget: minutes that it may take, as judged by its first steps; none: as many as it takes.
         linear: what a linear classifier looks at that is fitted beside it; none: there is no such classifier.
-        make_objective: what it learns, on a device, beside such a linear classifier.
+        make_objective: what it learns, on a device, with what it is given of such a linear classifier.
     """
 
     name: str
@@ -52,7 +52,7 @@ class Stage:
     patience: int | None
     time_budget: float | None
     linear: LinearInput | None
-    make_objective: Callable[[torch.device, FittedLinear | None], Objective]
+    make_objective: Callable[[torch.device, LinearAnswers | None], Objective]
 
     @property
     def steps_per_epoch(self) -> int:

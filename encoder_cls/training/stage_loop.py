@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-
-import torch
 
 from encoder_cls.config import TrainConfig
 from encoder_cls.errors import DivergedError
-from encoder_cls.model import EncoderClassifier
 from encoder_cls.system.device import release_memory
 from encoder_cls.tracking.metric_log import MetricLog
 from encoder_cls.training.events import Stepped, Validated
+from encoder_cls.training.learner import Learner
 from encoder_cls.training.learning_rate import learning_rate, warmup_steps
-from encoder_cls.training.objectives import Objective
-from encoder_cls.training.optimizer import Optimizer
-from encoder_cls.training.setup import derive_seed
-from encoder_cls.training.stage import TIMED_STEPS, Stage
+from encoder_cls.training.stage import TIMED_STEPS
 from encoder_cls.training.state import TrainingState
-from encoder_cls.training.train_step import train_step
-from encoder_cls.training.untrained_rows import UntrainedRows
 from encoder_cls.training.validation import ValidationResult
 
 STEPS_BETWEEN_RELEASES = 50  # of memory, which is then allocated again: at every ten steps a twentieth of the time
@@ -31,42 +24,21 @@ class StageLoop:
     """One stage in progress.
 
     Args:
-        stage: which.
+        learner: the stage's model with all that changes it.
         state: where it goes on.
-        model: which is trained.
-        optimizers: of the model's parameters.
-        objective: what is learned.
         config: of the training.
-        precision: of the matrix products.
         metric_log: where metrics go.
-        untrained_rows: which are zero in a validation, as they are in what is saved; none: all are as they are.
 
     Attributes:
         state: after the last event.
     """
 
-    def __init__(  # noqa: PLR0913 - what a step, a validation and their rows need
-        self,
-        stage: Stage,
-        state: TrainingState,
-        *,
-        model: EncoderClassifier,
-        optimizers: Sequence[Optimizer],
-        objective: Objective,
-        config: TrainConfig,
-        precision: torch.dtype,
-        metric_log: MetricLog,
-        untrained_rows: UntrainedRows | None = None,
-    ) -> None:
+    def __init__(self, learner: Learner, state: TrainingState, *, config: TrainConfig, metric_log: MetricLog) -> None:
         self.state = state
-        self._stage = stage
-        self._model = model
-        self._optimizers = optimizers
-        self._objective = objective
+        self._learner = learner
+        self._stage = learner.stage
         self._config = config
-        self._precision = precision
         self._metric_log = metric_log
-        self._untrained_rows = untrained_rows
         # Of this process alone: how fast a run was before it was resumed is not known.
         self._timed_steps, self._seconds = 0, 0.0
         self._tokens_since_row, self._seconds_since_row = 0, 0.0
@@ -96,16 +68,7 @@ class StageLoop:
         began = time.perf_counter()
         stage, step = self._stage, self.state.step_in_stage
         rate = learning_rate(step, total_steps=stage.steps(self.state), config=self._config)
-        metrics = train_step(
-            self._model,
-            self._optimizers,
-            self._objective,
-            step,
-            seed=derive_seed(stage.seed, step),
-            learning_rate=rate,
-            max_grad_norm=self._config.max_grad_norm,
-            precision=self._precision,
-        )
+        metrics = self._learner.step(step, rate)
         self.state = self.state.after_step(metrics._asdict())
         taken = time.perf_counter() - began
         self._timed_steps, self._seconds = self._timed_steps + 1, self._seconds + taken
@@ -143,8 +106,7 @@ class StageLoop:
     def _validate(self, stop_if_asked: Callable[[], None]) -> Validated:
         """Validate the model."""
         state, stage = self.state, self._stage
-        model = self._untrained_rows.zeroed(self._model) if self._untrained_rows else self._model
-        result = self._objective.validate(model, stop_if_asked)
+        result = self._learner.validate(stop_if_asked)
         if result is None:
             raise DivergedError(state.step, "a validation text gets numbers that are not finite")
         is_best = state.is_best(result.selection_key)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import numpy as np
 import torch
@@ -20,22 +21,24 @@ import torch
 from encoder_cls.errors import DivergedError, StoppedError
 from encoder_cls.inference.serialization import read_encoder_weights, save_classifier
 from encoder_cls.inference.torch_engine import TorchEncoder
-from encoder_cls.system.device import resolve_precision
 from encoder_cls.tracking.metric_log import MetricLog
 from encoder_cls.tracking.run_dir import RunDir
 from encoder_cls.tracking.validation_logits import write_validation_logits
-from encoder_cls.training.checkpoint import load_newest, save_checkpoint
+from encoder_cls.training.checkpoint import load_newest, save_checkpoint, to_files
 from encoder_cls.training.disk_space import check_free_space
 from encoder_cls.training.events import Event, Finished, LinearFitted, Noted, StageStarted, Started, Validated
 from encoder_cls.training.final_report import write_final_report
 from encoder_cls.training.fingerprint import check_fingerprint, fingerprint
-from encoder_cls.training.fitted_linear import FittedLinear
+from encoder_cls.training.fitted_linear import LinearAnswers
+from encoder_cls.training.follower import lead_stage
 from encoder_cls.training.former_run import start_from
 from encoder_cls.training.interruptible import run_interruptibly
+from encoder_cls.training.learner import Learner, step_settings
 from encoder_cls.training.learning_rate import learning_rate
 from encoder_cls.training.linear_fit import fit_linear_classifier
 from encoder_cls.training.linear_trainer import LinearTrainer
 from encoder_cls.training.optimizer import make_optimizers
+from encoder_cls.training.process_group import ALONE, LostProcessError, ProcessGroup
 from encoder_cls.training.recipe import LinearInput
 from encoder_cls.training.setup import TrainingSetup
 from encoder_cls.training.stage_loop import StageLoop
@@ -56,6 +59,7 @@ def train(
     resume: bool = False,
     stop_signal: StopSignal = lambda: None,
     with_report: bool = True,
+    group: ProcessGroup = ALONE,
 ) -> Iterator[Event]:
     """Train into a run folder, telling of each step.
 
@@ -67,17 +71,19 @@ def train(
         stop_signal: asked after each step and each batch of a validation.
         with_report: else nothing is shown in TensorBoard, and with the best weights in `model/` the run is at its end:
             no report, no model card, and weights in float32.
+        group: the processes that train together, of which this is the first; the others call `follow`.
 
     Raises:
         ConfigError: the folder holds something else, or a run with another config or other data.
         DivergedError: the loss or the gradient is no finite number; what was written before is good.
         StoppedError: a signal asked to stop; a checkpoint has been written.
+        LostProcessError: another process of the group has ended; a checkpoint has been written.
         EncoderClsError: another process trains in the folder, or the disk refuses.
     """
     with run.open_for_training(setup.config, resume=resume):
         if run.is_finished():
             return
-        make = _Trainer if setup.has_encoder else LinearTrainer
+        make = partial(_Trainer, group=group) if setup.has_encoder else LinearTrainer
         trainer = make(setup, run, device=device, stop_signal=stop_signal, with_report=with_report)
         run.record_sources(setup.config)
         with trainer.metric_log:
@@ -89,7 +95,14 @@ class _Trainer:
     """The life of one run: its stages one after the other, what is saved of them, and the final report."""
 
     def __init__(
-        self, setup: TrainingSetup, run: RunDir, *, device: torch.device, stop_signal: StopSignal, with_report: bool
+        self,
+        setup: TrainingSetup,
+        run: RunDir,
+        *,
+        device: torch.device,
+        stop_signal: StopSignal,
+        with_report: bool,
+        group: ProcessGroup,
     ) -> None:
         self.setup = setup
         self.run = run
@@ -97,9 +110,10 @@ class _Trainer:
         self.stop_signal = stop_signal
         self.with_report = with_report
         self.started = time.monotonic()
-        self.fitted_linear: FittedLinear | None = None
-        self.precision = resolve_precision(setup.config.train.precision, device)
-        self.fingerprint = fingerprint(setup, device=device, precision=self.precision)
+        self.answers: LinearAnswers | None = None
+        self.group = group
+        self.settings = step_settings(setup.config.train, group, device)
+        self.fingerprint = fingerprint(setup, device=device, precision=self.settings.precision)
         checkpoint, self.notes = load_newest(run.checkpoints)
         self.state = checkpoint.state if checkpoint else TrainingState()
         self.saved_state = checkpoint.state if checkpoint else None
@@ -151,6 +165,7 @@ class _Trainer:
             self.state = self.state.at_next_stage()
             self._begin_stage(is_new=True)
             self._save_checkpoint()
+        self.group.end()  # the rest is for one
         if not self.with_report:
             return
         best_step = self.state.best_step
@@ -180,7 +195,7 @@ class _Trainer:
         # Where a run goes on that had only its final report before it, nothing more is to be learned.
         if stage.linear and stage.has_work_left(self.state):
             yield from self._fit_linear(stage.linear)
-        loop = self._stage_loop()
+        loop = StageLoop(self._learner(), self.state, config=config, metric_log=self.metric_log)
         still_to_come = sum(later.total_steps for later in self.setup.stages[self.state.stage + 1 :])
         total_steps = self.state.stage_start + stage.steps(self.state) + still_to_come
         yield StageStarted(stage=stage, step=self.state.step, total_steps=total_steps)
@@ -195,17 +210,21 @@ class _Trainer:
                     self._save_checkpoint()
         except NonFiniteError as error:
             raise self._diverged(error) from None
+        except LostProcessError:
+            self._save_checkpoint()
+            raise
 
-    def _stage_loop(self) -> StageLoop:
-        return StageLoop(
-            self.stage,
-            self.state,
+    def _learner(self) -> Learner:
+        """That of the stage, here and in the other processes."""
+        if self.group.size > 1:
+            files = to_files(self.model, self.optimizers, self.state, fingerprint=self.fingerprint)
+            lead_stage(self.group, self.state.stage, files, self.answers)
+        return Learner(
+            stage=self.stage,
             model=self.model,
             optimizers=self.optimizers,
-            objective=self.stage.make_objective(self.device, self.fitted_linear),
-            config=self.setup.config.train,
-            precision=self.precision,
-            metric_log=self.metric_log,
+            objective=self.stage.make_objective(self.device, self.answers),
+            settings=self.settings,
             untrained_rows=self.untrained_rows,
         )
 
@@ -214,7 +233,7 @@ class _Trainer:
         fitted = run_interruptibly(lambda: fit_linear_classifier(self.setup, linear), self._stop_if_asked)
         if self.setup.refits_on_validation:
             write_validation_logits(self.run.validation_logits, fitted.validation_logits)
-        self.classifier.linear, self.fitted_linear = fitted.classifier, fitted
+        self.classifier.linear, self.answers = fitted.classifier, self.setup.answers_of(fitted)
         if fitted.few_labels:
             yield LinearFitted(step=self.state.step, result=fitted.few_labels)
 

@@ -11,10 +11,11 @@ from encoder_cls.evaluation.metrics import compute_metrics, one_hot
 from encoder_cls.inference.logits import Logits, combine_logits, softmax
 from encoder_cls.inference.torch_engine import pad
 from encoder_cls.text.token_arrays import CLS_ID, MASK_ID, UNK_ID
-from encoder_cls.training import objectives
+from encoder_cls.training import classification, masked_lm
 from encoder_cls.training.calibration import fit_mixture_weights
+from encoder_cls.training.classification import ClassificationObjective
 from encoder_cls.training.fitted_linear import FittedLinear
-from encoder_cls.training.objectives import ClassificationObjective, MaskedLMObjective
+from encoder_cls.training.masked_lm import MaskedLMObjective
 from encoder_cls.training.prepare import prepare
 from encoder_cls.training.setup import TrainingSetup
 
@@ -57,7 +58,7 @@ def prepared(folder, pretrain: dict[str, object] | None = None, **train_values: 
 
 def classification_objective(setup: TrainingSetup, linear: Beside | None = None) -> ClassificationObjective:
     fitted = FittedLinear(linear, linear.logits(setup.validation_texts), None) if linear else None
-    return setup.stages[-1].make_objective(CPU, fitted)
+    return setup.stages[-1].make_objective(CPU, setup.answers_of(fitted) if fitted else None)
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.3])
@@ -146,7 +147,7 @@ def test_a_validation_judges_the_sum_of_all_scores(tmp_path, monkeypatch, with_l
     model = setup.new_model(setup.stages[0])
     labels = setup.dataset.validation.labels
     logits = often_right(setup, seed=1)
-    monkeypatch.setattr(objectives, "compute_logits", lambda *_arguments, **_options: logits)
+    monkeypatch.setattr(classification, "compute_logits", lambda *_arguments, **_options: logits)
     linear = Beside(setup) if with_linear else None
     scores = [logits, linear.given] if linear else [logits]
     result = classification_objective(setup, linear).validate(model, lambda: None)
@@ -169,7 +170,7 @@ def test_in_a_validation_all_texts_count_alike(tmp_path, monkeypatch):
     setup = prepared(tmp_path, class_weights={"a": 30.0}, monitor="loss")
     dataset, logits = setup.dataset, often_right(setup, seed=1)
     labels = dataset.validation.labels
-    monkeypatch.setattr(objectives, "compute_logits", lambda *_arguments, **_options: logits)
+    monkeypatch.setattr(classification, "compute_logits", lambda *_arguments, **_options: logits)
     linear = Beside(setup)
     scores = [logits, linear.given]
     result = classification_objective(setup, linear).validate(setup.new_model(setup.stages[0]), lambda: None)
@@ -263,7 +264,7 @@ def test_a_batch_in_which_nothing_is_masked_teaches_nothing_and_breaks_nothing(t
 def test_a_validation_of_pretraining_reads_every_validation_text_once(tmp_path, monkeypatch):
     """In several batches where they are many."""
     setup, read = prepared(tmp_path, {"epochs": 1}, batch_tokens=20), []
-    monkeypatch.setattr(objectives, "pad", lambda *of: read.append(of[1]) or pad(*of))
+    monkeypatch.setattr(masked_lm, "pad", lambda *of: read.append(of[1]) or pad(*of))
     masked_lm_objective(setup).validate(setup.new_model(setup.stages[0]), lambda: None)
     assert len(read) > 1
     assert sorted(np.concatenate(read)) == list(range(len(setup.validation_texts)))

@@ -10,7 +10,8 @@ from small_runs import CPU, make_config
 from encoder_cls.config import Config
 from encoder_cls.errors import ConfigError
 from encoder_cls.training import prepare as training_prepare
-from encoder_cls.training.objectives import ClassificationObjective, MaskedLMObjective
+from encoder_cls.training.classification import ClassificationObjective
+from encoder_cls.training.masked_lm import MaskedLMObjective
 from encoder_cls.training.prepare import prepare
 from encoder_cls.training.setup import TrainingSetup
 

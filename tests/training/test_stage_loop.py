@@ -14,12 +14,14 @@ from small_runs import CPU, make_config
 from encoder_cls.errors import DivergedError
 from encoder_cls.training import stage_loop
 from encoder_cls.training.events import Stepped, Validated
+from encoder_cls.training.learner import Learner
 from encoder_cls.training.objectives import Objective
 from encoder_cls.training.optimizer import Optimizer, make_optimizers
 from encoder_cls.training.prepare import prepare
 from encoder_cls.training.stage import TIMED_STEPS
 from encoder_cls.training.stage_loop import StageLoop
 from encoder_cls.training.state import TrainingState
+from encoder_cls.training.train_step import StepSettings
 from encoder_cls.training.validation import ValidationResult
 
 
@@ -59,16 +61,14 @@ def make_loop(
     (stage,) = setup.stages
     stage, rows, model = replace(stage, time_budget=time_budget), Rows(), setup.new_model(stage)
     optimizers = make_optimizers(model, setup.config.train)
-    loop = StageLoop(
-        stage,
-        state or TrainingState(),
+    learner = Learner(
+        stage=stage,
         model=model,
         optimizers=optimizers,
         objective=Scripted(stage.make_objective(CPU, None), losses),
-        config=setup.config.train,
-        precision=torch.float32,
-        metric_log=rows,
+        settings=StepSettings(max_grad_norm=setup.config.train.max_grad_norm, precision=torch.float32),
     )
+    loop = StageLoop(learner, state or TrainingState(), config=setup.config.train, metric_log=rows)
     return loop, rows, optimizers
 
 

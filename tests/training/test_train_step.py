@@ -12,7 +12,7 @@ from encoder_cls.config import Config
 from encoder_cls.training.optimizer import make_optimizers
 from encoder_cls.training.prepare import prepare
 from encoder_cls.training.setup import TrainingSetup
-from encoder_cls.training.train_step import NonFiniteError, accumulate_gradients, train_step
+from encoder_cls.training.train_step import NonFiniteError, StepSettings, accumulate_gradients, train_step
 
 
 @pytest.fixture
@@ -37,9 +37,9 @@ def stepped(setup: TrainingSetup, *, seed: int = 3, scale: float = 1.0, drawn_be
     objective = stage.make_objective(CPU, None)
     optimizers = make_optimizers(model, setup.config.train)
     torch.rand(drawn_before)
-    numbers = {"seed": seed, "learning_rate": 0.01, "max_grad_norm": 1.0, "precision": torch.float32}
+    settings = StepSettings(max_grad_norm=1.0, precision=torch.float32)
     try:
-        metrics = train_step(model, optimizers, objective, 0, **numbers)
+        metrics = train_step(model, optimizers, objective, 0, seed=seed, learning_rate=0.01, settings=settings)
     except NonFiniteError:
         metrics = None
     return before, model.state_dict(), metrics
@@ -79,7 +79,8 @@ def test_accumulated_gradients_equal_one_large_batch(tmp_path):
         (stage,) = setup.stages
         model, batches = setup.new_model(stage), stage.make_objective(CPU, None).batches_at(0)
         assert len(batches) == accumulation_steps
-        loss = accumulate_gradients(model, batches, precision=torch.float32)
+        normalizer = sum(batch.normalizer for batch in batches)
+        loss = accumulate_gradients(model, batches, normalizer, precision=torch.float32)
         gradients.append([loss, *(parameter.grad.to_dense() for parameter in model.parameters())])
     assert gradients[0][0] == pytest.approx(gradients[1][0], rel=1e-6)
     for one, many in zip(gradients[0][1:], gradients[1][1:], strict=True):

@@ -244,7 +244,7 @@ def test_the_encoder_learns_what_a_teacher_says_of_texts_without_labels(few_and_
     stage, fitted = setup.stages[-1], fit_linear_classifier(setup, setup.recipe.linear)
     num_labelled = len(setup.dataset.train)
     assert len(stage.texts) == len(setup.texts) == num_labelled + 200
-    objective = stage.make_objective(CPU, fitted)
+    objective = stage.make_objective(CPU, setup.answers_of(fitted))
     indices = np.arange(len(stage.texts))
     targets = objective._targets(indices).numpy()
     labels = np.eye(3)[setup.dataset.train.labels]
