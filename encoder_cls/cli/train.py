@@ -236,7 +236,7 @@ def _stop_signals(group: ProcessGroup) -> Iterator[Callable[[], int | None]]:
         if len(received) > 1 or not group.leads:
             return
         with suppress(OSError):  # not through sys.stderr, which may be writing a line at this very moment
-            os.write(2, b"\nstopping after this step; once more to stop at once\n")
+            os.write(2, b"\nstopping after this step" + b"; once more to stop at once" * (group.size == 1) + b"\n")
 
     former = {number: signal.signal(number, receive) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

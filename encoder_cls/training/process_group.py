@@ -266,13 +266,13 @@ def joined_process_group() -> Iterator[ProcessGroup]:
     from torch._C._distributed_c10d import PrefixStore
     from torch.distributed.rendezvous import rendezvous
 
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")  # what an earlier one has stored is not for this one
     with _noticing_loss():
         store, rank, size = next(iter(rendezvous("env://")))
         backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
-        dist.init_process_group(
-            backend, store=PrefixStore("group", store), rank=rank, world_size=size, timeout=LONGEST_WAIT
-        )
-    group = ProcessGroup(rank, size, PrefixStore("encoder-cls", store))
+        group_store = PrefixStore(f"group-{attempt}", store)
+        dist.init_process_group(backend, store=group_store, rank=rank, world_size=size, timeout=LONGEST_WAIT)
+    group = ProcessGroup(rank, size, PrefixStore(f"encoder-cls-{attempt}", store))
     try:
         yield group
     finally:
