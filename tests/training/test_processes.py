@@ -1,0 +1,229 @@
+"""Trainings of several processes: equal weights however many there are, and one end for all of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from small_runs import CPU, PRETRAINED, make_config, weights_hash
+
+from encoder_cls.config import Config
+from encoder_cls.training.gradient_shards import GradientShards, joined
+from encoder_cls.training.optimizer import make_optimizers
+from encoder_cls.training.prepare import prepare
+from encoder_cls.training.sampler import Shard
+from encoder_cls.training.train_step import StepSettings, train_step
+
+SHARDS = 3
+
+
+def sharded_config(folder: Path) -> Config:
+    """Pretraining, then labels and what a linear classifier says of texts without; batches that 3 does not divide."""
+    (folder / "more.txt").write_text(
+        "\n".join(f"w{i % 7} more {'red' if i % 2 else 'green'}" for i in range(30)) + "\n"
+    )
+    simple = {"lsa_dimensions": 0, "label_names_as_texts": False, "self_training": False}
+    config = make_config(folder, **PRETRAINED, **simple, gradient_shards=SHARDS, epochs=4, checkpoint_every=5)
+    return config.model_copy(update={"data": config.data.model_copy(update={"unlabelled": str(folder / "more.txt")})})
+
+
+@dataclass
+class Jobs:
+    """What became of each job, by its name, and the folder of its run."""
+
+    folder: Path
+    ended: dict[str, dict[str, Any]]
+
+    def run(self, name: str) -> Path:
+        return self.folder / name
+
+
+def ended_jobs(folder: Path, *wanted: dict[str, Any]) -> Jobs:
+    """Run jobs, all from one process, which has to load torch once; each by its name and its number."""
+    (folder / "c.yaml").write_text(sharded_config(folder).to_yaml())
+    for job in wanted:
+        where = ["--config", str(folder / "c.yaml"), "--run-dir", str(folder / job["name"])]
+        job["arguments"] = ["train", *where, *job.get("more", ())]
+        if "signal" in job:
+            job["after"] = str(folder / job["name"] / "checkpoints" / "step-25")
+    (folder / "jobs.json").write_text(json.dumps(wanted))
+    script = Path(__file__).parent / "process_jobs.py"
+    done = subprocess.run(
+        [sys.executable, script, folder / "jobs.json"], check=True, capture_output=True, text=True, timeout=300
+    )
+    names = [f"{it['name']} {number}" for number, it in enumerate(wanted)]
+    return Jobs(folder, dict(zip(names, json.loads(done.stdout), strict=True)))
+
+
+@pytest.fixture(scope="module")
+def jobs(tmp_path_factory) -> Jobs:
+    """Those of every run of the tests."""
+    folder = tmp_path_factory.mktemp("processes")
+    return ended_jobs(
+        folder,
+        {"name": "one", "size": 1},
+        {"name": "three", "size": 3},
+        {"name": "killed", "size": 3, "signal": "SIGKILL", "to": 2},
+        {"name": "four", "size": 4},
+        {"name": "missing", "size": 2, "arguments_of": {"1": ["--set", f"data.train={folder}/nowhere.csv"]}},
+        {"name": "one", "size": 2},
+    )
+
+
+@pytest.fixture(scope="module")
+def slow_jobs(tmp_path_factory) -> Jobs:
+    """Those that continuous integration runs."""
+    if not os.environ.get("ENCODER_CLS_SLOW_TESTS"):
+        pytest.skip("takes 20 seconds: set ENCODER_CLS_SLOW_TESTS=1")
+    return ended_jobs(
+        tmp_path_factory.mktemp("more-processes"),
+        {"name": "one", "size": 1},
+        {"name": "two", "size": 2},
+        {"name": "killed", "size": 3, "signal": "SIGKILL", "to": 2},
+        {"name": "killed", "size": 2, "restarts": 1},
+        {"name": "stopped", "size": 2, "signal": "SIGTERM", "to": 1},
+        {"name": "stopped", "size": 3, "more": ["--resume"]},
+        {"name": "unequal", "size": 2, "arguments_of": {"1": ["--set", "seed=7"]}},
+        {"name": "diverged", "size": 2, "more": ["--set", "train.learning_rate=1e37"]},
+        {"name": "quick", "size": 2, "more": ["--set", "train.exact=false"]},
+    )
+
+
+def equal(jobs: Jobs, *names: str) -> bool:
+    """Whether runs have ended with equal weights and moments."""
+    checkpoints = [sorted(jobs.run(name).glob("checkpoints/*/*.safetensors")) for name in names]
+    contents = {tuple(path.read_bytes() for path in paths) for paths in checkpoints}
+    return all(checkpoints) and len(contents) == 1 and len({weights_hash(jobs.run(name)) for name in names}) == 1
+
+
+def test_weights_are_equal_however_many_processes_there_are(jobs):
+    """Also where 3 divides no batch, and the encoder learns what a linear classifier says, which one has fitted."""
+    assert jobs.ended["one 0"]["codes"] == [0], jobs.ended["one 0"]["outputs"]
+    assert jobs.ended["three 1"]["codes"] == [0, 0, 0], jobs.ended["three 1"]["outputs"]
+    assert equal(jobs, "one", "three")
+
+
+def test_only_the_first_process_prints(jobs):
+    """Reports and all."""
+    first, *others = jobs.ended["three 1"]["outputs"]
+    assert "with 3 processes" in first
+    assert "accuracy" in first
+    assert others == ["", ""]
+
+
+def test_a_process_that_is_killed_ends_all(jobs):
+    """In seconds, with one message; there is a checkpoint of the last step that all have taken."""
+    killed = jobs.ended["killed 2"]
+    assert killed["codes"] == [1, 1, -9], killed["outputs"]
+    assert killed["seconds"] < 10
+    assert killed["outputs"][0].count("another process of this training has ended; --resume goes on") == 1
+    assert list(jobs.run("killed").glob("checkpoints/step-*"))
+
+
+def check_told_once(jobs: Jobs, name: str, *, code: int, message: str) -> None:
+    """The first process has told what is wrong and has the exit code; the others have ended without a word."""
+    ended = jobs.ended[name]
+    assert ended["codes"] == [code] + [0] * (len(ended["codes"]) - 1), ended["outputs"]
+    assert ended["outputs"][0].count(message) == 1
+    assert "Traceback" not in ended["outputs"][0]
+    assert not any(ended["outputs"][1:])
+
+
+def test_what_is_wrong_in_any_process_is_told_once(jobs):
+    """Too many processes, data that one does not find, a run that is there already."""
+    check_told_once(jobs, "four 3", code=2, message="train.gradient_shards: 3, for 4 processes")
+    check_told_once(jobs, "missing 4", code=3, message=f"process 1: {jobs.folder}/nowhere.csv: no such file")
+    check_told_once(jobs, "one 5", code=2, message="already holds a run")
+
+
+def test_other_configs_and_numbers_that_are_not_finite_end_all(slow_jobs):
+    """Each told once."""
+    check_told_once(slow_jobs, "unequal 6", code=2, message="process 1 has another config than process 0")
+    check_told_once(slow_jobs, "diverged 7", code=4, message="diverged at step")
+
+
+def test_a_restart_and_a_resume_of_other_numbers_of_processes_are_exact(slow_jobs):
+    """After a kill torchrun starts all anew; after a signal, told to the second process here, a person does."""
+    assert slow_jobs.ended["killed 3"]["codes"] == [0, 0], slow_jobs.ended["killed 3"]["outputs"]
+    assert "going on after step" in slow_jobs.ended["killed 3"]["outputs"][0]
+    check_told_once(slow_jobs, "stopped 4", code=143, message="stopped at step")
+    assert slow_jobs.ended["stopped 5"]["codes"] == [0, 0, 0], slow_jobs.ended["stopped 5"]["outputs"]
+    assert equal(slow_jobs, "one", "two", "killed", "stopped")
+
+
+def test_where_it_is_not_exact_it_trains_nevertheless(slow_jobs):
+    """Sums in another order: other last digits at most."""
+    assert slow_jobs.ended["quick 8"]["codes"] == [0, 0], slow_jobs.ended["quick 8"]["outputs"]
+    assert "accuracy 1.0000" in slow_jobs.ended["quick 8"]["outputs"][0]
+
+
+def test_shards_are_parts_of_each_batch():
+    """Each text in one of them; as many as can be in each."""
+    indices = torch.randperm(11).numpy()
+    parts = [Shard(number, 4).of(indices) for number in range(4)]
+    assert sorted(len(part) for part in parts) == [2, 3, 3, 3]
+    assert [text for part in parts for text in part] == indices.tolist()
+    assert [len(Shard(number, 4).of(indices[:2])) for number in range(4)] == [0, 1, 0, 1]
+
+
+@pytest.mark.parametrize("stage_number", [0, 1])
+def test_shards_change_no_objective(tmp_path, stage_number):
+    """Without dropout and masking by chance, steps in five shards go where whole ones do."""
+    config = make_config(tmp_path, **PRETRAINED | {"pretrain": {"epochs": 1, "mask_probability": 0.999999}})
+    still = {"dropout": 0.0, "head_dropout": 0.0}
+    config = config.model_copy(
+        update={
+            "model": config.model.model_copy(update=still),
+            "train": config.train.model_copy(update={"word_dropout": 0.0, "batch_size": 7}),
+        }
+    )
+    setup = prepare(config)
+    stage, moved = setup.stages[stage_number], []
+    for num_shards in (1, 5):
+        model = setup.new_model(stage)
+        settings = StepSettings(max_grad_norm=1.0, precision=torch.float32, num_shards=num_shards)
+        optimizers = make_optimizers(model, config.train)
+        objective = stage.make_objective(CPU, None)
+        metrics = [
+            train_step(model, optimizers, objective, step, seed=0, learning_rate=0.01, settings=settings)
+            for step in range(3)
+        ]
+        moved.append(metrics)
+    for whole, cut in zip(*moved, strict=True):
+        assert whole.tokens == cut.tokens
+        assert (whole.loss, whole.grad_norm) == pytest.approx((cut.loss, cut.grad_norm), rel=1e-3)
+
+
+def test_gradients_that_are_put_back_are_those_that_were_taken(tmp_path):
+    """Twice the same is twice as much; a parameter without a gradient has none afterwards."""
+    setup = prepare(make_config(tmp_path))
+    (stage,) = setup.stages
+    model = setup.new_model(stage)
+
+    def backward() -> None:
+        torch.manual_seed(0)
+        for batch in stage.make_objective(CPU, None).batches_at(0):
+            batch.loss(model.train()).backward()
+        model.head.linear.bias.grad = None
+
+    backward()
+    once = {name: it.grad.to_dense() for name, it in model.named_parameters() if it.grad is not None}
+    gradients = GradientShards(model)
+    shards = [gradients.take([1.0])]
+    assert all(parameter.grad is None for parameter in model.parameters())
+    backward()
+    together = joined([*shards, gradients.take([2.0])])
+    assert together.numbers.tolist() == [[1.0], [2.0]]
+    gradients.put(together)
+    twice = {name: it.grad.to_dense() for name, it in model.named_parameters() if it.grad is not None}
+    assert twice.keys() == once.keys()
+    assert "head.linear.bias" not in twice
+    for name, gradient in twice.items():
+        torch.testing.assert_close(gradient, 2 * once[name])
