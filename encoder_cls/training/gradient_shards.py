@@ -79,9 +79,9 @@ class GradientShards:
     def put(self, shards: ShardGradients) -> None:
         """Give the model the sums over shards, in their order; a table's are the rows of all, one shard after another.
 
-        Its optimizer sums equal rows in the order in which it finds them.
+        A table's optimizer sums equal rows in the order in which it finds them. The dense gradients given are used up.
         """
-        total = shards.dense[0].clone()
+        total = shards.dense[0]
         for gradient in shards.dense[1:]:
             total += gradient
         touched = shards.has_gradient.any(dim=0).tolist()
@@ -106,6 +106,8 @@ class GradientShards:
 
 def joined(shards: Sequence[ShardGradients]) -> ShardGradients:
     """Several shards, one after the other."""
+    if len(shards) == 1:
+        return shards[0]
     return ShardGradients(
         numbers=torch.cat([it.numbers for it in shards]),
         has_gradient=torch.cat([it.has_gradient for it in shards]),

@@ -75,11 +75,14 @@ class ProcessGroup:
         import torch.distributed as dist
 
         most = -(-count // self.size)
-        padded = mine.new_zeros((most, *mine.shape[1:]))
-        padded[: len(mine)] = mine
-        received = [torch.empty_like(padded) for _ in range(self.size)]
+        if len(mine) < most:
+            mine = torch.cat([mine, mine.new_zeros((most - len(mine), *mine.shape[1:]))])
+        together = mine.new_empty((self.size * most, *mine.shape[1:]))
+        received = list(together.split(most))
         with _noticing_loss():
-            dist.all_gather(received, padded)
+            dist.all_gather(received, mine.contiguous())
+        if count == len(together):
+            return together
         lengths = [len(ProcessGroup(rank, self.size).dealt(count)) for rank in range(self.size)]
         return torch.cat([rows[:length] for rows, length in zip(received, lengths, strict=True)])
 

@@ -40,6 +40,7 @@ import fuzz_texts
 import hostile
 import mutants
 import outputs
+import ranks
 import serving
 import sizes
 from cases import Case, Skipped
@@ -58,7 +59,7 @@ USED_BY_COMMANDS = (
     *("sklearn.svm", "tqdm"),
 )
 MODULES = (
-    *(crashes, disks, damage, hostile, fuzz_config, fuzz_data, fuzz_texts, folders, outputs, sizes),
+    *(crashes, ranks, disks, damage, hostile, fuzz_config, fuzz_data, fuzz_texts, folders, outputs, sizes),
     *(answer_folders, serving, mutants),
 )
 CASES: dict[str, Case] = {name: case for module in MODULES for name, case in module.CASES.items()}

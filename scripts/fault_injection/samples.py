@@ -80,6 +80,15 @@ class Workspace:
             self.config(name).write_text(yaml.safe_dump(config | own | {"train": TRAIN | own["train"]}))
         return name
 
+    def sharded(self, variant: str) -> str:
+        """The name of a config that cuts the batches of a variant into four shards."""
+        name = f"sharded-{variant}"
+        if not self.config(name).exists():
+            config = yaml.safe_load(self.config(variant).read_text())
+            config["train"] |= {"gradient_shards": 4}
+            self.config(name).write_text(yaml.safe_dump(config | {"name": name}))
+        return name
+
     def new_path(self, name: str) -> Path:
         """A path that nothing is at."""
         self._count += 1
