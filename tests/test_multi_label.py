@@ -18,6 +18,7 @@ from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.serialization import load_classifier
 from encoder_cls.serving.batching import Batcher
 from encoder_cls.serving.predict_request import PredictRequest
+from encoder_cls.sklearn import TextClassifier
 from encoder_cls.tracking.metric_log import read_metrics
 from encoder_cls.tracking.run_dir import RunDir
 from encoder_cls.training.events import Validated
@@ -111,6 +112,36 @@ def test_a_copied_model_scores_a_table_whose_cells_have_several_labels(cli, line
     assert outcome.code == 0, outcome.err
     expected = json.loads((linear_run.eval / "report.json").read_text())
     assert json.loads(outcome.out)["micro_f1"] == expected["micro_f1"]
+
+
+def test_what_is_for_one_label_a_text_is_refused(cli, linear_run):
+    """In one line that says so, with exit code 2; nothing is written."""
+    Path("pool.jsonl").write_text(json.dumps({"text": "a", "label": []}) + "\n")
+    run = str(linear_run.path)
+    for arguments in (
+        ["predict", "text", "--model", run, "--min-precision", "0.9"],
+        ["predict", "text", "--model", run, "--coverage", "0.9"],
+        ["review", run, "--output", "review.csv"],
+        ["suggest", run, "--input", "pool.jsonl", "--n", "1"],
+        ["eval", run, "--against", run],
+    ):
+        outcome = cli(*arguments)
+        assert (outcome.code, outcome.out) == (2, ""), arguments
+        assert "one label a text" in outcome.err.splitlines()[-1]
+        assert "several" in outcome.err.splitlines()[-1]
+    assert [path.name for path in Path().iterdir()] == ["pool.jsonl"]
+    with pytest.raises(ValueError, match=r"labels\[0\] is list"):
+        TextClassifier().fit(["a b", "c d"], [["x"], ["y", "z"]])
+
+
+def test_a_table_read_without_what_separates_its_labels_is_told_of_it(cli, linear_run):
+    """An empty cell, which is no label at all, says so; as does a name that is two."""
+    shutil.copytree(linear_run.model, "model")
+    for cell in ("", "food|sport"):
+        Path("test.csv").write_text(f"text,label\na,{cell}\n")
+        outcome = cli("eval", "model", "--data", "test.csv")
+        assert outcome.code == 3
+        assert "--set data.label_separator='|'" in outcome.err
 
 
 def test_predict_gives_the_labels_that_are_as_probable_as_their_thresholds(cli, linear_run, several):

@@ -70,9 +70,7 @@ def evaluate_run(
     linear_logits = None
     if data is not None:
         data_config = origin.data_config.model_copy(update=dict(reading or {}))
-        labels_are = dataset.labels_are if dataset else None
-        several, name = classifier.task is MULTI_LABEL, data
-        split = load_split(data, data_config, classifier.label_names, labels_are=labels_are, is_multi_label=several)
+        name, split = data, _split_of(data, data_config, classifier, dataset)
     else:
         assert dataset is not None
         name, split = _reported(path, dataset)
@@ -212,6 +210,24 @@ def _origin(
         encoding=classifier.encoding,
     )
     return _Origin(path.resolve().name, data_config, None, "", False)
+
+
+def _split_of(data: str, config: DataConfig, classifier: Classifier, dataset: Dataset | None) -> Split:
+    """The labelled texts of a file, a folder or the Hub.
+
+    Raises:
+        DataError: they cannot be read as the classifier has learned labels to be.
+    """
+    several = classifier.task is MULTI_LABEL
+    labels_are = dataset.labels_are if dataset else None
+    try:
+        return load_split(data, config, classifier.label_names, labels_are=labels_are, is_multi_label=several)
+    except DataError as error:
+        is_table = data.lower().endswith((".csv", ".tsv", ".xlsx"))
+        if not (several and is_table and config.label_separator is None):
+            raise
+        hint = "where a cell has several labels, or none, name what separates them: --set data.label_separator='|'"
+        raise DataError(f"{error}; {hint}") from None
 
 
 def dataset_of_run(

@@ -78,7 +78,7 @@ class ProcessGroup:
         if len(mine) < most:
             mine = torch.cat([mine, mine.new_zeros((most - len(mine), *mine.shape[1:]))])
         together = mine.new_empty((self.size * most, *mine.shape[1:]))
-        received = list(together.split(most))
+        received = list(together.chunk(self.size))
         with _noticing_loss():
             dist.all_gather(received, mine.contiguous())
         if count == len(together):

@@ -1,6 +1,7 @@
 """What it costs that several processes train together, and exactly: tokens a second, and the bytes that they exchange.
 
-    python scripts/benchmarks/distributed.py CONFIG [--shards 2] [--rounds 3] [--set KEY=VALUE]... [--output PAGE.md]
+    python scripts/benchmarks/distributed.py CONFIG [--shards 2] [--rounds 3] [--set KEY=VALUE]
+        [--page PAGE --name NAME]
 
 Trains by the command line, in turns, one epoch on labels: by one process with whole batches; by one process with
 batches in shards; by as many processes as there are shards, exactly; and the same with `train.exact=false`. One thread
@@ -40,7 +41,12 @@ def main() -> None:
     parser.add_argument("--shards", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--set", dest="overrides", action="append", default=[], help="as of encoder-cls train")
-    parser.add_argument("--output", type=Path, help="a Markdown file to write; default: standard output")
+    parser.add_argument(
+        "--page", type=Path, help="a Markdown file with a place for the table; default: standard output"
+    )
+    parser.add_argument(
+        "--name", default="", help="of that place: it is between `<!-- table: NAME -->` and `<!-- end -->`"
+    )
     arguments = parser.parse_args()
     shards = arguments.shards
     ways = {
@@ -70,11 +76,21 @@ def main() -> None:
         f"A shard sends {dense / 1e6:.2f} MB of dense gradients and {touched / 1e6:.2f} MB of rows of tables to each "
         f"other process in a step. {cpu_name()}, {os.cpu_count()} cores, torch {torch.__version__}.",
     ]
-    page = "\n".join(lines) + "\n"
-    if arguments.output:
-        arguments.output.write_text(page, encoding="utf-8")
+    if arguments.page:
+        _put(lines, arguments.page, name=arguments.name)
     else:
-        print(page, end="")
+        print("\n".join(lines))
+
+
+def _put(lines: Sequence[str], page: Path, *, name: str) -> None:
+    """Put a table in its place in a page."""
+    start = f"<!-- table: {name} -->\n"
+    before, found, after = page.read_text(encoding="utf-8").partition(start)
+    if not found:
+        sys.exit(f"{page}: no {start}")
+    end = after.index("<!-- end -->")
+    content = "\n".join(["", f"**{name}**", "", *lines, ""])
+    page.write_text(f"{before}{start}{content}{after[end:]}", encoding="utf-8")
 
 
 def _speed(config: Path, overrides: Sequence[str], size: int, shards: int, *, is_exact: bool) -> float:
@@ -86,13 +102,13 @@ def _speed(config: Path, overrides: Sequence[str], size: int, shards: int, *, is
             *(f"train.gradient_shards={shards}", f"train.exact={str(is_exact).lower()}", *overrides),
         ]
         settings = [part for value in values for part in ("--set", value)]
-        command = [*start, "encoder_cls", "train", "--config", config, "--run-dir", f"{folder}/run", *settings]
+        command = [*start, "encoder_cls", "train", "--config", str(config), "--run-dir", f"{folder}/run", *settings]
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
         if done.returncode:
             sys.exit(done.stderr)
         rows = map(json.loads, Path(f"{folder}/run/metrics.jsonl").read_text().splitlines())
-        return statistics.median(row["tokens_per_s"] for row in rows if row["split"] == "train")
+        return statistics.median(float(row["tokens_per_s"]) for row in rows if row["split"] == "train")
 
 
 def _bytes_of_a_shard(config: Path, overrides: Sequence[str], shards: int) -> tuple[float, float]:
