@@ -93,9 +93,12 @@ def train_command(
         dry_run=dry_run,
     )
     with joined_process_group() as group:
-        if not group.leads:
-            be_quiet()
-        _train(request, group)
+        if group.leads:
+            _train(request, group)
+            return
+        be_quiet()
+        with _ending_quietly():
+            _train(request, group)
 
 
 class _Request(NamedTuple):
@@ -153,6 +156,21 @@ def _train(request: _Request, group: ProcessGroup) -> None:
                 return
             events = train(setup, run, device=torch_device, resume=request.resume, stop_signal=stop_signal, group=group)
             _show_training(events, run.path, num_processes=group.size)
+
+
+@contextmanager
+def _ending_quietly() -> Iterator[None]:
+    """End with 1 and no word where another process has ended: the first one tells it, or torchrun, if it was that.
+
+    Raises:
+        Exit: it has.
+    """
+    from encoder_cls.training.process_group import LostProcessError
+
+    try:
+        yield
+    except LostProcessError:
+        raise typer.Exit(1) from None
 
 
 def _settings(request: _Request) -> tuple[Config, RunDir]:

@@ -48,7 +48,7 @@ class ProcessGroup:
     def __init__(self, rank: int = 0, size: int = 1, store: Store | None = None) -> None:
         self.rank, self.size = rank, size
         self._store = store
-        self._has_ended = False
+        self._has_ended = self._is_broken = False
 
     @property
     def leads(self) -> bool:
@@ -79,7 +79,7 @@ class ProcessGroup:
             mine = torch.cat([mine, mine.new_zeros((most - len(mine), *mine.shape[1:]))])
         together = mine.new_empty((self.size * most, *mine.shape[1:]))
         received = list(together.chunk(self.size))
-        with _noticing_loss():
+        with self._noticing_loss():
             dist.all_gather(received, mine.contiguous())
         if count == len(together):
             return together
@@ -102,7 +102,7 @@ class ProcessGroup:
             return
         import torch.distributed as dist
 
-        with _noticing_loss():
+        with self._noticing_loss():
             dist.all_reduce(tensor)
 
     def merged(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -128,7 +128,7 @@ class ProcessGroup:
         import torch.distributed as dist
 
         length = torch.tensor([len(content)])
-        with _noticing_loss():
+        with self._noticing_loss():
             dist.broadcast(length, 0)
             received = torch.frombuffer(bytearray(content or int(length)), dtype=torch.uint8)
             dist.broadcast(received, 0)
@@ -159,12 +159,16 @@ class ProcessGroup:
         Raises:
             LostProcessError: another process has ended.
         """
-        command: dict[str, Any] = json.loads(self.broadcast())
+        try:
+            command: dict[str, Any] = json.loads(self.broadcast())
+        except ValueError as error:  # the first has ended in the middle of something else
+            self._is_broken = True
+            raise LostProcessError from error
         return command
 
     def end(self) -> None:
         """Tell the others that nothing more is to be done, if they have not been told."""
-        if not self._has_ended:
+        if not (self._has_ended or self._is_broken):  # others are not waiting for a word then
             self._has_ended = True
             with suppress(LostProcessError):
                 self.lead(END)
@@ -244,6 +248,15 @@ class ProcessGroup:
         rows = self.gather_array(padded, self.size)
         return [json.loads(row[:length].tobytes()) for row, length in zip(rows, lengths, strict=True)]
 
+    @contextmanager
+    def _noticing_loss(self) -> Iterator[None]:
+        """Turn what torch says of a broken connection into an error for the user."""
+        try:
+            yield
+        except RuntimeError as error:
+            self._is_broken = True
+            raise LostProcessError from error
+
 
 ALONE = ProcessGroup()
 """The group of a training of one process."""
@@ -270,11 +283,13 @@ def joined_process_group() -> Iterator[ProcessGroup]:
     from torch.distributed.rendezvous import rendezvous
 
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")  # what an earlier one has stored is not for this one
-    with _noticing_loss():
+    try:
         store, rank, size = next(iter(rendezvous("env://")))
         backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
         group_store = PrefixStore(f"group-{attempt}", store)
         dist.init_process_group(backend, store=group_store, rank=rank, world_size=size, timeout=LONGEST_WAIT)
+    except RuntimeError as error:
+        raise LostProcessError from error
     group = ProcessGroup(rank, size, PrefixStore(f"encoder-cls-{attempt}", store))
     try:
         yield group
@@ -297,12 +312,3 @@ def device_of_rank(device: torch.device) -> torch.device:
     if number >= torch.cuda.device_count():
         raise ConfigError(f"process {number} of this machine has no GPU: there are {torch.cuda.device_count()}")
     return torch.device("cuda", number)
-
-
-@contextmanager
-def _noticing_loss() -> Iterator[None]:
-    """Turn what torch says of a broken connection into an error for the user."""
-    try:
-        yield
-    except RuntimeError as error:
-        raise LostProcessError from error

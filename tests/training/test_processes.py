@@ -124,6 +124,7 @@ def test_a_process_that_is_killed_ends_all(jobs):
     assert killed["codes"] == [1, 1, -9], killed["outputs"]
     assert killed["seconds"] < 10
     assert killed["outputs"][0].count("another process of this training has ended; --resume goes on") == 1
+    assert killed["outputs"][1:] == ["", ""]
     assert list(jobs.run("killed").glob("checkpoints/step-*"))
 
 
