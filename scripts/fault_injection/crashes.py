@@ -153,10 +153,19 @@ def _tell_answers(path: Path, engine: str) -> None:
     from encoder_cls.cli.request import Request
     from encoder_cls.cli.text_inputs import Input
     from encoder_cls.inference.classifier import Classifier
-    from encoder_cls.inference.serialization import load_classifier, save_classifier
+    from encoder_cls.inference.familiarity import Familiarity
+    from encoder_cls.inference.promises import Promises
+    from encoder_cls.inference.serialization import load_classifier, save_classifier, save_promises
 
     def save_and_tell(saved: Classifier, folder: Path, *, dtypes: dict[str, str] | None = None) -> None:
         save_classifier(saved, folder, dtypes=dtypes)
+        tell(folder)
+
+    def promise_and_tell(folder: Path, promises: Promises | None, familiarity: Familiarity | None) -> None:
+        save_promises(folder, promises, familiarity)
+        tell(folder)
+
+    def tell(folder: Path) -> None:
         loaded = load_classifier(folder, device="cpu", engine=engine)
         chunks = [[Input(ANY_TEXT)]]
         lines = predict_lines(loaded, chunks, Request("jsonl", top_k=9, batch_tokens=8192))
@@ -165,6 +174,7 @@ def _tell_answers(path: Path, engine: str) -> None:
 
     for module in ("trainer", "compaction"):
         mock.patch(f"encoder_cls.training.{module}.save_classifier", save_and_tell).start()
+    mock.patch("encoder_cls.training.promises.save_promises", promise_and_tell).start()
 
 
 CHANGES = [
