@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from encoder_cls.inference.classifier import Classifier, Prediction
+    from encoder_cls.inference.predictor import Predictor
     from encoder_cls.inference.serialization import load_classifier
 
 __version__ = "0.1.0"
-__all__ = ["Classifier", "Prediction", "__version__", "load_classifier"]
+__all__ = ["Classifier", "Prediction", "Predictor", "__version__", "load_classifier"]
 
 
 def __getattr__(name: str) -> Any:
@@ -24,4 +25,8 @@ def __getattr__(name: str) -> Any:
         from encoder_cls.inference import classifier, serialization
 
         return getattr(serialization if name == "load_classifier" else classifier, name)
+    if name == "Predictor":
+        from encoder_cls.inference.predictor import Predictor
+
+        return Predictor
     raise AttributeError(f"module 'encoder_cls' has no attribute {name!r}")

@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from reporting import cpu_name, note, table
+from reporting import cpu_name, note, put_table, table
 
 from encoder_cls.config import load_config
 from encoder_cls.training.gradient_shards import GradientShards
@@ -77,20 +77,9 @@ def main() -> None:
         f"other process in a step. {cpu_name()}, {os.cpu_count()} cores, torch {torch.__version__}.",
     ]
     if arguments.page:
-        _put(lines, arguments.page, name=arguments.name)
+        put_table(["", f"**{arguments.name}**", "", *lines], arguments.page, name=arguments.name)
     else:
         print("\n".join(lines))
-
-
-def _put(lines: Sequence[str], page: Path, *, name: str) -> None:
-    """Put a table in its place in a page."""
-    start = f"<!-- table: {name} -->\n"
-    before, found, after = page.read_text(encoding="utf-8").partition(start)
-    if not found:
-        sys.exit(f"{page}: no {start}")
-    end = after.index("<!-- end -->")
-    content = "\n".join(["", f"**{name}**", "", *lines, ""])
-    page.write_text(f"{before}{start}{content}{after[end:]}", encoding="utf-8")
 
 
 def _speed(config: Path, overrides: Sequence[str], size: int, shards: int, *, is_exact: bool) -> float:

@@ -20,6 +20,17 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 
     return ["| " + " | ".join(cells) + " |" for cells in (columns, ruler, *rows)]
 
 
+def put_table(lines: Sequence[str], page: Path, *, name: str) -> None:
+    """Put a table in its place in a page, between `<!-- table: NAME -->` and `<!-- end -->`."""
+    start = f"<!-- table: {name} -->\n"
+    before, found, after = page.read_text(encoding="utf-8").partition(start)
+    if not found:
+        sys.exit(f"{page}: no {start}")
+    end = after.index("<!-- end -->")
+    content = "\n".join([*lines, ""])
+    page.write_text(f"{before}{start}{content}{after[end:]}", encoding="utf-8")
+
+
 def cpu_name() -> str:
     """What the processor calls itself."""
     try:

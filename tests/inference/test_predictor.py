@@ -1,0 +1,72 @@
+"""A predictor: batches of any kind with their answers, and a copy of it elsewhere."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pyarrow
+import pytest
+
+from encoder_cls import Predictor
+from encoder_cls.errors import DataError
+
+TEXTS = ["soup with salt", "", "goal of the team", "snow today"]
+
+
+@pytest.fixture(scope="module")
+def predictor(trained_run) -> Predictor:
+    return Predictor(str(trained_run.path))
+
+
+def test_answers_are_beside_the_columns_of_a_table(predictor):
+    """As the classifier has them; nothing and a blank text have no label, and a reason."""
+    table = pyarrow.table({"id": [4, 5, 6, 7], "text": ["soup with salt", None, "goal of the team", "snow today"]})
+    found = predictor(table)
+    assert found.column_names == ["id", "text", "label", "probability", "reason"]
+    assert found.select(["id", "text"]).equals(table)
+    expected = predictor.classifier.predict(TEXTS)
+    assert found["label"].to_pylist() == [it.label for it in expected]
+    assert found["probability"].to_pylist() == [it.probability for it in expected]
+    assert found["reason"].to_pylist() == [None, "blank", None, None]
+    assert found["label"].to_pylist()[1] is None
+
+
+def test_a_mapping_of_arrays_and_a_frame_are_answered_in_kind(predictor):
+    """Numbers are numbers; where there is none, it is no number."""
+    batch = {"text": np.array(TEXTS, dtype=object), "label": np.array([1, 2, 3, 4])}
+    found = predictor(batch)
+    assert list(found) == ["text", "label", "predicted_label", "probability", "reason"]
+    assert found["label"] is batch["label"]
+    assert found["probability"].dtype == np.float64
+    assert np.isnan(found["probability"]).tolist() == [False, True, False, False]
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    (frame,) = predictor.frames([pandas.DataFrame(batch)])
+    assert frame["predicted_label"].dropna().tolist() == [it for it in found["predicted_label"] if it is not None]
+    assert frame["predicted_label"].isna().tolist() == [False, True, False, False]
+
+
+def test_columns_have_equal_types_in_each_batch(predictor):
+    """Without a row, or without an answer, too: engines put batches together."""
+    batches = [
+        predictor(pyarrow.table({"text": pyarrow.array(texts, pyarrow.string())})) for texts in ([], [""], TEXTS)
+    ]
+    assert batches[0].schema == batches[1].schema == batches[2].schema
+    assert pyarrow.concat_tables(batches).num_rows == 5
+
+
+def test_a_copy_is_made_of_the_name_of_the_model_alone(predictor):
+    """What goes to a worker is small, and answers the same."""
+    content = pickle.dumps(predictor)
+    assert len(content) < 1000
+    batch = {"text": TEXTS}
+    copy = pickle.loads(content)  # noqa: S301 - our own
+    assert copy(batch)["label"].tolist() == predictor(batch)["label"].tolist()
+
+
+def test_what_is_no_text_is_named(predictor):
+    """By its column."""
+    with pytest.raises(DataError, match="no column 'text', which the model reads; there are body"):
+        predictor({"body": TEXTS})
+    with pytest.raises(DataError, match="column 'text' has int '7', where a text"):
+        predictor({"text": ["a", 7]})
