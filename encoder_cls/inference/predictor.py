@@ -42,9 +42,9 @@ class Predictor:
     def __init__(self, model: str, *, engine: str = "numpy") -> None:
         self._model, self._engine = str(model), engine
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """What makes it again elsewhere: the model is loaded there."""
-        return _made, (self._model, self._engine)
+    def __getstate__(self) -> dict[str, Any]:
+        """All but the classifier, which is loaded where a copy of this is used."""
+        return {name: value for name, value in self.__dict__.items() if name != "classifier"}
 
     @cached_property
     def classifier(self) -> Classifier:
@@ -98,10 +98,6 @@ class Predictor:
         else:
             answers = {"label": [it.label for it in predictions], "probability": [it.probability for it in predictions]}
         return {**answers, "reason": [it.reason for it in predictions]}
-
-
-def _made(model: str, engine: str) -> Predictor:
-    return Predictor(model, engine=engine)
 
 
 def _names(batch: Any) -> list[str]:
