@@ -296,6 +296,7 @@ def _described(setup: TrainingSetup) -> Iterator[str]:
     shape = f"{counted(config.model.num_layers, 'layer')} of width {config.model.d_model}"
     recipe = setup.recipe
     beside = ", beside it a linear model" if recipe.linear else ""
+    beside += " (from a stream: there is much text)" if recipe.linear and recipe.linear.is_streamed else ""
     if config.model.linear and not recipe.linear:
         beside = ", no linear model beside it (too much text for so many classes)"
     yield f"model: {shape}, {setup.num_parameters:,} parameters{beside}"

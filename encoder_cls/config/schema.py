@@ -188,8 +188,8 @@ class ModelConfig(Section):
     encoder: bool = True
     """Whether there is an encoder; false: the linear classifier alone is the model, trained in seconds."""
     linear: bool = True
-    """Whether the logits of a linear classifier of word and character n-grams are combined with the encoder's; not
-    where there is too much text for one."""
+    """Whether the logits of a linear classifier of word and character n-grams are combined with the encoder's; of
+    more than 12 million tokens it learns as a stream, from words and pairs."""
 
     @model_validator(mode="after")
     def _some_part_is_left(self) -> ModelConfig:

@@ -6,7 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -222,7 +222,13 @@ def _with_text(
 
 def _has_types(location: SourceLocation) -> bool:
     """Whether a format tells integers from texts; in a CSV file both are characters."""
-    return location.file.startswith("hub:") or Path(location.file).suffix.lower() in (".jsonl", ".parquet", ".xlsx")
+    return location.file.startswith("hub:") or _ending(location.file) in (".jsonl", ".parquet", ".xlsx")
+
+
+@lru_cache
+def _ending(file: str) -> str:
+    """Of a file's name; asked for each of its rows, of which there may be millions."""
+    return Path(file).suffix.lower()
 
 
 def _check_left_out(rows: LabelledRows, empty_texts: str) -> None:
@@ -256,7 +262,7 @@ def check_unicode(row: Row) -> None:
 
 def is_fasttext(where: SourceLocation) -> bool:
     """Whether a row is a line of a fastText file, where one label is written as several are."""
-    return where.line >= 0 and Path(where.file).suffix.lower() in (FASTTEXT, TEXT)
+    return where.line >= 0 and _ending(where.file) in (FASTTEXT, TEXT)
 
 
 def _labels(row: Row, separator: str | None) -> list[str | int]:

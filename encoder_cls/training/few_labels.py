@@ -74,7 +74,11 @@ def fit_linear_from_few_labels(
         held_out: labelled texts that are one part of the cross-validation.
         groups: of the texts with labels, as in `folds`.
     """
-    choices: dict[str, Any] = {"class_weights": class_weights, **read._asdict()}
+    choices: dict[str, Any] = {
+        "class_weights": class_weights,
+        "max_tokens": read.max_tokens,
+        "use_char_ngrams": read.use_char_ngrams,
+    }
     corpus = read_corpus(texts, labels, names, dimensions=config.lsa_dimensions, **choices)
     parts = folds(len(labels), groups, first=held_out)
     search = TechniqueSearch(corpus, parts)

@@ -87,7 +87,13 @@ def write_final_report(
     if isinstance(report, Report) and setup.recipe.linear and weighs_classes:
         read, train = setup.recipe.linear, dataset.train
         note = run_interruptibly(
-            lambda: class_weights_note(setup.train_texts, train.labels, groups=train.groups, **read._asdict()),
+            lambda: class_weights_note(
+                setup.train_texts,
+                train.labels,
+                max_tokens=read.max_tokens,
+                use_char_ngrams=read.use_char_ngrams,
+                groups=train.groups,
+            ),
             stop_if_asked,
         )
         report = replace(report, class_weights_note=note)

@@ -11,6 +11,7 @@ from encoder_cls.text.tokenizer import tokenize
 from encoder_cls.training.few_labels import fit_linear_from_few_labels
 from encoder_cls.training.fitted_linear import FittedLinear
 from encoder_cls.training.folds import NO_TEXTS
+from encoder_cls.training.linear_stream import fit_linear_from_stream
 from encoder_cls.training.names_alone import fit_linear_from_names
 from encoder_cls.training.nbsvm import fit_linear, folds_of
 from encoder_cls.training.recipe import LinearInput
@@ -32,8 +33,19 @@ def fit_linear_classifier(setup: TrainingSetup, read: LinearInput) -> FittedLine
         )
         return FittedLinear(classifier, classifier.logits(setup.validation_texts), None)
     if not setup.has_few_labels:
-        parts = folds_of(labels, groups)
-        classifier = fit_linear(setup.train_texts, labels, class_weights=weights, parts=parts, **read._asdict())
+        if read.is_streamed:
+            classifier = fit_linear_from_stream(
+                setup.train_texts, labels, class_weights=weights, max_tokens=read.max_tokens
+            )
+        else:
+            classifier = fit_linear(
+                setup.train_texts,
+                labels,
+                class_weights=weights,
+                max_tokens=read.max_tokens,
+                use_char_ngrams=read.use_char_ngrams,
+                parts=folds_of(labels, groups),
+            )
         return FittedLinear(classifier, classifier.logits(setup.validation_texts), None)
     texts, held_out = setup.texts, NO_TEXTS
     if setup.refits_on_validation:

@@ -38,7 +38,15 @@ def fit_linear_from_names(
     """
     classes = np.arange(num_classes)
     names, dimensions = texts.first(num_classes), max(FEWEST_DIMENSIONS, dimensions)
-    corpus = read_corpus(texts, classes, names, class_weights=class_weights, dimensions=dimensions, **read._asdict())
+    corpus = read_corpus(
+        texts,
+        classes,
+        names,
+        class_weights=class_weights,
+        dimensions=dimensions,
+        max_tokens=read.max_tokens,
+        use_char_ngrams=read.use_char_ngrams,
+    )
     examples, of_classes = _nearest(corpus)
     rows, labels = np.concatenate([classes, examples]), np.concatenate([classes, of_classes])
     words = corpus.words

@@ -213,16 +213,12 @@ def cross_validate(
     choices = []
     for penalty, of_folds in zip(penalties, zip(*margins, strict=True), strict=True):
         together = np.concatenate(of_folds)
-        if is_multi_label:
-            found_out = _calibrate_multi_label(together, found)
-        else:
-            found_out = _calibrate(together, found, class_weights)
-        choices.append((found_out, penalty))
+        choices.append((calibrate(together, found, class_weights), penalty))
     best, penalty = min(choices, key=lambda choice: (choice[0].loss, choice[1]))
     return HeldOut(penalty, np.float32(best.scale), np.float32(best.shift), best.logits)
 
 
-class _Calibrated(NamedTuple):
+class Calibrated(NamedTuple):
     """The loss of texts held out, the scale and the shift of their margins with the lowest, and their logits then."""
 
     loss: float
@@ -231,10 +227,10 @@ class _Calibrated(NamedTuple):
     logits: Logits
 
 
-def _calibrate(
-    margins: NDArray[np.float32], labels: NDArray[np.int64], class_weights: NDArray[np.float32]
-) -> _Calibrated:
-    """What fits all classes together."""
+def calibrate(margins: NDArray[np.float32], labels: NDArray[Any], class_weights: NDArray[np.float32]) -> Calibrated:
+    """What makes logits of the margins of texts held out: of all classes together, or multi-label of each label."""
+    if task_of(labels) is MULTI_LABEL:
+        return _calibrate_multi_label(margins, labels)
     if SINGLE_LABEL.num_one_vs_rest(len(class_weights)) == 1:  # a shift of opposite margins has no bias to go to
         scale, shift = fit_inverse_temperature(SINGLE_LABEL.margins_to_logits(margins), labels), 0.0
     else:
@@ -242,14 +238,14 @@ def _calibrate(
     logits = SINGLE_LABEL.margins_to_logits((margins * scale + shift).astype(np.float32))
     # What is learned counts classes by their weights, and so does the choice of the penalty; calibration does not.
     loss = cross_entropy(softmax(logits), one_hot(labels, len(class_weights)), class_weights[labels])
-    return _Calibrated(loss, scale, shift, logits)
+    return Calibrated(loss, scale, shift, logits)
 
 
-def _calibrate_multi_label(margins: NDArray[np.float32], labels: NDArray[np.int8]) -> _Calibrated:
+def _calibrate_multi_label(margins: NDArray[np.float32], labels: NDArray[np.int8]) -> Calibrated:
     """What fits each label, (labels,); weights of classes change no choice."""
     scales, shifts = fit_platt_per_label(margins, labels)
     logits = (margins * scales + shifts).astype(np.float32)
-    return _Calibrated(binary_cross_entropy(sigmoid(logits), labels), scales, shifts, logits)
+    return Calibrated(binary_cross_entropy(sigmoid(logits), labels), scales, shifts, logits)
 
 
 def _learn(
@@ -261,15 +257,26 @@ def _learn(
 ) -> tuple[NDArray[np.float32], list[OneVsRest]]:
     """Inverse document frequencies (features,), and what one-vs-rest classifiers learn under each penalty."""
     occurrences = counts.getnnz(axis=0)
-    idf = np.log((1 + len(labels)) / (1 + occurrences)) + 1
-    idf[occurrences == 0] = 0  # where texts are held out; to the others this feature does not exist
-    features = tfidf_matrix(counts, feature_ids, idf.astype(np.float32))
-    # Multi-label, the examples of a label have its weight, all others 1.
-    text_weights = np.where(labels, class_weights, 1) if labels.ndim > 1 else class_weights[labels]
+    idf = inverse_document_frequencies(occurrences, len(labels))
+    features = tfidf_matrix(counts, feature_ids, idf)
+    text_weights = weights_of_texts(labels, class_weights)
     learned = learn_one_vs_rest(
         features, counts > 0, labels, text_weights, num_classes=len(class_weights), penalties=penalties
     )
-    return idf.astype(np.float32), learned
+    return idf, learned
+
+
+def inverse_document_frequencies(occurrences: NDArray[np.integer[Any]], num_texts: int) -> NDArray[np.float32]:
+    """Those of features that so many of the texts have, (features,)."""
+    idf = np.log((1 + num_texts) / (1 + occurrences)) + 1
+    idf[occurrences == 0] = 0  # where texts are held out; to the others this feature does not exist
+    return idf.astype(np.float32)
+
+
+def weights_of_texts(labels: NDArray[Any], class_weights: NDArray[np.float32]) -> NDArray[np.float32]:
+    """How much each text counts, (texts,); multi-label for each label, (texts, classes), 1 where it has it not."""
+    weights: NDArray[np.float32] = np.where(labels, class_weights, 1) if labels.ndim > 1 else class_weights[labels]
+    return weights
 
 
 def learn_one_vs_rest(
@@ -295,7 +302,7 @@ def learn_one_vs_rest(
     """
     further = None if coordinates is None else sp.csr_matrix(coordinates)
     num_features = features.shape[1] + (0 if coordinates is None else coordinates.shape[1])
-    classes = range(num_classes - task_of(labels).num_one_vs_rest(num_classes), num_classes)
+    classes = classes_to_tell(labels, num_classes)
     learned = [
         OneVsRest(np.zeros((num_features, len(classes)), np.float32), np.zeros(len(classes), np.float32))
         for _ in penalties
@@ -307,7 +314,8 @@ def learn_one_vs_rest(
             for it in learned:
                 it.biases[column] = 1.0 if is_class.any() else -1.0
             continue
-        ratios = np.abs(_log_count_ratios(present, is_class)) ** NB_RATIO_POWER
+        inside, outside = (np.asarray(present[rows].sum(axis=0), dtype=np.float64) for rows in (is_class, ~is_class))
+        ratios = naive_bayes_ratios(inside.ravel(), outside.ravel())
         # The product with a diagonal matrix: scipy's takes as long as half the learning.
         values = features.data * ratios[features.indices]
         scaled = sp.csr_matrix((values, features.indices, features.indptr), shape=features.shape)
@@ -320,6 +328,11 @@ def learn_one_vs_rest(
             it.weights[:, column] = weights * scales
             it.biases[column] = bias
     return learned
+
+
+def classes_to_tell(labels: NDArray[Any], num_classes: int) -> range:
+    """The classes that have a machine each: of two, the second alone."""
+    return range(num_classes - task_of(labels).num_one_vs_rest(num_classes), num_classes)
 
 
 def _fit_svm(
@@ -337,9 +350,17 @@ def _fit_svm(
     return svm.coef_[0], svm.intercept_[0]
 
 
-def _log_count_ratios(present: sp.csr_matrix, is_class: NDArray[np.bool_]) -> NDArray[np.float32]:
-    """Of each feature, ln(its share of the class's features / its share of the others'), counts being one more."""
-    inside = 1 + np.asarray(present[is_class].sum(axis=0), dtype=np.float64).ravel()
-    outside = 1 + np.asarray(present[~is_class].sum(axis=0), dtype=np.float64).ravel()
-    ratios: NDArray[np.float32] = np.log((inside / inside.sum()) / (outside / outside.sum())).astype(np.float32)
-    return ratios
+def naive_bayes_ratios(inside: NDArray[np.float64], outside: NDArray[np.float64]) -> NDArray[np.float32]:
+    """By what each feature is multiplied: how much more often it is in a class than outside, or less, (features,).
+
+    |ln(its share of the class's features / its share of the others')| to the power `NB_RATIO_POWER`, counts being one
+    more.
+
+    Args:
+        inside: how many texts of the class have it.
+        outside: how many other texts.
+    """
+    inside, outside = 1 + inside, 1 + outside
+    ratios = np.log((inside / inside.sum()) / (outside / outside.sum())).astype(np.float32)
+    scales: NDArray[np.float32] = np.abs(ratios) ** NB_RATIO_POWER
+    return scales

@@ -24,8 +24,10 @@ FEWEST_STEPS = 300  # on labels: where an epoch is a few steps, more epochs make
 STEPS_BETWEEN_VALIDATIONS = 300  # of pretraining, at least: one takes as long as many steps
 LINEAR_LENGTHS = (KEPT_PER_TOKEN, 4, 2, 1)  # of the linear classifier, in those of the encoder
 MOST_LINEAR_DETAIL = 3_000_000  # tokens from which the linear classifier looks at words only: memory
-MOST_LINEAR_WORK = 200_000_000  # tokens times classes from which there is no linear classifier: minutes
-MOST_LINEAR_TEXT = 12_000_000  # tokens from which there is none either: memory
+MOST_LINEAR_WORK = 200_000_000  # tokens times classes from which it learns from a stream: minutes
+MOST_LINEAR_TEXT = 12_000_000  # tokens from which it does, too: memory
+MOST_STREAMED_TEXT = 200_000_000  # tokens from which it reads no more of a text than the encoder: 4 GB of disk
+MOST_STREAMED_WORK = 20_000_000_000  # tokens times classes from which there is no linear classifier: minutes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,10 +49,12 @@ class LinearInput(NamedTuple):
     Attributes:
         max_tokens: tokens of a text, `[CLS]` counted.
         use_char_ngrams: whether it looks at n-gram templates and character n-grams, too, not at words and pairs alone.
+        is_streamed: whether there is more text than can be learned from at once.
     """
 
     max_tokens: int
     use_char_ngrams: bool
+    is_streamed: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,9 +147,14 @@ def _schedule(factor: float, corpus: CorpusSize, limits: tuple[int, int], *, few
 
 def _linear_input(config: Config, tokens_within: Callable[[int], int], num_classes: int) -> LinearInput | None:
     """As far as there is memory and time for, from whole texts to the part that the encoder reads."""
-    for part in LINEAR_LENGTHS:
-        max_tokens = part * config.model.max_seq_len
-        tokens = tokens_within(max_tokens)
+    sizes = [
+        (part * config.model.max_seq_len, tokens_within(part * config.model.max_seq_len)) for part in LINEAR_LENGTHS
+    ]
+    for max_tokens, tokens in sizes:
         if tokens <= MOST_LINEAR_TEXT and tokens * num_classes <= MOST_LINEAR_WORK:
             return LinearInput(max_tokens, use_char_ngrams=tokens <= MOST_LINEAR_DETAIL)
+    for max_tokens, tokens in sizes:
+        is_shortest = max_tokens == config.model.max_seq_len
+        if (tokens <= MOST_STREAMED_TEXT or is_shortest) and tokens * num_classes <= MOST_STREAMED_WORK:
+            return LinearInput(max_tokens, use_char_ngrams=False, is_streamed=True)
     return None

@@ -94,7 +94,8 @@ class TrainingSetup:
         train, num_labelled = self.config.train, len(self.dataset.train)
         wants_texts = train.naive_bayes_em or train.lsa_dimensions > 0 or train.self_training
         has_more = (wants_texts and len(self.texts) > num_labelled) or train.label_names_as_texts
-        is_possible = self.task is SINGLE_LABEL and not self.dataset.has_names_alone
+        is_streamed = self.recipe.linear is not None and self.recipe.linear.is_streamed
+        is_possible = self.task is SINGLE_LABEL and not self.dataset.has_names_alone and not is_streamed
         return num_labelled <= MOST_LABELLED and has_more and is_possible
 
     @property

@@ -1,6 +1,6 @@
 """How much memory a training takes as the number of texts grows.
 
-    python scripts/benchmarks/memory.py [--texts 100000 300000 1000000] [--prepare-only]
+    python scripts/benchmarks/memory.py [--texts 100000 300000 1000000] [--linear] [--prepare-only]
 
 Makes files of short random texts (about 12 words; of the 200,000 of a vocabulary each is the rarer the later it stands
 there, as in language), trains a tiny model on each of them for one epoch, in a process of its own and to the end of the
@@ -32,7 +32,7 @@ SECONDS_BETWEEN_LOOKS = 0.02
 CONFIG = """\
 data: {{train: {folder}/train.csv}}
 model: {{d_model: 16, num_layers: 1, num_heads: 2, d_ff: 32, char_ngram_buckets: 1024, bigram_buckets: 1024,
-  linear: false}}
+  linear: {linear}}}
 pretrain: {{epochs: 0}}
 train: {{epochs: 1, batch_size: 2048, batch_tokens: 65536, precision: float32}}
 """
@@ -53,13 +53,14 @@ def main() -> None:
     """Measure each number of texts and print a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--texts", type=int, nargs="+", default=[100_000, 300_000, 1_000_000])
+    parser.add_argument("--linear", action="store_true", help="a linear classifier beside the encoder")
     parser.add_argument("--prepare-only", action="store_true", help="end before the first step")
     arguments = parser.parse_args()
     print("|      texts | to first step, s | in all, s | peak, MiB | own, MiB |")
     print("| ---------: | ---------------: | --------: | --------: | -------: |")
     found = []
     for texts in arguments.texts:
-        found.append(measure(texts, prepare_only=arguments.prepare_only))
+        found.append(measure(texts, prepare_only=arguments.prepare_only, linear=arguments.linear))
         print(row(found[-1]), flush=True)
     if len(found) > 1:
         slopes = [bytes_per_text(found[0], found[-1], what) for what in ("peak_bytes", "own_bytes")]
@@ -79,12 +80,12 @@ def bytes_per_text(less: Measured, more: Measured, what: str) -> float:
     return float((getattr(more, what) - getattr(less, what)) / (more.texts - less.texts))
 
 
-def measure(texts: int, *, vocabulary: int = VOCABULARY, prepare_only: bool = False) -> Measured:
+def measure(texts: int, *, vocabulary: int = VOCABULARY, prepare_only: bool = False, linear: bool = False) -> Measured:
     """Train on so many texts, in a temporary folder; or only prepare to."""
     with tempfile.TemporaryDirectory() as folder:
         write_texts(Path(folder) / "train.csv", texts, vocabulary=vocabulary)
         config = Path(folder) / "config.yaml"
-        config.write_text(CONFIG.format(folder=folder))
+        config.write_text(CONFIG.format(folder=folder, linear=str(linear).lower()))
         command = [
             str(Path(sys.executable).with_name("encoder-cls")),
             "train",

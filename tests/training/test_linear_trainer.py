@@ -83,6 +83,7 @@ def test_a_run_that_was_stopped_begins_again_and_ends_the_same(tmp_path, answers
 def test_too_much_text_for_a_linear_classifier_is_refused(tmp_path, monkeypatch):
     """There would be no model at all."""
     monkeypatch.setattr(recipe, "MOST_LINEAR_TEXT", 10)
+    monkeypatch.setattr(recipe, "MOST_STREAMED_WORK", 10)
     with pytest.raises(ConfigError, match=r"model\.encoder=false: there is too much text"):
         prepare(without_encoder(tmp_path))
 

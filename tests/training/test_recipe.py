@@ -16,6 +16,8 @@ from encoder_cls.training.recipe import (
     MOST_LINEAR_DETAIL,
     MOST_LINEAR_TEXT,
     MOST_LINEAR_WORK,
+    MOST_STREAMED_TEXT,
+    MOST_STREAMED_WORK,
     PRETRAINING_EPOCHS,
     STEPS_BETWEEN_VALIDATIONS,
     TRAINING_EPOCHS,
@@ -137,7 +139,7 @@ def test_the_linear_classifier_reads_as_far_as_memory_allows():
     assert recipe(MOST_LINEAR_TEXT, tokens_of_text=512).linear.max_tokens == 512 * KEPT_PER_TOKEN
     parts = [recipe(MOST_LINEAR_TEXT // part, tokens_of_text=10**4).linear for part in (KEPT_PER_TOKEN, 4, 2, 1)]
     assert [it.max_tokens for it in parts] == [512 * KEPT_PER_TOKEN, 2048, 1024, 512]
-    assert recipe(MOST_LINEAR_TEXT + 1, tokens_of_text=10**4).linear is None
+    assert recipe(MOST_LINEAR_TEXT + 1, tokens_of_text=10**4).linear.is_streamed
 
 
 def test_letters_are_read_by_what_the_linear_classifier_reads_of_words():
@@ -146,16 +148,32 @@ def test_letters_are_read_by_what_the_linear_classifier_reads_of_words():
     assert not recipe(MOST_LINEAR_DETAIL // 4 + 1, tokens_of_text=2048).linear.use_char_ngrams
 
 
-def test_there_is_no_linear_classifier_where_it_would_take_much_memory():
+def test_the_linear_classifier_learns_from_a_stream_where_it_would_take_much_memory():
     """Which grows with the tokens, however few the classes."""
-    assert recipe(MOST_LINEAR_TEXT, num_classes=2).linear
-    assert not recipe(MOST_LINEAR_TEXT + 1, num_classes=2).linear
+    assert not recipe(MOST_LINEAR_TEXT, num_classes=2).linear.is_streamed
+    assert recipe(MOST_LINEAR_TEXT + 1, num_classes=2).linear.is_streamed
+
+
+def test_a_stream_has_whole_texts_where_the_disk_has_room_for_them():
+    """Else no more of each than the encoder reads."""
+    assert recipe(MOST_STREAMED_TEXT, tokens_of_text=512).linear.max_tokens == 512 * KEPT_PER_TOKEN
+    parts = [recipe(MOST_STREAMED_TEXT // part, tokens_of_text=10**4).linear for part in (KEPT_PER_TOKEN, 4, 2, 1)]
+    assert [it.max_tokens for it in parts] == [512 * KEPT_PER_TOKEN, 2048, 1024, 512]
+    assert recipe(10 * MOST_STREAMED_TEXT, tokens_of_text=10**4).linear.max_tokens == 512
 
 
 @pytest.mark.parametrize("num_classes", [20, 50, 1000])
-def test_there_is_no_linear_classifier_where_it_would_take_minutes(num_classes):
+def test_the_linear_classifier_learns_from_a_stream_where_it_would_take_minutes(num_classes):
     """Its time is that of tokens times classes."""
     most = MOST_LINEAR_WORK // num_classes
+    assert not recipe(most, num_classes=num_classes).linear.is_streamed
+    assert recipe(most + 1, num_classes=num_classes).linear.is_streamed
+
+
+@pytest.mark.parametrize("num_classes", [20, 50, 1000])
+def test_there_is_no_linear_classifier_where_a_stream_would_take_many_minutes(num_classes):
+    """Its time is that of tokens times classes, too."""
+    most = MOST_STREAMED_WORK // num_classes
     assert recipe(most, num_classes=num_classes).linear
     assert not recipe(most + 1, num_classes=num_classes).linear
 

@@ -1,0 +1,196 @@
+"""A linear classifier of more text than memory holds: its features go to a file, and are learned from as a stream.
+
+What is learned is as in `training/nbsvm`: words and pairs, ratios of naive Bayes, a linear machine for each class. It
+is found by averaged stochastic gradient descent (Xu, "Towards Optimal One Pass Large Scale Learning with Averaged
+Stochastic Gradient Descent", 2011, https://arxiv.org/abs/1107.2490), which looks at some texts at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from encoder_cls.evaluation.metrics import one_hot
+from encoder_cls.inference.linear import LinearClassifier
+from encoder_cls.inference.row_table import compress
+from encoder_cls.inference.tasks import task_of
+from encoder_cls.system.disk_arrays import DiskBackedArray, DiskBackedRaggedArray
+from encoder_cls.text.ngram_features import TEMPLATE_IDS, SparseRows, count_features, keep_known
+from encoder_cls.text.token_arrays import TokenizedTexts
+from encoder_cls.training.nbsvm import (
+    OneVsRest,
+    as_matrix,
+    calibrate,
+    classes_to_tell,
+    inverse_document_frequencies,
+    most_features_of,
+    naive_bayes_ratios,
+    tfidf_matrix,
+    weights_of_texts,
+)
+
+PENALTIES = (0.3, 1.0)  # as LinearSVC's C, of which the texts held out choose one
+MOST_HELD_OUT = 20_000  # texts, to calibrate with
+TEXTS_AT_ONCE = 1 << 14  # that are learned from
+MOST_EPOCHS = 5
+MOST_WORK = 10_000_000_000  # values of features times classes in all epochs but the first: a minute or two
+SEED = 0
+NO_TOKENS = np.zeros(0, dtype=np.int32)
+
+
+def fit_linear_from_stream(
+    texts: TokenizedTexts,
+    labels: NDArray[Any],
+    *,
+    class_weights: NDArray[np.float32],
+    max_tokens: int,
+) -> LinearClassifier:
+    """Train a linear classifier of words and pairs; texts that are held out calibrate its scores.
+
+    Memory holds what a fixed number of texts needs, besides a few numbers for each text and feature. The order of the
+    texts is random, so that it does not matter how they are sorted.
+
+    Args as of `nbsvm.fit_linear`.
+    """
+    task = task_of(labels)
+    order = np.random.default_rng(SEED).permutation(len(labels))
+    num_held_out = min(MOST_HELD_OUT, max(1, len(labels) // 20))
+    held_out, learned = order[:num_held_out], order[num_held_out:]
+    stream = _CountStream(texts, learned, max_tokens=max_tokens)
+    feature_ids = stream.most_frequent_features(most_features_of(len(class_weights), task))
+    idf, by_penalty = _learn(stream, feature_ids, labels[learned], class_weights)
+    features = sp.vstack(
+        [
+            tfidf_matrix(counts, feature_ids, idf)
+            for counts in _CountStream(texts, held_out, max_tokens=max_tokens).matrices(feature_ids)
+        ]
+    )
+    calibrated = [calibrate(features @ it.weights + it.biases, labels[held_out], class_weights) for it in by_penalty]
+    found_out, machines = min(zip(calibrated, by_penalty, strict=True), key=lambda it: it[0].loss)
+    scale, shift = np.float32(found_out.scale), np.float32(found_out.shift)
+    return LinearClassifier(
+        max_tokens=max_tokens,
+        frequent_token_ids=NO_TOKENS,
+        feature_ids=feature_ids,
+        idf=idf,
+        weights=compress(machines.weights * scale, "float32"),
+        biases=machines.biases * scale + shift,
+        task=task,
+    )
+
+
+class _CountStream:
+    """How often which feature occurs in which text, in a file, read from its beginning as often as that is wanted.
+
+    Args:
+        texts: the texts.
+        rows: which of them, in their order.
+        max_tokens: how many tokens of a text to read, `[CLS]` counted.
+    """
+
+    def __init__(self, texts: TokenizedTexts, rows: NDArray[np.int64], *, max_tokens: int) -> None:
+        self._columns = DiskBackedRaggedArray(np.int32)
+        self._counts = DiskBackedArray(np.uint16)
+        for first in range(0, len(rows), TEXTS_AT_ONCE):
+            some = texts.take(rows[first : first + TEXTS_AT_ONCE])
+            for counts in count_features(
+                some, max_tokens=max_tokens, frequent_token_ids=NO_TOKENS, use_char_ngrams=False
+            ):
+                self._columns.append(counts.columns, np.diff(counts.offsets))
+                self._counts.append(np.minimum(counts.values, np.iinfo(np.uint16).max))
+
+    def __iter__(self) -> Iterator[SparseRows]:
+        """The counts of some texts after the other; columns are feature ids."""
+        columns, offsets = self._columns.arrays()
+        counts = self._counts.array()
+        for first in range(0, len(self._columns), TEXTS_AT_ONCE):
+            ends = offsets[first : first + TEXTS_AT_ONCE + 1]
+            part = slice(ends[0], ends[-1])
+            yield SparseRows(columns=columns[part], values=counts[part].astype(np.float32), offsets=ends - ends[0])
+            self._columns.forget()
+            self._counts.forget()
+
+    def matrices(self, feature_ids: NDArray[np.int32]) -> Iterator[sp.csr_matrix]:
+        """The counts of some texts after the other; columns are indices of the feature ids."""
+        numbers = np.full(TEMPLATE_IDS, -1, dtype=np.int32)
+        numbers[feature_ids] = np.arange(len(feature_ids))
+        for counts in self:
+            yield as_matrix(keep_known(counts, numbers[counts.columns]), len(feature_ids))
+
+    def most_frequent_features(self, limit: int) -> NDArray[np.int32]:
+        """As `nbsvm.most_frequent_features`."""
+        occurrences = np.zeros(TEMPLATE_IDS, dtype=np.int32)
+        for counts in self:
+            np.add.at(occurrences, counts.columns, 1)
+        ids = np.flatnonzero(occurrences).astype(np.int32)
+        kept = np.sort(np.argsort(-occurrences[ids], kind="stable")[:limit])
+        return ids[kept] if len(ids) else np.zeros(1, dtype=np.int32)
+
+
+def _learn(
+    stream: _CountStream, feature_ids: NDArray[np.int32], labels: NDArray[Any], class_weights: NDArray[np.float32]
+) -> tuple[NDArray[np.float32], list[OneVsRest]]:
+    """Inverse document frequencies (features,), and what one-vs-rest classifiers learn under each penalty."""
+    from sklearn.linear_model import SGDClassifier  # most of a second
+
+    num_classes = len(class_weights)
+    classes = classes_to_tell(labels, num_classes)
+    occurrences, of_classes, num_values = _count_texts(stream, feature_ids, labels, num_classes)
+    idf = inverse_document_frequencies(occurrences, len(labels))
+    ratios = [naive_bayes_ratios(of_classes[:, number], occurrences - of_classes[:, number]) for number in classes]
+    epochs = 1 + min(MOST_EPOCHS - 1, MOST_WORK // max(1, num_values * len(classes) * len(PENALTIES)))
+    # Averaged are the weights of all epochs but the first, or of the second half of a single one.
+    averaged_from = len(labels) if epochs > 1 else max(1, len(labels) // 2)
+    machines = [
+        [
+            SGDClassifier(
+                loss="modified_huber", alpha=1 / (penalty * len(labels)), average=averaged_from, random_state=SEED
+            )
+            for penalty in PENALTIES
+        ]
+        for _ in classes
+    ]
+    for _ in range(epochs):
+        first = 0
+        for counts in stream.matrices(feature_ids):
+            features = tfidf_matrix(counts, feature_ids, idf)
+            of_chunk = labels[first : first + features.shape[0]]
+            first += features.shape[0]
+            text_weights = weights_of_texts(of_chunk, class_weights)
+            for number, scales, of_class in zip(classes, ratios, machines, strict=True):
+                is_class = of_chunk == number if labels.ndim == 1 else of_chunk[:, number] > 0
+                weights = text_weights if labels.ndim == 1 else text_weights[:, number]
+                values = features.data * scales[features.indices]
+                scaled = sp.csr_matrix((values, features.indices, features.indptr), shape=features.shape)
+                for machine in of_class:
+                    machine.partial_fit(scaled, is_class, classes=[False, True], sample_weight=weights)
+    return idf, [
+        OneVsRest(
+            np.stack([it.coef_[0] * scales for it, scales in zip(found, ratios, strict=True)], axis=1).astype(
+                np.float32
+            ),
+            np.concatenate([it.intercept_ for it in found]).astype(np.float32),
+        )
+        for found in zip(*machines, strict=True)
+    ]
+
+
+def _count_texts(
+    stream: _CountStream, feature_ids: NDArray[np.int32], labels: NDArray[Any], num_classes: int
+) -> tuple[NDArray[np.int64], NDArray[np.float64], int]:
+    """How many texts have each feature, (features,), and of each class, (features, classes); how many pairs of both."""
+    occurrences, num_values, first = np.zeros(len(feature_ids), dtype=np.int64), 0, 0
+    of_classes = np.zeros((len(feature_ids), num_classes))
+    for counts in stream.matrices(feature_ids):
+        of_chunk = labels[first : first + counts.shape[0]]
+        first += counts.shape[0]
+        of_texts = of_chunk if labels.ndim > 1 else one_hot(of_chunk, num_classes)
+        present = counts > 0
+        occurrences += present.getnnz(axis=0)
+        of_classes += present.T @ of_texts
+        num_values += present.nnz
+    return occurrences, of_classes, num_values

@@ -1,0 +1,103 @@
+"""The linear classifier from a stream: as good as the one that needs all texts at once, whatever their order."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from encoder_cls.config import Config, DataConfig, TokenizerConfig
+from encoder_cls.evaluation.metrics import cross_entropy, one_hot
+from encoder_cls.inference.logits import softmax
+from encoder_cls.text.tokenizer import tokenize
+from encoder_cls.text.tokenizer_trainer import train_tokenizer
+from encoder_cls.training import linear_stream, recipe
+from encoder_cls.training.linear_fit import fit_linear_classifier
+from encoder_cls.training.linear_stream import fit_linear_from_stream
+from encoder_cls.training.nbsvm import fit_linear
+from encoder_cls.training.prepare import prepare
+
+NUM_CLASSES = 3
+
+
+@pytest.fixture(scope="module")
+def corpus():
+    """Texts of words of which a third tell the class, sorted by class; and others of the kind, to judge by."""
+    random = np.random.default_rng(0)
+    texts, labels = [], np.sort(np.arange(1500) % NUM_CLASSES)
+    for label in labels:
+        words = random.integers(0, 300, size=8)
+        said = label if random.random() < 0.9 else random.integers(0, NUM_CLASSES)
+        own = 300 + 40 * said + random.integers(0, 40, size=1)
+        texts.append(" ".join(f"w{word}" for word in random.permutation([*words, *own])))
+    tokenized = tokenize(train_tokenizer(texts, TokenizerConfig()), texts, max_seq_len=16)
+    rows = random.permutation(len(texts))
+    return (
+        tokenized.take(np.sort(rows[300:])),
+        labels[np.sort(rows[300:])],
+        tokenized.take(rows[:300]),
+        labels[rows[:300]],
+    )
+
+
+@pytest.fixture(autouse=True)
+def several_chunks(monkeypatch):
+    monkeypatch.setattr(linear_stream, "TEXTS_AT_ONCE", 200)
+
+
+def loss_of(classifier, texts, labels) -> float:
+    return cross_entropy(softmax(classifier.logits(texts)), one_hot(labels, NUM_CLASSES))
+
+
+def test_is_nearly_as_good_as_the_classifier_that_needs_all_texts_at_once(corpus):
+    texts, labels, others, their_labels = corpus
+    weights = np.ones(NUM_CLASSES, dtype=np.float32)
+    streamed = fit_linear_from_stream(texts, labels, class_weights=weights, max_tokens=16)
+    whole = fit_linear(texts, labels, class_weights=weights, max_tokens=16, use_char_ngrams=False)
+    accuracies = [(it.logits(others).argmax(axis=1) == their_labels).mean() for it in (streamed, whole)]
+    assert accuracies[0] >= accuracies[1] - 0.01 > 0.8
+    assert loss_of(streamed, others, their_labels) < 1.1 * loss_of(whole, others, their_labels)
+
+
+def test_same_texts_give_the_same_bits(corpus):
+    texts, labels, others, _ = corpus
+    weights = np.ones(NUM_CLASSES, dtype=np.float32)
+    first, second = (
+        fit_linear_from_stream(texts, labels, class_weights=weights, max_tokens=16).logits(others) for _ in range(2)
+    )
+    assert (first == second).all()
+
+
+def test_two_classes_have_one_machine_and_several_labels_one_each(corpus):
+    texts, labels, others, their_labels = corpus
+    of_two = fit_linear_from_stream(
+        texts, np.minimum(labels, 1), class_weights=np.ones(2, dtype=np.float32), max_tokens=16
+    )
+    assert of_two.biases.shape == (1,)
+    assert (of_two.logits(others).argmax(axis=1) == np.minimum(their_labels, 1)).mean() > 0.85
+    several = one_hot(labels, NUM_CLASSES).astype(np.int8)
+    weights = np.ones(NUM_CLASSES, dtype=np.float32)
+    of_labels = fit_linear_from_stream(texts, several, class_weights=weights, max_tokens=16)
+    assert ((of_labels.logits(others) > 0) == one_hot(their_labels, NUM_CLASSES)).mean() > 0.9
+
+
+def test_heavier_classes_are_found_more_often(corpus):
+    texts, labels, others, _ = corpus
+    random = np.random.default_rng(1)
+    labels = np.where(random.random(len(labels)) < 0.5, random.integers(0, NUM_CLASSES, len(labels)), labels)
+    plain, heavier = (
+        fit_linear_from_stream(
+            texts, labels, class_weights=np.array([1, 1, weight], dtype=np.float32), max_tokens=16
+        ).logits(others)
+        for weight in (1, 20)
+    )
+    assert (heavier.argmax(axis=1) == 2).sum() > (plain.argmax(axis=1) == 2).sum()
+
+
+def test_a_run_with_much_text_has_a_linear_classifier(monkeypatch):
+    monkeypatch.setattr(recipe, "MOST_LINEAR_TEXT", 1000)
+    setup = prepare(Config(name="run", data=DataConfig(train="example:train")))
+    assert setup.recipe.linear
+    assert setup.recipe.linear.is_streamed
+    fitted = fit_linear_classifier(setup, setup.recipe.linear)
+    answers = fitted.validation_logits.argmax(axis=1)
+    assert (answers == setup.dataset.selection.labels).mean() > 0.6
