@@ -24,6 +24,7 @@ from encoder_cls.cli.serve import serve_command
 from encoder_cls.cli.streams import mend_streams, note, print_out
 from encoder_cls.cli.suggest import suggest_command
 from encoder_cls.cli.train import train_command
+from encoder_cls.cli.tune import tune_command
 from encoder_cls.errors import EncoderClsError, StoppedError
 
 PROGRAM = "encoder-cls"  # its name, however it is started, and that of the distribution with everything
@@ -37,6 +38,7 @@ app = typer.Typer(
     epilog="Start with: encoder-cls train (bundled example data, one to three minutes on 2 cores)",
 )
 app.command("train")(train_command)
+app.command("tune")(tune_command)
 app.command("eval")(eval_command)
 app.command("compare")(compare_command)
 app.command("predict")(predict_command)

@@ -15,6 +15,22 @@ RUNS = Path("runs")
 BAD_ROWS = ("error", "skip")
 
 
+def duration_named(text: str, *, option: str) -> float:
+    """The seconds of a time such as `90s`, `30m` or `1.5h`.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    units = {"s": 1, "m": 60, "h": 3600}
+    try:
+        seconds = float(text[:-1]) * units[text[-1:]]
+    except (KeyError, ValueError):
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise ConfigError(f"{option} {text}: write a time with its unit, such as 90s, 30m or 2h")
+    return seconds
+
+
 def reading_settings(overrides: Sequence[str], *, known: Sequence[str]) -> dict[str, str]:
     """How files are to be read, of `--set data.encoding=windows-1252` and the like, by the name of the value.
 

@@ -150,7 +150,7 @@ def _train(request: _Request, group: ProcessGroup) -> None:
             return
         with group.agreeing():
             check_equal(setup, group, device=torch_device)
-        with _stop_signals(group) as stop_signal:
+        with stop_signals(group) as stop_signal:
             if not group.leads:
                 follow(setup, group, device=torch_device)
                 return
@@ -237,7 +237,7 @@ def _config_of(run_dir: Path) -> Path:
 
 
 @contextmanager
-def _stop_signals(group: ProcessGroup) -> Iterator[Callable[[], int | None]]:
+def stop_signals(group: ProcessGroup) -> Iterator[Callable[[], int | None]]:
     """Turn the first SIGINT or SIGTERM into an answer for the training loop; a second one ends at once.
 
     Of several processes the first is told of each other's; and as torchrun, too, sends them what a terminal has sent,

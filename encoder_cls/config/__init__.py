@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
-from encoder_cls.config.loading import config_of, load_config
-from encoder_cls.config.schema import Config, DataConfig, ModelConfig, PretrainConfig, TokenizerConfig, TrainConfig
+from encoder_cls.config.loading import changed_config, config_of, load_config
+from encoder_cls.config.schema import (
+    Config,
+    DataConfig,
+    ModelConfig,
+    PretrainConfig,
+    SearchRange,
+    TokenizerConfig,
+    TrainConfig,
+)
 from encoder_cls.config.sources import is_there, missing_sources, with_absolute_sources
 
 __all__ = [
@@ -11,8 +19,10 @@ __all__ = [
     "DataConfig",
     "ModelConfig",
     "PretrainConfig",
+    "SearchRange",
     "TokenizerConfig",
     "TrainConfig",
+    "changed_config",
     "config_of",
     "is_there",
     "load_config",

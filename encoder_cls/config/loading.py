@@ -127,6 +127,18 @@ def _validated(values: dict[str, Any], source: str) -> Config:
         raise ConfigError("\n".join(_explain(error, source))) from None
 
 
+def changed_config(config: Config, values: Mapping[str, Any], *, source: str) -> Config:
+    """A config in which some values, by dotted key, are others.
+
+    Raises:
+        ConfigError: a field is unknown or out of range; the message names each.
+    """
+    nested = config.model_dump(mode="json")
+    for dotted, value in values.items():
+        nested = _with_value(nested, dotted.split("."), value)
+    return _validated(nested, source)
+
+
 def _run_name(stem: str) -> str:
     """A name for a run, made of a file's: what no name may hold becomes a dash."""
     allowed = (c if c in "-." or unicodedata.category(c) in _NAME_CATEGORIES else " " for c in stem)

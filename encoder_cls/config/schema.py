@@ -288,6 +288,25 @@ class TrainConfig(Section):
     """Matrix products in training: `float32`, `bfloat16`, or `auto`: bfloat16 where the hardware is fast at it."""
 
 
+class SearchRange(Section):
+    """The numbers among which `encoder-cls tune` searches for one."""
+
+    low: int | float
+    """The lowest; of two integers the range has integers alone."""
+    high: int | float
+    """The highest."""
+    log: bool = False
+    """Whether the logarithm is what is searched."""
+
+    @model_validator(mode="after")
+    def _is_a_range(self) -> SearchRange:
+        if not self.low < self.high:
+            raise ValueError(f"low {self.low} is not below high {self.high}")
+        if self.log and self.low <= 0:
+            raise ValueError(f"with log, low is to be above 0, not {self.low}")
+        return self
+
+
 class Config(Section):
     """Everything a person chose for one run."""
 
@@ -303,8 +322,11 @@ class Config(Section):
     model: ModelConfig = ModelConfig()
     pretrain: PretrainConfig = PretrainConfig()
     train: TrainConfig = TrainConfig()
+    tune: dict[str, SearchRange | Annotated[tuple[Any, ...], Field(min_length=1)]] = {}
+    """What `encoder-cls tune` searches, by dotted key: a range {low: 0.0003, high: 0.003, log: true}, or a list of
+    values. {}: learning rate, batch size, both kinds of dropout and R-Drop."""
 
-    @field_validator("data", "tokenizer", "model", "pretrain", "train", mode="before")
+    @field_validator("data", "tokenizer", "model", "pretrain", "train", "tune", mode="before")
     @classmethod
     def _empty_section(cls, value: Any) -> Any:
         return {} if value is None else value  # `model:` with nothing under it is YAML for null

@@ -30,6 +30,10 @@ DATA_KEYS = ("data.train", "data.validation", "data.test", "data.unlabelled")
 EVENT_FILES = "events.out.tfevents.*"
 
 
+class LockedError(EncoderClsError):
+    """Another process trains in the folder of a run."""
+
+
 @dataclass
 class RunDir:
     """A run folder, which need not exist yet."""
@@ -160,7 +164,8 @@ class RunDir:
         May be entered again within itself. A folder that was made for this and is still empty at the end is removed.
 
         Raises:
-            EncoderClsError: another process trains here, or the disk refuses.
+            LockedError: another process trains here.
+            EncoderClsError: the disk refuses.
         """
         if self._is_held:
             yield
@@ -199,7 +204,7 @@ class RunDir:
                 with lock:
                     lock.seek(0)
                     holder = lock.read().strip() or "another process"
-                raise EncoderClsError(f"{self.path}: {holder} is training here") from None
+                raise LockedError(f"{self.path}: {holder} is training here") from None
 
     @contextmanager
     def open_for_training(self, config: Config, *, resume: bool) -> Iterator[None]:

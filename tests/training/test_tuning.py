@@ -1,0 +1,147 @@
+"""A search: it begins with the config as it is, survives its process, and prunes and ends when it is told to."""
+
+from __future__ import annotations
+
+import numpy as np
+import optuna
+import pytest
+import torch
+
+from encoder_cls.config import Config, DataConfig, ModelConfig, SearchRange, TrainConfig
+from encoder_cls.errors import ConfigError, StoppedError
+from encoder_cls.tracking.metric_log import read_metrics
+from encoder_cls.training import tuning
+from encoder_cls.training.tuning import DEFAULT_SPACE, Search, search_space, value_of
+
+CPU = torch.device("cpu")
+SPACE = {"train.learning_rate": SearchRange(low=0.001, high=0.01, log=True), "train.batch_size": (16, 32)}
+
+
+@pytest.fixture
+def config(tmp_path) -> Config:
+    random = np.random.default_rng(0)
+    rows = [f"{'red' if i % 2 else 'blue'} w{random.integers(9)} w{random.integers(9)},{i % 2}" for i in range(60)]
+    (tmp_path / "train.csv").write_text("\n".join(["text,label", *rows]) + "\n")
+    return Config(
+        name="run",
+        data=DataConfig(train=str(tmp_path / "train.csv")),
+        model=ModelConfig(
+            d_model=8, num_heads=2, d_ff=8, num_layers=1, char_ngram_buckets=16, bigram_buckets=16, linear=False
+        ),
+        pretrain={"epochs": 0},
+        train=TrainConfig(epochs=2, batch_size=32, precision="float32", patience=None),
+        tune=SPACE,
+    )
+
+
+def trials_of(search: Search, count: int) -> list[tuning.TrialResult]:
+    """So many trials."""
+    found = []
+    for result in search.trials(lambda: len(found) < count):
+        found.append(result)
+        if len(found) == count:
+            break
+    return found
+
+
+def test_the_first_trial_is_the_config_as_it_is_and_all_are_runs(tmp_path, config):
+    search = Search(config, tmp_path / "search", device=CPU)
+    first, second = trials_of(search, 2)
+    assert (first.number, first.values) == (0, {"train.learning_rate": 0.001, "train.batch_size": 32})
+    assert second.values != first.values
+    assert search.config_of(first) == config.model_copy(update={"tune": {}})
+    for result in (first, second):
+        run = search._run_of(result.number)
+        scores = [row["loss"] for row in read_metrics(run.metrics_file) if row["split"] == "validation"]
+        assert result.score == min(scores)
+        assert run.load_config() == search.config_of(result)
+        assert not run.is_finished()
+        assert run.event_files
+        assert not run.checkpoints.exists()
+    assert search.best.number == min((first, second), key=lambda it: it.score).number
+    assert [it.is_best for it in (first, second)] == [True, search.best.number == 1]
+
+
+def test_a_search_goes_on_with_the_trial_whose_process_ended(tmp_path, config):
+    """To the same score as one that was not disturbed."""
+    whole = trials_of(Search(config, tmp_path / "whole", device=CPU), 2)
+    asked = []
+
+    def stop_signal():
+        asked.append(None)
+        return 15 if len(asked) == 3 else None
+
+    with pytest.raises(StoppedError):
+        trials_of(Search(config, tmp_path / "search", device=CPU, stop_signal=stop_signal), 2)
+    stopped = Search(config, tmp_path / "search", device=CPU)
+    assert stopped.results == []
+    again = trials_of(stopped, 2)
+    assert [(it.number, it.values, it.score) for it in again] == [(it.number, it.values, it.score) for it in whole]
+
+
+def test_a_trial_that_another_process_trains_is_left_to_it(tmp_path, config):
+    here, there = (Search(config, tmp_path / "search", device=CPU) for _ in range(2))
+    trial, run = here._next_trial()
+    with run.lock():
+        assert there._next_trial()[0].number == trial.number + 1
+    assert there._next_trial()[0].number == trial.number
+
+
+def test_trials_end_when_time_does(tmp_path, config):
+    """The first is trained to its end all the same; another that time is up for is pruned."""
+    search = Search(config, tmp_path / "search", device=CPU)
+    left = iter([True, False])
+    first, second = search.trials(lambda: next(left, False))
+    assert (first.state, second.state) == ("complete", "pruned")
+    assert search.best.number == 0
+    assert search.results[1].score is None
+
+
+def test_a_trial_worse_than_most_is_pruned(tmp_path, config, monkeypatch):
+    search = Search(config, tmp_path / "search", device=CPU)
+    trials_of(search, 1)
+    monkeypatch.setattr(optuna.trial.Trial, "should_prune", lambda trial: trial.number == 1)
+    (second,) = trials_of(search, 1)
+    assert second.state == "pruned"
+    assert search.best.number == 0
+
+
+def test_a_trial_that_diverges_fails_and_the_search_goes_on(tmp_path, config):
+    wild = config.model_copy(update={"tune": {"train.learning_rate": (1e-3, 1e37)}})
+    search = Search(wild, tmp_path / "search", device=CPU)
+    states = {(it.values["train.learning_rate"], it.state) for it in trials_of(search, 6)}
+    assert states == {(1e-3, "complete"), (1e37, "fail")}
+
+
+def test_a_folder_with_another_search_is_refused(tmp_path, config):
+    Search(config, tmp_path / "search", device=CPU)
+    with pytest.raises(ConfigError, match="another config"):
+        Search(config.model_copy(update={"seed": 1}), tmp_path / "search", device=CPU)
+
+
+def test_the_space_holds_the_configs_own_values():
+    config = Config(name="run", data=DataConfig(train="train.csv"))
+    assert search_space(config) == DEFAULT_SPACE
+    fast = config.model_copy(update={"train": TrainConfig(learning_rate=0.02, batch_size=8)})
+    space = search_space(fast)
+    assert space["train.learning_rate"].high == 0.02
+    assert space["train.batch_size"] == (8, 32, 64, 128)
+
+
+@pytest.mark.parametrize(
+    ("space", "message"),
+    [
+        ({"train.lerning_rate": (1e-3,)}, r"tune\.train\.lerning_rate: no value"),
+        ({"data.train": ("a.csv",)}, r"tune\.data\.train: no value"),
+        ({"train.batch_size": (0,)}, r"tune\.train\.batch_size: train\.batch_size"),
+        ({"model.norm": SearchRange(low=0, high=1)}, r"tune\.model\.norm: a range is for numbers"),
+    ],
+)
+def test_a_space_that_cannot_be_searched_is_refused(space, message):
+    config = Config(name="run", data=DataConfig(train="train.csv"), tune=space)
+    with pytest.raises(ConfigError, match=message):
+        search_space(config)
+
+
+def test_values_are_found_by_their_keys():
+    assert value_of(Config(name="run", data=DataConfig(train="train.csv")), "train.batch_size") == 64
