@@ -8,6 +8,7 @@ import pytest
 
 from encoder_cls.cli.options import duration_named
 from encoder_cls.errors import ConfigError
+from encoder_cls.tracking.run_dir import RunDir
 
 OPTIONS = ["--set", "model.encoder=false", "--set", "tune={train.class_weights: [none, balanced]}", "--device", "cpu"]
 
@@ -20,7 +21,7 @@ def test_a_search_ends_with_the_report_of_the_best_and_goes_on(tmp_path, cli):
     done = cli(*search)
     assert done.code == 0, done.err
     assert "none was better than the config as it is" in done.out
-    assert (tmp_path / "search" / "trained-000" / "model_card.md").exists()
+    assert RunDir(tmp_path / "search" / "trained-000").is_finished()
     found = json.loads(cli(*search, "--json").out)
     assert [it["number"] for it in found["trials"]] == [0]
     assert found["best"]["number"] == 0
