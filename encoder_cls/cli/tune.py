@@ -71,8 +71,7 @@ def tune_command(
             note(_line(result, settings))
         best = search.best
         assert best
-        again = [best, *(it for it in search.results if it.number == 0 < best.number)]
-        if not _train_again(search, again, device=torch_device, stop_signal=stop_signal):
+        if not _train_again(search, best, device=torch_device, stop_signal=stop_signal):
             return
     report = _report(search, best)
     if as_json:
@@ -91,16 +90,14 @@ def _seconds_at_end(search: Search) -> float:
     return first.seconds + (best.seconds if best.number else 0.0)
 
 
-def _train_again(
-    search: Search, trials: Sequence[TrialResult], *, device: torch.device, stop_signal: StopSignal
-) -> bool:
-    """Train what these trials were trained with, each to a finished run with its report; whether they all are."""
+def _train_again(search: Search, best: TrialResult, *, device: torch.device, stop_signal: StopSignal) -> bool:
+    """Train the best, and the config as it is, each to a finished run with its report; whether both are."""
     from encoder_cls.tracking.run_dir import LockedError
     from encoder_cls.training.prepare import prepare
     from encoder_cls.training.trainer import train
 
-    for trial in trials:
-        run, config = search.trained_again(trial.number), search.config_of(trial)
+    for number in sorted({best.number, 0}, reverse=True):
+        run, config = search.trained_again(number), search.config_of(number, best.values)
         if run.is_finished():
             continue
         try:

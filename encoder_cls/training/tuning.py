@@ -118,16 +118,13 @@ class Search:
         """The trials that have ended, in their order."""
         return [_result(trial) for trial in self._study.get_trials(deepcopy=False) if trial.state.is_finished()]
 
-    def config_of(self, trial: TrialResult) -> Config:
-        """The config of a trial."""
-        return self._config_of(trial.number, trial.values)
+    def config_of(self, number: int, values: Mapping[str, Any]) -> Config:
+        """The config of a trial with these values; that of the first is the one that the search begins with."""
+        return changed_config(self._base, values if number else {}, source=f"{self.folder}")
 
     def trained_again(self, number: int) -> RunDir:
         """Where the config of a trial is trained again, to its report."""
         return RunDir(self.folder / f"trained-{number:03}")
-
-    def _config_of(self, number: int, values: Mapping[str, Any]) -> Config:
-        return changed_config(self._base, values if number else {}, source=f"{self.folder}")
 
     def trials(self, has_time: Callable[[], bool]) -> Iterator[TrialResult]:
         """Make one trial after the other while there is time; one that it ends is pruned.
@@ -148,7 +145,7 @@ class Search:
     def _finished(self, trial: Trial, run: RunDir, has_time: Callable[[], bool]) -> TrialResult:
         """Train a trial to its end, or until it is pruned, and tell the study of it."""
         values = {key: _suggested(trial, key, choices) for key, choices in self._space.items()}
-        setup, state = prepare(self._config_of(trial.number, values)), TrialState.COMPLETE
+        setup, state = prepare(self.config_of(trial.number, values)), TrialState.COMPLETE
 
         def stop_signal() -> int | None:
             is_over = trial.number > 0 and not has_time()

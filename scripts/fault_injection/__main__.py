@@ -41,6 +41,7 @@ import hostile
 import mutants
 import outputs
 import ranks
+import searches
 import serving
 import sizes
 from cases import Case, Skipped
@@ -59,7 +60,7 @@ USED_BY_COMMANDS = (
     *("sklearn.svm", "tqdm"),
 )
 MODULES = (
-    *(crashes, ranks, disks, damage, hostile, fuzz_config, fuzz_data, fuzz_texts, folders, outputs, sizes),
+    *(crashes, ranks, searches, disks, damage, hostile, fuzz_config, fuzz_data, fuzz_texts, folders, outputs, sizes),
     *(answer_folders, serving, mutants),
 )
 CASES: dict[str, Case] = {name: case for module in MODULES for name, case in module.CASES.items()}

@@ -49,12 +49,12 @@ def test_the_first_trial_is_the_config_as_it_is_and_all_are_runs(tmp_path, confi
     first, second = trials_of(search, 2)
     assert (first.number, first.values) == (0, {"train.learning_rate": 0.001, "train.batch_size": 32})
     assert second.values != first.values
-    assert search.config_of(first) == config.model_copy(update={"tune": {}})
+    assert search.config_of(0, first.values) == config.model_copy(update={"tune": {}})
     for result in (first, second):
         run = search._run_of(result.number)
         scores = [row["loss"] for row in read_metrics(run.metrics_file) if row["split"] == "validation"]
         assert result.score == min(scores)
-        assert run.load_config() == search.config_of(result)
+        assert run.load_config() == search.config_of(result.number, result.values)
         assert not run.is_finished()
         assert run.event_files
         assert not run.checkpoints.exists()
