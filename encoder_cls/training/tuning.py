@@ -12,7 +12,7 @@ import shutil
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from encoder_cls.config import Config, SearchRange, changed_config
-from encoder_cls.errors import ConfigError, DivergedError, StoppedError
+from encoder_cls.errors import ConfigError, DivergedError
 from encoder_cls.system.files import reporting_os_errors
 from encoder_cls.tracking.metric_log import MetricLog, read_metrics
 from encoder_cls.tracking.run_dir import LockedError, RunDir
@@ -146,47 +146,32 @@ class Search:
         """Train a trial to its end, or until it is pruned, and tell the study of it."""
         values = {key: _suggested(trial, key, choices) for key, choices in self._space.items()}
         setup, state = prepare(self.config_of(trial.number, values)), TrialState.COMPLETE
-
-        def stop_signal() -> int | None:
-            is_over = trial.number > 0 and not has_time()
-            return self._stop_signal() or (OUT_OF_TIME if is_over else None)
-
         try:
-            if not self._train(trial, run, setup, stop_signal):
+            if not self._train(trial, run, setup, has_time):
                 state = TrialState.PRUNED
-        except StoppedError as stopped:
-            if stopped.exit_code != 128 + OUT_OF_TIME:
-                raise
-            state = TrialState.PRUNED
         except DivergedError:
             if trial.number == 0:
                 raise
             state = TrialState.FAIL
         score = self._best_score(read_metrics(run.metrics_file))
         self._show(run, setup, values, score)
-        shutil.rmtree(run.checkpoints, ignore_errors=True)
-        shutil.rmtree(run.stages, ignore_errors=True)
-        is_complete = state is TrialState.COMPLETE
-        self._study.tell(trial, score if is_complete else None, state=state)
-        found = _result(self._study.get_trials(deepcopy=False)[trial.number])
+        self._study.tell(trial, score if state is TrialState.COMPLETE else None, state=state)
+        for folder in (run.checkpoints, run.stages):  # which only a trial that is not told of yet would need
+            shutil.rmtree(folder, ignore_errors=True)
         best = self.best
-        return TrialResult(
-            number=found.number,
-            values=found.values,
-            score=score,
-            state=found.state,
-            seconds=found.seconds,
-            is_best=best is not None and best.number == found.number,
-        )
+        is_best = best is not None and best.number == trial.number
+        return replace(_result(self._stored(trial)), score=score, is_best=is_best)
 
-    def _train(self, trial: Trial, run: RunDir, setup: TrainingSetup, stop_signal: StopSignal) -> bool:
+    def _train(self, trial: Trial, run: RunDir, setup: TrainingSetup, has_time: Callable[[], bool]) -> bool:
         """Train; whether to the end."""
         last, total = setup.stages[-1].name, setup.stages[-1].total_steps
         before = setup.total_steps - total
-        reported = 0
-        events = train(setup, run, device=self._device, resume=True, stop_signal=stop_signal, with_report=False)
+        reported = self._stored(trial).last_step or 0
+        events = train(setup, run, device=self._device, resume=True, stop_signal=self._stop_signal, with_report=False)
         with closing(events):  # type: ignore[type-var]  # a generator
             for event in events:
+                if trial.number > 0 and not has_time():
+                    return False
                 if not isinstance(event, Validated) or event.stage.name != last:
                     continue
                 part = ceil(REPORTS * max(0, event.step - before) / max(1, total))
@@ -198,6 +183,10 @@ class Search:
                 if trial.number > 0 and trial.should_prune():
                     return False
         return True
+
+    def _stored(self, trial: Trial) -> FrozenTrial:
+        """What the study knows of a trial."""
+        return self._study.get_trials(deepcopy=False)[trial.number]
 
     def _best_score(self, rows: list[dict[str, Any]]) -> float | None:
         """The best of the validations of the model."""
@@ -257,9 +246,6 @@ class Search:
         with reporting_os_errors(self.folder / LOCK), (self.folder / LOCK).open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
-
-
-OUT_OF_TIME = 1000  # a signal's number that no signal has
 
 
 def search_space(config: Config) -> dict[str, Choices]:
