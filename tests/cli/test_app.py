@@ -36,6 +36,7 @@ HEAVY = {"torch", "numpy", "tokenizers", "datasets", "sklearn", "matplotlib", "t
 
 CONTRACT = {
     "train": {"config_file", "--config", "--set", "--from", "--run-dir", "--resume", "--device", "--dry-run"},
+    "tune": {"config_file", "--config", "--set", "--budget", "--run-dir", "--device", "--json"},
     "eval": {"run", "--data", "--against", "--set", "--output", "--report", "--json"},
     "compare": {"runs", "--json"},
     "review": {"run", "--output", "--json"},
@@ -78,6 +79,7 @@ def assert_failed(outcome, code: int, *named: str) -> None:
     "name",
     [
         "train",
+        "tune",
         pytest.param("eval"),
         "predict",
         "suggest",

@@ -123,7 +123,8 @@ def test_a_validation_is_of_the_encoder_and_the_linear_classifier_together(tmp_p
 def test_without_a_linear_classifier_the_encoder_is_all_there_is(tmp_path, monkeypatch, linear, most_text):
     """None is fitted, and no row tells of one."""
     monkeypatch.setattr(recipe, "MOST_LINEAR_TEXT", most_text)
-    for name in ("fit_linear", "fit_linear_from_few_labels"):
+    monkeypatch.setattr(recipe, "MOST_STREAMED_WORK", most_text)
+    for name in ("fit_linear", "fit_linear_from_stream", "fit_linear_from_few_labels"):
         monkeypatch.setattr(f"encoder_cls.training.linear_fit.{name}", None)
     run_all(make_config(tmp_path, linear=linear), tmp_path / "run")
     classifier = load_classifier(tmp_path / "run")
