@@ -113,13 +113,15 @@ def _train_again(search: Search, best: TrialResult, *, device: torch.device, sto
 
 
 def _report(search: Search, best: TrialResult) -> AnyReport:
-    """The report of the best, with the config as it is beside it where that is another."""
+    """The report of the best, with the config as it is beside it where that is another and each text has one label."""
     from encoder_cls.cli.evaluate_run import evaluate_run
+    from encoder_cls.inference.serialization import load_classifier
+    from encoder_cls.inference.tasks import MULTI_LABEL
 
-    other = search.trained_again(0).path if best.number else None
-    return evaluate_run(
-        search.trained_again(best.number).path, data=None, folder=None, tell=lambda _: None, against=other
-    )
+    path = search.trained_again(best.number).path
+    is_compared = best.number > 0 and load_classifier(path).task is not MULTI_LABEL
+    other = search.trained_again(0).path if is_compared else None
+    return evaluate_run(path, data=None, folder=None, tell=lambda _: None, against=other)
 
 
 def _line(result: TrialResult, config: Config) -> str:
@@ -145,9 +147,11 @@ def _lines(search: Search, best: TrialResult, report: AnyReport, config: Config)
     settings = " ".join(f"--set {key}={_short(value)}" for key, value in best.values.items())
     lines = [summary_text(report), f"of {judged}, the best was trial {best.number}: {settings}"]
     against = getattr(report, "against", None)
-    if against is not None and against.is_sure and against.accuracy_difference < 0:
+    if against is None:
+        lines.append(f"beside it the config as it is: encoder-cls compare {search.folder}/trained-*")
+    elif against.is_sure and against.accuracy_difference < 0:
         lines.append(f"it is better than the config as it is (above: {search.trained_again(0).path})")
-    elif against is not None:
+    else:
         lines.append(
             f"as far as these texts tell, the config as it is (above: {search.trained_again(0).path}) is as good"
         )

@@ -188,7 +188,8 @@ def _count_texts(
     for counts in stream.matrices(feature_ids):
         of_chunk = labels[first : first + counts.shape[0]]
         first += counts.shape[0]
-        of_texts = of_chunk if labels.ndim > 1 else one_hot(of_chunk, num_classes)
+        # As floats: labels of several are int8, in which SciPy would add up, too, and overflow.
+        of_texts = of_chunk.astype(np.float64) if labels.ndim > 1 else one_hot(of_chunk, num_classes)
         present = counts > 0
         occurrences += present.getnnz(axis=0)
         of_classes += present.T @ of_texts

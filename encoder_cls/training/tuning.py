@@ -134,6 +134,7 @@ class Search:
         Raises:
             StoppedError: a signal asked to stop; the trial is gone on with when the search is.
             DataError: there is no data to train on.
+            ConfigError: there is nothing to validate on.
         """
         while not self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)) or has_time():
             with ExitStack() as held:
@@ -154,6 +155,8 @@ class Search:
                 raise
             state = TrialState.FAIL
         score = self._best_score(read_metrics(run.metrics_file))
+        if state is TrialState.COMPLETE and score is None:
+            raise ConfigError("nothing tells which values are best: no validation text has a label")
         self._show(run, setup, values, score)
         self._study.tell(trial, score if state is TrialState.COMPLETE else None, state=state)
         for folder in (run.checkpoints, run.stages):  # which only a trial that is not told of yet would need

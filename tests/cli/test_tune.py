@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from encoder_cls.cli.options import duration_named
 from encoder_cls.errors import ConfigError
+from encoder_cls.system import installed
 from encoder_cls.tracking.run_dir import RunDir
+from encoder_cls.training.tuning import Search
 
 OPTIONS = ["--set", "model.encoder=false", "--set", "tune={train.class_weights: [none, balanced]}", "--device", "cpu"]
 
@@ -26,6 +29,36 @@ def test_a_search_ends_with_the_report_of_the_best_and_goes_on(tmp_path, cli):
     assert [it["number"] for it in found["trials"]] == [0]
     assert found["best"]["number"] == 0
     assert 0 < found["report"]["accuracy"] <= 1
+
+
+def test_a_search_of_texts_with_several_labels_names_both_runs(tmp_path, cli, monkeypatch):
+    """Their answers are not compared one by one; the best is not the default here, whatever chance says."""
+    data = tmp_path / "train.csv"
+    rows = (f"{('red', 'blue', 'red blue')[i % 3]} {i % 7},{('r', 'b', 'r|b')[i % 3]}\n" for i in range(90))
+    data.write_text("text,label\n" + "".join(rows))
+    values = {"train": str(data), "validation": "null", "test": "null", "label_separator": "'|'"}
+    options = [part for key, value in values.items() for part in ("--set", f"data.{key}={value}")]
+    monkeypatch.setattr(Search, "best", property(lambda search: replace(search.results[0], number=1)))
+    done = cli("tune", *OPTIONS, *options, "--run-dir", tmp_path / "search", "--budget", "0.001s")
+    assert done.code == 0, done.err
+    assert f"encoder-cls compare {tmp_path}/search/trained-*" in done.out
+    assert all(RunDir(tmp_path / "search" / f"trained-00{number}").is_finished() for number in (0, 1))
+
+
+def test_without_a_label_there_is_nothing_to_search_by(tmp_path, cli):
+    (tmp_path / "texts.txt").write_text("red flowers\nblue sky\n" * 20)
+    nothing = "train: null, validation: null, test: null"
+    data = f"data={{{nothing}, unlabelled: {tmp_path}/texts.txt, label_names: [red, blue]}}"
+    refused = cli("tune", *OPTIONS, "--set", data, "--run-dir", tmp_path / "search")
+    assert refused.code == 2
+    assert "no validation text has a label" in refused.err
+
+
+def test_without_its_library_it_says_how_to_get_it(cli, monkeypatch):
+    monkeypatch.setattr(installed, "is_installed", lambda library: library != "optuna")
+    refused = cli("tune")
+    assert refused.code == 2
+    assert "pip install 'encoder-cls[tune]'" in refused.err
 
 
 def test_what_cannot_be_is_refused(tmp_path, cli):

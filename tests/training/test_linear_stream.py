@@ -80,6 +80,15 @@ def test_two_classes_have_one_machine_and_several_labels_one_each(corpus):
     assert ((of_labels.logits(others) > 0) == one_hot(their_labels, NUM_CLASSES)).mean() > 0.9
 
 
+def test_words_that_many_texts_of_a_label_have_are_counted():
+    """Labels of several are int8, which cannot count beyond 127."""
+    texts = [f"{'red' if i % 2 else 'blue'} the w{i % 7}" for i in range(1200)]
+    tokenized = tokenize(train_tokenizer(texts, TokenizerConfig()), texts, max_seq_len=16)
+    labels = np.stack([np.arange(1200) % 2, 1 - np.arange(1200) % 2], axis=1).astype(np.int8)
+    classifier = fit_linear_from_stream(tokenized, labels, class_weights=np.ones(2, np.float32), max_tokens=16)
+    assert ((classifier.logits(tokenized) > 0) == labels).all()
+
+
 def test_heavier_classes_are_found_more_often(corpus):
     texts, labels, others, _ = corpus
     random = np.random.default_rng(1)
