@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 KEYS = {
     "epochs": "train.epochs",
     "learning_rate": "train.learning_rate",
-    "time_budget": "pretrain.time_budget",
+    "time_budget": "train.time_budget",
     "seed": "seed",
 }
 # What `fit` is given, what nobody would see, and what would change the names of the labels.
@@ -57,7 +57,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # sc
     Args:
         epochs: how often the texts are read in training, at most; `auto`: the fewer the more text there is.
         learning_rate: the peak learning rate.
-        time_budget: the most minutes that pretraining may take; none: as many as it takes.
+        time_budget: the most minutes that fitting may take; none: as many as it takes.
         seed: of everything random but of what is held out (`data.split_seed`); equal seeds give equal models.
         settings: further values of a config by dotted key, as `--set` takes them: `{"model.d_model": 64}`;
             `configs/example.yaml` explains all of them.

@@ -121,7 +121,7 @@ def test_arguments_are_values_of_the_config():
     """Each by its key, also as the numbers of NumPy that a search draws."""
     model = tiny(epochs=np.int64(3), learning_rate=np.float64(0.5), time_budget=2, seed=np.int32(7))
     config = model._config()
-    found = (config.train.epochs, config.train.learning_rate, config.pretrain.time_budget, config.seed)
+    found = (config.train.epochs, config.train.learning_rate, config.train.time_budget, config.seed)
     assert found == (3, 0.5, 2.0, 7)
     assert config.model.d_model == 8
     assert TextClassifier()._config().train.epochs == "auto"

@@ -198,6 +198,8 @@ def _origin(
     path: Path, run: RunDir | None, classifier: Classifier, *, data: str | None, tell: Callable[[str], None]
 ) -> _Origin:
     if run:
+        if not run.is_finished():
+            tell(f"{run.path} is not finished: this is its best model so far")
         config = run.load_config()
         dataset = dataset_of_run(run, config, classifier.label_names, needed=data is None, warn=tell)
         return _Origin(config.name, config.data, dataset, config.to_yaml(), config.train.class_weights == "none")

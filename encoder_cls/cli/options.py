@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from encoder_cls.errors import ConfigError
+from encoder_cls.system.durations import seconds_named
 
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.", metavar="DEVICE")]
 RUNS = Path("runs")
@@ -21,14 +22,10 @@ def duration_named(text: str, *, option: str) -> float:
     Raises:
         ConfigError: it is none.
     """
-    units = {"s": 1, "m": 60, "h": 3600}
     try:
-        seconds = float(text[:-1]) * units[text[-1:]]
-    except (KeyError, ValueError):
-        seconds = 0.0
-    if not 0 < seconds < float("inf"):
-        raise ConfigError(f"{option} {text}: write a time with its unit, such as 90s, 30m or 2h")
-    return seconds
+        return seconds_named(text)
+    except ValueError as error:
+        raise ConfigError(f"{option} {text}: {error}") from None
 
 
 def reading_settings(overrides: Sequence[str], *, known: Sequence[str]) -> dict[str, str]:

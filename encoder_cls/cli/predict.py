@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from encoder_cls.cli.request import Format
     from encoder_cls.cli.text_inputs import Input
     from encoder_cls.inference.classifier import Classifier
+    from encoder_cls.tracking.run_dir import RunDir
 
 FORMATS = ("text", "jsonl", "tsv", "csv", "html", "parquet")
 SLASHES = tuple(filter(None, (os.sep, os.altsep)))
@@ -37,7 +38,7 @@ def predict_command(
     model: Annotated[
         Path | None,
         typer.Option(
-            help="A run or model folder, or hub:owner/name. Default: the newest finished run.", show_default=False
+            help="A run or model folder, or hub:owner/name. Default: the newest run with a model.", show_default=False
         ),
     ] = None,
     input_file: Annotated[
@@ -142,7 +143,9 @@ def predict_command(
         output = None  # results come as they are known, and their reader may have seen enough
     if chosen_format == "parquet":
         _check_parquet(output)
-    folder = model or _newest_finished()
+    newest = None if model else _newest_run()
+    folder = newest.path if newest else model
+    assert folder
     parts: list[Part] = []
     if into_folder and source and output:
         from encoder_cls.cli.parts import new_parts
@@ -150,8 +153,9 @@ def predict_command(
         parts = new_parts(source, output, chosen_format, attention=attention, model=folder)
     else:
         _check_outputs(output, attention, source, folder)
-    if not model:
-        note(f"model: {folder} (the newest finished run; --model names another)")
+    if newest:
+        unfinished = "" if newest.is_finished() else ", which is not finished"
+        note(f"model: {folder} (the newest run{unfinished}; --model names another)")
     if output is None:
         warn_if_output_closed()
     if source is None:  # a few texts need no pool of threads, which NumPy would make as it is imported
@@ -287,10 +291,10 @@ def _check_parquet(output: Path | None) -> None:
     check_pyarrow()
 
 
-def _newest_finished() -> Path:
-    from encoder_cls.tracking.run_dir import newest_finished
+def _newest_run() -> RunDir:
+    from encoder_cls.tracking.run_dir import newest_with_model
 
-    return newest_finished(RUNS).path
+    return newest_with_model(RUNS)
 
 
 def _format(named: str | None, output: Path | None) -> Format:

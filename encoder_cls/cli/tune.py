@@ -50,7 +50,7 @@ def tune_command(
     check_training_installed()
     check_installed("optuna", needed_by="tune", install="'encoder-cls[tune]'")
 
-    from encoder_cls.cli.train import stop_signals
+    from encoder_cls.cli.stop_signals import stop_signals
     from encoder_cls.config import load_config
     from encoder_cls.system.device import resolve_device
     from encoder_cls.training.process_group import ALONE

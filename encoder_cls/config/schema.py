@@ -21,6 +21,7 @@ from pydantic import (
 )
 
 from encoder_cls.config.yaml_dialect import to_yaml
+from encoder_cls.system.durations import seconds_named
 from encoder_cls.system.text_files import delimiter_named, encoding_named
 
 Fraction = Annotated[float, Field(ge=0, lt=1)]
@@ -38,6 +39,11 @@ def _as_tuple(value: Any) -> Any:
     return (value,) if isinstance(value, str) else value
 
 
+def _as_minutes(value: Any) -> Any:
+    return seconds_named(value) / 60 if isinstance(value, str) else value
+
+
+Minutes = Annotated[PositiveFloat, BeforeValidator(_as_minutes)]
 Names = Annotated[tuple[str, ...], BeforeValidator(_as_tuple), Field(min_length=1)]
 
 
@@ -211,8 +217,9 @@ class PretrainConfig(Section):
 
     epochs: Annotated[int, Field(ge=0, lt=2**31)] | Literal["auto"] = "auto"
     """How often the texts are read; `auto`: the fewer the more text there is; 0: no pretraining."""
-    time_budget: PositiveFloat | None = None
-    """The most minutes it may take, judged by its first steps; null: as many as it takes."""
+    time_budget: Minutes | None = None
+    """The most time it may take, such as 90s or 5m, judged by its first steps; a bare number is minutes; null: as much
+    as it takes."""
     mask_probability: Annotated[float, Field(gt=0, lt=1)] = 0.2
     """The part of the tokens that are masked."""
 
@@ -222,6 +229,9 @@ class TrainConfig(Section):
 
     epochs: Count | Literal["auto"] = "auto"
     """How often the training texts are read, at most (see patience); `auto`: the fewer the more text there is."""
+    time_budget: Minutes | None = None
+    """The most time of the whole run, such as 5m or 2h, from reading the data to the report; a bare number is minutes.
+    The first steps of each stage tell how many there is time for. null: as much as it takes."""
     batch_size: Count = 64
     """The most texts in a batch."""
     batch_tokens: Count = 8192

@@ -127,6 +127,7 @@ class Classifier:
             have alone; they sum to 1. None where nobody has told.
         tokenizer: of both.
         label_names: the classes, in the order of the logits.
+        encoder_architecture: the shape of an encoder that is described, though it is not there, or not yet.
         max_seq_len: tokens of a text that the encoder reads; the linear classifier may read more.
         text_columns: the columns in which the texts of training were.
         dtypes: of the weights of each part, in the folder that it was read from.
@@ -147,6 +148,7 @@ class Classifier:
     encoding = UTF8
     mixture_shares: Mapping[str, float] | None = None
     thresholds: tuple[float, ...]
+    encoder_architecture: EncoderArchitecture | None = None
     promises: Promises | None = None
     familiarity: Familiarity | None = None
 

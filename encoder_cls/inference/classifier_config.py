@@ -60,7 +60,7 @@ class ClassifierConfig:
             label_names=classifier.label_names,
             max_seq_len=classifier.max_seq_len,
             tokenizer_sha256=tokenizer_sha256,
-            encoder=classifier.encoder.architecture if classifier.encoder else None,
+            encoder=classifier.encoder.architecture if classifier.encoder else classifier.encoder_architecture,
             linear=linear,
             delimiter=classifier.delimiter,
             encoding=classifier.encoding,

@@ -156,7 +156,7 @@ def load_classifier(path: str | Path, *, device: str = "auto", engine: str = "au
         dtypes=found.dtypes,
         task=config.task,
     )
-    classifier.thresholds = found.thresholds
+    classifier.thresholds, classifier.encoder_architecture = found.thresholds, config.encoder
     classifier.sha256, classifier.folder, classifier.mixture_shares = found.sha256, named, found.mixture_shares
     classifier.promises, classifier.familiarity = found.promises, found.familiarity
     classifier.delimiter, classifier.encoding = config.delimiter, config.encoding

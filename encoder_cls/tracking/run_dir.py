@@ -52,6 +52,11 @@ class RunDir:
         return self.path / "model"
 
     @property
+    def weights(self) -> Path:
+        """The last file of the classifier that is written, and the only one that changes as training finds better."""
+        return self.model / "model.safetensors"
+
+    @property
     def model_card(self) -> Path:
         """The last file that training writes, and so the sign that a run is complete."""
         return self.model / "README.md"
@@ -247,16 +252,16 @@ def run_of(path: Path) -> RunDir | None:
     return parent
 
 
-def newest_finished(runs: Path) -> RunDir:
-    """The run under a folder of runs that finished last.
+def newest_with_model(runs: Path) -> RunDir:
+    """The run under a folder of runs whose model was written last, be the run finished or not.
 
     Raises:
         ConfigError: there is none.
     """
-    finished = [run for path in runs.glob("*") if (run := RunDir(path)).is_finished()]
-    if not finished:
-        raise ConfigError(f"no finished run in {runs.resolve()}; train one, or name a model with --model")
-    return max(finished, key=lambda run: run.model_card.stat().st_mtime_ns)
+    with_model = [run for path in runs.glob("*") if (run := RunDir(path)).weights.is_file()]
+    if not with_model:
+        raise ConfigError(f"no run with a model in {runs.resolve()}; train one, or name a model with --model")
+    return max(with_model, key=lambda run: run.weights.stat().st_mtime_ns)
 
 
 def _differences(left: dict[str, Any], right: dict[str, Any], prefix: str = "") -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from encoder_cls.evaluation.report import AnyReport
 from encoder_cls.training.few_labels import FewLabelsResult
@@ -41,8 +42,23 @@ class StageStarted:
 
 
 @dataclass(frozen=True, kw_only=True)
+class StepsDecided:
+    """The first steps of a stage have told how many there is time for, or that there is time for none.
+
+    Attributes:
+        stage: which.
+        steps: of this stage.
+        total_steps: steps of all stages.
+    """
+
+    stage: Stage
+    steps: int
+    total_steps: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class LinearFitted:
-    """A linear classifier has been fitted on few labels, after so many steps: with what of all that was tried."""
+    """A linear classifier has been fitted on few labels, before so many steps: with what of all that was tried."""
 
     step: int
     result: FewLabelsResult
@@ -67,7 +83,7 @@ class Validated:
         step: steps done, in all stages.
         epoch: epochs done, in this stage.
         result: what it found out.
-        is_best: whether its weights are the stage's best so far.
+        is_best: whether the stage has had no better one, and the linear classifier alone is no better.
     """
 
     stage: Stage
@@ -77,13 +93,35 @@ class Validated:
     is_best: bool
 
 
+class EncoderGain(NamedTuple):
+    """What an encoder brought, by the validation score `monitor`.
+
+    Attributes:
+        monitor: name of the score.
+        linear: that of the linear classifier alone.
+        with_encoder: the best of both together; none: there was no time for an encoder.
+    """
+
+    monitor: str
+    linear: float
+    with_encoder: float | None
+
+
 @dataclass(frozen=True, kw_only=True)
 class Finished:
-    """The run is complete: the best weights' report on the test (else the validation) split, if there is any."""
+    """The run is complete.
+
+    Attributes:
+        report: of the best weights on the test (else the validation) split, if there is any.
+        best_step: at which they were found; 0: they are those of the linear classifier alone.
+        seconds: that this process has taken.
+        gain: what the encoder brought; none where there is but one part.
+    """
 
     report: AnyReport | None
     best_step: int
     seconds: float
+    gain: EncoderGain | None = None
 
 
-Event = Started | Noted | LinearFitted | StageStarted | Stepped | Validated | Finished
+Event = Started | Noted | LinearFitted | StageStarted | StepsDecided | Stepped | Validated | Finished

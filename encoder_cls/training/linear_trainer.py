@@ -17,17 +17,14 @@ from encoder_cls.inference.serialization import save_classifier
 from encoder_cls.system.device import resolve_precision
 from encoder_cls.tracking.metric_log import MetricLog
 from encoder_cls.tracking.run_dir import RunDir
-from encoder_cls.tracking.validation_logits import write_validation_logits
+from encoder_cls.training.calibrated_linear import fit_calibrated_linear
 from encoder_cls.training.checkpoint import load_newest, save_checkpoint
 from encoder_cls.training.disk_space import check_free_space
 from encoder_cls.training.events import Event, Finished, LinearFitted, Noted, Started, Validated
 from encoder_cls.training.final_report import write_final_report
 from encoder_cls.training.fingerprint import check_fingerprint, fingerprint
-from encoder_cls.training.interruptible import run_interruptibly
-from encoder_cls.training.linear_fit import fit_linear_classifier
 from encoder_cls.training.setup import TrainingSetup
 from encoder_cls.training.state import TrainingState
-from encoder_cls.training.validation import judge
 
 
 class LinearTrainer:
@@ -93,31 +90,16 @@ class LinearTrainer:
     def _fit(self) -> Iterator[Event]:
         """Fit the classifier, calibrate it on the validation texts, and save it with what its data was."""
         setup, (stage,) = self._setup, self._setup.stages
-        config, read = setup.config, setup.recipe.linear
-        assert read
-        fitted = run_interruptibly(lambda: fit_linear_classifier(setup, read), self._stop_if_asked)
-        if setup.refits_on_validation:
-            write_validation_logits(self._run.validation_logits, fitted.validation_logits)
-        if fitted.few_labels:
-            yield LinearFitted(step=0, result=fitted.few_labels)
-        classifier = setup.new_classifier(None)
-        classifier.linear, classifier.mixture_weights = fitted.classifier, (1.0,)
-        classifier.mixture_shares = {"linear": 1.0}
-        if not len(setup.validation_texts):  # nobody has labelled one
-            save_classifier(classifier, self._run.model)
-            self._save_checkpoint()
-            return
-        result = judge(None, fitted.validation_logits, setup.dataset, monitor=config.train.monitor)
-        classifier.mixture_weights = result.mixture_weights or (1.0,)
-        classifier.thresholds = result.thresholds
-        save_classifier(classifier, self._run.model)
-        values = {**result.scores, "epoch": 0}
-        if result.metrics:
-            values |= {f"f1/{name}": scores.f1 for name, scores in result.metrics.per_class.items()}
-            values |= result.metrics.drawable()
-        self.metric_log.log(0, "validation", values)
+        assert setup.recipe.linear
+        linear = fit_calibrated_linear(setup, self._run, setup.recipe.linear, stop_if_asked=self._stop_if_asked)
+        if linear.fitted.few_labels:
+            yield LinearFitted(step=0, result=linear.fitted.few_labels)
+        save_classifier(linear.classifier, self._run.model)
+        if linear.result:
+            self.metric_log.log(0, "validation", linear.result.row(epoch=0, is_drawn=True))
         self._save_checkpoint()
-        yield Validated(stage=stage, step=0, epoch=0, result=result, is_best=True)
+        if linear.result:
+            yield Validated(stage=stage, step=0, epoch=0, result=linear.result, is_best=True)
 
     def _save_checkpoint(self) -> None:
         save_checkpoint(self._run.checkpoints, nn.Module(), [], TrainingState(), fingerprint=self._fingerprint, keep=1)

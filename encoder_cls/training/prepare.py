@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
@@ -38,6 +39,7 @@ def prepare(config: Config, *, train_rows: Iterable[Row] | None = None) -> Train
         ConfigError: there is nothing to go on from as the config has it; class weights name a class that does not
             occur, or a score to monitor is none of the task.
     """
+    began = time.monotonic()
     former = former_classifier(config)
     dataset = load_all_data(config, train_rows=train_rows)
     check_former_data(config, dataset)
@@ -70,7 +72,7 @@ def prepare(config: Config, *, train_rows: Iterable[Row] | None = None) -> Train
     if setup.has_pseudo_labels:
         learned_from = corpus_size(texts.take(setup.rows_of_model_stage), config)
         setup = replace(setup, recipe=replace(recipe, training=training_schedule(config, learned_from)))
-    return setup
+    return replace(setup, seconds=time.monotonic() - began)
 
 
 def setup_warnings(setup: TrainingSetup) -> Iterator[str]:

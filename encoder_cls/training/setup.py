@@ -32,6 +32,8 @@ from encoder_cls.training.sampler import BatchSampler
 from encoder_cls.training.seeds import derive_seed
 from encoder_cls.training.stage import Stage
 
+REPORTED_VALIDATIONS = 3  # what comes after training computes logits of the validation texts about so often
+
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingSetup:
@@ -44,6 +46,7 @@ class TrainingSetup:
         texts: those texts: those with labels, then those without.
         validation_texts: the validation texts that choose the weights (`Dataset.selection`).
         recipe: what was decided for so much text.
+        seconds: that it took to prepare all this.
         former: the classifier of the run that this one goes on from; none: it begins from nothing.
     """
 
@@ -53,6 +56,7 @@ class TrainingSetup:
     texts: TokenizedTexts
     validation_texts: TokenizedTexts
     recipe: Recipe
+    seconds: float = 0.0
     former: Classifier | None = None
 
     @cached_property
@@ -172,6 +176,8 @@ class TrainingSetup:
             task=self.task,
         )
         classifier.delimiter, classifier.encoding = data.delimiter, data.encoding
+        if self.has_encoder:
+            classifier.encoder_architecture = EncoderArchitecture.of(self.config.model)
         return classifier
 
     @property
@@ -218,8 +224,8 @@ class TrainingSetup:
             epochs=schedule.epochs,
             validate_every=_validate_every(schedule, sampler, config.train),
             patience=None,  # other tokens are masked each time, so there is no overfitting
-            time_budget=config.pretrain.time_budget,
-            linear=None,
+            validation_cost=self._cost_of(self.validation_texts, texts, sampler),
+            report_cost=0.0,
             make_objective=lambda device, _answers: MaskedLMObjective(
                 texts,
                 sampler,
@@ -235,6 +241,8 @@ class TrainingSetup:
         config, schedule, rows = self.config, self.recipe.training, self.rows_of_model_stage
         texts = self.texts.take(rows) if self.has_pseudo_labels else self.train_texts
         sampler = _sampler(texts, config.train, seed=config.seed)
+        validation_cost = self._cost_of(self.validation_texts, texts, sampler)
+        num_validated = max(1, len(self.validation_texts))
         return Stage(
             name="model",
             metric_prefix="",
@@ -246,8 +254,8 @@ class TrainingSetup:
             epochs=schedule.epochs,
             validate_every=_validate_every(schedule, sampler, config.train),
             patience=config.train.patience,
-            time_budget=None,
-            linear=self.recipe.linear,
+            validation_cost=validation_cost,
+            report_cost=validation_cost * (REPORTED_VALIDATIONS + len(self.dataset.test or ()) / num_validated),
             make_objective=lambda device, answers: ClassificationObjective(
                 texts,
                 sampler,
@@ -259,6 +267,12 @@ class TrainingSetup:
                 device=device,
             ),
         )
+
+    @staticmethod
+    def _cost_of(texts: TokenizedTexts, of_training: TokenizedTexts, sampler: BatchSampler) -> float:
+        """The time that logits of texts take, in that of a step: a forward pass is about a third of it."""
+        tokens_per_step = int(of_training.lengths.sum()) / sampler.steps_per_epoch
+        return int(texts.lengths.sum()) / tokens_per_step / 3
 
 
 def _sampler(texts: TokenizedTexts, config: TrainConfig, *, seed: int) -> BatchSampler:

@@ -12,11 +12,9 @@ from numpy.typing import NDArray
 from encoder_cls.text.token_arrays import TokenizedTexts
 from encoder_cls.training.fitted_linear import LinearAnswers
 from encoder_cls.training.objectives import Objective
-from encoder_cls.training.recipe import LinearInput
 from encoder_cls.training.sampler import BatchSampler
 from encoder_cls.training.state import TrainingState
 
-TIMED_STEPS = 20  # from which the time of the others is judged
 PLOTTED_VALIDATIONS = 10  # TensorBoard shows no more plots of a kind
 
 
@@ -35,9 +33,9 @@ class Stage:
         epochs: how often each text is learned from, at most.
         validate_every: steps between validations.
         patience: validations without a better score after which it ends; none: it goes on to its last step.
-        time_budget: minutes that it may take, as judged by its first steps; none: as many as it takes.
-        linear: what a linear classifier looks at that is fitted beside it; none: there is no such classifier.
-        make_objective: what it learns, on a device, with what it is given of such a linear classifier.
+        validation_cost: the time that a validation takes, in that of a step.
+        report_cost: the time that what comes after the stage takes, in that of a step.
+        make_objective: what it learns, on a device, with what it is given of a linear classifier, if there is one.
     """
 
     name: str
@@ -50,8 +48,8 @@ class Stage:
     epochs: int
     validate_every: int
     patience: int | None
-    time_budget: float | None
-    linear: LinearInput | None
+    validation_cost: float
+    report_cost: float
     make_objective: Callable[[torch.device, LinearAnswers | None], Objective]
 
     @property
@@ -66,7 +64,7 @@ class Stage:
 
     def steps(self, state: TrainingState) -> int:
         """The steps that it has, at most: those of all epochs, or fewer where a limit of time has decided so."""
-        return state.stage_steps or self.total_steps
+        return self.total_steps if state.stage_steps is None else state.stage_steps
 
     def epoch(self, state: TrainingState) -> float:
         """Epochs done."""
@@ -93,9 +91,7 @@ class Stage:
         """Whether a step or a validation is still to come."""
         return self.is_validation_due(state) or not self.is_done(state)
 
-    def affordable_steps(self, seconds_per_step: float) -> int:
-        """The steps that the limit of time allows: those that told how fast they are at least, all at most."""
-        if self.time_budget is None:
-            return self.total_steps
-        affordable = 60 * self.time_budget / seconds_per_step  # perhaps infinite
-        return int(min(max(affordable, TIMED_STEPS), self.total_steps))
+    def affordable_steps(self, seconds: float, seconds_per_step: float) -> int:
+        """The steps that there is time for, with their validations and what comes after them; all at most."""
+        steps = seconds / seconds_per_step - self.validation_cost - self.report_cost  # perhaps infinite
+        return int(min(max(steps / (1 + self.validation_cost / self.validate_every), 0), self.total_steps))

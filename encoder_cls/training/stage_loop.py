@@ -13,10 +13,10 @@ from encoder_cls.tracking.metric_log import MetricLog
 from encoder_cls.training.events import Stepped, Validated
 from encoder_cls.training.learner import Learner
 from encoder_cls.training.learning_rate import learning_rate, warmup_steps
-from encoder_cls.training.stage import TIMED_STEPS
 from encoder_cls.training.state import TrainingState
-from encoder_cls.training.validation import ValidationResult
 
+TIMED_STEPS = 20  # from which the time of the others is judged,
+MOST_TIMING = 0.1  # of the time of the stage, or fewer that have taken this much of it
 STEPS_BETWEEN_RELEASES = 50  # of memory, which is then allocated again: at every ten steps a twentieth of the time
 
 
@@ -28,17 +28,27 @@ class StageLoop:
         state: where it goes on.
         config: of the training.
         metric_log: where metrics go.
+        seconds: that the stage may take, with what comes after it; none: as many as it takes.
 
     Attributes:
         state: after the last event.
     """
 
-    def __init__(self, learner: Learner, state: TrainingState, *, config: TrainConfig, metric_log: MetricLog) -> None:
+    def __init__(
+        self,
+        learner: Learner,
+        state: TrainingState,
+        *,
+        config: TrainConfig,
+        metric_log: MetricLog,
+        seconds: float | None = None,
+    ) -> None:
         self.state = state
         self._learner = learner
         self._stage = learner.stage
         self._config = config
         self._metric_log = metric_log
+        self._seconds_to_spend = seconds
         # Of this process alone: how fast a run was before it was resumed is not known.
         self._timed_steps, self._seconds = 0, 0.0
         self._tokens_since_row, self._seconds_since_row = 0, 0.0
@@ -83,9 +93,13 @@ class StageLoop:
 
         The decision is part of the state: a run that goes on keeps to it, so that it equals one undisturbed.
         """
-        if self._stage.time_budget is not None and self.state.step_in_stage == TIMED_STEPS:
-            steps = self._stage.affordable_steps(self._seconds / self._timed_steps)
-            self.state = replace(self.state, stage_steps=steps)
+        seconds, done = self._seconds_to_spend, self.state.step_in_stage
+        if seconds is None or self.state.stage_steps is not None:
+            return
+        if self._timed_steps >= TIMED_STEPS or self._seconds >= MOST_TIMING * seconds:
+            affordable = self._stage.affordable_steps(seconds, self._seconds / self._timed_steps)
+            steps = done - self._timed_steps + affordable
+            self.state = replace(self.state, stage_steps=min(max(steps, done), self._stage.total_steps))
 
     def _log_training(self, rate: float) -> dict[str, float]:
         """Log the means since the last row."""
@@ -112,13 +126,7 @@ class StageLoop:
         is_best = state.is_best(result.selection_key)
         is_warming_up = state.step_in_stage <= warmup_steps(stage.steps(state), self._config)
         self.state = state.after_validation(result.selection_key, is_warming_up=is_warming_up)
-        self._log_validation(result)
         epoch = stage.epoch(state)
+        values = result.row(epoch=epoch, is_drawn=stage.is_drawn(self.state))
+        self._metric_log.log(state.step, f"{stage.metric_prefix}validation", values)
         return Validated(stage=stage, step=state.step, epoch=epoch, result=result, is_best=is_best)
-
-    def _log_validation(self, result: ValidationResult) -> None:
-        values = {**result.scores, "epoch": self._stage.epoch(self.state)}
-        if result.metrics:
-            values |= {f"f1/{name}": scores.f1 for name, scores in result.metrics.per_class.items()}
-            values |= result.metrics.drawable() if self._stage.is_drawn(self.state) else {}
-        self._metric_log.log(self.state.step, f"{self._stage.metric_prefix}validation", values)

@@ -14,11 +14,12 @@ class TrainingState:
         step: optimizer steps done, in all stages.
         stage: which stage is going on, counted from 0; the last is that of the model.
         stage_start: the step at which its training began.
-        stage_steps: its steps, where a limit of time has decided on fewer than there would be.
+        stage_steps: its steps, where a limit of time has decided how many there are.
         validated_step: the step of the last validation.
         best_score: the stage's best validation score so far and what breaks a tie; none before the first.
         best_step: when it was reached.
         stale_validations: validations since then.
+        score_to_beat: the validation score of the linear classifier alone; none: there is no such classifier.
         sums: running sums of the metrics that have not been logged yet.
     """
 
@@ -30,12 +31,20 @@ class TrainingState:
     best_score: tuple[float, float] | None = None
     best_step: int = 0
     stale_validations: int = 0
+    score_to_beat: tuple[float, float] | None = None
     sums: dict[str, float] = field(default_factory=dict)
 
     @property
     def step_in_stage(self) -> int:
         """Optimizer steps done in this stage."""
         return self.step - self.stage_start
+
+    @property
+    def has_beaten_linear(self) -> bool:
+        """Whether the stage, the last one, has had a validation that was better than the linear classifier alone."""
+        if self.best_score is None:
+            return False
+        return self.score_to_beat is None or self.best_score > self.score_to_beat
 
     def after_step(self, metrics: Mapping[str, float]) -> TrainingState:
         """One step on, its metrics added to the sums."""
@@ -62,4 +71,11 @@ class TrainingState:
     def at_next_stage(self) -> TrainingState:
         """The next stage, before its first step."""
         step = self.step
-        return TrainingState(step=step, stage=self.stage + 1, stage_start=step, validated_step=step, best_step=step)
+        return TrainingState(
+            step=step,
+            stage=self.stage + 1,
+            stage_start=step,
+            validated_step=step,
+            best_step=step,
+            score_to_beat=self.score_to_beat,
+        )

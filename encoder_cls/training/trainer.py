@@ -1,7 +1,9 @@
 """Config in, finished run out: the life of a run, as a generator of events.
 
-A run has two stages, each from first weights to the best. Pretraining is masked language modelling; the run's model
-begins with its weights and learns from the labels, and its logits are combined with those of a linear classifier.
+First a linear classifier is fitted, in seconds, and saved as the model so far. Then there are two stages, each from
+first weights to the best. Pretraining is masked language modelling; the run's model begins with its weights and learns
+from the labels. Its logits are combined with those of the linear classifier, and it takes that one's place as soon as
+the validation texts show that to be better. So a run that is stopped at any moment leaves the best so far.
 
 Everything that varies from step to step is a pure function of (config, step): the batch, the learning
 rate, the random numbers of dropout. So the state of a run is its weights, the optimizer's moments and a
@@ -13,29 +15,40 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import torch
 
 from encoder_cls.errors import DivergedError, StoppedError
+from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.serialization import read_encoder_weights, save_classifier
 from encoder_cls.inference.torch_engine import TorchEncoder
 from encoder_cls.tracking.metric_log import MetricLog
 from encoder_cls.tracking.run_dir import RunDir
-from encoder_cls.tracking.validation_logits import write_validation_logits
+from encoder_cls.training.calibrated_linear import fit_calibrated_linear
 from encoder_cls.training.checkpoint import load_newest, save_checkpoint, to_files
 from encoder_cls.training.disk_space import check_free_space
-from encoder_cls.training.events import Event, Finished, LinearFitted, Noted, StageStarted, Started, Validated
+from encoder_cls.training.events import (
+    EncoderGain,
+    Event,
+    Finished,
+    LinearFitted,
+    Noted,
+    StageStarted,
+    Started,
+    Stepped,
+    StepsDecided,
+    Validated,
+)
 from encoder_cls.training.final_report import write_final_report
 from encoder_cls.training.fingerprint import check_fingerprint, fingerprint
 from encoder_cls.training.fitted_linear import LinearAnswers
 from encoder_cls.training.follower import lead_stage
 from encoder_cls.training.former_run import start_from
-from encoder_cls.training.interruptible import run_interruptibly
 from encoder_cls.training.learner import Learner, step_settings
 from encoder_cls.training.learning_rate import learning_rate
-from encoder_cls.training.linear_fit import fit_linear_classifier
 from encoder_cls.training.linear_trainer import LinearTrainer
 from encoder_cls.training.optimizer import make_optimizers
 from encoder_cls.training.process_group import ALONE, LostProcessError, ProcessGroup
@@ -43,6 +56,7 @@ from encoder_cls.training.recipe import LinearInput
 from encoder_cls.training.setup import TrainingSetup
 from encoder_cls.training.stage_loop import StageLoop
 from encoder_cls.training.state import TrainingState
+from encoder_cls.training.time_budget import TimeBudget
 from encoder_cls.training.train_step import NonFiniteError
 from encoder_cls.training.untrained_rows import UntrainedRows
 from encoder_cls.training.validation import ValidationResult
@@ -76,7 +90,7 @@ def train(
     Raises:
         ConfigError: the folder holds something else, or a run with another config or other data.
         DivergedError: the loss or the gradient is no finite number; what was written before is good.
-        StoppedError: a signal asked to stop; a checkpoint has been written.
+        StoppedError: a signal asked to stop; a checkpoint has been written, and the best model so far is in `model/`.
         LostProcessError: another process of the group has ended; a checkpoint has been written.
         EncoderClsError: another process trains in the folder, or the disk refuses.
     """
@@ -110,6 +124,8 @@ class _Trainer:
         self.stop_signal = stop_signal
         self.with_report = with_report
         self.started = time.monotonic()
+        self.time_budget = TimeBudget(setup.config, seconds_spent=setup.seconds)
+        self.linear: Classifier | None = None
         self.answers: LinearAnswers | None = None
         self.group = group
         self.settings = step_settings(setup.config.train, group, device)
@@ -142,13 +158,15 @@ class _Trainer:
         setup = self.setup
         self.stage = setup.stages[self.state.stage]
         model = setup.new_model(self.stage).to(self.device)
-        if is_new and self.stage.starts_from:
-            former = read_encoder_weights(self.run.stage(self.stage.starts_from))
+        earlier = self.run.stage(self.stage.starts_from) if self.stage.starts_from else None
+        if is_new and earlier and earlier.is_dir():  # else there was no time for it
+            former = read_encoder_weights(earlier)
             model.load_state_dict({name: torch.from_numpy(weight) for name, weight in former.items()})
         elif is_new and setup.former and setup.former.encoder:
             start_from(setup.former, model, label_names=setup.dataset.label_names)
         self.model = model
         self.classifier = setup.new_classifier(TorchEncoder(model, setup.config.model))
+        self.classifier.linear = self.linear.linear if self.linear and self._is_last_stage else None
         self.optimizers = make_optimizers(model, setup.config.train)
         # The weights of an earlier stage are for training alone, so nothing is taken away from them.
         self.untrained_rows = UntrainedRows(setup.new_model(setup.stages[0])) if self._is_last_stage else None
@@ -156,6 +174,9 @@ class _Trainer:
     def events(self) -> Iterator[Event]:
         """All stages, each until its last step or until patience runs out; then the final report."""
         yield Started(step=self.state.step, total_steps=self.setup.total_steps)
+        # Where a run goes on that had only its final report before it, nothing more is to be learned.
+        if self.setup.recipe.linear and self._has_work_left:
+            yield from self._fit_linear(self.setup.recipe.linear)
         while True:
             for event in self._train_stage():
                 yield from self.noted()
@@ -168,7 +189,7 @@ class _Trainer:
         self.group.end()  # the rest is for one
         if not self.with_report:
             return
-        best_step = self.state.best_step
+        best_step = self.state.best_step if self.state.has_beaten_linear else 0
         report = write_final_report(
             self.setup,
             self.run,
@@ -178,7 +199,15 @@ class _Trainer:
             stop_if_asked=self._stop_if_asked,
         )
         yield from self.noted()
-        yield Finished(report=report, best_step=best_step, seconds=time.monotonic() - self.started)
+        yield Finished(report=report, best_step=best_step, seconds=time.monotonic() - self.started, gain=self._gain)
+
+    @property
+    def _gain(self) -> EncoderGain | None:
+        """What the encoder brought; a lower loss is the better one, so a score of it has a sign."""
+        best, to_beat = self.state.best_score, self.state.score_to_beat
+        if to_beat is None:
+            return None
+        return EncoderGain(self.setup.config.train.monitor, abs(to_beat[0]), abs(best[0]) if best else None)
 
     def noted(self) -> Iterator[Noted]:
         """What has come up since this was asked last."""
@@ -189,22 +218,35 @@ class _Trainer:
     def _is_last_stage(self) -> bool:
         return self.stage is self.setup.stages[-1]
 
+    @property
+    def _has_work_left(self) -> bool:
+        return not self._is_last_stage or self.stage.has_work_left(self.state)
+
+    @property
+    def _total_steps(self) -> int:
+        """Steps of all stages, as far as is known."""
+        still_to_come = sum(later.total_steps for later in self.setup.stages[self.state.stage + 1 :])
+        return self.state.stage_start + self.stage.steps(self.state) + still_to_come
+
     def _train_stage(self) -> Iterator[Event]:
         """One stage, with a checkpoint after each validation and wherever the config asks for one."""
         stage, config = self.stage, self.setup.config.train
-        # Where a run goes on that had only its final report before it, nothing more is to be learned.
-        if stage.linear and stage.has_work_left(self.state):
-            yield from self._fit_linear(stage.linear)
-        loop = StageLoop(self._learner(), self.state, config=config, metric_log=self.metric_log)
-        still_to_come = sum(later.total_steps for later in self.setup.stages[self.state.stage + 1 :])
-        total_steps = self.state.stage_start + stage.steps(self.state) + still_to_come
-        yield StageStarted(stage=stage, step=self.state.step, total_steps=total_steps)
+        seconds = self.time_budget.seconds_for(pretraining=not self._is_last_stage)
+        # Of the model there is a step at least, unless something else is there to be used.
+        if seconds == 0 and self.state.step_in_stage == 0 and (self.linear or not self._is_last_stage):
+            self.state = replace(self.state, stage_steps=0)
+            yield self._steps_decided()
+            return
+        loop = StageLoop(self._learner(), self.state, config=config, metric_log=self.metric_log, seconds=seconds)
+        yield StageStarted(stage=stage, step=self.state.step, total_steps=self._total_steps)
         try:
-            for event in loop.events(self._stop_if_asked):
+            for told in loop.events(self._stop_if_asked):
+                has_decided = loop.state.stage_steps != self.state.stage_steps
                 self.state = loop.state
-                if isinstance(event, Validated) and event.is_best:
-                    self._save_best(event.result)
+                event = self._judged(told) if isinstance(told, Validated) and told.is_best else told
                 yield event
+                if isinstance(event, Stepped) and has_decided:
+                    yield self._steps_decided()
                 is_due = config.checkpoint_every and self.state.step % config.checkpoint_every == 0
                 if is_due or isinstance(event, Validated):
                     self._save_checkpoint()
@@ -218,7 +260,7 @@ class _Trainer:
         """That of the stage, here and in the other processes."""
         if self.group.size > 1:
             files = to_files(self.model, self.optimizers, self.state, fingerprint=self.fingerprint)
-            lead_stage(self.group, self.state.stage, files, self.answers)
+            lead_stage(self.group, self.state.stage, files, self.answers if self._is_last_stage else None)
         return Learner(
             stage=self.stage,
             model=self.model,
@@ -228,14 +270,31 @@ class _Trainer:
             untrained_rows=self.untrained_rows,
         )
 
-    def _fit_linear(self, linear: LinearInput) -> Iterator[LinearFitted]:
-        """Fit the linear classifier; the same on the same data."""
-        fitted = run_interruptibly(lambda: fit_linear_classifier(self.setup, linear), self._stop_if_asked)
-        if self.setup.refits_on_validation:
-            write_validation_logits(self.run.validation_logits, fitted.validation_logits)
-        self.classifier.linear, self.answers = fitted.classifier, self.setup.answers_of(fitted)
-        if fitted.few_labels:
-            yield LinearFitted(step=self.state.step, result=fitted.few_labels)
+    def _steps_decided(self) -> StepsDecided:
+        return StepsDecided(stage=self.stage, steps=self.stage.steps(self.state), total_steps=self._total_steps)
+
+    def _fit_linear(self, read: LinearInput) -> Iterator[Event]:
+        """Fit the linear classifier, and save it as the model as long as no weights of an encoder were better."""
+        linear = fit_calibrated_linear(self.setup, self.run, read, stop_if_asked=self._stop_if_asked)
+        self.linear, self.answers = linear.classifier, self.setup.answers_of(linear.fitted)
+        self.classifier.linear = self.linear.linear if self._is_last_stage else None
+        result, is_new = linear.result, self.state.score_to_beat is None
+        assert result  # there is no encoder without validation texts
+        self.state = replace(self.state, score_to_beat=result.selection_key)
+        if not (self._is_last_stage and self.state.has_beaten_linear):
+            save_classifier(self.linear, self.run.model)
+        if linear.fitted.few_labels:
+            yield LinearFitted(step=self.state.step, result=linear.fitted.few_labels)
+        if is_new:
+            self.metric_log.log(0, "validation", result.row(epoch=0, is_drawn=True))
+            yield Validated(stage=self.setup.stages[-1], step=0, epoch=0, result=result, is_best=True)
+
+    def _judged(self, event: Validated) -> Validated:
+        """The stage's best validation so far; its weights are saved unless the linear classifier alone is better."""
+        if self._is_last_stage and not self.state.has_beaten_linear:
+            return replace(event, is_best=False)
+        self._save_best(event.result)
+        return event
 
     def _save_best(self, result: ValidationResult) -> None:
         """Save the weights with what has been fitted for them, as the stage's result as far as is known."""
@@ -269,8 +328,9 @@ class _Trainer:
         if signal_number is None:
             return
         self._save_checkpoint()
+        saved = f"; {self.run.model} holds the best model so far" if self.run.model.is_dir() else ""
         raise StoppedError(
-            f"stopped at step {self.state.step}; a checkpoint is written, --resume goes on from it",
+            f"stopped at step {self.state.step}; a checkpoint is written, --resume goes on from it{saved}",
             signal_number=signal_number,
         )
 

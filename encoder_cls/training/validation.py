@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -33,6 +33,14 @@ class ValidationResult(NamedTuple):
     mixture_weights: tuple[float, ...] | None = None
     mixture_shares: tuple[float, ...] | None = None
     thresholds: tuple[float, ...] = ()
+
+    def row(self, *, epoch: float, is_drawn: bool) -> dict[str, Any]:
+        """What is logged of it, so many epochs into its stage, with what plots are drawn from or without."""
+        values: dict[str, Any] = {**self.scores, "epoch": epoch}
+        if self.metrics:
+            values |= {f"f1/{name}": scores.f1 for name, scores in self.metrics.per_class.items()}
+            values |= self.metrics.drawable() if is_drawn else {}
+        return values
 
 
 def judge(

@@ -23,7 +23,7 @@ import torch
 import typer.main
 import yaml
 
-from encoder_cls.cli import train as train_command
+from encoder_cls.cli import training_display
 from encoder_cls.cli.app import app
 from encoder_cls.config import load_config
 from encoder_cls.tracking.run_dir import RunDir
@@ -190,7 +190,7 @@ def test_every_command_of_the_readme_parses():
 
 def test_training_prints_a_summary_to_stdout_and_all_else_to_stderr(cli, trained_run, monkeypatch):
     """The summary can be redirected by itself, and a log file gets plain lines and no progress bar."""
-    monkeypatch.setattr(train_command, "SECONDS_BETWEEN_LINES", -1)
+    monkeypatch.setattr(training_display, "SECONDS_BETWEEN_LINES", -1)
     outcome = cli("train", "--config", trained_run.path.parent / "tiny.yaml", "--set", "train.epochs=2")
     assert outcome.code == 0
     assert outcome.out.startswith("test: 15 examples\n")
@@ -219,7 +219,7 @@ def test_training_prints_a_summary_to_stdout_and_all_else_to_stderr(cli, trained
 
 def test_the_next_commands_are_such_as_a_shell_takes(capsys):
     """Also of a folder whose name has spaces."""
-    train_command._note_what_is_next(Path("my runs/$new"), has_report=True)
+    training_display.note_what_is_next(Path("my runs/$new"), has_report=True)
     commands = [line.partition("    (")[0].removeprefix("next:") for line in capsys.readouterr().err.splitlines()]
     assert [shlex.split(command)[1:] for command in commands] == [
         ["predict", "--model", "my runs/$new", "--explain", "some text"],
@@ -259,7 +259,7 @@ def test_training_tells_when_it_stops_early(cli, trained_run):
 
 def test_training_tells_of_each_stage_and_of_each_validation(cli, trained_run, monkeypatch):
     """What is learned is told before, each stage by its name; of the validations the best so far have a star."""
-    accuracies = iter([0.25, 0.5, 0.125, 0.75, 0.375])
+    accuracies = iter([0.125, 0.25, 0.5, 0.125, 0.75, 0.375])  # first of the linear classifier alone
     real = validation_module.compute_metrics
     monkeypatch.setattr(
         validation_module, "compute_metrics", lambda *args: replace(real(*args), accuracy=next(accuracies))
@@ -275,6 +275,8 @@ def test_training_tells_of_each_stage_and_of_each_validation(cli, trained_run, m
     assert re.search(
         r"^pretraining  epoch   1\.0  step      6: validation loss \d\.\d{4}  \*$", outcome.err, re.MULTILINE
     )
+    assert re.search(r"^linear model: validation .*accuracy 0\.1250.*  \*$", outcome.err, re.MULTILINE)
+    assert "validation accuracy: linear model 0.1250, with the encoder 0.7500\n" in outcome.err
     assert re.search(r"best weights from step 30; [\d.]+ MB$", outcome.err, re.MULTILINE)
 
 
@@ -353,11 +355,11 @@ def test_a_diverging_training_names_the_step(cli, trained_run, values):
 
 def test_a_terminated_training_leaves_a_checkpoint_and_resumes(cli, trained_run):
     """SIGTERM ends with code 143 after a checkpoint, and --resume brings the run to its end."""
-    config = ["--config", trained_run.path.parent / "tiny.yaml", "--run-dir", "stopped"]
+    config = ["--config", trained_run.path.parent / "tiny.yaml", "--run-dir", "runs/stopped"]
     chosen = {"epochs": 60, "patience": "null", "validate_every": 120, "log_every": 20}
     values = [word for name, value in chosen.items() for word in ("--set", f"train.{name}={value}")]
     arguments = [*map(str, ["train", *config, *values])]
-    code = "from encoder_cls.cli import main, train; train.SECONDS_BETWEEN_LINES = -1; main()"
+    code = "from encoder_cls.cli import main, training_display; training_display.SECONDS_BETWEEN_LINES = -1; main()"
     command = [sys.executable, "-c", code, *arguments]
     with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         for line in process.stderr:
@@ -370,10 +372,15 @@ def test_a_terminated_training_leaves_a_checkpoint_and_resumes(cli, trained_run)
     assert out == ""
     assert "--resume" in err
     assert "Traceback" not in err
-    run = RunDir(Path("stopped"))
+    run = RunDir(Path("runs/stopped"))
     step = int(re.search(r"stopped at step (\d+)", err)[1])
     assert (run.checkpoints / f"step-{step}").is_dir()
     assert 20 <= step < 360
+    assert "runs/stopped/model holds the best model so far" in err
+    assert "model: runs/stopped (the newest run, which is not finished;" in cli("predict", "snow and rain").err
+    scored = cli("eval", "runs/stopped")
+    assert "runs/stopped is not finished: this is its best model so far\n" in scored.err
+    assert scored.out.startswith("test: 15 examples\n")
     resumed = cli("train", *config, *values, "--resume")
     assert resumed.code == 0
     assert f"going on after step {step}\n" in resumed.err
@@ -426,14 +433,14 @@ def signal_at_start(monkeypatch):
     """Sends a signal to this process when the training says that it begins."""
 
     def arrange(number):
-        note = train_command.note
+        note = training_display.note
 
         def note_and_signal(message):
             note(message)
             if message.startswith("training in"):
                 signal.raise_signal(number)
 
-        monkeypatch.setattr(train_command, "note", note_and_signal)
+        monkeypatch.setattr(training_display, "note", note_and_signal)
 
     return arrange
 
@@ -482,7 +489,7 @@ def test_train_refuses_in_one_or_two_lines_and_writes_nothing(cli, arguments, co
 @pytest.mark.parametrize(
     ("arguments", "code", "named"),
     [
-        (["predict", "rain"], 2, ["no finished run", "--model"]),
+        (["predict", "rain"], 2, ["no run with a model", "--model"]),
         (["predict", "rain", "--model", "nowhere"], 2, ["nowhere: no such folder"]),
         (["predict", "rain", "--model", "."], 2, ["no model"]),
         (["predict", "rain", "--format", "xml"], 2, ["--format xml"]),

@@ -1,4 +1,4 @@
-"""One trainer a folder, nothing left of one that did nothing, and which run is the newest finished one."""
+"""One trainer a folder, nothing left of one that did nothing, and which run has the newest model."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ import pytest
 
 from encoder_cls.config import load_config
 from encoder_cls.errors import ConfigError, EncoderClsError
-from encoder_cls.tracking.run_dir import RunDir, newest_finished
+from encoder_cls.tracking.run_dir import RunDir, newest_with_model
 
 
-def finish(folder, *, time):
-    card = RunDir(folder).model_card
-    card.parent.mkdir(parents=True)
-    card.write_text("# card\n")
-    os.utime(card, (time, time))
+def write_weights(folder, *, time):
+    weights = RunDir(folder).weights
+    weights.parent.mkdir(parents=True)
+    weights.write_bytes(b"weights")
+    os.utime(weights, (time, time))
 
 
-def test_the_newest_finished_run_is_found(tmp_path):
-    """By the time at which it finished; unfinished runs and stray files do not count."""
-    finish(tmp_path / "older", time=1_000)
-    finish(tmp_path / "newer", time=2_000)
-    (tmp_path / "unfinished" / "model").mkdir(parents=True)
+def test_the_newest_run_with_a_model_is_found(tmp_path):
+    """By the time at which its model was written; runs without one and stray files do not count."""
+    write_weights(tmp_path / "older", time=1_000)
+    write_weights(tmp_path / "newer", time=2_000)
+    (tmp_path / "without" / "model").mkdir(parents=True)
     (tmp_path / "stray.txt").write_text("")
-    assert newest_finished(tmp_path).path.name == "newer"
+    assert newest_with_model(tmp_path).path.name == "newer"
 
 
-def test_without_a_finished_run_the_way_to_one_is_named(tmp_path):
+def test_without_a_model_the_way_to_one_is_named(tmp_path):
     """No run is an error that says what to do."""
-    with pytest.raises(ConfigError, match=r"no finished run in .*train one"):
-        newest_finished(tmp_path / "runs")
+    with pytest.raises(ConfigError, match=r"no run with a model in .*train one"):
+        newest_with_model(tmp_path / "runs")
 
 
 def test_a_held_folder_is_refused_to_others(tmp_path):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from encoder_cls.training.sampler import BatchSampler
-from encoder_cls.training.stage import PLOTTED_VALIDATIONS, TIMED_STEPS, Stage
+from encoder_cls.training.stage import PLOTTED_VALIDATIONS, Stage
 from encoder_cls.training.state import TrainingState
 
 
@@ -16,7 +16,8 @@ def make_stage(
     epochs: int = 3,
     validate_every: int = 6,
     patience: int | None = None,
-    time_budget: float | None = None,
+    validation_cost: float = 0.0,
+    report_cost: float = 0.0,
 ) -> Stage:
     """A stage that learns nothing from texts that there are not."""
     lengths = np.full(steps_per_epoch, 2)
@@ -31,8 +32,8 @@ def make_stage(
         epochs=epochs,
         validate_every=validate_every,
         patience=patience,
-        time_budget=time_budget,
-        linear=None,
+        validation_cost=validation_cost,
+        report_cost=report_cost,
         make_objective=None,
     )
 
@@ -97,19 +98,20 @@ def test_pictures_are_of_ten_validations_at_most(epochs, validate_every):
 
 
 @pytest.mark.parametrize(
-    ("minutes", "seconds_per_step", "steps"),
+    ("seconds", "seconds_per_step", "costs", "steps"),
     [
-        pytest.param(None, 9e9, 600, id="no limit"),
-        pytest.param(1.0, 0.5, 120, id="a limit within the stage"),
-        pytest.param(1.0, 0.01, 600, id="more time than there are steps for"),
-        pytest.param(1.0, 60.0, TIMED_STEPS, id="less time than the timed steps took"),
-        pytest.param(1.7e308, 0.1, 600, id="as much time as a number can say"),
+        pytest.param(60, 0.5, (0, 0), 120, id="a limit within the stage"),
+        pytest.param(60, 0.5, (3, 0), 78, id="with validations, each as long as three steps"),
+        pytest.param(60, 0.5, (0, 50), 70, id="with a report after it"),
+        pytest.param(60, 0.01, (0, 0), 600, id="more time than there are steps for"),
+        pytest.param(60, 70.0, (0, 0), 0, id="less time than a step takes"),
+        pytest.param(1.7e308, 0.1, (0, 0), 600, id="as much time as a number can say"),
     ],
 )
-def test_a_limit_of_time_affords_so_many_steps(minutes, seconds_per_step, steps):
-    """By the time of a step; never less than have been done, nor more than there are."""
-    stage = make_stage(epochs=100, time_budget=minutes)
-    assert stage.affordable_steps(seconds_per_step) == steps
+def test_a_limit_of_time_affords_so_many_steps(seconds, seconds_per_step, costs, steps):
+    """By the time of a step, of a validation every six and of one at the end; never more than there are."""
+    stage = make_stage(epochs=100, validation_cost=costs[0], report_cost=costs[1])
+    assert stage.affordable_steps(seconds, seconds_per_step) == steps
 
 
 def test_epochs_are_counted_in_parts():

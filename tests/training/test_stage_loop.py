@@ -18,8 +18,7 @@ from encoder_cls.training.learner import Learner
 from encoder_cls.training.objectives import Objective
 from encoder_cls.training.optimizer import Optimizer, make_optimizers
 from encoder_cls.training.prepare import prepare
-from encoder_cls.training.stage import TIMED_STEPS
-from encoder_cls.training.stage_loop import StageLoop
+from encoder_cls.training.stage_loop import TIMED_STEPS, StageLoop
 from encoder_cls.training.state import TrainingState
 from encoder_cls.training.train_step import StepSettings
 from encoder_cls.training.validation import ValidationResult
@@ -53,13 +52,13 @@ def make_loop(
     losses: Sequence[float] = (0.5,) * 99,
     *,
     state: TrainingState | None = None,
-    time_budget: float | None = None,
+    seconds: float | None = None,
     **train_values: object,
 ) -> tuple[StageLoop, Rows, list[Optimizer]]:
     """The loop of the only stage of a tiny run: six steps an epoch, three epochs."""
     setup = prepare(make_config(folder, **train_values))
     (stage,) = setup.stages
-    stage, rows, model = replace(stage, time_budget=time_budget), Rows(), setup.new_model(stage)
+    stage, rows, model = replace(stage, validation_cost=0.0, report_cost=0.0), Rows(), setup.new_model(stage)
     optimizers = make_optimizers(model, setup.config.train)
     learner = Learner(
         stage=stage,
@@ -68,7 +67,7 @@ def make_loop(
         objective=Scripted(stage.make_objective(CPU, None), losses),
         settings=StepSettings(max_grad_norm=setup.config.train.max_grad_norm, precision=torch.float32),
     )
-    loop = StageLoop(learner, state or TrainingState(), config=setup.config.train, metric_log=rows)
+    loop = StageLoop(learner, state or TrainingState(), config=setup.config.train, metric_log=rows, seconds=seconds)
     return loop, rows, optimizers
 
 
@@ -174,15 +173,28 @@ def test_a_limit_of_time_is_decided_once_by_the_first_steps(tmp_path, monkeypatc
     """And is part of the state: with it, a loop that goes on keeps to it, however fast it is then."""
     seconds, clock = [0.5], iter(range(10**6))
     monkeypatch.setattr(stage_loop.time, "perf_counter", lambda: next(clock) * seconds[0])
-    loop, _, _ = make_loop(tmp_path, epochs=10, time_budget=0.25)
+    monkeypatch.setattr(stage_loop, "MOST_TIMING", 1)
+    loop, _, _ = make_loop(tmp_path, epochs=10, seconds=15)
     events = loop.events(lambda: None)
     while loop.state.step < TIMED_STEPS:
         assert loop.state.stage_steps is None
         next(events)
     assert loop.state.stage_steps == 30  # 15 s, at half a second a step, of 60 steps
     seconds[0] = 0.001
-    resumed, _, _ = make_loop(tmp_path, epochs=10, time_budget=0.25, state=loop.state)
+    resumed, _, _ = make_loop(tmp_path, epochs=10, seconds=15, state=loop.state)
     assert events_of(resumed)[-1].step == 30
+
+
+def test_fewer_steps_tell_where_each_takes_long(tmp_path, monkeypatch):
+    """A tenth of the time is spent to find out, at most; a step that takes longer than all of it is the only one."""
+    clock = iter(range(10**6))
+    monkeypatch.setattr(stage_loop.time, "perf_counter", lambda: next(clock) * 0.5)
+    for seconds, decided_at, steps in ((15, 3, 30), (0.25, 1, 1)):
+        loop, _, _ = make_loop(tmp_path, epochs=10, seconds=seconds)
+        events = loop.events(lambda: None)
+        while loop.state.stage_steps is None:
+            next(events)
+        assert (loop.state.step, loop.state.stage_steps) == (decided_at, steps)
 
 
 def test_memory_is_released_every_few_steps(tmp_path, monkeypatch):

@@ -28,11 +28,12 @@ from encoder_cls.inference.torch_engine import torch_encoder
 from encoder_cls.inference.weights_file import dense
 from encoder_cls.system import disk_arrays
 from encoder_cls.tracking.run_dir import RunDir
-from encoder_cls.training import classification, validation
+from encoder_cls.training import classification, stage_loop, validation
 from encoder_cls.training.checkpoint import load_newest
 from encoder_cls.training.events import Finished, Noted, StageStarted, Started, Stepped, Validated
 from encoder_cls.training.masked_lm import MaskedLMObjective
 from encoder_cls.training.prepare import prepare
+from encoder_cls.training.setup import TrainingSetup
 from encoder_cls.training.trainer import train
 from encoder_cls.training.validation import ValidationResult
 
@@ -93,15 +94,15 @@ def test_pretraining_comes_before_the_labels(tmp_path):
             scores.append((event.stage.name, event.epoch))
     assert stages == [("pretraining", 0, 10 * 30), ("model", 4 * 30, 10 * 30)]
     epochs = {"pretraining": 4, "model": 6}
-    assert scores == [(name, epoch) for name, many in epochs.items() for epoch in range(1, many + 1)]
+    assert scores == [("model", 0), *((name, epoch) for name, many in epochs.items() for epoch in range(1, many + 1))]
     assert event.report.metrics.accuracy == 1
     assert not run.stages.exists()
     assert load_classifier(run.path).predict(["w3 blue w1"])[0].label == "blue"
     rows = metric_rows(run.path)
     assert list(dict.fromkeys(row["split"] for row in rows)) == [
-        "data", "pretraining/train", "pretraining/validation", "train", "validation", "best_validation"
+        "data", "validation", "pretraining/train", "pretraining/validation", "train", "best_validation"
     ]  # fmt: skip
-    assert [row["step"] for row in rows if row["split"] == "validation"] == [30 * n for n in range(5, 11)]
+    assert [row["step"] for row in rows if row["split"] == "validation"] == [0, *(30 * n for n in range(5, 11))]
     losses = [row["loss"] for row in rows if row["split"] == "pretraining/validation"]
     assert losses[-1] < losses[0]
 
@@ -114,6 +115,7 @@ def test_plots_are_of_validations_all_along_the_way(tmp_path, epochs):
     rows = [row for row in metric_rows(tmp_path / "run") if row["split"].endswith("validation")]
     assert not any("confusion_matrix" in row for row in rows if row["split"] == "pretraining/validation")
     drawn = [row for row in rows if row["split"] == "validation" and "confusion_matrix" in row]
+    assert drawn.pop(0)["epoch"] == 0  # the linear classifier alone
     assert len(drawn) == min(epochs, 10)
     assert drawn[-1]["epoch"] == epochs
     for row in drawn:
@@ -198,7 +200,7 @@ def test_the_model_starts_from_what_was_best_in_pretraining(tmp_path, monkeypatc
     run = RunDir(tmp_path / "run")
     best = []
     for event in train(prepare(make_config(tmp_path, linear=True, pretrain={"epochs": 3})), run, device=CPU):
-        if isinstance(event, Validated) and event.is_best:
+        if isinstance(event, Validated) and event.stage.name == "pretraining" and event.is_best:
             best.append(load_classifier(run.stage("pretraining")))
         if isinstance(event, StageStarted) and event.stage.name == "model":
             break
@@ -237,6 +239,8 @@ def test_unlabelled_texts_are_learnt_from(tmp_path):
 def test_pretraining_keeps_to_a_limit_of_time(tmp_path, monkeypatch):
     """Its first steps tell how many there is time for; a run that goes on keeps to that, however fast it is then."""
     seconds = [0.5]
+    monkeypatch.setattr(stage_loop, "MOST_TIMING", 1)
+    monkeypatch.setattr(TrainingSetup, "_cost_of", staticmethod(lambda *_: 0.0))
     clock = iter(range(10**9))
     monkeypatch.setattr(time, "perf_counter", lambda: next(clock) * seconds[0])
     config = make_config(tmp_path, pretrain={"epochs": 10, "time_budget": 0.25}, patience=1, checkpoint_every=1)

@@ -16,6 +16,7 @@ from small_runs import (
 )
 
 from encoder_cls.cli.evaluate_run import evaluate_run
+from encoder_cls.errors import StoppedError
 from encoder_cls.evaluation.metrics import compute_metrics, cross_entropy, one_hot
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.logits import Logits, softmax
@@ -26,7 +27,7 @@ from encoder_cls.tracking.run_dir import RunDir
 from encoder_cls.tracking.validation_logits import read_validation_logits
 from encoder_cls.training import recipe, validation
 from encoder_cls.training.calibration import fit_mixture_weights
-from encoder_cls.training.events import LinearFitted, Validated
+from encoder_cls.training.events import LinearFitted, Stepped, StepsDecided, Validated
 from encoder_cls.training.linear_fit import fit_linear_classifier
 from encoder_cls.training.nbsvm import fit_linear
 from encoder_cls.training.prepare import prepare
@@ -55,16 +56,66 @@ def test_probabilities_are_calibrated_on_the_validation_texts(tmp_path, linear):
     assert 1 not in classifier.mixture_weights
 
 
+def test_the_linear_classifier_is_the_model_from_the_start(tmp_path):
+    """A run that is stopped before the encoder's first validation leaves it; then only its weights' file changes."""
+    config, run = make_config(tmp_path, linear=True, pretrain={"epochs": 1}), RunDir(tmp_path / "run")
+    for event in train(prepare(config), run, device=CPU):
+        if isinstance(event, Validated):
+            break
+    assert (event.stage.name, event.step, event.is_best) == ("model", 0, True)
+    first, config_json = load_classifier(run.path), (run.model / "config.json").read_bytes()
+    assert first.parts == ("linear",)
+    assert first.logits(prepare(config).texts).shape == (48, 3)
+    assert first.mixture_weights == event.result.mixture_weights != (1.0,)
+    run_all(config, run.path, resume=True)
+    assert load_classifier(run.path).parts == ("encoder", "linear")
+    assert (run.model / "config.json").read_bytes() == config_json
+    steps = [row["step"] for row in metric_rows(run.path) if row["split"] == "validation"]
+    assert steps == [0, 12, 18, 24]
+
+
+def test_an_encoder_that_brings_nothing_is_left_out(tmp_path, monkeypatch):
+    """The model is then the linear classifier alone, also where its best step was before a stop."""
+    accuracies = iter([0.9, 0.5, 0.9, 0.8, 0.7])  # fitted again, the linear classifier is as good as it was
+    real = validation.compute_metrics
+    monkeypatch.setattr(validation, "compute_metrics", lambda *args: replace(real(*args), accuracy=next(accuracies)))
+    config = make_config(tmp_path, linear=True, monitor="accuracy")
+    signals = []
+    with pytest.raises(StoppedError):
+        for event in train(
+            prepare(config), RunDir(tmp_path / "run"), device=CPU, stop_signal=lambda: signals[0] if signals else None
+        ):
+            if isinstance(event, Validated) and event.step:
+                signals.append(15)
+    events = run_all(config, tmp_path / "run", resume=True)
+    assert [event.is_best for event in events if isinstance(event, Validated)] == [False, False]
+    assert events[-1].best_step == 0
+    assert events[-1].gain == ("accuracy", 0.9, 0.8)
+    assert load_classifier(tmp_path / "run").parts == ("linear",)
+
+
+def test_without_time_for_an_encoder_there_is_a_linear_classifier(tmp_path):
+    """Of a run that may take next to no time, with the report on it."""
+    config = make_config(tmp_path, linear=True, pretrain={"epochs": 1}, time_budget="0.001s")
+    events = run_all(config, tmp_path / "run")
+    decided = [(event.stage.name, event.steps) for event in events if isinstance(event, StepsDecided)]
+    assert decided == [("pretraining", 0), ("model", 0)]
+    assert not any(isinstance(event, Stepped) for event in events)
+    assert events[-1].gain.with_encoder is None
+    assert RunDir(tmp_path / "run").is_finished()
+    assert load_classifier(tmp_path / "run").parts == ("linear",)
+
+
 def test_scales_are_those_of_the_best_weights(tmp_path, monkeypatch):
     """Not those of the last ones, where the best were found earlier."""
-    losses = iter([2.0, 1.0, 3.0])
+    losses = iter([4.0, 2.0, 1.0, 3.0])  # of the linear classifier alone, then of both
     real = validation.compute_metrics
     monkeypatch.setattr(validation, "compute_metrics", lambda *args: replace(real(*args), loss=next(losses)))
     setup = prepare(make_config(tmp_path, linear=True, monitor="loss", refit_on_validation=False))
     events = list(train(setup, RunDir(tmp_path / "run"), device=CPU))
     classifier = load_classifier(tmp_path / "run")
     labels = setup.dataset.validation.labels
-    _, best, last = [event.result.mixture_weights for event in events if isinstance(event, Validated)]
+    _, _, best, last = [event.result.mixture_weights for event in events if isinstance(event, Validated)]
     assert classifier.mixture_weights == best == fit_mixture_weights(parts_of(setup, classifier), labels)[0] != last
 
 
@@ -109,7 +160,7 @@ def test_a_validation_is_of_the_encoder_and_the_linear_classifier_together(tmp_p
     encoder, linear = ((score.argmax(axis=1) == labels).mean() for score in scores)
     assert encoder < 0.7 < linear
     metrics = compute_metrics(classifier.logits(texts, batch_tokens=8192), labels, dataset.label_names)
-    (row,) = (row for row in metric_rows(tmp_path / "run") if row["split"] == "validation")
+    _, row = (row for row in metric_rows(tmp_path / "run") if row["split"] == "validation")
     assert {name: row[name] for name in metrics.scalars()} == metrics.scalars()
     assert metrics.accuracy > 0.7
     assert (row["encoder_accuracy"], row["linear_accuracy"]) == (encoder, linear)
@@ -216,8 +267,8 @@ def test_few_labels_held_out_are_learned_from_and_judged_by_cross_validation(tmp
     kept = read_validation_logits(run.validation_logits, num_texts=len(labels))
     assert np.array_equal(kept, fitted.validation_logits)
     accuracy = (kept.argmax(axis=1) == labels).mean()
-    (row, *_) = (row for row in metric_rows(run.path) if row["split"] == "validation")
-    assert row["linear_accuracy"] == accuracy
+    (first, row, *_) = (row for row in metric_rows(run.path) if row["split"] == "validation")
+    assert first["accuracy"] == row["linear_accuracy"] == accuracy
     report = json.loads((run.eval / "report.json").read_bytes())
     assert report["parts"]["linear"]["accuracy"] == accuracy
     again = evaluate_run(run.path, data=None, folder=None, tell=lambda _: None)
