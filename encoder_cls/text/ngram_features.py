@@ -101,11 +101,6 @@ def count_features(
         )
 
 
-def select(counts: SparseRows, feature_ids: NDArray[np.int32]) -> SparseRows:
-    """The columns of some features, in the order of their ids, which increase: columns are indices of these ids."""
-    return keep_known(counts, find(counts, feature_ids))
-
-
 def find(counts: SparseRows, feature_ids: NDArray[np.int32]) -> NDArray[np.int32]:
     """Which of some features, whose ids increase, each column is, (values,); -1: none of them."""
     columns = np.searchsorted(feature_ids, counts.columns).astype(np.int32)
@@ -167,7 +162,7 @@ def tfidf(counts: SparseRows, feature_ids: NDArray[np.int32], idf: NDArray[np.fl
         idf: their inverse document frequencies.
     """
     values = (1 + np.log(counts.values)) * idf[counts.columns]
-    group_of = np.searchsorted((TEMPLATE_IDS, CHAR_NGRAM_IDS), feature_ids[counts.columns], side="right")
+    group_of = np.searchsorted((TEMPLATE_IDS, CHAR_NGRAM_IDS), feature_ids, side="right")[counts.columns]
     vectors = len(GROUP_NORMS) * np.repeat(np.arange(len(counts)), np.diff(counts.offsets)) + group_of
     squares = np.bincount(vectors, weights=values.astype(np.float64) ** 2, minlength=len(GROUP_NORMS) * len(counts))
     scales = np.tile(GROUP_NORMS, len(counts)) / np.sqrt(np.where(squares > 0, squares, 1))

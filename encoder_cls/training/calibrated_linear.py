@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from encoder_cls.inference.classifier import Classifier
+from encoder_cls.inference.serialization import save_classifier
 from encoder_cls.tracking.run_dir import RunDir
 from encoder_cls.tracking.validation_logits import write_validation_logits
 from encoder_cls.training.fitted_linear import FittedLinear
@@ -31,7 +32,7 @@ class CalibratedLinear(NamedTuple):
 
 
 def fit_calibrated_linear(
-    setup: TrainingSetup, run: RunDir, read: LinearInput, *, stop_if_asked: Callable[[], None]
+    setup: TrainingSetup, run: RunDir, read: LinearInput, *, save_first: bool, stop_if_asked: Callable[[], None]
 ) -> CalibratedLinear:
     """Fit the linear classifier of a run and calibrate it; the same on the same data.
 
@@ -39,11 +40,21 @@ def fit_calibrated_linear(
         setup: of the run.
         run: its folder, where the logits of validation texts are kept that it has learned from.
         read: what of the texts it looks at.
+        save_first: whether what is found first is saved as the model, where the search for a better one goes on.
         stop_if_asked: called now and then; what it raises ends the work.
     """
-    fitted = run_interruptibly(lambda: fit_linear_classifier(setup, read), stop_if_asked)
+
+    def on_first(fitted: FittedLinear) -> None:
+        if save_first:
+            save_classifier(_calibrated(setup, fitted).classifier, run.model)
+
+    fitted = run_interruptibly(lambda: fit_linear_classifier(setup, read, on_first=on_first), stop_if_asked)
     if setup.refits_on_validation:
         write_validation_logits(run.validation_logits, fitted.validation_logits)
+    return _calibrated(setup, fitted)
+
+
+def _calibrated(setup: TrainingSetup, fitted: FittedLinear) -> CalibratedLinear:
     classifier = setup.new_classifier(None)
     classifier.linear, classifier.mixture_weights = fitted.classifier, (1.0,)
     classifier.mixture_shares = {"linear": 1.0}

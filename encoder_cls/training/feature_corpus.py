@@ -9,10 +9,15 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from encoder_cls.text.ngram_features import HASHES, SparseRows, count_features, frequent_tokens, select
+from encoder_cls.text.ngram_features import HASHES, SparseRows, count_features, frequent_tokens
 from encoder_cls.text.token_arrays import TokenizedTexts
+from encoder_cls.training.feature_matrix import (
+    count_matrix,
+    count_occurrences,
+    most_features_of,
+    tfidf_matrix,
+)
 from encoder_cls.training.latent_semantics import LatentDirections, find_directions
-from encoder_cls.training.nbsvm import as_matrix, most_features_of, tfidf_matrix
 
 MOST_UNLABELLED = 15_000  # texts that are read
 MOST_TOKENS = 1_000_000  # of these, in all: time
@@ -126,14 +131,11 @@ def read_corpus(
         )
 
     labelled, pieces = counted(texts.first(len(labels))), counted(texts)
-    ids, occurrences = np.unique(np.concatenate([piece.columns for piece in pieces]), return_counts=True)
-    is_rare = (occurrences < 2) & ~np.isin(ids, np.concatenate([piece.columns for piece in labelled]))
-    occurrences[is_rare] = 0
-    kept = np.argsort(-occurrences, kind="stable")[: min(most_features_of(len(class_weights)), (~is_rare).sum())]
-    feature_ids = ids[np.sort(kept)].astype(np.int32) if len(kept) else np.zeros(1, dtype=np.int32)
-    counts = sp.vstack(
-        [as_matrix(select(piece, feature_ids), len(feature_ids)) for piece in (*pieces, *counted(names))], format="csr"
-    )
+    occurrences = count_occurrences(pieces)
+    is_labelled = np.isin(occurrences.ids, count_occurrences(labelled).ids)
+    told = occurrences.of(is_labelled | (occurrences.texts > 1))
+    feature_ids = told.most_frequent(most_features_of(len(class_weights))).ids
+    counts = count_matrix([*pieces, *counted(names)], feature_ids)
     idf = np.log((1 + len(texts)) / (1 + counts[: len(texts)].getnnz(axis=0))) + 1
     return FeatureCorpus(
         feature_ids=feature_ids,

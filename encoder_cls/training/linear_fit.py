@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from encoder_cls.data.label_texts import names_as_texts
+from encoder_cls.inference.linear import LinearClassifier
 from encoder_cls.system.disk_arrays import ConcatenatedTexts
 from encoder_cls.text.token_arrays import TokenizedTexts
 from encoder_cls.text.tokenizer import tokenize
@@ -13,25 +16,32 @@ from encoder_cls.training.fitted_linear import FittedLinear
 from encoder_cls.training.folds import NO_TEXTS
 from encoder_cls.training.linear_stream import fit_linear_from_stream
 from encoder_cls.training.names_alone import fit_linear_from_names
-from encoder_cls.training.nbsvm import fit_linear, folds_of
+from encoder_cls.training.nbsvm import HeldOutTexts, fit_linear, folds_of
 from encoder_cls.training.recipe import LinearInput
 from encoder_cls.training.setup import TrainingSetup
 
 
-def fit_linear_classifier(setup: TrainingSetup, read: LinearInput) -> FittedLinear:
+def fit_linear_classifier(
+    setup: TrainingSetup, read: LinearInput, *, on_first: Callable[[FittedLinear], None] = lambda _: None
+) -> FittedLinear:
     """Fit the linear classifier to the texts with labels; with few of them, to whatever they show to help.
 
     Args:
         setup: of the run.
         read: what of the texts is looked at.
+        on_first: as in `fit_linear`.
     """
     config, train, validation = setup.config, setup.dataset.train, setup.dataset.selection
     labels, groups, weights = train.labels, train.groups, setup.class_weights.numpy()
+
+    def fitted(classifier: LinearClassifier) -> FittedLinear:
+        return FittedLinear(classifier, classifier.logits(setup.validation_texts), None)
+
     if setup.dataset.has_names_alone:
         classifier = fit_linear_from_names(
             setup.texts, len(labels), class_weights=weights, dimensions=config.train.lsa_dimensions, read=read
         )
-        return FittedLinear(classifier, classifier.logits(setup.validation_texts), None)
+        return fitted(classifier)
     if not setup.has_few_labels:
         if read.is_streamed:
             classifier = fit_linear_from_stream(
@@ -44,9 +54,11 @@ def fit_linear_classifier(setup: TrainingSetup, read: LinearInput) -> FittedLine
                 class_weights=weights,
                 max_tokens=read.max_tokens,
                 use_char_ngrams=read.use_char_ngrams,
+                held_out=HeldOutTexts(setup.validation_texts, validation.labels),
                 parts=folds_of(labels, groups),
+                on_first=lambda first: on_first(fitted(first)),
             )
-        return FittedLinear(classifier, classifier.logits(setup.validation_texts), None)
+        return fitted(classifier)
     texts, held_out = setup.texts, NO_TEXTS
     if setup.refits_on_validation:
         texts = _texts_with_validation(setup)

@@ -19,17 +19,24 @@ from encoder_cls.inference.linear import LinearClassifier
 from encoder_cls.inference.row_table import compress
 from encoder_cls.inference.tasks import task_of
 from encoder_cls.system.disk_arrays import DiskBackedArray, DiskBackedRaggedArray
-from encoder_cls.text.ngram_features import TEMPLATE_IDS, SparseRows, count_features, keep_known
+from encoder_cls.text.ngram_features import TEMPLATE_IDS, SparseRows, count_features
 from encoder_cls.text.token_arrays import TokenizedTexts
-from encoder_cls.training.nbsvm import (
-    OneVsRest,
-    as_matrix,
-    calibrate,
-    classes_to_tell,
+from encoder_cls.training.feature_matrix import (
+    Occurrences,
+    chosen_columns,
+    count_occurrences_of_many,
+    feature_columns,
     inverse_document_frequencies,
     most_features_of,
-    naive_bayes_ratios,
+    scaled_columns,
     tfidf_matrix,
+)
+from encoder_cls.training.nbsvm import NO_TOKENS, calibrate
+from encoder_cls.training.one_vs_rest import (
+    OneVsRest,
+    classes_to_tell,
+    naive_bayes_ratios,
+    of_one_class,
     weights_of_texts,
 )
 
@@ -39,7 +46,6 @@ TEXTS_AT_ONCE = 1 << 14  # that are learned from
 MOST_EPOCHS = 5
 MOST_WORK = 10_000_000_000  # values of features times classes in all epochs but the first: a minute or two
 SEED = 0
-NO_TOKENS = np.zeros(0, dtype=np.int32)
 
 
 def fit_linear_from_stream(
@@ -61,24 +67,28 @@ def fit_linear_from_stream(
     num_held_out = min(MOST_HELD_OUT, max(1, len(labels) // 20))
     held_out, learned = order[:num_held_out], order[num_held_out:]
     stream = _CountStream(texts, learned, max_tokens=max_tokens)
-    feature_ids = stream.most_frequent_features(most_features_of(len(class_weights), task))
-    idf, by_penalty = _learn(stream, feature_ids, labels[learned], class_weights)
+    most = most_features_of(len(class_weights), task)
+    occurrences = count_occurrences_of_many(stream, TEMPLATE_IDS).most_frequent(most)
+    feature_ids = occurrences.ids
+    idf, by_penalty = _learn(stream, occurrences, labels[learned], class_weights)
     features = sp.vstack(
         [
             tfidf_matrix(counts, feature_ids, idf)
-            for counts in _CountStream(texts, held_out, max_tokens=max_tokens).matrices(feature_ids)
+            for _, counts in _CountStream(texts, held_out, max_tokens=max_tokens).matrices(feature_ids)
         ]
     )
-    calibrated = [calibrate(features @ it.weights + it.biases, labels[held_out], class_weights) for it in by_penalty]
-    found_out, machines = min(zip(calibrated, by_penalty, strict=True), key=lambda it: it[0].loss)
-    scale, shift = np.float32(found_out.scale), np.float32(found_out.shift)
+    calibrated = [
+        calibrate(features @ it.weights + it.biases, labels[held_out], class_weights, penalty)
+        for it, penalty in zip(by_penalty, PENALTIES, strict=True)
+    ]
+    found, machines = min(zip(calibrated, by_penalty, strict=True), key=lambda it: it[0].loss)
     return LinearClassifier(
         max_tokens=max_tokens,
         frequent_token_ids=NO_TOKENS,
         feature_ids=feature_ids,
         idf=idf,
-        weights=compress(machines.weights * scale, "float32"),
-        biases=machines.biases * scale + shift,
+        weights=compress(machines.weights * found.scale, "float32"),
+        biases=machines.biases * found.scale + found.shift,
         task=task,
     )
 
@@ -114,35 +124,27 @@ class _CountStream:
             self._columns.forget()
             self._counts.forget()
 
-    def matrices(self, feature_ids: NDArray[np.int32]) -> Iterator[sp.csr_matrix]:
-        """The counts of some texts after the other; columns are indices of the feature ids."""
-        numbers = np.full(TEMPLATE_IDS, -1, dtype=np.int32)
-        numbers[feature_ids] = np.arange(len(feature_ids))
+    def matrices(self, feature_ids: NDArray[np.int32]) -> Iterator[tuple[slice, sp.csr_matrix]]:
+        """Which texts come next, and the counts of these; columns are indices of the feature ids."""
+        columns, first = feature_columns(feature_ids, TEMPLATE_IDS), 0
         for counts in self:
-            yield as_matrix(keep_known(counts, numbers[counts.columns]), len(feature_ids))
-
-    def most_frequent_features(self, limit: int) -> NDArray[np.int32]:
-        """As `nbsvm.most_frequent_features`."""
-        occurrences = np.zeros(TEMPLATE_IDS, dtype=np.int32)
-        for counts in self:
-            np.add.at(occurrences, counts.columns, 1)
-        ids = np.flatnonzero(occurrences).astype(np.int32)
-        kept = np.sort(np.argsort(-occurrences[ids], kind="stable")[:limit])
-        return ids[kept] if len(ids) else np.zeros(1, dtype=np.int32)
+            yield slice(first, first + len(counts)), chosen_columns(counts, columns, len(feature_ids))
+            first += len(counts)
 
 
 def _learn(
-    stream: _CountStream, feature_ids: NDArray[np.int32], labels: NDArray[Any], class_weights: NDArray[np.float32]
+    stream: _CountStream, occurrences: Occurrences, labels: NDArray[Any], class_weights: NDArray[np.float32]
 ) -> tuple[NDArray[np.float32], list[OneVsRest]]:
     """Inverse document frequencies (features,), and what one-vs-rest classifiers learn under each penalty."""
     from sklearn.linear_model import SGDClassifier  # most of a second
 
     num_classes = len(class_weights)
     classes = classes_to_tell(labels, num_classes)
-    occurrences, of_classes, num_values = _count_texts(stream, feature_ids, labels, num_classes)
-    idf = inverse_document_frequencies(occurrences, len(labels))
-    ratios = [naive_bayes_ratios(of_classes[:, number], occurrences - of_classes[:, number]) for number in classes]
-    epochs = 1 + min(MOST_EPOCHS - 1, MOST_WORK // max(1, num_values * len(classes) * len(PENALTIES)))
+    feature_ids, texts_with = occurrences
+    of_classes = _texts_of_classes(stream, feature_ids, labels, num_classes)
+    idf = inverse_document_frequencies(texts_with, len(labels))
+    ratios = [naive_bayes_ratios(of_classes[:, number], texts_with - of_classes[:, number]) for number in classes]
+    epochs = 1 + min(MOST_EPOCHS - 1, MOST_WORK // max(1, int(texts_with.sum()) * len(classes) * len(PENALTIES)))
     # Averaged are the weights of all epochs but the first, or of the second half of a single one.
     averaged_from = len(labels) if epochs > 1 else max(1, len(labels) // 2)
     machines = [
@@ -155,17 +157,12 @@ def _learn(
         for _ in classes
     ]
     for _ in range(epochs):
-        first = 0
-        for counts in stream.matrices(feature_ids):
+        for rows, counts in stream.matrices(feature_ids):
             features = tfidf_matrix(counts, feature_ids, idf)
-            of_chunk = labels[first : first + features.shape[0]]
-            first += features.shape[0]
-            text_weights = weights_of_texts(of_chunk, class_weights)
+            text_weights = weights_of_texts(labels[rows], class_weights)
             for number, scales, of_class in zip(classes, ratios, machines, strict=True):
-                is_class = of_chunk == number if labels.ndim == 1 else of_chunk[:, number] > 0
-                weights = text_weights if labels.ndim == 1 else text_weights[:, number]
-                values = features.data * scales[features.indices]
-                scaled = sp.csr_matrix((values, features.indices, features.indptr), shape=features.shape)
+                is_class, weights = of_one_class(labels[rows], text_weights, number)
+                scaled = scaled_columns(features, scales)
                 for machine in of_class:
                     machine.partial_fit(scaled, is_class, classes=[False, True], sample_weight=weights)
     return idf, [
@@ -179,19 +176,13 @@ def _learn(
     ]
 
 
-def _count_texts(
+def _texts_of_classes(
     stream: _CountStream, feature_ids: NDArray[np.int32], labels: NDArray[Any], num_classes: int
-) -> tuple[NDArray[np.int64], NDArray[np.float64], int]:
-    """How many texts have each feature, (features,), and of each class, (features, classes); how many pairs of both."""
-    occurrences, num_values, first = np.zeros(len(feature_ids), dtype=np.int64), 0, 0
+) -> NDArray[np.float64]:
+    """How many texts of each class have each feature, (features, classes)."""
     of_classes = np.zeros((len(feature_ids), num_classes))
-    for counts in stream.matrices(feature_ids):
-        of_chunk = labels[first : first + counts.shape[0]]
-        first += counts.shape[0]
+    for rows, counts in stream.matrices(feature_ids):
         # As floats: labels of several are int8, in which SciPy would add up, too, and overflow.
-        of_texts = of_chunk.astype(np.float64) if labels.ndim > 1 else one_hot(of_chunk, num_classes)
-        present = counts > 0
-        occurrences += present.getnnz(axis=0)
-        of_classes += present.T @ of_texts
-        num_values += present.nnz
-    return occurrences, of_classes, num_values
+        of_texts = labels[rows].astype(np.float64) if labels.ndim > 1 else one_hot(labels[rows], num_classes)
+        of_classes += (counts > 0).T @ of_texts
+    return of_classes

@@ -91,7 +91,9 @@ class LinearTrainer:
         """Fit the classifier, calibrate it on the validation texts, and save it with what its data was."""
         setup, (stage,) = self._setup, self._setup.stages
         assert setup.recipe.linear
-        linear = fit_calibrated_linear(setup, self._run, setup.recipe.linear, stop_if_asked=self._stop_if_asked)
+        linear = fit_calibrated_linear(
+            setup, self._run, setup.recipe.linear, save_first=True, stop_if_asked=self._stop_if_asked
+        )
         if linear.fitted.few_labels:
             yield LinearFitted(step=0, result=linear.fitted.few_labels)
         save_classifier(linear.classifier, self._run.model)

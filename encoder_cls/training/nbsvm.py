@@ -1,15 +1,15 @@
-"""The n-gram features of texts in, a linear classifier out: trained in seconds, hard to beat on small data.
+"""Tokenized texts in, a linear classifier of their n-gram features out: trained in seconds, hard to beat on small data.
 
 NB-SVM (Wang and Manning, "Baselines and Bigrams: Simple, Good Sentiment and Topic Classification", 2012,
 https://aclanthology.org/P12-2018/): each feature is scaled by how much it tells of the class under naive Bayes, then a
 linear support vector machine weighs them. How far a text is on a class's side, its margin, then becomes a probability,
-by Platt scaling. The SVM's penalty and this calibration are found by cross-validation on the training texts.
+by Platt scaling. The SVM's penalty and this calibration are found on texts held out: those of validation where they are
+enough for it, else by cross-validation on the training texts.
 """
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,47 +21,48 @@ from encoder_cls.evaluation.multi_label_metrics import binary_cross_entropy
 from encoder_cls.inference.linear import LinearClassifier
 from encoder_cls.inference.logits import Logits, sigmoid, softmax
 from encoder_cls.inference.row_table import compress
-from encoder_cls.inference.tasks import MULTI_LABEL, SINGLE_LABEL, Task, task_of
-from encoder_cls.text.ngram_features import (
-    DISTANCES,
-    TEMPLATE_SIZES,
-    SparseRows,
-    count_features,
-    frequent_tokens,
-    select,
-    tfidf,
-)
+from encoder_cls.inference.tasks import MULTI_LABEL, SINGLE_LABEL, task_of
+from encoder_cls.text.ngram_features import SparseRows, count_features, frequent_tokens
 from encoder_cls.text.token_arrays import TokenizedTexts
 from encoder_cls.training.calibration import fit_inverse_temperature, fit_platt
+from encoder_cls.training.feature_matrix import (
+    count_matrix,
+    count_occurrences,
+    inverse_document_frequencies,
+    most_features_of,
+    tfidf_matrix,
+)
 from encoder_cls.training.folds import ENOUGH_HELD_OUT, Groups, all_folds, folds
 from encoder_cls.training.multi_label_calibration import fit_platt_per_label
+from encoder_cls.training.one_vs_rest import OneVsRest, learn_one_vs_rest, weights_of_texts
 
-NB_RATIO_POWER = 0.5  # of naive Bayes' ratios: at 1, where classes have few texts, chance scales features
-PENALTIES = (0.5, 1.0, 2.0)  # LinearSVC's C, of which cross-validation chooses one
+PENALTIES = (0.125, 0.25, 0.5, 1.0, 2.0)  # LinearSVC's C; texts held out choose one: where labels are wrong, a low one
+LEAST_GAIN = 0.01  # in loss, of a lower penalty: of two with about the same loss the higher one is more often right
 MULTI_LABEL_PENALTIES = (0.1, 0.3, 1.0)  # of labels that are rarer than classes: lower ones have the better precision
 OUT_OF_FOLD_PENALTY = 0.25  # where labels may be wrong: one that is small learns less of these
 ENOUGH_MULTI_LABEL = 5000  # texts held out, to find two numbers of each label
-MOST_FEATURES = 700_000  # of which the more frequent are kept: rarer ones tell little, or mislead
-MOST_BYTES = 1 << 25  # of features, since each has a weight a class and a model is to be small
+NO_TOKENS = np.zeros(0, dtype=np.int32)
 
 
-class OneVsRest(NamedTuple):
-    """What support vector machines have learned: weights (features, SVMs) and biases (SVMs,)."""
+class HeldOutTexts(NamedTuple):
+    """Texts that are not learned from, with their labels, as those of training."""
 
-    weights: NDArray[np.float32]
-    biases: NDArray[np.float32]
+    texts: TokenizedTexts
+    labels: NDArray[Any]
 
 
-class HeldOut(NamedTuple):
-    """What is found out by cross-validation.
+class FoundOut(NamedTuple):
+    """What is found out on texts held out.
 
     Attributes:
-        penalty: the best one.
+        loss: the lowest one, where every class has its weight.
+        penalty: under which there were these margins.
         scale: by which margins are multiplied, and
         shift: what is added, so that they are their logits; multi-label one of each label, (classes,).
-        logits: of the texts held out, those of the first fold first.
+        logits: of the texts held out; of folds those of the first one first.
     """
 
+    loss: float
     penalty: float
     scale: Any
     shift: Any
@@ -75,9 +76,11 @@ def fit_linear(
     class_weights: NDArray[np.float32],
     max_tokens: int,
     use_char_ngrams: bool,
+    held_out: HeldOutTexts | None = None,
     parts: Sequence[NDArray[np.int64]] = (),
+    on_first: Callable[[LinearClassifier], None] = lambda _: None,
 ) -> LinearClassifier:
-    """Train a linear classifier; cross-validation on the texts chooses its penalty and calibrates its scores.
+    """Train a linear classifier; texts held out choose its penalty and calibrate its scores.
 
     Args:
         texts: training texts.
@@ -85,24 +88,48 @@ def fit_linear(
         class_weights: how much each class counts for the SVMs, (classes,).
         max_tokens: how many tokens of a text to read, `[CLS]` counted.
         use_char_ngrams: as in `count_features`.
-        parts: the folds of cross-validation; none: `folds` of all texts.
+        held_out: these texts; none, or not enough of them: those of cross-validation.
+        parts: the folds of cross-validation; none: `folds_of` all texts.
+        on_first: given what is found under the first penalty, where `held_out` judges it.
     """
-    task = task_of(labels)
-    frequent, feature_ids, counts = _counted(
-        texts, task, num_classes=len(class_weights), max_tokens=max_tokens, use_char_ngrams=use_char_ngrams
-    )
-    parts = parts or folds_of(labels)
-    penalty, scale, shift, _ = cross_validate(counts, feature_ids, labels, class_weights, parts)
-    idf, ((weights, biases),) = _learn(counts, feature_ids, labels, class_weights, [penalty])
-    return LinearClassifier(
-        max_tokens=max_tokens,
-        frequent_token_ids=frequent,
-        feature_ids=feature_ids,
-        idf=idf,
-        weights=compress(weights * scale, "float32"),
-        biases=biases * scale + shift,
-        task=task,
-    )
+    frequent = frequent_tokens(texts, max_tokens=max_tokens) if use_char_ngrams else NO_TOKENS
+
+    def counted(some: TokenizedTexts) -> list[SparseRows]:
+        return list(
+            count_features(some, max_tokens=max_tokens, frequent_token_ids=frequent, use_char_ngrams=use_char_ngrams)
+        )
+
+    pieces = counted(texts)
+    feature_ids = count_occurrences(pieces).most_frequent(most_features_of(len(class_weights), task_of(labels))).ids
+    counts = count_matrix(pieces, feature_ids)
+    learner = _Learner(counts, feature_ids, labels, class_weights)
+
+    def classifier_of(machines: OneVsRest, found: FoundOut) -> LinearClassifier:
+        return LinearClassifier(
+            max_tokens=max_tokens,
+            frequent_token_ids=frequent,
+            feature_ids=feature_ids,
+            idf=learner.idf,
+            weights=compress(machines.weights * found.scale, "float32"),
+            biases=machines.biases * found.scale + found.shift,
+            task=task_of(labels),
+        )
+
+    if held_out is None or len(held_out.labels) < _enough_held_out(labels):
+        found = cross_validate(counts, feature_ids, labels, class_weights, parts or folds_of(labels))
+        return classifier_of(learner.learn(found.penalty), found)
+    features = learner.features(count_matrix(counted(held_out.texts), feature_ids))
+    learned: dict[float, OneVsRest] = {}
+
+    def judged(penalty: float) -> FoundOut:
+        machines = learned[penalty] = learner.learn(penalty)
+        found = calibrate(features @ machines.weights + machines.biases, held_out.labels, class_weights, penalty)
+        if len(learned) == 1:
+            on_first(classifier_of(machines, found))
+        return found
+
+    found = _best_penalty(judged, _penalties(labels))
+    return classifier_of(learned[found.penalty], found)
 
 
 def out_of_fold_logits(
@@ -120,13 +147,13 @@ def out_of_fold_logits(
     Args as of `fit_linear`, but of class weights there are several choices, each of which gives logits, and the penalty
     is given.
     """
-    _, feature_ids, counts = _counted(
-        texts,
-        task_of(labels),
-        num_classes=len(class_weights[0]),
-        max_tokens=max_tokens,
-        use_char_ngrams=use_char_ngrams,
+    frequent = frequent_tokens(texts, max_tokens=max_tokens) if use_char_ngrams else NO_TOKENS
+    pieces = list(
+        count_features(texts, max_tokens=max_tokens, frequent_token_ids=frequent, use_char_ngrams=use_char_ngrams)
     )
+    most = most_features_of(len(class_weights[0]), task_of(labels))
+    feature_ids = count_occurrences(pieces).most_frequent(most).ids
+    counts = count_matrix(pieces, feature_ids)
     parts = all_folds(len(labels), groups)
     in_order = np.argsort(np.concatenate(parts))
     return [
@@ -135,61 +162,55 @@ def out_of_fold_logits(
     ]
 
 
-def _counted(
-    texts: TokenizedTexts, task: Task, *, num_classes: int, max_tokens: int, use_char_ngrams: bool
-) -> tuple[NDArray[np.int32], NDArray[np.int32], sp.csr_matrix]:
-    """The frequent tokens and the features of texts, and how often which feature occurs in which text."""
-    frequent = np.zeros(0, dtype=np.int32)
-    if use_char_ngrams:
-        frequent = frequent_tokens(texts, max_tokens=max_tokens)
-    pieces = list(
-        count_features(texts, max_tokens=max_tokens, frequent_token_ids=frequent, use_char_ngrams=use_char_ngrams)
-    )
-    feature_ids = most_frequent_features(pieces, most_features_of(num_classes, task))
-    counts = sp.vstack([as_matrix(select(piece, feature_ids), len(feature_ids)) for piece in pieces], format="csr")
-    return frequent, feature_ids, counts
-
-
-def bytes_at_most(texts: TokenizedTexts, *, num_classes: int, use_char_ngrams: bool, task: Task = SINGLE_LABEL) -> int:
-    """What the weights may take that `fit_linear` finds: were no feature ever to occur twice, and within the limit."""
-    features = len(texts.words) * (1 + len(DISTANCES))
-    if use_char_ngrams:
-        features += len(texts.words) * len(TEMPLATE_SIZES) + len(texts.char_ngrams.ngrams)
-    return min(features, most_features_of(num_classes, task)) * feature_bytes(num_classes, task)
-
-
-def most_features_of(num_classes: int, task: Task = SINGLE_LABEL) -> int:
-    """How many features are kept, of so many classes."""
-    return min(MOST_FEATURES, MOST_BYTES // feature_bytes(num_classes, task))
-
-
-def feature_bytes(num_classes: int, task: Task = SINGLE_LABEL) -> int:
-    """What a feature takes: its id, its inverse document frequency and its weights, four bytes each."""
-    return 4 * (2 + task.num_one_vs_rest(num_classes))
-
-
-def most_frequent_features(pieces: Sequence[SparseRows], limit: int) -> NDArray[np.int32]:
-    """The ids of the features that occur in most texts, increasing; one where there is none: LinearSVC wants one."""
-    ids, occurrences = np.unique(np.concatenate([piece.columns for piece in pieces]), return_counts=True)
-    kept = np.sort(np.argsort(-occurrences, kind="stable")[:limit])
-    return ids[kept].astype(np.int32) if len(ids) else np.zeros(1, dtype=np.int32)
-
-
-def as_matrix(rows: SparseRows, num_columns: int) -> sp.csr_matrix:
-    """Sparse rows as SciPy has them."""
-    return sp.csr_matrix((rows.values, rows.columns, rows.offsets), shape=(len(rows), num_columns))
-
-
-def tfidf_matrix(counts: sp.csr_matrix, feature_ids: NDArray[np.int32], idf: NDArray[np.float32]) -> sp.csr_matrix:
-    """The features of counts, whose columns are those of the feature ids, as `tfidf` has them."""
-    rows = SparseRows(columns=counts.indices, values=counts.data, offsets=counts.indptr)
-    return as_matrix(tfidf(rows, feature_ids, idf), counts.shape[1])
-
-
 def folds_of(labels: NDArray[Any], groups: Groups = None) -> list[NDArray[np.int64]]:
     """The folds of texts with these labels, of which as many are held out as there are numbers to find."""
-    enough = ENOUGH_MULTI_LABEL if task_of(labels) is MULTI_LABEL else ENOUGH_HELD_OUT
-    return folds(len(labels), groups, enough=enough)
+    return folds(len(labels), groups, enough=_enough_held_out(labels))
+
+
+def _enough_held_out(labels: NDArray[Any]) -> int:
+    """How many texts have to be held out to find a penalty and a calibration."""
+    return ENOUGH_MULTI_LABEL if task_of(labels) is MULTI_LABEL else ENOUGH_HELD_OUT
+
+
+class _Learner:
+    """Learns from texts under one penalty after the other.
+
+    Args:
+        counts: how often which text has which feature.
+        feature_ids: of the columns.
+        labels: as in `fit_linear`.
+        class_weights: as in `fit_linear`.
+
+    Attributes:
+        idf: inverse document frequencies, (features,).
+    """
+
+    def __init__(
+        self,
+        counts: sp.csr_matrix,
+        feature_ids: NDArray[np.int32],
+        labels: NDArray[Any],
+        class_weights: NDArray[np.float32],
+    ) -> None:
+        self.feature_ids, self.labels, self.class_weights = feature_ids, labels, class_weights
+        self.idf = inverse_document_frequencies(counts.getnnz(axis=0), len(labels))
+        self._features = tfidf_matrix(counts, feature_ids, self.idf)
+        self._present = (counts > 0).astype(np.float32)
+
+    def learn(self, penalty: float) -> OneVsRest:
+        """What one-vs-rest classifiers learn."""
+        return learn_one_vs_rest(
+            self._features,
+            self._present,
+            self.labels,
+            weights_of_texts(self.labels, self.class_weights),
+            num_classes=len(self.class_weights),
+            penalty=penalty,
+        )
+
+    def features(self, counts: sp.csr_matrix) -> sp.csr_matrix:
+        """Those of other texts."""
+        return tfidf_matrix(counts, self.feature_ids, self.idf)
 
 
 def cross_validate(
@@ -199,38 +220,47 @@ def cross_validate(
     class_weights: NDArray[np.float32],
     parts: Sequence[NDArray[np.int64]],
     penalties: Sequence[float] = (),
-) -> HeldOut:
+) -> FoundOut:
     """What is found out on the folds `parts`, each held out once, under the best of penalties; none: the usual ones."""
-    is_multi_label = task_of(labels) is MULTI_LABEL
-    penalties = penalties or (MULTI_LABEL_PENALTIES if is_multi_label else PENALTIES)
-    margins: list[list[NDArray[np.float32]]] = []  # of each fold, by each penalty
-    for fold in parts:
-        others = np.setdiff1d(np.arange(len(labels)), fold)
-        idf, by_penalty = _learn(counts[others], feature_ids, labels[others], class_weights, penalties)
-        features = tfidf_matrix(counts[fold], feature_ids, idf)
-        margins.append([features @ it.weights + it.biases for it in by_penalty])
-    found = labels[np.concatenate(parts)]
-    choices = []
-    for penalty, of_folds in zip(penalties, zip(*margins, strict=True), strict=True):
-        together = np.concatenate(of_folds)
-        choices.append((calibrate(together, found, class_weights), penalty))
-    best, penalty = min(choices, key=lambda choice: (choice[0].loss, choice[1]))
-    return HeldOut(penalty, np.float32(best.scale), np.float32(best.shift), best.logits)
+
+    def judged(penalty: float) -> FoundOut:
+        margins = []
+        for fold in parts:
+            others = np.setdiff1d(np.arange(len(labels)), fold)
+            learner = _Learner(counts[others], feature_ids, labels[others], class_weights)
+            machines = learner.learn(penalty)
+            margins.append(learner.features(counts[fold]) @ machines.weights + machines.biases)
+        return calibrate(np.concatenate(margins), labels[np.concatenate(parts)], class_weights, penalty)
+
+    return _best_penalty(judged, penalties or _penalties(labels))
 
 
-class Calibrated(NamedTuple):
-    """The loss of texts held out, the scale and the shift of their margins with the lowest, and their logits then."""
-
-    loss: float
-    scale: Any
-    shift: Any
-    logits: Logits
+def _penalties(labels: NDArray[Any]) -> Sequence[float]:
+    return MULTI_LABEL_PENALTIES if task_of(labels) is MULTI_LABEL else PENALTIES
 
 
-def calibrate(margins: NDArray[np.float32], labels: NDArray[Any], class_weights: NDArray[np.float32]) -> Calibrated:
+def _best_penalty(judged: Callable[[float], FoundOut], penalties: Sequence[float]) -> FoundOut:
+    """The best of increasing penalties: from the last but one down, else up, as long as the loss falls."""
+    if len(penalties) == 1:
+        return judged(penalties[0])
+    *lower, first, highest = penalties
+    best = judged(first)
+    for penalty in reversed(lower):
+        found = judged(penalty)
+        if found.loss > (1 - LEAST_GAIN) * best.loss:
+            break
+        best = found
+    if best.penalty != first:
+        return best
+    return min(best, judged(highest), key=lambda it: it.loss)
+
+
+def calibrate(
+    margins: NDArray[np.float32], labels: NDArray[Any], class_weights: NDArray[np.float32], penalty: float
+) -> FoundOut:
     """What makes logits of the margins of texts held out: of all classes together, or multi-label of each label."""
     if task_of(labels) is MULTI_LABEL:
-        return _calibrate_multi_label(margins, labels)
+        return _calibrate_multi_label(margins, labels, penalty)
     if SINGLE_LABEL.num_one_vs_rest(len(class_weights)) == 1:  # a shift of opposite margins has no bias to go to
         scale, shift = fit_inverse_temperature(SINGLE_LABEL.margins_to_logits(margins), labels), 0.0
     else:
@@ -238,129 +268,12 @@ def calibrate(margins: NDArray[np.float32], labels: NDArray[Any], class_weights:
     logits = SINGLE_LABEL.margins_to_logits((margins * scale + shift).astype(np.float32))
     # What is learned counts classes by their weights, and so does the choice of the penalty; calibration does not.
     loss = cross_entropy(softmax(logits), one_hot(labels, len(class_weights)), class_weights[labels])
-    return Calibrated(loss, scale, shift, logits)
+    return FoundOut(loss, penalty, np.float32(scale), np.float32(shift), logits)
 
 
-def _calibrate_multi_label(margins: NDArray[np.float32], labels: NDArray[np.int8]) -> Calibrated:
+def _calibrate_multi_label(margins: NDArray[np.float32], labels: NDArray[np.int8], penalty: float) -> FoundOut:
     """What fits each label, (labels,); weights of classes change no choice."""
     scales, shifts = fit_platt_per_label(margins, labels)
     logits = (margins * scales + shifts).astype(np.float32)
-    return Calibrated(binary_cross_entropy(sigmoid(logits), labels), scales, shifts, logits)
-
-
-def _learn(
-    counts: sp.csr_matrix,
-    feature_ids: NDArray[np.int32],
-    labels: NDArray[Any],
-    class_weights: NDArray[np.float32],
-    penalties: Sequence[float],
-) -> tuple[NDArray[np.float32], list[OneVsRest]]:
-    """Inverse document frequencies (features,), and what one-vs-rest classifiers learn under each penalty."""
-    occurrences = counts.getnnz(axis=0)
-    idf = inverse_document_frequencies(occurrences, len(labels))
-    features = tfidf_matrix(counts, feature_ids, idf)
-    text_weights = weights_of_texts(labels, class_weights)
-    learned = learn_one_vs_rest(
-        features, counts > 0, labels, text_weights, num_classes=len(class_weights), penalties=penalties
-    )
-    return idf, learned
-
-
-def inverse_document_frequencies(occurrences: NDArray[np.integer[Any]], num_texts: int) -> NDArray[np.float32]:
-    """Those of features that so many of the texts have, (features,)."""
-    idf = np.log((1 + num_texts) / (1 + occurrences)) + 1
-    idf[occurrences == 0] = 0  # where texts are held out; to the others this feature does not exist
-    return idf.astype(np.float32)
-
-
-def weights_of_texts(labels: NDArray[Any], class_weights: NDArray[np.float32]) -> NDArray[np.float32]:
-    """How much each text counts, (texts,); multi-label for each label, (texts, classes), 1 where it has it not."""
-    weights: NDArray[np.float32] = np.where(labels, class_weights, 1) if labels.ndim > 1 else class_weights[labels]
-    return weights
-
-
-def learn_one_vs_rest(
-    features: sp.csr_matrix,
-    present: sp.csr_matrix,
-    labels: NDArray[Any],
-    text_weights: NDArray[np.float32],
-    *,
-    num_classes: int,
-    penalties: Sequence[float],
-    coordinates: NDArray[np.float32] | None = None,
-) -> list[OneVsRest]:
-    """What one-vs-rest classifiers learn under each penalty.
-
-    Args:
-        features: of the texts.
-        present: where they have which feature, by which naive Bayes' ratios are counted.
-        labels: the texts' classes, (texts,), or all labels of each, (texts, classes).
-        text_weights: how much each text counts, (texts,), or for each label, (texts, classes).
-        num_classes: how many classes there are.
-        penalties: LinearSVC's C.
-        coordinates: further numbers of each text, (texts, coordinates), whose weights come after those of the features.
-    """
-    further = None if coordinates is None else sp.csr_matrix(coordinates)
-    num_features = features.shape[1] + (0 if coordinates is None else coordinates.shape[1])
-    classes = classes_to_tell(labels, num_classes)
-    learned = [
-        OneVsRest(np.zeros((num_features, len(classes)), np.float32), np.zeros(len(classes), np.float32))
-        for _ in penalties
-    ]
-    for column, number in enumerate(classes):
-        is_class = labels == number if labels.ndim == 1 else labels[:, number] > 0
-        weights_of_texts = text_weights if text_weights.ndim == 1 else text_weights[:, number]
-        if is_class.all() or not is_class.any():  # where texts are held out
-            for it in learned:
-                it.biases[column] = 1.0 if is_class.any() else -1.0
-            continue
-        inside, outside = (np.asarray(present[rows].sum(axis=0), dtype=np.float64) for rows in (is_class, ~is_class))
-        ratios = naive_bayes_ratios(inside.ravel(), outside.ravel())
-        # The product with a diagonal matrix: scipy's takes as long as half the learning.
-        values = features.data * ratios[features.indices]
-        scaled = sp.csr_matrix((values, features.indices, features.indptr), shape=features.shape)
-        scales = np.ones(num_features, dtype=np.float32)
-        scales[: len(ratios)] = ratios
-        if further is not None:
-            scaled = sp.hstack([scaled, further], format="csr")
-        for penalty, it in zip(penalties, learned, strict=True):
-            weights, bias = _fit_svm(scaled, is_class, weights_of_texts, penalty=penalty)
-            it.weights[:, column] = weights * scales
-            it.biases[column] = bias
-    return learned
-
-
-def classes_to_tell(labels: NDArray[Any], num_classes: int) -> range:
-    """The classes that have a machine each: of two, the second alone."""
-    return range(num_classes - task_of(labels).num_one_vs_rest(num_classes), num_classes)
-
-
-def _fit_svm(
-    features: sp.csr_matrix, is_class: NDArray[np.bool_], text_weights: NDArray[np.float32], *, penalty: float
-) -> tuple[NDArray[np.float64], float]:
-    """Weights (features,) and bias of a support vector machine."""
-    from sklearn.exceptions import ConvergenceWarning
-    from sklearn.svm import LinearSVC  # most of a second
-
-    svm = LinearSVC(C=penalty, random_state=0)
-    with warnings.catch_warnings():
-        # Labels that contradict each other keep it from converging; texts held out judge what it has learned.
-        warnings.simplefilter("ignore", category=ConvergenceWarning)
-        svm.fit(features, is_class, sample_weight=text_weights)
-    return svm.coef_[0], svm.intercept_[0]
-
-
-def naive_bayes_ratios(inside: NDArray[np.float64], outside: NDArray[np.float64]) -> NDArray[np.float32]:
-    """By what each feature is multiplied: how much more often it is in a class than outside, or less, (features,).
-
-    |ln(its share of the class's features / its share of the others')| to the power `NB_RATIO_POWER`, counts being one
-    more.
-
-    Args:
-        inside: how many texts of the class have it.
-        outside: how many other texts.
-    """
-    inside, outside = 1 + inside, 1 + outside
-    ratios = np.log((inside / inside.sum()) / (outside / outside.sum())).astype(np.float32)
-    scales: NDArray[np.float32] = np.abs(ratios) ** NB_RATIO_POWER
-    return scales
+    loss = binary_cross_entropy(sigmoid(logits), labels)
+    return FoundOut(loss, penalty, scales.astype(np.float32), shifts.astype(np.float32), logits)

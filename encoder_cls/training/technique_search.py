@@ -15,7 +15,8 @@ from encoder_cls.inference.tasks import SINGLE_LABEL
 from encoder_cls.training.calibration import fit_sum_of_margins
 from encoder_cls.training.feature_corpus import FeatureCorpus
 from encoder_cls.training.naive_bayes_em import log_ratios
-from encoder_cls.training.nbsvm import OneVsRest, cross_validate, learn_one_vs_rest
+from encoder_cls.training.nbsvm import cross_validate
+from encoder_cls.training.one_vs_rest import OneVsRest, learn_one_vs_rest
 
 PSEUDO_LABELLED_PART = 0.2  # of the unlabelled texts, the most confident, that self-training adds,
 MOST_PSEUDO_LABELLED = 1500  # so many at most,
@@ -226,13 +227,13 @@ class TechniqueSearch:
         features = corpus.features[rows]
         active, columns = np.unique(features.indices, return_inverse=True)
         features = sp.csr_matrix((features.data, columns, features.indptr), shape=(len(rows), max(1, len(active))))
-        (learned,) = learn_one_vs_rest(
+        learned = learn_one_vs_rest(
             features,
             sp.diags(weights) @ (features > 0).astype(np.float32),
             labels,
             weights * corpus.class_weights[labels],
             num_classes=corpus.num_classes,
-            penalties=[self._penalty],
+            penalty=self._penalty,
             coordinates=corpus.coordinates[rows] if techniques.latent_semantics else None,
         )
         folded = np.zeros((len(corpus.feature_ids), learned.weights.shape[1]), dtype=np.float32)

@@ -275,10 +275,11 @@ class _Trainer:
 
     def _fit_linear(self, read: LinearInput) -> Iterator[Event]:
         """Fit the linear classifier, and save it as the model as long as no weights of an encoder were better."""
-        linear = fit_calibrated_linear(self.setup, self.run, read, stop_if_asked=self._stop_if_asked)
+        is_new = self.state.score_to_beat is None
+        linear = fit_calibrated_linear(self.setup, self.run, read, save_first=is_new, stop_if_asked=self._stop_if_asked)
         self.linear, self.answers = linear.classifier, self.setup.answers_of(linear.fitted)
         self.classifier.linear = self.linear.linear if self._is_last_stage else None
-        result, is_new = linear.result, self.state.score_to_beat is None
+        result = linear.result
         assert result  # there is no encoder without validation texts
         self.state = replace(self.state, score_to_beat=result.selection_key)
         if not (self._is_last_stage and self.state.has_beaten_linear):

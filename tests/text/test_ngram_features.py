@@ -17,8 +17,9 @@ from encoder_cls.text.ngram_features import (
     TEMPLATE_IDS,
     SparseRows,
     count_features,
+    find,
     frequent_tokens,
-    select,
+    keep_known,
     tfidf,
 )
 from encoder_cls.text.token_arrays import CLS_ID, UNK_ID, TokenizedTexts
@@ -176,7 +177,7 @@ def test_the_groups_of_a_text_have_their_norms():
     (counts,) = count_features(texts, max_tokens=MAX_SEQ_LEN, frequent_token_ids=frequent, use_char_ngrams=True)
     ids = np.unique(counts.columns).astype(np.int32)
     idf = np.random.default_rng(0).uniform(1, 3, len(ids)).astype(np.float32)
-    vectors = dense(tfidf(select(counts, ids), ids, idf), len(ids)).toarray()
+    vectors = dense(tfidf(keep_known(counts, find(counts, ids)), ids, idf), len(ids)).toarray()
     for text in range(len(TEXTS) - 1):
         squares = np.bincount(np.digitize(ids, (TEMPLATE_IDS, CHAR_NGRAM_IDS)), weights=vectors[text] ** 2)
         np.testing.assert_allclose(np.sqrt(squares), GROUP_NORMS, rtol=1e-5)
@@ -191,7 +192,7 @@ def test_rare_features_count_more_and_often_counts_less_than_so_often():
     ids = np.array([TOKENIZER.token_to_id("is"), TOKENIZER.token_to_id("she")], dtype=np.int32)
     order = np.argsort(ids)
     idf = np.array([1.0, 2.5], dtype=np.float32)
-    row = tfidf(select(counts, ids[order]), ids[order], idf[order]).values[np.argsort(order)]
+    row = tfidf(keep_known(counts, find(counts, ids[order])), ids[order], idf[order]).values[np.argsort(order)]
     assert row[0] / row[1] == pytest.approx((1 + np.log(3)) / 2.5)
 
 
@@ -203,6 +204,6 @@ def test_of_features_only_those_asked_for_are_selected():
     ids = np.array([*ids_of("is", "she", "bread"), CHAR_NGRAM_IDS], dtype=np.int32)
     expected = [[float(word in text.split()) for word in ("is", "she", "bread")] for text in ("who is", "she")]
     columns = np.argsort(np.argsort([TOKENIZER.token_to_id(word) for word in ("is", "she", "bread")]))
-    found = dense(select(counts, ids), len(ids)).toarray()
+    found = dense(keep_known(counts, find(counts, ids)), len(ids)).toarray()
     assert found[:, columns].tolist() == expected
     assert not found[:, 3].any()

@@ -177,7 +177,7 @@ def test_weights_of_coordinates_are_folded_into_those_of_features(monkeypatch, n
 
     def fit_svms(self, rows, labels, weights, techniques):
         folded = real_fit(self, rows, labels, weights, techniques)
-        (svms,), features, coordinates = learned[-1]
+        svms, features, coordinates = learned[-1]
         of_features, of_coordinates = np.split(svms.weights, [features.shape[1]])
         expected = features @ of_features + coordinates @ of_coordinates
         assert np.abs(coordinates @ of_coordinates).max() > 0.1

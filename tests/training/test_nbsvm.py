@@ -23,9 +23,11 @@ from encoder_cls.text.ngram_features import CHAR_NGRAM_IDS, NUM_FEATURE_IDS, TEM
 from encoder_cls.text.token_arrays import TokenizedTexts
 from encoder_cls.text.tokenizer import tokenize
 from encoder_cls.text.tokenizer_trainer import train_tokenizer
-from encoder_cls.training import nbsvm
+from encoder_cls.training import feature_matrix, nbsvm, one_vs_rest
 from encoder_cls.training.calibration import fit_inverse_temperature, fit_platt
-from encoder_cls.training.nbsvm import NB_RATIO_POWER, bytes_at_most, feature_bytes, fit_linear
+from encoder_cls.training.feature_matrix import bytes_at_most, feature_bytes
+from encoder_cls.training.nbsvm import HeldOutTexts, fit_linear
+from encoder_cls.training.one_vs_rest import NB_RATIO_POWER
 
 MAX_SEQ_LEN = 12
 SYLLABLES = ["ba", "ko", "ri", "tu", "en", "sol", "mir", "da", "pe", "lo"]
@@ -149,6 +151,7 @@ def test_scores_are_those_of_a_plain_nb_svm(monkeypatch, num_classes, use_char_n
     """
     monkeypatch.setattr(features, "TOKENS_AT_ONCE", 40)
     monkeypatch.setattr(nbsvm, "PENALTIES", (1.0,))
+    monkeypatch.setattr(one_vs_rest, "TOLERANCE", 1e-4)
     monkeypatch.setattr(features, "MOST_FREQUENT", 20)  # of so few words, not all
     texts, labels = corpus(num_classes)
     tokenizer = tokenizer_of(texts, max_vocab_size)
@@ -297,7 +300,7 @@ def test_a_class_of_one_text_can_be_learnt():
         for classes in (labels, 1 - labels)
     )
     assert scores.argmax(axis=1).tolist() == labels.tolist()
-    np.testing.assert_allclose(scores, of_the_other[:, ::-1], rtol=1e-3)
+    np.testing.assert_allclose(scores, of_the_other[:, ::-1], rtol=0.01)  # as far as the solver goes
 
 
 def test_the_weight_of_a_class_moves_its_score():
@@ -337,7 +340,7 @@ def test_of_too_many_features_the_most_frequent_are_kept(monkeypatch, num_classe
     """As many as fit, and none of those left out occurs in more texts than one that is kept."""
     texts, labels = corpus(num_classes)
     tokenizer, whole = trained(num_classes, True)
-    monkeypatch.setattr(nbsvm, limit, 50 if limit == "MOST_FEATURES" else 50 * feature_bytes(num_classes) + 3)
+    monkeypatch.setattr(feature_matrix, limit, 50 if limit == "MOST_FEATURES" else 50 * feature_bytes(num_classes) + 3)
     small = fit(read(tokenizer, texts), labels, num_classes=num_classes, use_char_ngrams=True)
     assert len(small.feature_ids) == 50 < len(whole.feature_ids)
     kept = np.isin(whole.feature_ids, small.feature_ids)
@@ -363,9 +366,9 @@ def test_the_weights_take_no_more_than_was_foretold(monkeypatch, num_classes, us
         tokenized, **options
     )
     limited = 20 * feature_bytes(num_classes)
-    monkeypatch.setattr(nbsvm, "MOST_BYTES", limited + 3)
+    monkeypatch.setattr(feature_matrix, "MOST_BYTES", limited + 3)
     assert bytes_at_most(tokenized, **options) == limited
-    monkeypatch.setattr(nbsvm, "MOST_FEATURES", 10)
+    monkeypatch.setattr(feature_matrix, "MOST_FEATURES", 10)
     assert bytes_at_most(tokenized, **options) == limited / 2
 
 
@@ -428,9 +431,38 @@ def test_the_penalty_is_the_one_with_the_lowest_loss_on_held_out_texts(monkeypat
         ).weights.values.tolist()
 
     timid, bold = 1e-4, 10.0
-    assert fitted(clear, timid, bold) == fitted(clear, bold, timid) == fitted(clear, bold) != fitted(clear, timid)
+    assert fitted(clear, timid, bold) == fitted(clear, bold)
+    assert fitted(clear, bold) != fitted(clear, timid)
     careful = 0.03
-    assert fitted(noisy, careful, bold) == fitted(noisy, careful) != fitted(noisy, bold)
+    monkeypatch.setattr(nbsvm, "LEAST_GAIN", 0)
+    assert fitted(noisy, careful, bold) == fitted(noisy, careful, bold, 100.0) == fitted(noisy, careful)
+    assert fitted(noisy, careful) != fitted(noisy, bold)
+
+
+def test_texts_held_out_choose_where_they_are_enough(monkeypatch):
+    """Then nothing is learned twice, and what is found first is told of at once."""
+    texts, labels = corpus(3)
+    tokenized, learned, first = read(tokenizer_of(texts), texts), [], []
+    held_out = HeldOutTexts(tokenized.take(np.arange(30)), labels[:30])
+    real = nbsvm.learn_one_vs_rest
+
+    def recorded(features, *args, **options):
+        learned.append((features.shape[0], options["penalty"]))
+        return real(features, *args, **options)
+
+    monkeypatch.setattr(nbsvm, "learn_one_vs_rest", recorded)
+    monkeypatch.setattr(nbsvm, "PENALTIES", (1e-4, 0.01, 2.0))
+    for enough in (30, 31):
+        monkeypatch.setattr(nbsvm, "ENOUGH_HELD_OUT", enough)
+        rest = tokenized.take(np.arange(30, 90))
+        options = {"class_weights": np.ones(3, np.float32), "max_tokens": MAX_SEQ_LEN, "use_char_ngrams": False}
+        classifier = fit_linear(rest, labels[30:], held_out=held_out, on_first=first.append, **options)
+        if enough == 30:
+            assert learned == [(60, 0.01), (60, 1e-4), (60, 2.0)]
+            assert len(first) == 1
+            assert (first[0].logits(tokenized) != classifier.logits(tokenized)).any()
+    assert len(first) == 1
+    assert {size for size, _ in learned[3:]} == {48, 60}  # of folds, then of all
 
 
 @pytest.mark.parametrize("num_classes", [2, 3])
@@ -447,4 +479,5 @@ def test_classes_count_by_their_weights_in_the_choice_of_a_penalty(monkeypatch, 
     monkeypatch.setattr(nbsvm, "cross_entropy", recorded)
     tokenizer = tokenizer_of(texts)
     fit(read(tokenizer, texts), labels, num_classes=num_classes, use_char_ngrams=False, weights=weights)
-    assert judged == [True] * len(nbsvm.PENALTIES)
+    assert len(judged) >= 2
+    assert all(judged)

@@ -32,6 +32,7 @@ from encoder_cls.training.linear_fit import fit_linear_classifier
 from encoder_cls.training.nbsvm import fit_linear
 from encoder_cls.training.prepare import prepare
 from encoder_cls.training.setup import TrainingSetup
+from encoder_cls.training.state import TrainingState
 from encoder_cls.training.trainer import train
 
 
@@ -148,8 +149,9 @@ def test_the_linear_classifier_is_that_of_the_labelled_texts(tmp_path, monkeypat
     assert not np.array_equal(found.logits(texts), unweighted.logits(texts))
 
 
-def test_a_validation_is_of_the_encoder_and_the_linear_classifier_together(tmp_path):
+def test_a_validation_is_of_the_encoder_and_the_linear_classifier_together(tmp_path, monkeypatch):
     """Where the encoder has learned nothing yet, the sum of both still is right, and the row says why."""
+    monkeypatch.setattr(TrainingState, "has_beaten_linear", True)  # else nothing is saved of it
     setup = prepare(
         make_config(tmp_path, linear=True, learning_rate=1e-9, epochs=1, monitor="loss", refit_on_validation=False)
     )
