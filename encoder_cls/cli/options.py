@@ -12,8 +12,28 @@ from encoder_cls.errors import ConfigError
 from encoder_cls.system.durations import seconds_named
 
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.", metavar="DEVICE")]
+ConfigFile = Annotated[
+    Path | None,
+    typer.Argument(metavar="[CONFIG]", help="The config file. Default: the bundled example.", show_default=False),
+]
+ConfigOption = Annotated[Path | None, typer.Option("--config", help="The same, as an option.", show_default=False)]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="Override one value: section.key=value. Repeatable.", show_default=False),
+]
 RUNS = Path("runs")
 BAD_ROWS = ("error", "skip")
+
+
+def the_config(argument: Path | None, option: Path | None) -> Path | None:
+    """The config file, however it is named.
+
+    Raises:
+        ConfigError: two are.
+    """
+    if argument and option:
+        raise ConfigError(f"{argument} and --config {option}: two config files; name one")
+    return argument or option
 
 
 def duration_named(text: str, *, option: str) -> float:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from encoder_cls.cli.options import RUNS, Device
+from encoder_cls.cli.options import RUNS, ConfigFile, ConfigOption, Device, Overrides, the_config
 from encoder_cls.cli.setup_lines import described
 from encoder_cls.cli.stop_signals import stop_signals
 from encoder_cls.cli.streams import be_quiet, note, print_out
@@ -26,15 +26,9 @@ if TYPE_CHECKING:
 
 
 def train_command(
-    config_file: Annotated[
-        Path | None,
-        typer.Argument(metavar="[CONFIG]", help="The config file. Default: the bundled example.", show_default=False),
-    ] = None,
-    config: Annotated[Path | None, typer.Option(help="The same, as an option.", show_default=False)] = None,
-    overrides: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="Override one value: section.key=value. Repeatable.", show_default=False),
-    ] = None,
+    config_file: ConfigFile = None,
+    config: ConfigOption = None,
+    overrides: Overrides = None,
     from_run: Annotated[
         Path | None,
         typer.Option(
@@ -58,10 +52,8 @@ def train_command(
 
     from encoder_cls.training.process_group import is_restarted, joined_process_group
 
-    if config and config_file:
-        raise ConfigError(f"{config_file} and --config {config}: two config files; name one")
     request = _Request(
-        config=config or config_file,
+        config=the_config(config_file, config),
         overrides=overrides or (),
         from_run=from_run,
         run_dir=run_dir,

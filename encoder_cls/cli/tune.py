@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from encoder_cls.cli.options import RUNS, Device, duration_named
+from encoder_cls.cli.options import RUNS, ConfigFile, ConfigOption, Device, Overrides, duration_named, the_config
 from encoder_cls.cli.streams import note, print_out
-from encoder_cls.errors import ConfigError
 from encoder_cls.system.installed import check_installed, check_training_installed
 
 if TYPE_CHECKING:
@@ -27,15 +26,9 @@ RESERVED = 1.2  # times as long as their trials, for the trainings at the end
 
 
 def tune_command(
-    config_file: Annotated[
-        Path | None,
-        typer.Argument(metavar="[CONFIG]", help="The config file. Default: the bundled example.", show_default=False),
-    ] = None,
-    config: Annotated[Path | None, typer.Option(help="The same, as an option.", show_default=False)] = None,
-    overrides: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="Override one value: section.key=value. Repeatable.", show_default=False),
-    ] = None,
+    config_file: ConfigFile = None,
+    config: ConfigOption = None,
+    overrides: Overrides = None,
     budget: Annotated[str, typer.Option(help="Time for all, such as 90s, 30m or 2h.", metavar="TIME")] = "30m",
     run_dir: Annotated[
         Path | None, typer.Option(help="The search's folder. Default: runs/<config name>-tune.", show_default=False)
@@ -57,9 +50,7 @@ def tune_command(
     from encoder_cls.training.tuning import Search
 
     seconds, started = duration_named(budget, option="--budget"), time.monotonic()
-    if config and config_file:
-        raise ConfigError(f"{config_file} and --config {config}: two config files; name one")
-    settings = load_config(config or config_file, overrides or ())
+    settings = load_config(the_config(config_file, config), overrides or ())
     torch_device = resolve_device(device)
     with stop_signals(ALONE) as stop_signal:
         folder = run_dir or RUNS / f"{settings.name}-tune"

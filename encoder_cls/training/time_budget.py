@@ -6,7 +6,7 @@ import time
 
 from encoder_cls.config import Config
 
-RESERVED = 0.05  # of the time, since steps take longer now and then, and so do files
+RESERVED = 0.1  # of the time: for the start of Python, files, and steps that take longer than the first ones
 PRETRAINING_SHARE = 0.4  # of what is left when it begins, at most
 
 

@@ -167,17 +167,16 @@ class Search:
 
     def _train(self, trial: Trial, run: RunDir, setup: TrainingSetup, has_time: Callable[[], bool]) -> bool:
         """Train; whether to the end."""
-        last, total = setup.stages[-1].name, setup.stages[-1].total_steps
-        before = setup.total_steps - total
+        last = setup.stages[-1]
         reported = self._stored(trial).last_step or 0
         events = train(setup, run, device=self._device, resume=True, stop_signal=self._stop_signal, with_report=False)
         with closing(events):  # type: ignore[type-var]  # a generator
             for event in events:
                 if trial.number > 0 and not has_time():
                     return False
-                if not isinstance(event, Validated) or event.stage.name != last:
+                if not isinstance(event, Validated) or event.stage.name != last.name:
                     continue
-                part = ceil(REPORTS * max(0, event.step - before) / max(1, total))
+                part = ceil(REPORTS * event.epoch / max(1, last.epochs))
                 score = self._best_score(read_metrics(run.metrics_file))
                 if score is None or part <= reported:
                     continue

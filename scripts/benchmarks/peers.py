@@ -169,7 +169,7 @@ def fasttext(
     fixed = {"wordNgrams": 2, "bucket": 500_000, "thread": 1, "seed": seed, "verbose": 0}
     if chars:
         fixed |= {"minn": 2, "maxn": 5}
-    lines = [_fasttext_line(text) for text in dataset.train.texts]
+    lines = [fasttext_line(text) for text in dataset.train.texts]
     num_tokens = sum(line.count(" ") + 1 for line in lines)
     order = np.random.default_rng(seed).permutation(len(lines))  # it keeps to the file's, which may be by class
 
@@ -182,9 +182,9 @@ def fasttext(
                 continue
             yield _Trial(
                 name=", ".join(f"{key} {value:g}" for key, value in setting.items()),
-                validation_accuracy=_accuracy(_fasttext_answers(model, dataset.validation), dataset.validation),
+                validation_accuracy=_accuracy(fasttext_answers(model, dataset.validation), dataset.validation),
                 seconds=time.perf_counter() - began,
-                predict=partial(_fasttext_answers, model),
+                predict=partial(fasttext_answers, model),
             )
 
     with tempfile.NamedTemporaryFile("w", encoding="utf-8", suffix=".txt") as file:
@@ -193,13 +193,14 @@ def fasttext(
         return _best(trials(file.name), _test(dataset))
 
 
-def _fasttext_line(text: str) -> str:
+def fasttext_line(text: str) -> str:
     """A text as fastText reads it: on one line, a space between tokens, no token that it would take for a label."""
     return " ".join(re.findall(TOKEN, text.lower())).replace("__label__", "label")
 
 
-def _fasttext_answers(model: Any, split: Split) -> Labels:
-    answers, _ = model.predict([_fasttext_line(text) for text in split.texts])
+def fasttext_answers(model: Any, split: Split) -> Labels:
+    """The labels that it answers, -1 where it has no word of a text."""
+    answers, _ = model.predict([fasttext_line(text) for text in split.texts])
     return np.array([int(labels[0].removeprefix("__label__")) if labels else -1 for labels in answers])
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from peers import TOKEN, _fasttext_line
+from peers import TOKEN, fasttext_line
 from reporting import NOT_MEASURED, table
 
 from encoder_cls.cli.output_formats import predict_lines
@@ -151,9 +151,7 @@ def _pipelines(corpus: Corpus, size: Size) -> dict[str, Callable[[Sequence[str]]
 def _fasttext(corpus: Corpus, path: Path) -> Callable[[Sequence[str]], None]:
     library = importlib.import_module("fasttext")
     train = corpus.dataset.train
-    lines = (
-        f"__label__{label} {_fasttext_line(text)}\n" for text, label in zip(train.texts, train.labels, strict=True)
-    )
+    lines = (f"__label__{label} {fasttext_line(text)}\n" for text, label in zip(train.texts, train.labels, strict=True))
     path.write_text("".join(lines), encoding="utf-8")
     # In a process whose memory was used before, its training at times ends in NaN.
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as process:
@@ -161,7 +159,7 @@ def _fasttext(corpus: Corpus, path: Path) -> Callable[[Sequence[str]], None]:
     model = library.load_model(str(path.with_suffix(".bin")))
 
     def predict(texts: Sequence[str]) -> None:
-        answers, _ = model.predict([_fasttext_line(text) for text in texts])
+        answers, _ = model.predict([fasttext_line(text) for text in texts])
         assert len(answers) == len(texts)
 
     return predict

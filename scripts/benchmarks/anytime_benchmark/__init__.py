@@ -1,0 +1,1 @@
+"""What systems have after how many seconds: `anytime.py`."""
