@@ -125,9 +125,27 @@ def predict_command(
     engine: Annotated[
         str, typer.Option(help="auto, numpy or torch: by what the encoder is computed.", metavar="ENGINE")
     ] = "auto",
+    runner: Annotated[
+        str,
+        typer.Option(
+            help="local, or ray: the workers of a Ray answer the Parquet files of --input, a path or URI.",
+            metavar="RUNNER",
+        ),
+    ] = "local",
+    workers: Annotated[int, typer.Option(min=1, help="How many workers --runner ray has.")] = 2,
 ) -> None:
     """Classify texts: given here, in a file, or on standard input; one result a line."""
     # This function is long since Typer takes its parameters for the options.
+    if runner != "local":
+        others: dict[str, object] = {
+            **{"TEXTS": texts, "--text-column": text_columns, "--set": overrides, "--format": output_format},
+            **{"--keep-columns": keep_columns, "--top-k": top_k - 1, "--threshold": threshold},
+            **{"--min-precision": min_precision, "--coverage": coverage, "--batch-tokens": batch_tokens},
+            **{"--explain": explained, "--attention": attention, "--bad-rows": bad_rows != "error"},
+        }
+        _check_runner(runner, input_file, output_named, {name for name, value in others.items() if value})
+        _answer_by_ray(str(input_file), str(output_named), model, engine=engine, workers=workers)
+        return
     if threshold is not None and min_precision is not None:
         raise ConfigError("give --threshold or --min-precision, not both: the one is found for the other")
     source = _source(texts, input_file, text_columns)
@@ -281,6 +299,30 @@ def _check_keep_columns(output_format: Format, source: str | None) -> None:
         raise ConfigError("--keep-columns is for files: texts given here, and lines of standard input, have no columns")
     if output_format in {"text", "html"}:
         raise ConfigError(f"--keep-columns: {output_format} has no columns; --format csv, tsv, jsonl or parquet has")
+
+
+def _check_runner(runner: str, input_file: str | None, output_named: str | None, others: set[str]) -> None:
+    """Make sure that a runner gets what it can do.
+
+    Raises:
+        ConfigError: it does not.
+    """
+    if runner != "ray":
+        raise ConfigError(f"--runner {runner}: known runners are local, ray")
+    if not input_file or not output_named:
+        raise ConfigError("--runner ray: needs --input and --output, each a path or URI of a folder of Parquet files")
+    if others:
+        raise ConfigError(f"--runner ray: {', '.join(sorted(others))}: not with this runner; leave it out")
+
+
+def _answer_by_ray(input_uri: str, output_uri: str, model: Path | None, *, engine: str, workers: int) -> None:
+    from encoder_cls.cli.ray_runner import predict_by_ray
+
+    folder = model or _newest_run().path
+    if not model:
+        note(f"model: {folder} (the newest run; --model names another)")
+    rows = predict_by_ray(input_uri, output_uri, model=folder, engine=engine, workers=workers, tell=note)
+    note(f"{output_uri}: the answers to {rows:,} rows")
 
 
 def _check_parquet(output: Path | None) -> None:

@@ -1,10 +1,11 @@
 """Bulk prediction by a local Ray, one of whose workers is killed meanwhile, and by a local Spark.
 
-    pip install 'ray[data]' pyspark pandas
+    pip install 'ray[data]' pyspark pandas s3fs 'moto[server]'
     python scripts/benchmarks/cluster.py RUN [--texts 20000] [--page PAGE.md]
 
 Writes Parquet files of short texts with an `id`, hands them to `encoder_cls.Predictor` by Ray's
-`Dataset.map_batches` with one worker, with two, and with two of which one is killed with SIGKILL, then by Spark's
+`Dataset.map_batches` with one worker, with two, and with two of which one is killed with SIGKILL; does the same by
+`encoder-cls predict --runner ray` from and to an object store, an S3 of moto on this machine; then by Spark's
 `mapInPandas`; and prints how many workers were started, how many rows came out, how many ids, whether answers are
 those of one process, and rows a second, the start of the workers counted.
 """
@@ -14,9 +15,14 @@ from __future__ import annotations
 import argparse
 import os
 import signal
+import socket
+import subprocess
+import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +34,7 @@ from encoder_cls import Predictor
 
 PARTS = 20
 KILL_AFTER = 3.0  # seconds after the first batch
+PORT = 5055  # of the object store
 
 
 class Recorded(Predictor):
@@ -62,6 +69,11 @@ def main() -> None:
             found, seconds, started = _by_ray(model, folder, workers=workers, kills=kills)
             name = f"Ray, {workers} worker{'s' * (workers > 1)}{', one killed' * kills}"
             lines.append([name, str(started), *_line(found, expected, seconds)])
+        with _object_store() as environment:
+            for workers, kills in ((1, False), (2, False), (2, True)):
+                found, seconds, started = _by_command(model, folder, environment, workers=workers, kills=kills)
+                name = f"predict --runner ray, S3, {workers} worker{'s' * (workers > 1)}{', one killed' * kills}"
+                lines.append([name, str(started), *_line(found, expected, seconds)])
         found, seconds = _by_spark(model, folder)
         lines.append(["Spark, 2 threads", "", *_line(found, expected, seconds)])
     columns = ["", "workers started", "rows", "ids", "answers are equal", "rows a second"]
@@ -113,6 +125,66 @@ def _kill_one(workers: Path) -> None:
         time.sleep(0.01)
     time.sleep(KILL_AFTER)
     os.kill(int(next(workers.iterdir()).name), signal.SIGKILL)
+
+
+@contextmanager
+def _object_store() -> Iterator[dict[str, str]]:
+    """An S3 on this machine: the environment in which it is found."""
+    server = subprocess.Popen(
+        [sys.executable, "-m", "moto.server", "-p", str(PORT)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    environment = {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{PORT}", "AWS_DEFAULT_REGION": "us-east-1"}
+    environment |= {"AWS_ACCESS_KEY_ID": "any", "AWS_SECRET_ACCESS_KEY": "any"}
+    os.environ.update(environment)
+    try:
+        while True:
+            with suppress(OSError), socket.create_connection(("127.0.0.1", PORT)):
+                break
+            time.sleep(0.1)
+        yield {**os.environ}
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def _by_command(
+    model: str, folder: str, environment: dict[str, str], *, workers: int, kills: bool
+) -> tuple[Any, float, int]:
+    import fsspec
+
+    store, bucket = fsspec.filesystem("s3", skip_instance_cache=True), f"b{workers}{int(kills)}"
+    store.mkdir(bucket)
+    store.put(f"{folder}/in", f"{bucket}/in", recursive=True)
+    command = [sys.executable, "-m", "encoder_cls", "predict", "--runner", "ray", "--model", model]
+    command += ["--engine", "numpy", "--workers", str(workers)]
+    command += ["--input", f"s3://{bucket}/in", "--output", f"s3://{bucket}/out"]
+    began, seen = time.monotonic(), set[int]()
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:
+        first = None
+        while process.poll() is None:
+            running = _processes("ray::_Actor.answer")
+            first = first or (time.monotonic() if running else None)
+            if kills and first and time.monotonic() - first > KILL_AFTER and running:
+                os.kill(running[0], signal.SIGKILL)
+                kills = False
+            seen |= set(running)
+            time.sleep(0.05)
+        if process.returncode:
+            sys.exit(process.stderr.read() if process.stderr else "failed")
+    seconds = time.monotonic() - began
+    store.invalidate_cache()
+    tables = [pyarrow.parquet.read_table(store.open(path)) for path in sorted(store.glob(f"{bucket}/out/*.parquet"))]
+    return pyarrow.concat_tables(tables), seconds, len(seen)
+
+
+def _processes(title: str) -> list[int]:
+    """The numbers of the processes that are called so."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            if path.read_bytes().startswith(title.encode()):
+                found.append(int(path.parent.name))
+    return found
 
 
 def _by_spark(model: str, folder: str) -> tuple[Any, float]:

@@ -46,6 +46,7 @@ CONTRACT = {
         *("texts", "--model", "--input", "--output", "--text-column", "--format"),
         *("--top-k", "--threshold", "--batch-tokens", "--device", "--explain", "--attention", "--engine"),
         *("--keep-columns", "--set", "--bad-rows", "--min-precision", "--coverage"),
+        *("--runner", "--workers"),
     },
 }
 

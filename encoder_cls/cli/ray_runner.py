@@ -1,0 +1,238 @@
+"""Parquet files at a URI in, files of the same names with the answers beside each row out, by the workers of a Ray.
+
+    s3://bucket/out/part-03.parquet         the rows of part-03.parquet with their answers, in their order
+    s3://bucket/out/_parts/part-03.json     of what they are: the input's version, the model, rows, bytes
+
+A file is one worker's from its first row to its last, and what a killed worker was at is begun again by another. It is
+in place when it is whole: an object store shows no upload that has not ended, and on a disk it is renamed. The record
+comes after it, so each row has its answer once, however often the command is killed and run again.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from encoder_cls.cli.parts import RECORDS
+from encoder_cls.errors import ConfigError, DataError, EncoderClsError
+from encoder_cls.inference.predictor import Predictor
+from encoder_cls.inference.serialization import CONFIG_FILE, TOKENIZER_FILE, WEIGHTS_FILE, load_classifier, model_folder
+from encoder_cls.system.files import to_json
+from encoder_cls.system.installed import check_installed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fsspec import AbstractFileSystem
+
+RECORD_VERSION = 1
+BATCH_ROWS = 4096  # classified at once
+NEEDED = "'encoder-cls[ray]'"
+
+
+class RemotePart(NamedTuple):
+    """A file of the input and the file of its answers, both by their paths in the file systems of their URIs."""
+
+    source: str
+    output: str
+    record: str
+
+
+class Work(NamedTuple):
+    """What a worker needs to know.
+
+    Attributes:
+        input_uri: of the file system of the inputs.
+        output_uri: of that of the answers.
+        model: the files of the model folder, by name.
+        model_sha256: of the model.
+        engine: by which the encoder is computed.
+    """
+
+    input_uri: str
+    output_uri: str
+    model: Mapping[str, bytes]
+    model_sha256: str
+    engine: str
+
+
+def predict_by_ray(
+    input_uri: str, output_uri: str, *, model: Path, engine: str, workers: int, tell: Callable[[str], None]
+) -> int:
+    """Answer all files that are not answered yet; returns how many rows the answers have, those of before counted.
+
+    Args:
+        input_uri: a Parquet file or a folder of such files, in whatever way fsspec opens.
+        output_uri: the folder of the answers.
+        model: a run or a model folder of this machine; its files are sent to the workers.
+        engine: by which the encoder is computed, on each worker.
+        workers: how many there are; each has a processor.
+        tell: told of each file.
+
+    Raises:
+        ConfigError: Ray is not installed, or there is no such file system.
+        DataError: the input has no Parquet file, or one that cannot be read; what was answered stays.
+        EncoderClsError: a worker failed; what was answered stays.
+    """
+    check_installed("ray", needed_by="predict --runner ray", install=NEEDED)
+    import ray
+    from ray.util import ActorPool
+
+    parts = remote_parts(input_uri, output_uri)
+    folder = model_folder(model)
+    files = {name: (folder / name).read_bytes() for name in (CONFIG_FILE, TOKENIZER_FILE, WEIGHTS_FILE)}
+    work = Work(input_uri, output_uri, files, load_classifier(folder, engine="numpy").sha256 or "", engine)
+    known = ray.is_initialized()
+    ray.init(ignore_reinit_error=True, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    try:
+        shared = ray.put(work)
+        # A worker that is killed is started again, and what it was at is given to it once more.
+        actor = ray.remote(num_cpus=1, max_restarts=-1, max_task_retries=-1)(_Actor)
+        pool = ActorPool([actor.remote() for _ in range(min(workers, len(parts)))])
+        rows = 0
+        for part, found, is_new in pool.map_unordered(lambda worker, part: worker.answer.remote(shared, part), parts):
+            rows += found
+            tell(f"{PurePosixPath(part.output).name}: {found:,} rows{'' if is_new else ', answered before'}")
+    except ray.exceptions.RayTaskError as error:
+        if isinstance(error.cause, EncoderClsError):
+            raise error.cause from None
+        raise EncoderClsError(f"a worker failed: {error.cause!r}") from None
+    finally:
+        if not known:
+            ray.shutdown()
+    return rows
+
+
+def remote_parts(input_uri: str, output_uri: str) -> list[RemotePart]:
+    """The files of an input, in the order of their names.
+
+    Raises:
+        ConfigError: there is no such file system, or answers would be written where the input is.
+        DataError: there is no Parquet file.
+    """
+    (inputs, place), (_, folder) = _opened(input_uri), _opened(output_uri)
+    try:
+        found = [place] if inputs.isfile(place) else sorted(inputs.glob(f"{place.rstrip('/')}/*.parquet"))
+    except OSError as error:
+        raise DataError(f"{input_uri}: cannot be read: {error}") from None
+    if not found:
+        raise DataError(f"{input_uri}: no Parquet file there")
+    folder = folder.rstrip("/")
+    if any(PurePosixPath(path).parent == PurePosixPath(folder) for path in found) and _scheme(input_uri) == _scheme(
+        output_uri
+    ):
+        raise ConfigError(f"--output {output_uri}: is where the input is; name another folder")
+    return [
+        RemotePart(path, f"{folder}/{PurePosixPath(path).name}", f"{folder}/{RECORDS}/{PurePosixPath(path).stem}.json")
+        for path in found
+    ]
+
+
+class _Actor:
+    """A worker as Ray starts it, again where it has been killed: without arguments, which would be lost then."""
+
+    def __init__(self) -> None:
+        self._worker: PartWorker | None = None
+
+    def answer(self, work: Work, part: RemotePart) -> tuple[RemotePart, int, bool]:
+        """As `PartWorker.answer`."""
+        self._worker = self._worker or PartWorker(work)
+        return self._worker.answer(part)
+
+
+class PartWorker:
+    """Answers one file after the other, with a model that is loaded once."""
+
+    def __init__(self, work: Work) -> None:
+        self._work = work
+        self._inputs, _ = _opened(work.input_uri)
+        self._outputs, _ = _opened(work.output_uri)
+        with tempfile.TemporaryDirectory(prefix="encoder-cls-") as folder:
+            for name, content in work.model.items():
+                Path(folder, name).write_bytes(content)
+            self._predictor = Predictor(folder, engine=work.engine)
+            self._predictor.classifier.encoder  # noqa: B018 - it is loaded here, while the folder is there
+
+    def answer(self, part: RemotePart) -> tuple[RemotePart, int, bool]:
+        """Answer a file, unless that has been done; returns how many rows it has, and whether they are new."""
+        wanted = {
+            "version": RECORD_VERSION,
+            "input": part.source,
+            "input_key": str(self._inputs.ukey(part.source)),
+            "model_sha256": self._work.model_sha256,
+            "engine": self._work.engine,
+        }
+        former = self._record(part)
+        if wanted.items() <= former.items() and self._size(part.output) == former.get("output_bytes"):
+            return part, int(former["rows"]), False
+        self._outputs.makedirs(str(PurePosixPath(part.record).parent), exist_ok=True)
+        rows = 0
+        with self._outputs.transaction, self._outputs.open(part.output, "wb") as file:
+            for rows in self._written(part, file):  # noqa: B007 - the last number is that of all rows
+                pass
+        record = {**wanted, "rows": rows, "output_bytes": self._size(part.output)}
+        with self._outputs.transaction, self._outputs.open(part.record, "wb") as file:
+            file.write(to_json(record))
+        return part, rows, True
+
+    def _written(self, part: RemotePart, file: Any) -> Iterator[int]:
+        """Write the answers; how many rows there are so far."""
+        import pyarrow
+        import pyarrow.parquet
+
+        with self._inputs.open(part.source, "rb") as content:
+            try:
+                source = pyarrow.parquet.ParquetFile(content)
+            except pyarrow.ArrowException as error:
+                raise DataError(f"{part.source}: cannot be read: {error}") from None
+            batches = source.iter_batches(batch_size=BATCH_ROWS)
+            first = self._answered(part, source.schema_arrow.empty_table())
+            rows = 0
+            with pyarrow.parquet.ParquetWriter(file, first.schema, compression="zstd") as writer:
+                yield rows
+                for batch in batches:
+                    writer.write_table(self._answered(part, pyarrow.Table.from_batches([batch])))
+                    rows += batch.num_rows
+                    yield rows
+
+    def _answered(self, part: RemotePart, table: Any) -> Any:
+        try:
+            return self._predictor(table)
+        except DataError as error:
+            raise DataError(f"{part.source}: {error}") from None
+
+    def _record(self, part: RemotePart) -> dict[str, Any]:
+        """What a record says; nothing where there is none that can be read."""
+        with suppress(OSError, ValueError):
+            found = json.loads(self._outputs.cat_file(part.record))
+            return found if isinstance(found, dict) else {}
+        return {}
+
+    def _size(self, path: str) -> int | None:
+        self._outputs.invalidate_cache()
+        with suppress(OSError):
+            return int(self._outputs.size(path))
+        return None
+
+
+def _opened(uri: str) -> tuple[AbstractFileSystem, str]:
+    """The file system of a URI, and the path in it.
+
+    Raises:
+        ConfigError: there is none, or what reads it is not installed.
+    """
+    import fsspec
+
+    try:
+        system, path = fsspec.core.url_to_fs(uri)
+    except (ValueError, ImportError) as error:
+        raise ConfigError(f"{uri}: {error}") from None
+    return system, str(path)
+
+
+def _scheme(uri: str) -> str:
+    return uri.partition("://")[0] if "://" in uri else "file"
