@@ -220,7 +220,7 @@ class PretrainConfig(Section):
     time_budget: Minutes | None = None
     """The most time it may take, such as 90s or 5m, judged by its first steps; a bare number is minutes; null: as much
     as it takes."""
-    mask_probability: Annotated[float, Field(gt=0, lt=1)] = 0.2
+    mask_probability: Annotated[float, Field(gt=0, lt=1)] = 0.4
     """The part of the tokens that are masked."""
 
 

@@ -1,24 +1,25 @@
 """What depends on the size of the corpus: how long to pretrain and to train, and what a linear classifier looks at.
 
-Little text has to be seen often, much text cannot be: epochs fall with the square root of the number of
-tokens, so the time of a training grows with its square root too. Every number can be set in the config.
+Little text has to be seen often, much text cannot be. Pretraining reads about as many tokens of any corpus that is not
+small or very large. Epochs over the labels fall with the square root of the number of tokens, so their time grows with
+its square root, too. Every number can be set in the config.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from encoder_cls.config import Config
 from encoder_cls.errors import ConfigError
 from encoder_cls.text.token_arrays import KEPT_PER_TOKEN
 
-# Epochs are one of these numbers over the square root of the tokens, within limits.
-TRAINING_FACTOR, PRETRAINING_FACTOR = 2_750, 7_500
-TRAINING_EPOCHS = (2, 8)  # on labels: more of them overfit
+PRETRAINING_TOKENS = 1_250_000  # that are read, within limits of epochs:
 PRETRAINING_EPOCHS = (2, 20)
+TRAINING_FACTOR = 2_750  # over the square root of the tokens there are so many epochs, within limits:
+TRAINING_EPOCHS = (2, 8)  # on labels: more of them overfit
 CONTINUED, CONTINUED_EPOCHS = 0.5, (1, 4)  # of the training on labels, where an encoder knows most of them already
 FEWEST_STEPS = 300  # on labels: where an epoch is a few steps, more epochs make up for it
 STEPS_BETWEEN_VALIDATIONS = 300  # of pretraining, at least: one takes as long as many steps
@@ -124,8 +125,8 @@ def _pretraining(config: Config, corpus: CorpusSize) -> Schedule | None:
     if config.pretrain.epochs == "auto" and config.from_run is not None:
         return None  # the former run has learned the language
     if config.pretrain.epochs == "auto":
-        schedule = _schedule(PRETRAINING_FACTOR, corpus, PRETRAINING_EPOCHS, fewest_steps=1)
-        return replace(schedule, epochs_between_validations=math.ceil(STEPS_BETWEEN_VALIDATIONS / corpus.steps))
+        epochs = _within(PRETRAINING_EPOCHS, PRETRAINING_TOKENS / corpus.tokens)
+        return Schedule(epochs=epochs, epochs_between_validations=math.ceil(STEPS_BETWEEN_VALIDATIONS / corpus.steps))
     return Schedule(epochs=config.pretrain.epochs) if config.pretrain.epochs else None
 
 
@@ -138,9 +139,13 @@ def training_schedule(config: Config, corpus: CorpusSize) -> Schedule:
     return Schedule(epochs=config.train.epochs)
 
 
+def _within(limits: tuple[int, int], epochs: float) -> int:
+    return min(max(round(epochs), limits[0]), limits[1])
+
+
 def _schedule(factor: float, corpus: CorpusSize, limits: tuple[int, int], *, fewest_steps: float) -> Schedule:
     """As many epochs as a factor over the square root of the tokens, within limits; and so many steps at least."""
-    epochs = min(max(round(factor / math.sqrt(corpus.tokens)), limits[0]), limits[1])
+    epochs = _within(limits, factor / math.sqrt(corpus.tokens))
     times = math.ceil(fewest_steps / (epochs * corpus.steps))
     return Schedule(epochs=epochs * times, epochs_between_validations=times)
 

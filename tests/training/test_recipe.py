@@ -102,9 +102,15 @@ def test_validations_are_no_more_than_worthwhile(num_tokens, steps_per_epoch):
     assert by_labels.epochs_between_validations == 1 or TRAINING_EPOCHS[0] * steps_per_epoch < FEWEST_STEPS
 
 
-def test_epochs_fall_with_the_square_root_of_the_tokens():
-    """Between the limits, four times the text is seen half as often."""
-    assert [recipe(size).pretraining.epochs for size in (250_000, 1_000_000, 4_000_000)] == [15, 8, 4]
+def test_epochs_fall_with_the_tokens():
+    """Between the limits, four times the text is seen half as often with its labels, a quarter as often without."""
+    assert [recipe(size).pretraining.epochs for size in (50_000, 78_125, 156_250, 312_500, 625_000)] == [
+        20,
+        16,
+        8,
+        4,
+        2,
+    ]
     assert [recipe(size).training.epochs for size in (130_000, 200_000, 460_000)] == [8, 6, 4]
     for name, limits in (("training", TRAINING_EPOCHS), ("pretraining", PRETRAINING_EPOCHS)):
         assert tuple(getattr(recipe(size), name).epochs for size in (10**9, 1)) == limits

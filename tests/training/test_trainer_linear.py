@@ -12,6 +12,7 @@ from small_runs import (
     CPU,
     make_config,
     metric_rows,
+    model_hash,
     run_all,
 )
 
@@ -73,6 +74,22 @@ def test_the_linear_classifier_is_the_model_from_the_start(tmp_path):
     assert (run.model / "config.json").read_bytes() == config_json
     steps = [row["step"] for row in metric_rows(run.path) if row["split"] == "validation"]
     assert steps == [0, 12, 18, 24]
+
+
+def test_a_run_that_goes_on_keeps_the_better_model(tmp_path, monkeypatch):
+    """The linear classifier, which is fitted again, does not take its place."""
+    accuracies = iter([0.5, 0.9, 0.5, 0.8, 0.7])
+    real = validation.compute_metrics
+    monkeypatch.setattr(validation, "compute_metrics", lambda *args: replace(real(*args), accuracy=next(accuracies)))
+    config, run = make_config(tmp_path, linear=True, monitor="accuracy"), RunDir(tmp_path / "run")
+    for event in train(prepare(config), run, device=CPU):
+        if isinstance(event, Stepped) and event.step == 7:  # after the first validation
+            break
+    before = model_hash(run.path)
+    events = run_all(config, run.path, resume=True, with_report=False)
+    assert [event.is_best for event in events if isinstance(event, Validated)][-2:] == [False, False]
+    assert model_hash(run.path) == before
+    assert load_classifier(run.path).parts == ("encoder", "linear")
 
 
 def test_an_encoder_that_brings_nothing_is_left_out(tmp_path, monkeypatch):
