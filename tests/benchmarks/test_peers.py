@@ -83,7 +83,7 @@ def test_validation_chooses_and_test_is_scored_once(dataset):
 
 def test_no_token_is_a_label_to_fasttext():
     """A text's own `__label__x` and line breaks do not reach fastText."""
-    assert peers._fasttext_line("Pay\n__LABEL__2  now!") == "pay label2 now !"
+    assert peers.fasttext_line("Pay\n__LABEL__2  now!") == "pay label2 now !"
 
 
 def test_there_are_sixteen_fasttext_settings_all_different():

@@ -295,7 +295,7 @@ def test_pipelines_answer(corpus):
         answer(corpus.dataset.train.texts[:3])
 
 
-def test_fasttext_answers(corpus, tmp_path):
+def testfasttext_answers(corpus, tmp_path):
     """It learns from a file, and answers each text."""
     pytest.importorskip("fasttext", reason="pip install -e '.[bench]'")
     prediction._fasttext(corpus, tmp_path / "train.txt")(corpus.dataset.train.texts[:3])
