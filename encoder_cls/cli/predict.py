@@ -7,16 +7,25 @@ import sys
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from encoder_cls.cli.options import RUNS, Device, bad_rows_named, reading_settings
+from encoder_cls.cli.options import RUNS, Device
+from encoder_cls.cli.predict_arguments import (
+    check_keep_columns,
+    check_parquet,
+    check_runner,
+    format_of,
+    output_of,
+    reading_of,
+    source_of,
+)
 from encoder_cls.cli.streams import is_output_a_file, note, print_out, warn_if_output_closed
 from encoder_cls.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from encoder_cls.cli.answer_files import AnsweredSource
     from encoder_cls.cli.parts import Part
@@ -25,11 +34,6 @@ if TYPE_CHECKING:
     from encoder_cls.inference.classifier import Classifier
     from encoder_cls.tracking.run_dir import RunDir
 
-FORMATS = ("text", "jsonl", "tsv", "csv", "html", "parquet")
-SLASHES = tuple(filter(None, (os.sep, os.altsep)))
-TEXT_ENDINGS = ("txt", "log", "out")  # of files in which lines of text are expected
-# What takes the place of some formats.
-ANSWERED_BY = dict.fromkeys(("xlsx", "xls", "ods"), "spreadsheets open .csv") | {"json": "lines of JSON are .jsonl"}
 _probability = partial(typer.Option, min=0, max=1, show_default=False)
 
 
@@ -142,25 +146,26 @@ def predict_command(
             **{"--keep-columns": keep_columns, "--top-k": top_k - 1, "--threshold": threshold},
             **{"--min-precision": min_precision, "--coverage": coverage, "--batch-tokens": batch_tokens},
             **{"--explain": explained, "--attention": attention, "--bad-rows": bad_rows != "error"},
+            "--device": device != "auto",
         }
-        _check_runner(runner, input_file, output_named, {name for name, value in others.items() if value})
+        check_runner(runner, input_file, output_named, {name for name, value in others.items() if value})
         _answer_by_ray(str(input_file), str(output_named), model, engine=engine, workers=workers)
         return
     if threshold is not None and min_precision is not None:
         raise ConfigError("give --threshold or --min-precision, not both: the one is found for the other")
-    source = _source(texts, input_file, text_columns)
-    reading = _reading(overrides or (), bad_rows, source)
-    output, into_folder = _output(output_named, source)
-    chosen_format: Format = "jsonl" if into_folder and output_format is None else _format(output_format, output)
+    source = source_of(texts, input_file, text_columns)
+    reading = reading_of(overrides or (), bad_rows, source)
+    output, into_folder = output_of(output_named, source)
+    chosen_format: Format = "jsonl" if into_folder and output_format is None else format_of(output_format, output)
     if keep_columns:
-        _check_keep_columns(chosen_format, source)
+        check_keep_columns(chosen_format, source)
 
     from encoder_cls.system.files import stream_named
 
     if output and not into_folder and stream_named(output) == 1:
         output = None  # results come as they are known, and their reader may have seen enough
     if chosen_format == "parquet":
-        _check_parquet(output)
+        check_parquet(output)
     newest = None if model else _newest_run()
     folder = newest.path if newest else model
     assert folder
@@ -172,8 +177,7 @@ def predict_command(
     else:
         _check_outputs(output, attention, source, folder)
     if newest:
-        unfinished = "" if newest.is_finished() else ", which is not finished"
-        note(f"model: {folder} (the newest run{unfinished}; --model names another)")
+        _note_newest(newest)
     if output is None:
         warn_if_output_closed()
     if source is None:  # a few texts need no pool of threads, which NumPy would make as it is imported
@@ -262,75 +266,15 @@ def _check_outputs(output: Path | None, attention: Path | None, source: str | No
         check_outputs(outputs, sources=[source] if source else [], model=model, is_printing=output is None)
 
 
-def _output(named: str | None, source: str | None) -> tuple[Path | None, bool]:
-    """Where answers go, and whether that is a folder, in which each file of the input gets one.
-
-    Raises:
-        ConfigError: it has no name, or there are no files to be answered in a folder.
-    """
-    if named is None:
-        return None, False
-    if not named:
-        raise ConfigError("--output: names no file")
-    has_files = source not in {None, "-"}
-    into_folder = named.endswith(SLASHES) or (has_files and Path(named).is_dir())
-    if into_folder and not has_files:
-        raise ConfigError(f"--output {named}: a folder takes the answers to files (--input FILES); name a file")
-    return Path(named), into_folder
-
-
-def _reading(overrides: Sequence[str], bad_rows: str, source: str | None) -> dict[str, Any]:
-    """How the input is to be read, by the names of `Request`.
-
-    Raises:
-        ConfigError: in a way that there is none of, or texts that are in no file.
-    """
-    if overrides and source in {None, "-"}:
-        raise ConfigError("--set is for files: it says how they are read")
-    try:
-        bad_rows_named(bad_rows)
-    except ValueError as error:
-        raise ConfigError(f"--bad-rows: {error}") from None
-    return {"bad_rows": bad_rows, **reading_settings(overrides, known=("delimiter", "encoding"))}
-
-
-def _check_keep_columns(output_format: Format, source: str | None) -> None:
-    if source in {None, "-"}:
-        raise ConfigError("--keep-columns is for files: texts given here, and lines of standard input, have no columns")
-    if output_format in {"text", "html"}:
-        raise ConfigError(f"--keep-columns: {output_format} has no columns; --format csv, tsv, jsonl or parquet has")
-
-
-def _check_runner(runner: str, input_file: str | None, output_named: str | None, others: set[str]) -> None:
-    """Make sure that a runner gets what it can do.
-
-    Raises:
-        ConfigError: it does not.
-    """
-    if runner != "ray":
-        raise ConfigError(f"--runner {runner}: known runners are local, ray")
-    if not input_file or not output_named:
-        raise ConfigError("--runner ray: needs --input and --output, each a path or URI of a folder of Parquet files")
-    if others:
-        raise ConfigError(f"--runner ray: {', '.join(sorted(others))}: not with this runner; leave it out")
-
-
 def _answer_by_ray(input_uri: str, output_uri: str, model: Path | None, *, engine: str, workers: int) -> None:
     from encoder_cls.cli.ray_runner import predict_by_ray
 
-    folder = model or _newest_run().path
-    if not model:
-        note(f"model: {folder} (the newest run; --model names another)")
-    rows = predict_by_ray(input_uri, output_uri, model=folder, engine=engine, workers=workers, tell=note)
+    if model is None:
+        newest = _newest_run()
+        _note_newest(newest)
+        model = newest.path
+    rows = predict_by_ray(input_uri, output_uri, model=model, engine=engine, workers=workers, tell=note)
     note(f"{output_uri}: the answers to {rows:,} rows")
-
-
-def _check_parquet(output: Path | None) -> None:
-    from encoder_cls.cli.parquet_output import check_pyarrow
-
-    if output is None:
-        raise ConfigError("--format parquet: is not for printing; --output names a file for it")
-    check_pyarrow()
 
 
 def _newest_run() -> RunDir:
@@ -339,49 +283,9 @@ def _newest_run() -> RunDir:
     return newest_with_model(RUNS)
 
 
-def _format(named: str | None, output: Path | None) -> Format:
-    """The format that is named, or that the ending of the output means.
-
-    Raises:
-        ConfigError: there is no such format, or none is known by the ending.
-    """
-    if named is not None:
-        if named not in FORMATS:
-            raise ConfigError(f"--format {named}: known formats are {', '.join(FORMATS[:-1])} and {FORMATS[-1]}")
-        return cast("Format", named)
-    ending = output.suffix.lower().removeprefix(".") if output else ""
-    if ending in FORMATS:
-        return cast("Format", ending)
-    if ending and ending not in TEXT_ENDINGS:
-        known = ", ".join(f".{name}" for name in FORMATS if name != "text")
-        of_text = ", ".join(f".{name}" for name in TEXT_ENDINGS)
-        instead = f" ({ANSWERED_BY[ending]})" if ending in ANSWERED_BY else ""
-        raise ConfigError(
-            f"--output {output}: no format is known by the ending .{ending}{instead}; there are {known}, and {of_text} "
-            "for lines of text; --format names one for any ending"
-        )
-    return "text"
-
-
-def _source(texts: Sequence[str] | None, named: str | None, text_columns: Sequence[str] | None) -> str | None:
-    """What texts are read from; none where they are given.
-
-    Raises:
-        ConfigError: there are none, or twice as many as can be, or columns of what has none.
-    """
-    if texts and named is not None:
-        raise ConfigError("give texts or --input, not both")
-    if named == "":
-        raise ConfigError("--input: names no file")
-    if text_columns and (texts or named in {None, "-"}):
-        raise ConfigError("--text-column is for files: texts given here, and lines of standard input, have no columns")
-    if texts:
-        return None
-    if named in {None, "-"} and sys.stdin is None:
-        raise ConfigError("standard input is closed; give texts, or --input FILE")
-    if named is None and sys.stdin.isatty():
-        raise ConfigError('give texts, such as: encoder-cls predict "some text", or --input FILE')
-    return named or "-"
+def _note_newest(run: RunDir) -> None:
+    unfinished = "" if run.is_finished() else ", which is not finished"
+    note(f"model: {run.path} (the newest run{unfinished}; --model names another)")
 
 
 def _as_utf8(text: str) -> str:

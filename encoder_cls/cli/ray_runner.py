@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -114,7 +114,7 @@ def remote_parts(input_uri: str, output_uri: str) -> list[RemotePart]:
         ConfigError: there is no such file system, or answers would be written where the input is.
         DataError: there is no Parquet file.
     """
-    (inputs, place), (_, folder) = _opened(input_uri), _opened(output_uri)
+    (inputs, place), (outputs, folder) = _opened(input_uri), _opened(output_uri)
     try:
         found = [place] if inputs.isfile(place) else sorted(inputs.glob(f"{place.rstrip('/')}/*.parquet"))
     except OSError as error:
@@ -122,9 +122,7 @@ def remote_parts(input_uri: str, output_uri: str) -> list[RemotePart]:
     if not found:
         raise DataError(f"{input_uri}: no Parquet file there")
     folder = folder.rstrip("/")
-    if any(PurePosixPath(path).parent == PurePosixPath(folder) for path in found) and _scheme(input_uri) == _scheme(
-        output_uri
-    ):
+    if inputs == outputs and PurePosixPath(found[0]).parent == PurePosixPath(folder):
         raise ConfigError(f"--output {output_uri}: is where the input is; name another folder")
     return [
         RemotePart(path, f"{folder}/{PurePosixPath(path).name}", f"{folder}/{RECORDS}/{PurePosixPath(path).stem}.json")
@@ -170,17 +168,15 @@ class PartWorker:
         if wanted.items() <= former.items() and self._size(part.output) == former.get("output_bytes"):
             return part, int(former["rows"]), False
         self._outputs.makedirs(str(PurePosixPath(part.record).parent), exist_ok=True)
-        rows = 0
         with self._outputs.transaction, self._outputs.open(part.output, "wb") as file:
-            for rows in self._written(part, file):  # noqa: B007 - the last number is that of all rows
-                pass
+            rows = self._write(part, file)
         record = {**wanted, "rows": rows, "output_bytes": self._size(part.output)}
         with self._outputs.transaction, self._outputs.open(part.record, "wb") as file:
             file.write(to_json(record))
         return part, rows, True
 
-    def _written(self, part: RemotePart, file: Any) -> Iterator[int]:
-        """Write the answers; how many rows there are so far."""
+    def _write(self, part: RemotePart, file: Any) -> int:
+        """Write the answers; returns how many rows there are."""
         import pyarrow
         import pyarrow.parquet
 
@@ -189,15 +185,11 @@ class PartWorker:
                 source = pyarrow.parquet.ParquetFile(content)
             except pyarrow.ArrowException as error:
                 raise DataError(f"{part.source}: cannot be read: {error}") from None
-            batches = source.iter_batches(batch_size=BATCH_ROWS)
-            first = self._answered(part, source.schema_arrow.empty_table())
-            rows = 0
-            with pyarrow.parquet.ParquetWriter(file, first.schema, compression="zstd") as writer:
-                yield rows
-                for batch in batches:
+            schema = self._answered(part, source.schema_arrow.empty_table()).schema
+            with pyarrow.parquet.ParquetWriter(file, schema, compression="zstd") as writer:
+                for batch in source.iter_batches(batch_size=BATCH_ROWS):
                     writer.write_table(self._answered(part, pyarrow.Table.from_batches([batch])))
-                    rows += batch.num_rows
-                    yield rows
+            return int(source.metadata.num_rows)
 
     def _answered(self, part: RemotePart, table: Any) -> Any:
         try:
@@ -232,7 +224,3 @@ def _opened(uri: str) -> tuple[AbstractFileSystem, str]:
     except (ValueError, ImportError) as error:
         raise ConfigError(f"{uri}: {error}") from None
     return system, str(path)
-
-
-def _scheme(uri: str) -> str:
-    return uri.partition("://")[0] if "://" in uri else "file"

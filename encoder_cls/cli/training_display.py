@@ -97,11 +97,7 @@ def show_training(events: Iterator[Event], run: Path, *, num_processes: int = 1)
                     bar.refresh()
                 case StepsDecided():
                     bar.total = total_steps = event.total_steps
-                    tell(
-                        f"time budget: {counted(event.steps, 'step')} of {event.stage.name}"
-                        if event.steps
-                        else f"time budget: none is left for {event.stage.name}"
-                    )
+                    tell(_time_budget(event))
                 case Validated():
                     tell(_validation_line(stage, event))
                     last_line = time.monotonic()
@@ -150,8 +146,9 @@ def _show_finished(event: Finished, run: Path, *, early: str) -> None:
 
 def _time_budget(event: StepsDecided) -> str:
     """How many steps there is time for."""
-    steps = counted(event.steps, "step") if event.steps else "none is left"
-    return f"time budget: {steps} for {event.stage.name}"
+    if not event.steps:
+        return f"time budget: none is left for {event.stage.name}"
+    return f"time budget: {counted(event.steps, 'step')} of {event.stage.name}"
 
 
 def _gain(gain: EncoderGain, *, is_kept: bool) -> str:

@@ -9,9 +9,10 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from encoder_cls.text.ngram_features import HASHES, SparseRows, count_features, frequent_tokens
+from encoder_cls.text.ngram_features import HASHES
 from encoder_cls.text.token_arrays import TokenizedTexts
 from encoder_cls.training.feature_matrix import (
+    FeatureCounter,
     count_matrix,
     count_occurrences,
     most_features_of,
@@ -123,23 +124,17 @@ def read_corpus(
         dimensions: of latent semantics.
     """
     texts = texts.take(sample_rows(texts, len(labels), max_tokens))
-    frequent = frequent_tokens(texts, max_tokens=max_tokens) if use_char_ngrams else np.zeros(0, dtype=np.int32)
-
-    def counted(some: TokenizedTexts) -> list[SparseRows]:
-        return list(
-            count_features(some, max_tokens=max_tokens, frequent_token_ids=frequent, use_char_ngrams=use_char_ngrams)
-        )
-
-    labelled, pieces = counted(texts.first(len(labels))), counted(texts)
+    counter = FeatureCounter.of(texts, max_tokens=max_tokens, use_char_ngrams=use_char_ngrams)
+    labelled, pieces = counter.counts(texts.first(len(labels))), counter.counts(texts)
     occurrences = count_occurrences(pieces)
     is_labelled = np.isin(occurrences.ids, count_occurrences(labelled).ids)
     told = occurrences.of(is_labelled | (occurrences.texts > 1))
     feature_ids = told.most_frequent(most_features_of(len(class_weights))).ids
-    counts = count_matrix([*pieces, *counted(names)], feature_ids)
+    counts = count_matrix([*pieces, *counter.counts(names)], feature_ids)
     idf = np.log((1 + len(texts)) / (1 + counts[: len(texts)].getnnz(axis=0))) + 1
     return FeatureCorpus(
         feature_ids=feature_ids,
-        frequent_token_ids=frequent,
+        frequent_token_ids=counter.frequent_token_ids,
         idf=idf.astype(np.float32),
         counts=counts,
         labels=labels,

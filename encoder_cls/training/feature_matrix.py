@@ -15,7 +15,9 @@ from encoder_cls.text.ngram_features import (
     NUM_FEATURE_IDS,
     TEMPLATE_SIZES,
     SparseRows,
+    count_features,
     find,
+    frequent_tokens,
     keep_known,
     tfidf,
 )
@@ -23,6 +25,7 @@ from encoder_cls.text.token_arrays import TokenizedTexts
 
 MOST_FEATURES = 700_000  # of which the more frequent are kept: rarer ones tell little, or mislead
 MOST_BYTES = 1 << 25  # of features, since each has a weight a class and a model is to be small
+NO_TOKENS = np.zeros(0, dtype=np.int32)
 FEW_VALUES = 2_000_000  # in a matrix, for which sorting takes less time than an array of all feature ids
 
 
@@ -42,6 +45,24 @@ def most_features_of(num_classes: int, task: Task = SINGLE_LABEL) -> int:
 def feature_bytes(num_classes: int, task: Task = SINGLE_LABEL) -> int:
     """What a feature takes: its id, its inverse document frequency and its weights, four bytes each."""
     return 4 * (2 + task.num_one_vs_rest(num_classes))
+
+
+class FeatureCounter(NamedTuple):
+    """Counts the features of texts; the attributes are the arguments of `count_features`."""
+
+    frequent_token_ids: NDArray[np.int32]
+    max_tokens: int
+    use_char_ngrams: bool
+
+    @classmethod
+    def of(cls, texts: TokenizedTexts, *, max_tokens: int, use_char_ngrams: bool) -> FeatureCounter:
+        """With the tokens that are frequent in these texts."""
+        frequent = frequent_tokens(texts, max_tokens=max_tokens) if use_char_ngrams else NO_TOKENS
+        return cls(frequent, max_tokens, use_char_ngrams)
+
+    def counts(self, texts: TokenizedTexts) -> list[SparseRows]:
+        """How often which feature occurs in which text: columns are feature ids; some texts after the other."""
+        return list(count_features(texts, **self._asdict()))
 
 
 class Occurrences(NamedTuple):

@@ -22,6 +22,7 @@ from encoder_cls.system.disk_arrays import DiskBackedArray, DiskBackedRaggedArra
 from encoder_cls.text.ngram_features import TEMPLATE_IDS, SparseRows, count_features
 from encoder_cls.text.token_arrays import TokenizedTexts
 from encoder_cls.training.feature_matrix import (
+    NO_TOKENS,
     Occurrences,
     chosen_columns,
     count_occurrences_of_many,
@@ -31,7 +32,7 @@ from encoder_cls.training.feature_matrix import (
     scaled_columns,
     tfidf_matrix,
 )
-from encoder_cls.training.nbsvm import NO_TOKENS, calibrate
+from encoder_cls.training.nbsvm import calibrate
 from encoder_cls.training.one_vs_rest import (
     OneVsRest,
     classes_to_tell,

@@ -22,10 +22,10 @@ from encoder_cls.inference.linear import LinearClassifier
 from encoder_cls.inference.logits import Logits, sigmoid, softmax
 from encoder_cls.inference.row_table import compress
 from encoder_cls.inference.tasks import MULTI_LABEL, SINGLE_LABEL, task_of
-from encoder_cls.text.ngram_features import SparseRows, count_features, frequent_tokens
 from encoder_cls.text.token_arrays import TokenizedTexts
 from encoder_cls.training.calibration import fit_inverse_temperature, fit_platt
 from encoder_cls.training.feature_matrix import (
+    FeatureCounter,
     count_matrix,
     count_occurrences,
     inverse_document_frequencies,
@@ -41,7 +41,6 @@ LEAST_GAIN = 0.01  # in loss, of a lower penalty: of two with about the same los
 MULTI_LABEL_PENALTIES = (0.1, 0.3, 1.0)  # of labels that are rarer than classes: lower ones have the better precision
 OUT_OF_FOLD_PENALTY = 0.25  # where labels may be wrong: one that is small learns less of these
 ENOUGH_MULTI_LABEL = 5000  # texts held out, to find two numbers of each label
-NO_TOKENS = np.zeros(0, dtype=np.int32)
 
 
 class HeldOutTexts(NamedTuple):
@@ -92,22 +91,14 @@ def fit_linear(
         parts: the folds of cross-validation; none: `folds_of` all texts.
         on_first: given what is found under the first penalty, where `held_out` judges it.
     """
-    frequent = frequent_tokens(texts, max_tokens=max_tokens) if use_char_ngrams else NO_TOKENS
-
-    def counted(some: TokenizedTexts) -> list[SparseRows]:
-        return list(
-            count_features(some, max_tokens=max_tokens, frequent_token_ids=frequent, use_char_ngrams=use_char_ngrams)
-        )
-
-    pieces = counted(texts)
-    feature_ids = count_occurrences(pieces).most_frequent(most_features_of(len(class_weights), task_of(labels))).ids
-    counts = count_matrix(pieces, feature_ids)
+    counter = FeatureCounter.of(texts, max_tokens=max_tokens, use_char_ngrams=use_char_ngrams)
+    feature_ids, counts = _counted(counter, texts, labels, num_classes=len(class_weights))
     learner = _Learner(counts, feature_ids, labels, class_weights)
 
     def classifier_of(machines: OneVsRest, found: FoundOut) -> LinearClassifier:
         return LinearClassifier(
             max_tokens=max_tokens,
-            frequent_token_ids=frequent,
+            frequent_token_ids=counter.frequent_token_ids,
             feature_ids=feature_ids,
             idf=learner.idf,
             weights=compress(machines.weights * found.scale, "float32"),
@@ -118,7 +109,7 @@ def fit_linear(
     if held_out is None or len(held_out.labels) < _enough_held_out(labels):
         found = cross_validate(counts, feature_ids, labels, class_weights, parts or folds_of(labels))
         return classifier_of(learner.learn(found.penalty), found)
-    features = learner.features(count_matrix(counted(held_out.texts), feature_ids))
+    features = learner.features(count_matrix(counter.counts(held_out.texts), feature_ids))
     learned: dict[float, OneVsRest] = {}
 
     def judged(penalty: float) -> FoundOut:
@@ -147,19 +138,23 @@ def out_of_fold_logits(
     Args as of `fit_linear`, but of class weights there are several choices, each of which gives logits, and the penalty
     is given.
     """
-    frequent = frequent_tokens(texts, max_tokens=max_tokens) if use_char_ngrams else NO_TOKENS
-    pieces = list(
-        count_features(texts, max_tokens=max_tokens, frequent_token_ids=frequent, use_char_ngrams=use_char_ngrams)
-    )
-    most = most_features_of(len(class_weights[0]), task_of(labels))
-    feature_ids = count_occurrences(pieces).most_frequent(most).ids
-    counts = count_matrix(pieces, feature_ids)
+    counter = FeatureCounter.of(texts, max_tokens=max_tokens, use_char_ngrams=use_char_ngrams)
+    feature_ids, counts = _counted(counter, texts, labels, num_classes=len(class_weights[0]))
     parts = all_folds(len(labels), groups)
     in_order = np.argsort(np.concatenate(parts))
     return [
         cross_validate(counts, feature_ids, labels, weights, parts, penalties=[penalty]).logits[in_order]
         for weights in class_weights
     ]
+
+
+def _counted(
+    counter: FeatureCounter, texts: TokenizedTexts, labels: NDArray[Any], *, num_classes: int
+) -> tuple[NDArray[np.int32], sp.csr_matrix]:
+    """The most frequent features of texts, and how often which of them occurs in which text."""
+    counts = counter.counts(texts)
+    feature_ids = count_occurrences(counts).most_frequent(most_features_of(num_classes, task_of(labels))).ids
+    return feature_ids, count_matrix(counts, feature_ids)
 
 
 def folds_of(labels: NDArray[Any], groups: Groups = None) -> list[NDArray[np.int64]]:

@@ -11,7 +11,7 @@ PRETRAINING_SHARE = 0.4  # of what is left when it begins, at most
 
 
 class TimeBudget:
-    """A clock that runs from the start of a process: a run that goes on has what is left of its time anew.
+    """A clock that runs from the start of a process: a run that goes on has all of its time again.
 
     Args:
         config: of the run, with its limits.

@@ -166,7 +166,6 @@ class _Trainer:
             start_from(setup.former, model, label_names=setup.dataset.label_names)
         self.model = model
         self.classifier = setup.new_classifier(TorchEncoder(model, setup.config.model))
-        self.classifier.linear = self.linear.linear if self.linear and self._is_last_stage else None
         self.optimizers = make_optimizers(model, setup.config.train)
         # The weights of an earlier stage are for training alone, so nothing is taken away from them.
         self.untrained_rows = UntrainedRows(setup.new_model(setup.stages[0])) if self._is_last_stage else None
@@ -278,7 +277,6 @@ class _Trainer:
         is_new = self.state.score_to_beat is None
         linear = fit_calibrated_linear(self.setup, self.run, read, save_first=is_new, stop_if_asked=self._stop_if_asked)
         self.linear, self.answers = linear.classifier, self.setup.answers_of(linear.fitted)
-        self.classifier.linear = self.linear.linear if self._is_last_stage else None
         result = linear.result
         assert result  # there is no encoder without validation texts
         self.state = replace(self.state, score_to_beat=result.selection_key)
@@ -299,6 +297,8 @@ class _Trainer:
 
     def _save_best(self, result: ValidationResult) -> None:
         """Save the weights with what has been fitted for them, as the stage's result as far as is known."""
+        if self.linear and self._is_last_stage:
+            self.classifier.linear = self.linear.linear
         if result.mixture_weights and result.mixture_shares:
             self.classifier.mixture_weights = result.mixture_weights
             self.classifier.mixture_shares = dict(zip(self.classifier.parts, result.mixture_shares, strict=True))

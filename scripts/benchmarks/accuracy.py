@@ -30,7 +30,7 @@ from accuracy_benchmark.document import document
 from accuracy_benchmark.measure import measure
 from accuracy_benchmark.plan import COMPARED, METHODS, PARTS, SEEDS, Plan, Training, installed
 from accuracy_benchmark.results import ResultFile, Results, code_version, finished
-from accuracy_benchmark.splits import EXAMPLE, data_hash
+from accuracy_benchmark.splits import data_hash, missing_file
 from reporting import note
 
 from encoder_cls.system.files import write_file
@@ -109,9 +109,8 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--any-commit", action="store_true", help="take results of other commits, too")
     parser.add_argument("--tables-only", action="store_true", help="train nothing: the page of the results that exist")
     arguments = parser.parse_args(words)
-    for name in arguments.only or SEEDS:
-        if name != EXAMPLE and not (arguments.folder / name / "train.parquet").exists():
-            parser.error(f"{arguments.folder / name / 'train.parquet'} is missing; choose data sets with --only")
+    if missing := missing_file(arguments.folder, arguments.only or SEEDS):
+        parser.error(f"{missing} is missing; choose data sets with --only")
     return arguments
 
 

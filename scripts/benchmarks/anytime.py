@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 from accuracy_benchmark.plan import SEEDS
 from accuracy_benchmark.results import code_version
-from accuracy_benchmark.splits import EXAMPLE, split_files
+from accuracy_benchmark.splits import missing_file, split_files
 from anytime_benchmark.systems import SYSTEMS, Curve
 from reporting import NOT_MEASURED, cpu_name, note, table
 
@@ -86,7 +86,11 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, default=3, help="default: 3; imdb has one")
     parser.add_argument("--seconds", type=float, default=600, help="after which a system is stopped; default: 600")
     parser.add_argument("--tables-only", action="store_true", help="train nothing: the page of the curves that exist")
-    return parser.parse_args(words)
+    arguments = parser.parse_args(words)
+    missing = missing_file(arguments.folder, arguments.only or SEEDS)
+    if missing and not arguments.tables_only:
+        parser.error(f"{missing} is missing; choose data sets with --only")
+    return arguments
 
 
 def read(path: Path, machine: Mapping[str, str], *, any_commit: bool = False) -> dict[Key, Curve]:
@@ -107,8 +111,6 @@ def measured(folder: Path, key: Key, *, seconds: float) -> Curve:
     Raises:
         SystemExit: it failed.
     """
-    if key.data != EXAMPLE and not (folder / key.data / "train.parquet").exists():
-        sys.exit(f"{folder / key.data / 'train.parquet'} is missing; choose data sets with --only")
     paths = os.pathsep.join([str(HERE), str(HERE.parents[1])])
     environment = {**os.environ, "PYTHONPATH": paths, **{f"{it}_NUM_THREADS": "1" for it in ("OMP", "OPENBLAS")}}
     with split_files(folder, key.data, seed=key.seed, size=None) as overrides:

@@ -106,7 +106,7 @@ def test_places_that_cannot_be_are_refused(store, source, output, error, message
     [
         (["--runner", "dask"], "known runners are local, ray"),
         (["--runner", "ray"], "needs --input and --output"),
-        (["--runner", "ray", "--input", "in", "--output", "out", "--explain", "--top-k", "2"], "--explain, --top-k"),
+        (["--runner", "ray", "--input", "i", "--output", "o", "--explain", "--device", "cpu"], "--device, --explain"),
     ],
 )
 def test_options_that_this_runner_has_not_are_refused(cli, options, message):

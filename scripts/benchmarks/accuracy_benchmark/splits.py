@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import tempfile
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -15,6 +15,12 @@ from numpy.typing import NDArray
 
 EXAMPLE = "example"  # the bundled data
 SPLITS = ("train", "validation", "test")
+
+
+def missing_file(folder: Path, names: Iterable[str]) -> Path | None:
+    """The training file of the first of these data sets that is not in the folder; none: all are there."""
+    files = (folder / name / "train.parquet" for name in names if name != EXAMPLE)
+    return next((file for file in files if not file.exists()), None)
 
 
 @contextmanager

@@ -29,6 +29,7 @@ import peers
 from encoder_cls.config import load_config
 from encoder_cls.data.dataset import Dataset, load_dataset
 from encoder_cls.data.split import Split
+from encoder_cls.tracking.run_dir import RunDir
 
 PENALTIES = (1.0, 0.3, 3.0, 0.1, 10.0)  # of TF-IDF's SVM; the usual one first
 AUTOTUNED = (10, 30, 60, 120, 300)  # seconds of fastText's search
@@ -101,7 +102,7 @@ def ours(dataset: Dataset, seed: int, seconds: float, overrides: Sequence[str]) 
         ]
         command += [word for override in [*overrides, f"seed={seed}"] for word in ("--set", override)]
         began = time.monotonic()
-        weights, seen, start_up = run / "model" / "model.safetensors", 0, None
+        weights, seen, start_up = RunDir(run).weights, 0, None
         log = Path(folder, "log")
         with log.open("w") as file, subprocess.Popen(command, stdout=file, stderr=file) as process:
             while process.poll() is None and time.monotonic() - began < seconds:
@@ -182,7 +183,7 @@ def fasttext(dataset: Dataset, seed: int, seconds: float, _overrides: Sequence[s
 
 
 def fasttext_autotune(dataset: Dataset, seed: int, seconds: float, _overrides: Sequence[str]) -> Curve:
-    """FastText's own search on the validation texts, made anew for each of so many seconds."""
+    """FastText's own search on the validation texts, made once for each of so many seconds."""
     library, start_up = _fasttext()
     test, points = _test(dataset), []
     with tempfile.TemporaryDirectory() as folder:
