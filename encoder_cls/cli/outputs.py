@@ -18,7 +18,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from encoder_cls.data.named_files import FASTTEXT, TABLES, TEXT, files_named, texts_of
+from encoder_cls.data.named_files import FASTTEXT, TABLES, TEXT, every_file, texts_of
 from encoder_cls.errors import ConfigError, DataError
 from encoder_cls.evaluation.report_files import REPORT_FILES
 from encoder_cls.system.files import path_of, stream_named
@@ -118,7 +118,7 @@ def check_output_folder(folder: Path, files: Sequence[Path], *, source: str, mod
 
 
 def check_run_folder(run: RunDir, data: DataConfig) -> None:
-    """Refuse a run folder whose files would be read as data the next time.
+    """Refuse a run folder, or a cache, whose files would be read as data the next time.
 
     Inside a folder of data files a run is in nobody's way: of such a folder only the files directly in it are read.
     Beside class folders it is, where every folder is taken for a class.
@@ -137,6 +137,8 @@ def check_run_folder(run: RunDir, data: DataConfig) -> None:
                 f"{run.path}: the files of the run would be read as data the next time ({source}); "
                 "choose another --run-dir"
             )
+        if data.cache is not None and _would_be_class(path_of(Path(data.cache)), source):
+            raise ConfigError(f"data.cache: {data.cache}: would be read as a class the next time ({source})")
 
 
 @dataclass(frozen=True)
@@ -220,18 +222,9 @@ def _check_not_read(target: _Target, source: str) -> None:
     if source == STANDARD_INPUT:
         is_read = target.is_status(_status_of(sys.stdin.fileno()))
     else:
-        is_read = any(target.is_status(_status_of(file)) for file in _files_of(source))
+        is_read = any(target.is_status(_status_of(file)) for file in every_file(source))
     if is_read:
         raise ConfigError(f"{target.name}: is a file that is read; name another to write to")
-
-
-def _files_of(source: str) -> Iterator[Path]:
-    """The files that a source names, those in class folders, too."""
-    is_folder = Path(source).is_dir()
-    for file in files_named(source):
-        yield file
-        if is_folder and file.is_dir():
-            yield from texts_of(file)
 
 
 def _check_not_in_input(target: _Target, source: str) -> None:
@@ -247,7 +240,7 @@ def _check_not_in_input(target: _Target, source: str) -> None:
 
 def _identities(source: str) -> Iterator[tuple[int, int]]:
     """By which the system knows the files that a source names."""
-    for file in _files_of(source):
+    for file in every_file(source):
         if status := _status_of(file):
             yield status.st_dev, status.st_ino
 

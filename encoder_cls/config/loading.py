@@ -214,10 +214,11 @@ def _nearest(path: list[str]) -> str:
         section = section.model_fields[part].annotation
     homes = [f"{name}.{path[-1]}" for name, field in _sections() if path[-1] in field]
     usual = USUAL_NAMES.get(path[-1].lower().replace("-", "_"))
-    nearest = homes or ([usual] if usual else []) or difflib.get_close_matches(path[-1], section.model_fields, 1, 0.5)
+    nearest = homes or ([usual] if usual else []) or difflib.get_close_matches(path[-1], section.model_fields, 1, 0.7)
     if not nearest:
         elsewhere = {key: f"{name}.{key}" for name, field in _sections() for key in field}
         nearest = [elsewhere[key] for key in difflib.get_close_matches(path[-1], elsewhere, 1, 0.7)]
+    nearest = nearest or difflib.get_close_matches(path[-1], section.model_fields, 1, 0.5)
     return f"; did you mean {' or '.join(nearest)}?" if nearest else f"; known: {', '.join(section.model_fields)}"
 
 

@@ -109,6 +109,9 @@ class DataConfig(Section):
     comma, in .tsv a tab, or what the header leaves no doubt of. Predictions read the same way."""
     encoding: Annotated[str, AfterValidator(encoding_named)] = "utf-8"
     """The encoding of text files, such as `windows-1252` or `utf-16`. Predictions read the same way."""
+    cache: Annotated[str, Field(min_length=1)] | None = None
+    """A folder that keeps the rows and their tokens as they were read, so that the next run with the same files and
+    settings begins at once; several runs may share it, and any part of it may be removed; null: nothing is kept."""
 
     @field_validator("label_names", "text_column")
     @classmethod

@@ -30,10 +30,11 @@ def found_beside(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def with_absolute_sources(config: Config) -> Config:
-    """A config that names the same data from any folder."""
+    """A config that names the same data, cache and former run from any folder."""
     named = {key: _absolute(source) for key, source in _sources(config.data)}
-    run = config.from_run and str(Path(config.from_run).absolute())
-    return config.model_copy(update={"data": config.data.model_copy(update=named), "from_run": run})
+    cache, run = (path and str(Path(path).absolute()) for path in (config.data.cache, config.from_run))
+    data = config.data.model_copy(update={**named, "cache": cache})
+    return config.model_copy(update={"data": data, "from_run": run})
 
 
 def missing_sources(data: DataConfig) -> list[tuple[str, str]]:

@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encoder_cls.config import Config, load_config, missing_sources
-from encoder_cls.data.dataset import Dataset, load_dataset
+from encoder_cls.data.dataset import Dataset
+from encoder_cls.data.dataset_cache import load_or_map_dataset
 from encoder_cls.data.holdout import NO_GROUP
 from encoder_cls.data.readers import Row
 from encoder_cls.data.split import Split, concatenated
@@ -32,7 +33,7 @@ def load_all_data(config: Config, *, train_rows: Iterable[Row] | None = None) ->
         DataError: as `load_dataset`; or the former run or its data is gone, or has all texts of the new.
     """
     if config.from_run is None:
-        return load_dataset(config.data, train_rows=train_rows)
+        return load_or_map_dataset(config.data, train_rows=train_rows)
     former_config = config_of_former(config.from_run)
     for key, source in missing_sources(former_config.data):
         raise DataError(
@@ -40,7 +41,7 @@ def load_all_data(config: Config, *, train_rows: Iterable[Row] | None = None) ->
             "it needs its data, too"
         )
     former = load_all_data(former_config)
-    new = load_dataset(config.data, train_rows=train_rows, known=former.label_names)
+    new = load_or_map_dataset(config.data, train_rows=train_rows, known=former.label_names)
     return joined(former, new, run=config.from_run)
 
 

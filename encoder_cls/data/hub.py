@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 from encoder_cls.data.records import Record, SourceLocation, check_columns, with_class_names
@@ -14,6 +16,20 @@ from encoder_cls.system.display import shown
 from encoder_cls.system.installed import check_installed
 
 HUB_TIMEOUT = 10.0  # seconds
+
+
+class _HubSource(NamedTuple):
+    """What follows `hub:`: a data set, or a local folder laid out like one, and what of it is wanted how."""
+
+    name: str
+    config: str | None = None
+    split: str | None = None
+    revision: str | None = None
+    streaming: bool = False
+
+    @property
+    def is_folder(self) -> bool:
+        return Path(self.name).is_dir()
 
 
 def hub_records(rest: str, role: str, columns: Sequence[str], *, all_columns: bool = False) -> Iterator[Record]:
@@ -26,33 +42,87 @@ def hub_records(rest: str, role: str, columns: Sequence[str], *, all_columns: bo
     check_installed("datasets", needed_by=f"hub:{rest}")
     import datasets
 
+    source = _parsed(rest)
+    if not sys.stderr.isatty():
+        datasets.disable_progress_bars()
+    split = source.split or role
+    with _telling_of(source, split):
+        table = _loaded(source, split)
+    found = table.column_names
+    check_columns(f"hub:{source.name}", found, columns)
+    # Only what is asked for: a test split whose labels are all -1 can still be predicted.
+    if not all_columns:
+        table = table.select_columns(list(dict.fromkeys([*columns, *({"id"} & set(found))])))
+    of_items = {column: _of_items(feature) for column, feature in table.features.items()}
+    names = {column: it.names for column, it in of_items.items() if isinstance(it, datasets.ClassLabel)}
+    records = iter(table)
+    for number in count():
+        with _telling_of(source, split):
+            record = next(records, None)
+        if record is None:
+            return
+        where = SourceLocation(f"hub:{source.name}/{split}", number)
+        yield where, with_class_names(record, names, where)
+
+
+def hub_version(rest: str) -> str | None:
+    """What tells the content of a data set of the Hub from any other: its commit; none: nobody can tell.
+
+    Raises:
+        ConfigError: as `hub_records`.
+        DataError: the Hub cannot be reached, or does not have it.
+    """
+    check_installed("datasets", needed_by=f"hub:{rest}")
+    source = _parsed(rest)
+    with _telling_of(source, source.split):
+        return _hub_commit(source.name, source.revision)
+
+
+def hub_folder(rest: str) -> Path | None:
+    """The local folder that is laid out like a data set of the Hub, if that is what is named."""
+    source = _parsed(rest)
+    return Path(source.name) if source.is_folder else None
+
+
+def _parsed(rest: str) -> _HubSource:
     name, _, query = rest.partition("?")
     # Not parse_qs: a plus sign stays one (split=train+test), and nothing is left out in silence (split=).
     pairs = (option.partition("=") for option in query.split("&") if option)
     options = {key: unquote(value) for key, _, value in pairs}
-    if not name or options.keys() - {"config", "split", "revision"} or not all(options.values()):
-        raise DataError(f"hub:{rest}: write it as hub:owner/name[?config=...&split=...&revision=...]")
-    if not sys.stderr.isatty():
-        datasets.disable_progress_bars()
-    split = options.get("split", role)
+    streaming = options.pop("streaming", "false")
+    known = {"config", "split", "revision"}
+    if not name or options.keys() - known or not all(options.values()) or streaming not in {"true", "false"}:
+        raise DataError(f"hub:{rest}: write it as hub:owner/name[?config=...&split=...&revision=...&streaming=true]")
+    return _HubSource(name, **options, streaming=streaming == "true")
+
+
+@contextmanager
+def _telling_of(source: _HubSource, split: str | None) -> Iterator[None]:
+    """Turn whatever fails inside into one error that names what was to be loaded."""
     try:
-        commit = None if Path(name).is_dir() else _hub_commit(name, options.get("revision"))
-        table = datasets.load_dataset(name, options.get("config"), split=split, revision=options.get("revision"))
-        _check_commit(table, commit)
+        yield
     except Exception as error:
+        what = f"split {shown(split)}" if split else "it"
         raise DataError(
-            f"hub:{name}: cannot load split {shown(split)}: {_reason(error)} "
+            f"hub:{source.name}: cannot load {what}: {_reason(error)} "
             "(check the name and the network, or download the files and name them instead)"
         ) from None
-    check_columns(f"hub:{name}", table.column_names, columns)
-    # Only what is asked for: a test split whose labels are all -1 can still be predicted.
-    if not all_columns:
-        table = table.select_columns(list(dict.fromkeys([*columns, *({"id"} & set(table.column_names))])))
-    of_items = {column: _of_items(feature) for column, feature in table.features.items()}
-    names = {column: it.names for column, it in of_items.items() if isinstance(it, datasets.ClassLabel)}
-    for number, record in enumerate(table):
-        where = SourceLocation(f"hub:{name}/{split}", number)
-        yield where, with_class_names(record, names, where)
+
+
+def _loaded(source: _HubSource, split: str) -> Any:
+    """The table of a split; a streamed one is downloaded while it is read, and nothing of it is kept."""
+    import datasets
+
+    commit = None if source.is_folder else _hub_commit(source.name, source.revision)
+    if source.streaming:
+        table = datasets.load_dataset(
+            source.name, source.config, split=split, revision=commit or source.revision, streaming=True
+        )
+        # What the data set's card does not tell, its first rows do.
+        return table if table.features else table._resolve_features()
+    table = datasets.load_dataset(source.name, source.config, split=split, revision=source.revision)
+    _check_commit(table, commit)
+    return table
 
 
 def _of_items(feature: Any) -> Any:

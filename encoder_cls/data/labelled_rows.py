@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +40,19 @@ class DiskBackedLocations(LazyTexts):
         self._file_numbers = DiskBackedArray(np.int32)
         self._lines = DiskBackedArray(np.int64)
         self._rows_in_all = 0
+
+    @classmethod
+    def of(cls, files: Sequence[str], numbers: DiskBackedArray[np.int32], lines: DiskBackedArray[np.int64]) -> Self:
+        """The locations that `columns` returned, none to be appended."""
+        locations = cls()
+        locations._files = {file: number for number, file in enumerate(files)}
+        locations._file_numbers, locations._lines = numbers, lines
+        locations._rows_in_all = len(lines.array())
+        return locations
+
+    def columns(self) -> tuple[list[str], NDArray[np.int32], NDArray[np.int64]]:
+        """All files, and of each row the number of its file among them, and its line."""
+        return list(self._files), self._file_numbers.array(), self._lines.array()
 
     def append(self, locations: Sequence[SourceLocation]) -> None:
         """Add locations at the end."""

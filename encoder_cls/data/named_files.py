@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import glob
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from encoder_cls.data import fasttext_format
@@ -38,6 +38,19 @@ def files_named(source: str) -> list[Path]:
     if path.exists():
         return [path]
     return sorted(Path(name) for name in glob.glob(source, recursive=True))  # noqa: PTH207 - absolute patterns, too
+
+
+def every_file(source: str) -> Iterator[Path]:
+    """All that a source names, and what is in its class folders, too.
+
+    Raises:
+        DataError: a folder cannot be read.
+    """
+    is_folder = Path(source).is_dir()
+    for file in files_named(source):
+        yield file
+        if is_folder and file.is_dir():
+            yield from texts_of(file)
 
 
 def _visible(folder: Path) -> list[Path]:

@@ -33,6 +33,8 @@ from encoder_cls.errors import ConfigError, DataError
 from encoder_cls.system.display import kind, shown
 from encoder_cls.system.installed import check_installed
 
+EXAMPLE = Path(__file__).parent / "example"  # the bundled data
+
 
 class Row(NamedTuple):
     """One row of a source with its group; several labels, or none of several, are a list or a tuple.
@@ -160,7 +162,7 @@ def _records(
         yield from hub_records(rest, role, columns, all_columns=all_columns)
         return
     if colon and scheme == "example":
-        source = str(Path(__file__).parent / "example" / f"{rest}.csv")
+        source = str(EXAMPLE / f"{rest}.csv")
         reading = Reading(group_column=reading.group_column)
     location: Path | str = source
     try:

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import copy
 import mmap
+import os
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
+from pathlib import Path
 from typing import IO, Any, Generic, Self, TypeVar, overload
 
 import numpy as np
@@ -36,6 +38,15 @@ class DiskBackedArray(Generic[Number]):
         self._pending_bytes = 0
         self._file: IO[bytes] | None = None
         self._map: mmap.mmap | None = None
+
+    @classmethod
+    def of_file(cls, path: Path, dtype: type[Number]) -> Self:
+        """The numbers of a file, which is mapped into memory (`OSError` where it cannot be read)."""
+        array = cls(dtype)
+        with path.open("rb") as file:
+            if os.fstat(file.fileno()).st_size:  # nothing cannot be mapped
+                array._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        return array
 
     def append(self, numbers: Sequence[Any] | NDArray[Any]) -> None:
         """Add numbers at the end.
@@ -95,6 +106,14 @@ class DiskBackedRaggedArray(Generic[Number]):
         self._offsets = DiskBackedArray(np.int64)
         self._offsets.append([0])
         self._size, self._num_rows = 0, 0
+
+    @classmethod
+    def of(cls, numbers: DiskBackedArray[Number], offsets: DiskBackedArray[np.int64]) -> Self:
+        """The rows that `arrays` returned, none to be appended."""
+        rows = cls.__new__(cls)
+        rows._numbers, rows._offsets = numbers, offsets
+        rows._num_rows = len(offsets.array()) - 1
+        return rows
 
     def __len__(self) -> int:
         return self._num_rows
@@ -176,6 +195,17 @@ class DiskBackedTexts(LazyTexts):
         """
         contents = [text.encode() for text in texts]
         self._contents.append(np.frombuffer(b"".join(contents), dtype=np.uint8), [*map(len, contents)])
+
+    @classmethod
+    def of(cls, content: DiskBackedArray[np.uint8], offsets: DiskBackedArray[np.int64]) -> Self:
+        """The texts that `arrays` returned, none to be appended."""
+        texts = cls.__new__(cls)
+        texts._contents = DiskBackedRaggedArray.of(content, offsets)
+        return texts
+
+    def arrays(self) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+        """The bytes of the whole column, one text after the other, and where each begins, and the last ends."""
+        return self._contents.arrays()
 
     def _count(self) -> int:
         return len(self._contents)

@@ -145,8 +145,8 @@ def stream_named(path: Path) -> int | None:
     return None
 
 
-def write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Create a folder with these files, durably and all at once.
+def write_folder(folder: Path, files: Mapping[str, bytes | Iterable[bytes]]) -> None:
+    """Create a folder with these files, whose content is given whole or in parts, durably and all at once.
 
     A folder that already has the name is moved to `NAME.old` and removed only when the new one is in
     place, so that a crash at any moment leaves a complete folder under one of the two names.

@@ -7,6 +7,7 @@ texts this way; `pre_tokenizer` finds the same words without Arrow, whose import
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,10 @@ class ArrowWords:
         self._lowercase = lowercases(tokenizer)
         self._tokenizer = tokenizer
         self._remembered: dict[str, str] = {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """What another process makes an equal one of, which it makes once."""
+        return _made_once, (self._tokenizer.to_str(),)
 
     def read(self, texts: Sequence[str], most_tokens: int) -> TokenChunk:
         """See `TokenReader`."""
@@ -87,6 +92,11 @@ class ArrowWords:
 
     def _spaced_by_tokenizer(self, piece: str) -> str:
         return " ".join(split_by_tokenizer(self._tokenizer, piece))
+
+
+@lru_cache(maxsize=1)
+def _made_once(tokenizer: str) -> ArrowWords:
+    return ArrowWords(Tokenizer.from_str(tokenizer))
 
 
 # `pa.array` would first load pandas, in more time than many a data set takes.

@@ -8,18 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from itertools import chain, islice
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from functools import cached_property, partial
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from encoder_cls.system.disk_arrays import DiskBackedArray, DiskBackedRaggedArray, in_chunks
+from encoder_cls.system.disk_arrays import DiskBackedArray, DiskBackedRaggedArray
+from encoder_cls.system.processes import map_in_processes
 from encoder_cls.text.char_ngrams import CharNgrams, flat_indices, hash_char_ngrams
-
-if TYPE_CHECKING:
-    from concurrent.futures import Future
 
 PAD_ID, UNK_ID, CLS_ID, MASK_ID = range(4)
 SPECIAL_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[MASK]"]
@@ -30,6 +27,8 @@ CHARACTERS_PER_TOKEN = 64
 # Tokens kept for each token of the limit, which is an encoder's: a linear classifier reads further.
 KEPT_PER_TOKEN = 8
 
+CHUNK_TEXTS, CHUNK_CHARACTERS = 4096, 1 << 19  # the most that are read at once, if it is not a single text
+CHUNKS_ALONE = 48  # read before other processes are started: about as long as starting them takes
 TEXTS_AT_ONCE = 1024  # whose unknown words are counted
 TOKENS_AT_ONCE = 1 << 22  # when they are counted, in 32 MB
 
@@ -50,9 +49,6 @@ class TokenChunk(NamedTuple):
 
 TokenReader = Callable[[Sequence[str], int], TokenChunk]
 """Finds the tokens of texts, of each `[CLS]` and no more than so many tokens in all."""
-
-Item = TypeVar("Item")
-Made = TypeVar("Made")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,19 +153,25 @@ class TokenizedTexts:
         return float(self.unknown.sum() / max(1, self.lengths.sum() - len(self)))
 
 
-def index_tokens(read: TokenReader, texts: Iterable[str], *, max_seq_len: int) -> tuple[TokenizedTexts, list[str]]:
-    """Find the words of texts, of each as far as it is kept, and list them; the id of each is its index in the list."""
-    most_characters, most_kept = CHARACTERS_PER_TOKEN * max_seq_len, KEPT_PER_TOKEN * max_seq_len
+def index_tokens(
+    read: TokenReader, texts: Iterable[str], *, max_seq_len: int, in_processes: bool = False
+) -> tuple[TokenizedTexts, list[str]]:
+    """Find the words of texts, of each as far as it is kept, and list them; the id of each is its index in the list.
 
-    def found_in(chunk: Sequence[str]) -> tuple[TokenChunk, NDArray[np.bool_]]:
-        """The tokens of some texts, and whether each text is truncated."""
-        found = read([text[:most_characters] for text in chunk], most_kept)
-        return found, [len(text) > most_characters for text in chunk] | (found.lengths > max_seq_len)
-
+    Args:
+        read: finds the tokens of some texts.
+        texts: of any number.
+        max_seq_len: tokens of a text that an encoder reads.
+        in_processes: whether other processes help with many texts, which `read` is sent to.
+    """
+    most_characters = CHARACTERS_PER_TOKEN * max_seq_len
     index, rows, truncated = _TokenIndex(), DiskBackedRaggedArray(np.int32), DiskBackedArray(np.bool_)
-    for found, are_truncated in _ahead(found_in, in_chunks(texts)):
+    chunks = _chunks(texts, most_characters=most_characters)
+    read_chunk = partial(_read_chunk, read, KEPT_PER_TOKEN * max_seq_len)
+    chunks_read = map_in_processes(read_chunk, chunks, alone=CHUNKS_ALONE) if in_processes else map(read_chunk, chunks)
+    for found, are_cut in chunks_read:
         rows.append(index.rows(found), found.lengths)
-        truncated.append(are_truncated)
+        truncated.append(are_cut | (found.lengths > max_seq_len))
     words, offsets = rows.arrays()
     listed = index.words()
     indexed = TokenizedTexts(
@@ -181,6 +183,32 @@ def index_tokens(read: TokenReader, texts: Iterable[str], *, max_seq_len: int) -
         truncated=truncated.array(),
     )
     return indexed, listed
+
+
+class _Chunk(NamedTuple):
+    """Some texts, as far as they are read, and whether each has more characters than that."""
+
+    texts: list[str]
+    are_cut: list[bool]
+
+
+def _chunks(texts: Iterable[str], *, most_characters: int) -> Iterator[_Chunk]:
+    """Texts by chunks: large ones, since words are looked up once a chunk, unless the texts are long."""
+    chunk, characters = _Chunk([], []), 0
+    for text in texts:
+        chunk.texts.append(text[:most_characters])
+        chunk.are_cut.append(len(text) > most_characters)
+        characters += len(chunk.texts[-1])
+        if characters >= CHUNK_CHARACTERS or len(chunk.texts) >= CHUNK_TEXTS:
+            yield chunk
+            chunk, characters = _Chunk([], []), 0
+    if chunk.texts:
+        yield chunk
+
+
+def _read_chunk(read: TokenReader, most_kept: int, chunk: _Chunk) -> tuple[TokenChunk, NDArray[np.bool_]]:
+    """The tokens of some texts, and whether each text is cut."""
+    return read(chunk.texts, most_kept), np.array(chunk.are_cut)
 
 
 class _TokenIndex:
@@ -208,23 +236,3 @@ class _TokenIndex:
         self._ngrams.append(ngrams.ngrams, np.diff(ngrams.offsets))
         of_tokens: NDArray[np.int32] = np.array(rows, dtype=np.int32)[found.indices]
         return of_tokens
-
-
-def _ahead(function: Callable[[Item], Made], items: Iterable[Item]) -> Iterator[Made]:
-    """What a function makes of each item, made in another thread while the one before is used."""
-    items = iter(items)
-    first_two = list(islice(items, 2))
-    if len(first_two) < 2:  # no thread, nor the time of its import
-        yield from map(function, first_two)
-        return
-    from concurrent.futures import ThreadPoolExecutor
-
-    items = chain(first_two, items)
-    with ThreadPoolExecutor(1) as thread:
-        coming: Future[Made] | None = None
-        for item in items:
-            before, coming = coming, thread.submit(function, item)
-            if before:
-                yield before.result()
-        if coming:
-            yield coming.result()

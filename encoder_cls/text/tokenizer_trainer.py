@@ -74,7 +74,7 @@ def train_and_tokenize(
         tokenizer = former or _train_subwords(texts, config)
         return tokenizer, tokenize(tokenizer, texts, max_seq_len=max_seq_len)
     tokenizer = _untrained(config)
-    found, words = index_tokens(ArrowWords(tokenizer).read, texts, max_seq_len=max_seq_len)
+    found, words = index_tokens(ArrowWords(tokenizer).read, texts, max_seq_len=max_seq_len, in_processes=True)
     known = former.get_vocab() if former else {}
     vocabulary = _most_frequent(words, found.word_counts().tolist(), config, known)
     tokenizer.model = models.WordLevel(vocabulary, unk_token=SPECIAL_TOKENS[UNK_ID])

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 LOCK_FILE = ".lock"
 DATA_KEYS = ("data.train", "data.validation", "data.test", "data.unlabelled")
+CACHE_KEY = "data.cache"  # where it is changes nothing
 EVENT_FILES = "events.out.tfevents.*"
 
 
@@ -148,7 +149,7 @@ class RunDir:
         begun = with_absolute_sources(self.load_config())
         changed = _differences(begun.model_dump(), with_absolute_sources(config).model_dump())
         moved = {f"data.{key}" for key, source in begun.data if isinstance(source, str) and not is_there(source)}
-        return [name for name in changed if not (name in DATA_KEYS and name in moved)]
+        return [name for name in changed if name != CACHE_KEY and not (name in DATA_KEYS and name in moved)]
 
     def record_sources(self, config: Config) -> None:
         """Write where the data is, once it has proved to be that of the run.

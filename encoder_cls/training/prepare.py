@@ -13,12 +13,10 @@ from encoder_cls.data.dataset import Dataset, listed
 from encoder_cls.data.readers import Row
 from encoder_cls.errors import ConfigError
 from encoder_cls.inference.tasks import MULTI_LABEL, SINGLE_LABEL, task_of
-from encoder_cls.system.disk_arrays import ConcatenatedTexts
-from encoder_cls.text.tokenizer import tokenize
-from encoder_cls.text.tokenizer_trainer import train_and_tokenize
 from encoder_cls.training.former_run import check_former_data, former_classifier
 from encoder_cls.training.recipe import resolve_auto, training_schedule
 from encoder_cls.training.setup import TrainingSetup, corpus_size
+from encoder_cls.training.token_cache import tokenized_data
 
 MOST_TRUNCATED = 0.05  # of the training texts, without a warning
 MONITORS = {
@@ -46,11 +44,8 @@ def prepare(config: Config, *, train_rows: Iterable[Row] | None = None) -> Train
     _check_class_weights(config, dataset)
     _check_monitor(config, dataset)
     _check_linear(config, dataset)
-    max_seq_len = config.model.max_seq_len
-    texts_to_learn_from = ConcatenatedTexts(dataset.train.texts, dataset.unlabelled.texts)
-    known = former.tokenizer if former else None
-    tokenizer, texts = train_and_tokenize(texts_to_learn_from, config.tokenizer, max_seq_len=max_seq_len, former=known)
-    validation_texts = tokenize(tokenizer, dataset.selection.texts, max_seq_len=max_seq_len)
+    tokenized = tokenized_data(dataset, config, former=former.tokenizer if former else None)
+    texts = tokenized.texts
     labelled = texts.first(len(dataset.train))
     recipe = resolve_auto(
         config,
@@ -63,9 +58,9 @@ def prepare(config: Config, *, train_rows: Iterable[Row] | None = None) -> Train
     setup = TrainingSetup(
         config=config,
         dataset=dataset,
-        tokenizer=tokenizer,
+        tokenizer=tokenized.tokenizer,
         texts=texts,
-        validation_texts=validation_texts,
+        validation_texts=tokenized.validation_texts,
         recipe=recipe,
         former=former,
     )

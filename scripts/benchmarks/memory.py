@@ -1,27 +1,33 @@
 """How much memory a training takes as the number of texts grows.
 
-    python scripts/benchmarks/memory.py [--texts 100000 300000 1000000] [--linear] [--prepare-only]
+    python scripts/benchmarks/memory.py [--texts 100000 300000 1000000] [--linear] [--cache] [--prepare-only]
 
 Makes files of short random texts (about 12 words; of the 200,000 of a vocabulary each is the rarer the later it stands
 there, as in language), trains a tiny model on each of them for one epoch, in a process of its own and to the end of the
 final report, and prints a table. `peak` is the most memory that was resident. In it, files that are mapped into memory
 count as long as the system has room for them; `own` is the most without these. Seconds are of the processor, so that
-they can be compared where other programs run. `TMPDIR` names the folder for the texts, and for what the training
-puts on disk.
+they can be compared where other programs run, and tokens a second the median of what the training logs. With --cache
+each size has a second line: the same again, from the cache (`data.cache`) that the first has filled. `TMPDIR` names the
+folder for the texts, and for what the training puts on disk.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+
+from encoder_cls.tracking.metric_log import read_metrics
+from encoder_cls.tracking.run_dir import RunDir
 
 VOCABULARY = 200_000
 MEAN_WORDS = 12
@@ -30,7 +36,7 @@ CHUNK = 50_000  # texts made at once
 SECONDS_BETWEEN_LOOKS = 0.02
 
 CONFIG = """\
-data: {{train: {folder}/train.csv}}
+data: {{train: {folder}/train.csv, cache: {cache}}}
 model: {{d_model: 16, num_layers: 1, num_heads: 2, d_ff: 32, char_ngram_buckets: 1024, bigram_buckets: 1024,
   linear: {linear}}}
 pretrain: {{epochs: 0}}
@@ -40,13 +46,17 @@ train: {{epochs: 1, batch_size: 2048, batch_tokens: 65536, precision: float32}}
 
 @dataclass(frozen=True)
 class Measured:
-    """A finished training: processor seconds until its first step and in all, peaks of its memory in bytes."""
+    """A finished training: processor seconds until its first step and in all, peaks of its memory in bytes.
+
+    Tokens a second are none where there was no step.
+    """
 
     texts: int
     seconds_to_first_step: float
     seconds: float
     peak_bytes: int
     own_bytes: int
+    tokens_per_second: float | None = None
 
 
 def main() -> None:
@@ -54,14 +64,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--texts", type=int, nargs="+", default=[100_000, 300_000, 1_000_000])
     parser.add_argument("--linear", action="store_true", help="a linear classifier beside the encoder")
+    parser.add_argument("--cache", action="store_true", help="each size once more, from a cache")
     parser.add_argument("--prepare-only", action="store_true", help="end before the first step")
     arguments = parser.parse_args()
-    print("|      texts | to first step, s | in all, s | peak, MiB | own, MiB |")
-    print("| ---------: | ---------------: | --------: | --------: | -------: |")
+    print("|      texts | to first step, s | in all, s | peak, MiB | own, MiB | tokens/s |")
+    print("| ---------: | ---------------: | --------: | --------: | -------: | -------: |")
     found = []
     for texts in arguments.texts:
-        found.append(measure(texts, prepare_only=arguments.prepare_only, linear=arguments.linear))
-        print(row(found[-1]), flush=True)
+        options = {"prepare_only": arguments.prepare_only, "linear": arguments.linear}
+        for measured in measure(texts, times=2 if arguments.cache else 1, **options):
+            print(row(measured), flush=True)
+        found.append(measured)
     if len(found) > 1:
         slopes = [bytes_per_text(found[0], found[-1], what) for what in ("peak_bytes", "own_bytes")]
         print("\nBytes for each further text: {:.0f}, of these {:.0f} own".format(*slopes))
@@ -71,7 +84,8 @@ def row(measured: Measured) -> str:
     """A row of the table."""
     return (
         f"| {measured.texts:10,} | {measured.seconds_to_first_step:16.1f} | {measured.seconds:9.1f} "
-        f"| {measured.peak_bytes / 2**20:9,.0f} | {measured.own_bytes / 2**20:8,.0f} |"
+        f"| {measured.peak_bytes / 2**20:9,.0f} | {measured.own_bytes / 2**20:8,.0f} "
+        f"| {measured.tokens_per_second or 0:8,.0f} |"
     )
 
 
@@ -80,23 +94,31 @@ def bytes_per_text(less: Measured, more: Measured, what: str) -> float:
     return float((getattr(more, what) - getattr(less, what)) / (more.texts - less.texts))
 
 
-def measure(texts: int, *, vocabulary: int = VOCABULARY, prepare_only: bool = False, linear: bool = False) -> Measured:
-    """Train on so many texts, in a temporary folder; or only prepare to."""
+def measure(
+    texts: int, *, vocabulary: int = VOCABULARY, prepare_only: bool = False, linear: bool = False, times: int = 1
+) -> Iterator[Measured]:
+    """Train on so many texts, in a temporary folder, or only prepare to; several times: with a cache."""
     with tempfile.TemporaryDirectory() as folder:
         write_texts(Path(folder) / "train.csv", texts, vocabulary=vocabulary)
         config = Path(folder) / "config.yaml"
-        config.write_text(CONFIG.format(folder=folder, linear=str(linear).lower()))
+        config.write_text(
+            CONFIG.format(folder=folder, linear=str(linear).lower(), cache=f"{folder}/cache" if times > 1 else "null")
+        )
         command = [
             str(Path(sys.executable).with_name("encoder-cls")),
             "train",
             "--config",
             str(config),
-            "--run-dir",
-            f"{folder}/run",
             "--device",
             "cpu",
+            *(["--dry-run"] if prepare_only else []),
         ]
-        return run([*command, *(["--dry-run"] if prepare_only else [])], texts)
+        for number in range(times):
+            run_dir = RunDir(Path(folder) / str(number))
+            measured = run([*command, "--run-dir", str(run_dir.path)], texts)
+            rows = [] if prepare_only else read_metrics(run_dir.metrics_file)
+            speeds = [row["tokens_per_s"] for row in rows if "tokens_per_s" in row]
+            yield replace(measured, tokens_per_second=statistics.median(speeds) if speeds else None)
 
 
 def write_texts(path: Path, texts: int, *, vocabulary: int, seed: int = 0) -> None:

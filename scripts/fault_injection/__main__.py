@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 import answer_folders
+import caches
 import crashes
 import damage
 import disks
@@ -50,6 +51,7 @@ from samples import Workspace
 USED_BY_COMMANDS = (
     *(
         "encoder_cls.evaluation.evaluate",
+        "encoder_cls.system.array_cache",
         "encoder_cls.inference.linear",
         "encoder_cls.cli.output_formats",
         "encoder_cls.serving.server",
@@ -60,7 +62,21 @@ USED_BY_COMMANDS = (
     *("sklearn.svm", "tqdm"),
 )
 MODULES = (
-    *(crashes, ranks, searches, disks, damage, hostile, fuzz_config, fuzz_data, fuzz_texts, folders, outputs, sizes),
+    *(
+        crashes,
+        ranks,
+        searches,
+        caches,
+        disks,
+        damage,
+        hostile,
+        fuzz_config,
+        fuzz_data,
+        fuzz_texts,
+        folders,
+        outputs,
+        sizes,
+    ),
     *(answer_folders, serving, mutants),
 )
 CASES: dict[str, Case] = {name: case for module in MODULES for name, case in module.CASES.items()}

@@ -19,7 +19,7 @@ from samples import (
     assert_same_run,
     engine_of,
     hashes_of,
-    newest_checkpoint,
+    last_weights,
     predict,
 )
 
@@ -200,7 +200,7 @@ def metamorphic(space: Workspace, draw: random.Random, number: int) -> None:
     seed = {"PYTHONHASHSEED": str(draw.randint(1, 10_000))}
     ended = start(space.train(variant, changed, *common, *changes), cwd=space.folder, environment=seed).end()
     assert ended.code == 0, ended.err
-    one, other = (_last_weights(run) for run in (plain, changed))
+    one, other = (last_weights(run) for run in (plain, changed))
     assert one == other, f"other weights with {changes}"
     if "train.validate_every" not in str(changes):
         best, other_best = (sha256((run / "model" / "model.safetensors").read_bytes()) for run in (plain, changed))
@@ -253,11 +253,6 @@ def crash_while_another_reads(space: Workspace, draw: random.Random, number: int
         assert json.loads(ended.out)["label"]
     else:
         assert_mendable(ended, code=2, named=str(run))
-
-
-def _last_weights(run: Path) -> str:
-    manifest = json.loads((newest_checkpoint(run) / "manifest.json").read_text())
-    return str(manifest["files"]["model.safetensors"]["sha256"])
 
 
 def _variant(number: int) -> str:

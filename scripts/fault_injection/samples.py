@@ -89,6 +89,17 @@ class Workspace:
             self.config(name).write_text(yaml.safe_dump(config | {"name": name}))
         return name
 
+    def cached(self, variant: str) -> tuple[str, Path]:
+        """The name of a config of a variant that has a cache, and the folder of that, which is empty now."""
+        name, cache = f"cached-{variant}", self.folder / "cache"
+        if not self.config(name).exists():
+            config = yaml.safe_load(self.config(variant).read_text())
+            config["data"] |= {"cache": str(cache)}
+            self.config(name).write_text(yaml.safe_dump(config | {"name": name}))
+            self.reference(name)
+        shutil.rmtree(cache)
+        return name, cache
+
     def new_path(self, name: str) -> Path:
         """A path that nothing is at."""
         self._count += 1
@@ -165,6 +176,12 @@ def hashes_of(folder: Path) -> dict[str, str]:
 def newest_checkpoint(run: Path) -> Path:
     """The folder of the checkpoint with the highest step."""
     return max((run / "checkpoints").glob("step-*"), key=lambda path: int(path.name.split("-")[1].split(".")[0]))
+
+
+def last_weights(run: Path) -> str:
+    """A hash of the weights of the newest checkpoint."""
+    manifest = json.loads((newest_checkpoint(run) / "manifest.json").read_text())
+    return str(manifest["files"]["model.safetensors"]["sha256"])
 
 
 def metric_rows(run: Path) -> list[dict[str, Any]]:

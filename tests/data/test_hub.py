@@ -125,6 +125,12 @@ SOURCES = {
     "no such option": ("train", "hub:owner/name?sprit=test"),
     "folder train": ("train", "hub:{folder}"),
     "folder options": ("train", "hub:{folder}?config=english&split=test"),
+    "streamed": ("train", "hub:owner/name?streaming=true"),
+    "streamed revision": ("train", "hub:owner/name?config=english&revision=v1&split=test&streaming=true"),
+    "streamed folder": ("train", "hub:{folder}?streaming=true"),
+    "streamed split": ("validation", "hub:owner/name?streaming=true"),
+    "streamed unlabelled": ("train", "hub:owner/name?split=unlabelled&streaming=true"),
+    "streamed at times": ("train", "hub:owner/name?streaming=sometimes"),
 }
 
 
@@ -182,7 +188,12 @@ def processes(hub: HubStandIn, tmp_path_factory: pytest.TempPathFactory) -> Iter
         file.write_bytes(content)
     sources = json.dumps([(role, source.format(folder=folder / "copy")) for role, source in SOURCES.values()])
     one_source = json.dumps([("train", "hub:owner/name")])
-    settings = ("data.train=hub:owner/name", "data.validation=null", "data.test=hub:owner/name?config=german")
+    settings = (
+        "data.train=hub:owner/name",
+        "data.validation=null",
+        "data.test=hub:owner/name?config=german",
+        "data.cache=kept",
+    )
     overrides = [argument for setting in settings for argument in ("--set", setting)]
     with socket.socket() as deaf, ThreadPoolExecutor(max_workers=4) as pool:
         deaf.bind(("127.0.0.1", 0))  # taken, but nobody listens there: connections are refused
@@ -232,6 +243,24 @@ def test_a_local_folder_is_read_like_a_repository(read):
     assert read("folder options") == [["local new", "praise"]]
 
 
+def test_a_streamed_split_has_the_same_rows(read):
+    assert read("streamed") == read("train")
+    assert read("streamed revision") == read("all options")
+    assert read("streamed folder") == read("folder train")
+    assert read("streamed unlabelled") == read("unlabelled")
+    assert "cannot load split 'validation'" in read("streamed split")
+    assert "streaming=true" in read("streamed at times")
+
+
+def test_rows_of_a_commit_are_kept(processes):
+    """The cache of a data set of the Hub depends on its commit."""
+    processes.end("train")
+    assert {path.name.partition("-")[0] for path in (processes.folder / "train" / "kept").glob("*-*")} == {
+        "rows",
+        "tokens",
+    }
+
+
 @pytest.mark.parametrize(
     ("source", "named"),
     [
@@ -257,7 +286,7 @@ def test_an_option_without_a_value_is_refused(read):
 
 def test_an_unknown_option_is_refused(read):
     assert read("no such option") == (
-        "hub:owner/name?sprit=test: write it as hub:owner/name[?config=...&split=...&revision=...]"
+        "hub:owner/name?sprit=test: write it as hub:owner/name[?config=...&split=...&revision=...&streaming=true]"
     )
 
 

@@ -11,7 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from encoder_cls.config import TokenizerConfig
 from encoder_cls.system import disk_arrays as columns
+from encoder_cls.system import processes
 from encoder_cls.text import token_arrays as tokens_module
 from encoder_cls.text.char_ngrams import LONGEST_WORD, hash_char_ngrams
 from encoder_cls.text.token_arrays import (
@@ -23,6 +25,7 @@ from encoder_cls.text.token_arrays import (
     TokenizedTexts,
     index_tokens,
 )
+from encoder_cls.text.tokenizer_trainer import train_and_tokenize
 
 
 def by_spaces(texts: Sequence[str], most_tokens: int) -> TokenChunk:
@@ -162,7 +165,7 @@ def test_words_that_were_cut_off_are_not_listed():
 
 def test_no_more_than_one_chunk_is_read_ahead(monkeypatch):
     """Texts need not fit in memory."""
-    monkeypatch.setattr(columns, "CHUNK", 1)
+    monkeypatch.setattr(tokens_module, "CHUNK_TEXTS", 1)
     read, found = [], []
     texts = (read.append(number) or f"text {number}" for number in range(50))
     monkeypatch.setattr(
@@ -174,7 +177,7 @@ def test_no_more_than_one_chunk_is_read_ahead(monkeypatch):
 
 
 def test_an_error_while_reading_is_raised():
-    """Though another thread reads."""
+    """Not lost on the way."""
 
     def read(texts, most_tokens):
         raise ValueError(texts[0])
@@ -192,3 +195,19 @@ def test_texts_that_are_taken_are_those_texts():
     for index, text in enumerate((2, 0, 3)):
         one, expected = taken.take_one(index), found.take_one(text)
         assert np.array_equal(one.words, expected.words)
+
+
+def test_processes_find_the_same_words(monkeypatch):
+    """In the same order; of texts that are not ASCII, too."""
+    texts = [f"Text {number % 70} né, größer {number}" for number in range(300)] + ["x " * 200]
+    config = TokenizerConfig(min_frequency=2)
+    alone, expected = train_and_tokenize(texts, config, max_seq_len=16)
+    monkeypatch.setattr(processes, "usable_processes", lambda: 2)
+    monkeypatch.setattr(tokens_module, "CHUNKS_ALONE", 1)
+    monkeypatch.setattr(tokens_module, "CHUNK_TEXTS", 64)
+    shared, found = train_and_tokenize(texts, config, max_seq_len=16)
+    assert shared.to_str() == alone.to_str()
+    assert np.array_equal(found.words, expected.words)
+    assert np.array_equal(found.offsets, expected.offsets)
+    assert np.array_equal(found.truncated, expected.truncated)
+    assert found.truncated[-1]

@@ -1,0 +1,123 @@
+"""`data.cache`: a data set that is mapped from files is the one that is read."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from encoder_cls.config import DataConfig
+from encoder_cls.data import dataset_cache
+from encoder_cls.data.dataset import Dataset, load_dataset
+from encoder_cls.data.dataset_cache import load_or_map_dataset
+from encoder_cls.data.split import Split, Unlabelled
+from encoder_cls.errors import DataError
+
+ROWS = [(f"text {number % 17} né {number}", "xyz"[number % 3], number // 3) for number in range(60)]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch) -> Path:
+    """Files of all kinds, in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    lines = [f"{text},{label},{group}" for text, label, group in ROWS]
+    Path("train.csv").write_text("\n".join(["text,label,group", *lines, ",x,1", "bad"]), encoding="utf-8")
+    Path("test.csv").write_text("text,label,group\na,x,1\nb,never,2\n" + "c,y,3\n" * 30)
+    Path("more.txt").write_text("one\ntwo\n\nthree\n")
+    Path("several.jsonl").write_text(
+        "".join(json.dumps({"text": text, "label": list(label * (group % 3))}) + "\n" for text, label, group in ROWS)
+    )
+    Path("mixed.jsonl").write_text(
+        "".join(json.dumps({"text": str(n), "label": (1, "1", "b")[n % 3]}) + "\n" for n in range(30))
+    )
+    for name in ("spam", "ham"):
+        (tmp_path / "classes" / name).mkdir(parents=True)
+        for number in range(12):
+            (tmp_path / "classes" / name / f"{number}.txt").write_text(f"{name} {number}")
+    Path("corrections.csv").write_text("file,line,text,label\ntrain.csv,2,text 0 né 0,y\n")
+    return tmp_path
+
+
+SOURCES = {
+    "all splits": {"train": "train.csv", "test": "test.csv", "unlabelled": "more.txt", "bad_rows": "skip"},
+    "groups": {"train": "train.csv", "group_column": "group", "bad_rows": "skip", "empty_texts": "drop"},
+    "several labels": {"train": "several.jsonl"},
+    "types": {"train": "mixed.jsonl"},
+    "class folders": {"train": "classes"},
+    "example": {"train": "example:train", "validation": "example:validation"},
+    "names alone": {"unlabelled": "more.txt", "label_names": ["one thing", "another"]},
+    "corrections": {"train": "train.csv", "bad_rows": "skip", "corrections": "corrections.csv"},
+}
+
+
+def config(name: str, **values: object) -> DataConfig:
+    return DataConfig.model_validate({"empty_texts": "drop", **SOURCES[name], "cache": "cache", **values})
+
+
+def assert_equal(found: object, expected: object) -> None:
+    """Equal in all that there is, whatever columns it is kept in."""
+    if isinstance(expected, Dataset | Split | Unlabelled):
+        for field in fields(expected):
+            assert_equal(getattr(found, field.name), getattr(expected, field.name))
+    elif isinstance(expected, np.ndarray):
+        assert isinstance(found, np.ndarray)
+        assert found.dtype == expected.dtype
+        assert np.array_equal(found, expected)
+    elif hasattr(expected, "select") or (isinstance(expected, list | tuple)):
+        assert list(found) == list(expected)
+    else:
+        assert found == expected
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_a_mapped_data_set_is_that_which_is_read(folder, name, monkeypatch):
+    expected = load_dataset(config(name))
+    first = load_or_map_dataset(config(name))
+    monkeypatch.setattr(dataset_cache, "load_dataset", None)
+    again = load_or_map_dataset(config(name))
+    for found in (first, again):
+        assert_equal(found, expected)
+        assert found.train.fingerprint() == expected.train.fingerprint()
+        assert found.notes == expected.notes
+        assert found.train.labels.flags.writeable
+
+
+@pytest.mark.parametrize("file", ["train.csv", "test.csv", "more.txt"])
+def test_another_byte_is_read(folder, file):
+    load_or_map_dataset(config("all splits"))
+    path = Path(file)
+    path.write_text(path.read_text().replace("t", "T", 1) if file == "more.txt" else path.read_text() + "\nnew,x,1\n")
+    assert_equal(load_or_map_dataset(config("all splits")), load_dataset(config("all splits")))
+
+
+def test_another_setting_is_read(folder):
+    load_or_map_dataset(config("all splits"))
+    for value in ({"split_seed": 1}, {"validation_fraction": 0.3}, {"text_column": ("text", "group")}):
+        assert_equal(load_or_map_dataset(config("all splits", **value)), load_dataset(config("all splits", **value)))
+
+
+def test_classes_that_are_known_come_first(folder):
+    first = load_or_map_dataset(config("all splits"))
+    known = load_or_map_dataset(config("all splits"), known=("z", "new"))
+    assert first.label_names == ("x", "y", "z")
+    assert known.label_names == ("z", "new", "x", "y")
+
+
+def test_what_is_refused_is_refused_each_time(folder):
+    """And nothing is kept of it."""
+    for _ in range(2):
+        with pytest.raises(DataError, match=r"train\.csv:63: "):
+            load_or_map_dataset(config("all splits", bad_rows="error"))
+        with pytest.raises(DataError, match=r"nowhere\.csv: no such file"):
+            load_or_map_dataset(config("all splits", train="nowhere.csv"))
+    assert not list(Path("cache").glob("rows-*"))
+
+
+def test_a_cache_is_no_class(folder, cli):
+    """Beside class folders it would be one."""
+    ended = cli("train", "--set", "data.train=classes", "--set", "data.cache=classes/cache", "--dry-run")
+    assert ended.code == 2
+    assert "data.cache: classes/cache: would be read as a class" in ended.err
