@@ -292,7 +292,7 @@ class TrainConfig(Section):
     validate_every: Count | None = None
     """Steps between validations; null: at the end of each epoch; where epochs are short and `auto`, of every few."""
     checkpoint_every: Count | None = None
-    """Steps between further checkpoints, besides the one after each validation; null: no more."""
+    """Steps between further checkpoints; null: they are written after validations, 15 seconds apart at the least."""
     keep_checkpoints: Count = 2
     """How many of the newest checkpoints stay on disk."""
     log_every: Count = 10

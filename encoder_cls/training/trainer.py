@@ -61,6 +61,8 @@ from encoder_cls.training.train_step import NonFiniteError
 from encoder_cls.training.untrained_rows import UntrainedRows
 from encoder_cls.training.validation import ValidationResult
 
+SECONDS_BETWEEN_CHECKPOINTS = 15.0  # at the least: small models are validated more often than that
+
 StopSignal = Callable[[], int | None]
 """Says which signal has asked to stop, if any."""
 
@@ -133,6 +135,7 @@ class _Trainer:
         checkpoint, self.notes = load_newest(run.checkpoints)
         self.state = checkpoint.state if checkpoint else TrainingState()
         self.saved_state = checkpoint.state if checkpoint else None
+        self.checkpoint_written = time.monotonic()
         self._begin_stage(is_new=checkpoint is None)
         check_free_space(setup, run, self.model)
         if checkpoint:
@@ -228,7 +231,7 @@ class _Trainer:
         return self.state.stage_start + self.stage.steps(self.state) + still_to_come
 
     def _train_stage(self) -> Iterator[Event]:
-        """One stage, with a checkpoint after each validation and wherever the config asks for one."""
+        """One stage, with checkpoints at validations, at the end, and wherever the config asks for one."""
         stage, config = self.stage, self.setup.config.train
         seconds = self.time_budget.seconds_for(pretraining=not self._is_last_stage)
         # Of the model there is a step at least, unless something else is there to be used.
@@ -247,8 +250,10 @@ class _Trainer:
                 if isinstance(event, Stepped) and has_decided:
                     yield self._steps_decided()
                 is_due = config.checkpoint_every and self.state.step % config.checkpoint_every == 0
-                if is_due or isinstance(event, Validated):
+                if is_due or (isinstance(event, Validated) and self._is_checkpoint_old):
                     self._save_checkpoint()
+            if self._is_last_stage:
+                self._save_checkpoint()
         except NonFiniteError as error:
             raise self._diverged(error) from None
         except LostProcessError:
@@ -310,6 +315,11 @@ class _Trainer:
         validated.encoder = TorchEncoder(self.untrained_rows.zeroed(self.model), self.setup.config.model)
         save_classifier(validated, self.run.model)
 
+    @property
+    def _is_checkpoint_old(self) -> bool:
+        """Whether what a crash would lose is worth the time of writing."""
+        return time.monotonic() - self.checkpoint_written >= SECONDS_BETWEEN_CHECKPOINTS
+
     def _save_checkpoint(self) -> None:
         if self.state == self.saved_state:
             return
@@ -322,7 +332,7 @@ class _Trainer:
             fingerprint=self.fingerprint,
             keep=self.setup.config.train.keep_checkpoints,
         )
-        self.saved_state = self.state
+        self.saved_state, self.checkpoint_written = self.state, time.monotonic()
 
     def _stop_if_asked(self) -> None:
         signal_number = self.stop_signal()

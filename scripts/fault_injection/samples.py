@@ -42,7 +42,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "encoder": {
         "pretrain": {"epochs": 0},
         "model": {"linear": False, "norm": "post", "positions": "learned", "activation": "relu"},
-        "train": {"validate_every": 3, "keep_checkpoints": 1, "checkpoint_every": None, "monitor": "macro_f1"},
+        "train": {"validate_every": 3, "keep_checkpoints": 1, "checkpoint_every": 4, "monitor": "macro_f1"},
     },
 }
 

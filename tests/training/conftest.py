@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from encoder_cls.training import final_report, interruptible
+from encoder_cls.training import final_report, interruptible, trainer
 
 
 @pytest.fixture(autouse=True)
@@ -22,3 +22,9 @@ def _blank_plots(blank_plots):
 def _exact_weights(monkeypatch):
     """A run ends with float32: what its weights are can be compared. Smaller types have tests of their own."""
     monkeypatch.setattr(final_report, "compact", lambda *_arguments, **_options: {})
+
+
+@pytest.fixture(autouse=True)
+def _checkpoints_at_each_validation(monkeypatch):
+    """However soon after the one before."""
+    monkeypatch.setattr(trainer, "SECONDS_BETWEEN_CHECKPOINTS", 0)
