@@ -16,20 +16,20 @@ from encoder_cls.training.fitted_linear import FittedLinear
 from encoder_cls.training.folds import NO_TEXTS
 from encoder_cls.training.linear_stream import fit_linear_from_stream
 from encoder_cls.training.names_alone import fit_linear_from_names
-from encoder_cls.training.nbsvm import HeldOutTexts, fit_linear, folds_of
+from encoder_cls.training.nbsvm import HeldOutTexts, fit_first_linear, fit_linear, folds_of
 from encoder_cls.training.recipe import LinearInput
 from encoder_cls.training.setup import TrainingSetup
 
 
 def fit_linear_classifier(
-    setup: TrainingSetup, read: LinearInput, *, on_first: Callable[[FittedLinear], None] = lambda _: None
+    setup: TrainingSetup, read: LinearInput, *, on_first: Callable[[FittedLinear], None] | None = None
 ) -> FittedLinear:
     """Fit the linear classifier to the texts with labels; with few of them, to whatever they show to help.
 
     Args:
         setup: of the run.
         read: what of the texts is looked at.
-        on_first: as in `fit_linear`.
+        on_first: given a first one, from `fit_first_linear`, where validation texts calibrate it; none: not wanted.
     """
     config, train, validation = setup.config, setup.dataset.train, setup.dataset.selection
     labels, groups, weights = train.labels, train.groups, setup.class_weights.numpy()
@@ -42,6 +42,12 @@ def fit_linear_classifier(
             setup.texts, len(labels), class_weights=weights, dimensions=config.train.lsa_dimensions, read=read
         )
         return fitted(classifier)
+    if on_first and read.use_char_ngrams and len(validation):
+        held_out_texts = HeldOutTexts(setup.validation_texts, validation.labels)
+        first = fit_first_linear(
+            setup.train_texts, labels, class_weights=weights, max_tokens=read.max_tokens, held_out=held_out_texts
+        )
+        on_first(fitted(first))
     if not setup.has_few_labels:
         if read.is_streamed:
             classifier = fit_linear_from_stream(
@@ -56,7 +62,6 @@ def fit_linear_classifier(
                 use_char_ngrams=read.use_char_ngrams,
                 held_out=HeldOutTexts(setup.validation_texts, validation.labels),
                 parts=folds_of(labels, groups),
-                on_first=lambda first: on_first(fitted(first)),
             )
         return fitted(classifier)
     texts, held_out = setup.texts, NO_TEXTS

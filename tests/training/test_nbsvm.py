@@ -26,7 +26,7 @@ from encoder_cls.text.tokenizer_trainer import train_tokenizer
 from encoder_cls.training import feature_matrix, nbsvm, one_vs_rest
 from encoder_cls.training.calibration import fit_inverse_temperature, fit_platt
 from encoder_cls.training.feature_matrix import bytes_at_most, feature_bytes
-from encoder_cls.training.nbsvm import HeldOutTexts, fit_linear
+from encoder_cls.training.nbsvm import HeldOutTexts, fit_first_linear, fit_linear
 from encoder_cls.training.one_vs_rest import NB_RATIO_POWER
 
 MAX_SEQ_LEN = 12
@@ -440,9 +440,9 @@ def test_the_penalty_is_the_one_with_the_lowest_loss_on_held_out_texts(monkeypat
 
 
 def test_texts_held_out_choose_where_they_are_enough(monkeypatch):
-    """Then nothing is learned twice, and what is found first is told of at once."""
+    """Then nothing is learned twice."""
     texts, labels = corpus(3)
-    tokenized, learned, first = read(tokenizer_of(texts), texts), [], []
+    tokenized, learned = read(tokenizer_of(texts), texts), []
     held_out = HeldOutTexts(tokenized.take(np.arange(30)), labels[:30])
     real = nbsvm.learn_one_vs_rest
 
@@ -456,13 +456,29 @@ def test_texts_held_out_choose_where_they_are_enough(monkeypatch):
         monkeypatch.setattr(nbsvm, "ENOUGH_HELD_OUT", enough)
         rest = tokenized.take(np.arange(30, 90))
         options = {"class_weights": np.ones(3, np.float32), "max_tokens": MAX_SEQ_LEN, "use_char_ngrams": False}
-        classifier = fit_linear(rest, labels[30:], held_out=held_out, on_first=first.append, **options)
+        fit_linear(rest, labels[30:], held_out=held_out, **options)
         if enough == 30:
             assert learned == [(60, 0.01), (60, 1e-4), (60, 2.0)]
-            assert len(first) == 1
-            assert (first[0].logits(tokenized) != classifier.logits(tokenized)).any()
-    assert len(first) == 1
     assert {size for size, _ in learned[3:]} == {48, 60}  # of folds, then of all
+
+
+def test_a_first_classifier_is_of_words_and_pairs_alone(monkeypatch):
+    """It learns once, and is calibrated on texts held out, however few: no temperature makes it much better."""
+    texts, labels = corpus(3)
+    tokenized, learned = read(tokenizer_of(texts), texts), []
+    real = nbsvm.learn_one_vs_rest
+    monkeypatch.setattr(
+        nbsvm, "learn_one_vs_rest", lambda *args, **options: learned.append(1) or real(*args, **options)
+    )
+    options = {"class_weights": np.ones(3, np.float32), "max_tokens": MAX_SEQ_LEN}
+    held_out = HeldOutTexts(tokenized.take(np.arange(30)), labels[:30])
+    first = fit_first_linear(tokenized.take(np.arange(30, 90)), labels[30:], held_out=held_out, **options)
+    assert learned == [1]
+    assert first.feature_ids.max() < TEMPLATE_IDS
+    logits = first.logits(held_out.texts)
+    assert (logits.argmax(axis=1) == held_out.labels).mean() > 0.6
+    losses = [cross_entropy(softmax(logits * scale), one_hot(held_out.labels, 3)) for scale in (1, 0.5, 2)]
+    assert losses[0] == min(losses)
 
 
 @pytest.mark.parametrize("num_classes", [2, 3])

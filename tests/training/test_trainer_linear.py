@@ -26,7 +26,8 @@ from encoder_cls.inference.torch_engine import compute_logits, torch_encoder
 from encoder_cls.text.ngram_features import CHAR_NGRAM_IDS
 from encoder_cls.tracking.run_dir import RunDir
 from encoder_cls.tracking.validation_logits import read_validation_logits
-from encoder_cls.training import recipe, validation
+from encoder_cls.training import linear_fit, recipe, validation
+from encoder_cls.training import setup as training_setup
 from encoder_cls.training.calibration import fit_mixture_weights
 from encoder_cls.training.events import LinearFitted, Stepped, StepsDecided, Validated
 from encoder_cls.training.linear_fit import fit_linear_classifier
@@ -78,7 +79,7 @@ def test_the_linear_classifier_is_the_model_from_the_start(tmp_path):
 
 def test_a_run_that_goes_on_keeps_the_better_model(tmp_path, monkeypatch):
     """The linear classifier, which is fitted again, does not take its place."""
-    accuracies = iter([0.5, 0.9, 0.5, 0.8, 0.7])
+    accuracies = iter([0.4, 0.5, 0.9, 0.5, 0.8, 0.7])
     real = validation.compute_metrics
     monkeypatch.setattr(validation, "compute_metrics", lambda *args: replace(real(*args), accuracy=next(accuracies)))
     config, run = make_config(tmp_path, linear=True, monitor="accuracy"), RunDir(tmp_path / "run")
@@ -94,7 +95,7 @@ def test_a_run_that_goes_on_keeps_the_better_model(tmp_path, monkeypatch):
 
 def test_an_encoder_that_brings_nothing_is_left_out(tmp_path, monkeypatch):
     """The model is then the linear classifier alone, also where its best step was before a stop."""
-    accuracies = iter([0.9, 0.5, 0.9, 0.8, 0.7])  # fitted again, the linear classifier is as good as it was
+    accuracies = iter([0.4, 0.9, 0.5, 0.9, 0.8, 0.7])  # fitted again, the linear classifier is as good as it was
     real = validation.compute_metrics
     monkeypatch.setattr(validation, "compute_metrics", lambda *args: replace(real(*args), accuracy=next(accuracies)))
     config = make_config(tmp_path, linear=True, monitor="accuracy")
@@ -124,9 +125,33 @@ def test_without_time_for_an_encoder_there_is_a_linear_classifier(tmp_path):
     assert load_classifier(tmp_path / "run").parts == ("linear",)
 
 
+@pytest.mark.parametrize("fit", ["fit_linear", "fit_linear_from_few_labels"])
+def test_a_model_is_there_while_the_linear_classifier_is_fitted(tmp_path, monkeypatch, fit):
+    """Calibrated, and it answers; of a run that goes on, the model that was there stays."""
+    run, found = RunDir(tmp_path / "run"), []
+    monkeypatch.setattr(training_setup, "MOST_LABELLED", 0 if fit == "fit_linear" else 100)
+    setup = prepare(make_config(tmp_path, linear=True))
+    real = getattr(linear_fit, fit)
+
+    def looked(*args, **options):
+        classifier = load_classifier(run.path)
+        found.append((model_hash(run.path), classifier.predict(["w1 red end"])[0].label))
+        return real(*args, **options)
+
+    monkeypatch.setattr(linear_fit, fit, looked)
+    for event in train(setup, run, device=CPU):
+        if isinstance(event, Stepped) and event.step == 7:  # after the first validation
+            break
+    before = model_hash(run.path)
+    run_all(setup.config, run.path, resume=True, with_report=False)
+    (first, label), (again, _) = found
+    assert label == "red"
+    assert first != before == again
+
+
 def test_scales_are_those_of_the_best_weights(tmp_path, monkeypatch):
     """Not those of the last ones, where the best were found earlier."""
-    losses = iter([4.0, 2.0, 1.0, 3.0])  # of the linear classifier alone, then of both
+    losses = iter([5.0, 4.0, 2.0, 1.0, 3.0])  # of the first linear classifier, of the linear classifier, then of both
     real = validation.compute_metrics
     monkeypatch.setattr(validation, "compute_metrics", lambda *args: replace(real(*args), loss=next(losses)))
     setup = prepare(make_config(tmp_path, linear=True, monitor="loss", refit_on_validation=False))
