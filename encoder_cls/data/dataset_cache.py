@@ -23,6 +23,7 @@ from encoder_cls.data.readers import EXAMPLE, Row
 from encoder_cls.data.reading import SkippedRows
 from encoder_cls.data.records import SourceLocation
 from encoder_cls.data.split import Split, Unlabelled, concatenated
+from encoder_cls.errors import DataError
 from encoder_cls.system.array_cache import Entry, Made, cached
 from encoder_cls.system.disk_arrays import DiskBackedTexts, in_chunks
 from encoder_cls.system.files import reporting_os_errors
@@ -40,7 +41,7 @@ def load_or_map_dataset(
 
     Raises:
         ConfigError: as `load_dataset`.
-        DataError: as `load_dataset`.
+        DataError: as `load_dataset`; or a file has changed while it was read.
         EncoderClsError: the disk refuses.
     """
     content = None if config.cache is None or train_rows is not None else _content(config)
@@ -54,7 +55,14 @@ def load_or_map_dataset(
         "known": list(known),
         "content": content,
     }
-    return _dataset(cached(Path(config.cache), "rows", key, lambda: _made(load_dataset(config, known=known))))
+
+    def make() -> Made:
+        dataset = load_dataset(config, known=known)
+        if _content(config) != content:
+            raise DataError(f"{config.train}: has changed while it was read; start again once nobody writes the data")
+        return _made(dataset)
+
+    return _dataset(cached(Path(config.cache), "rows", key, make))
 
 
 def _content(config: DataConfig) -> dict[str, str] | None:

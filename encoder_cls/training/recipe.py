@@ -152,9 +152,8 @@ def _schedule(factor: float, corpus: CorpusSize, limits: tuple[int, int], *, few
 
 def _linear_input(config: Config, tokens_within: Callable[[int], int], num_classes: int) -> LinearInput | None:
     """As far as there is memory and time for, from whole texts to the part that the encoder reads."""
-    sizes = [
-        (part * config.model.max_seq_len, tokens_within(part * config.model.max_seq_len)) for part in LINEAR_LENGTHS
-    ]
+    lengths = [part * config.model.max_seq_len for part in LINEAR_LENGTHS]
+    sizes = [(length, tokens_within(length)) for length in lengths]
     for max_tokens, tokens in sizes:
         if tokens <= MOST_LINEAR_TEXT and tokens * num_classes <= MOST_LINEAR_WORK:
             return LinearInput(max_tokens, use_char_ngrams=tokens <= MOST_LINEAR_DETAIL)

@@ -116,6 +116,19 @@ def test_what_is_refused_is_refused_each_time(folder):
     assert not list(Path("cache").glob("rows-*"))
 
 
+def test_data_that_changes_while_it_is_read_is_not_kept(folder, monkeypatch):
+    real = dataset_cache.load_dataset
+
+    def changing(*args, **options):
+        Path("more.txt").write_text("another\n")
+        return real(*args, **options)
+
+    monkeypatch.setattr(dataset_cache, "load_dataset", changing)
+    with pytest.raises(DataError, match=r"train\.csv: has changed while it was read"):
+        load_or_map_dataset(config("all splits"))
+    assert not list(Path("cache").glob("rows-*"))
+
+
 def test_a_cache_is_no_class(folder, cli):
     """Beside class folders it would be one."""
     ended = cli("train", "--set", "data.train=classes", "--set", "data.cache=classes/cache", "--dry-run")
