@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from encoder_cls.training.fitted_linear import FittedLinear
 from encoder_cls.training.folds import NO_TEXTS
 from encoder_cls.training.linear_stream import fit_linear_from_stream
 from encoder_cls.training.names_alone import fit_linear_from_names
-from encoder_cls.training.nbsvm import HeldOutTexts, fit_first_linear, fit_linear, folds_of
+from encoder_cls.training.nbsvm import HeldOutTexts, fit_first_linear, fit_linear_with_choice, folds_of, refit_linear
 from encoder_cls.training.recipe import LinearInput
 from encoder_cls.training.setup import TrainingSetup
 
@@ -53,20 +53,30 @@ def fit_linear_classifier(
             classifier = fit_linear_from_stream(
                 setup.train_texts, labels, class_weights=weights, max_tokens=read.max_tokens
             )
-        else:
-            classifier = fit_linear(
-                setup.train_texts,
-                labels,
-                class_weights=weights,
-                max_tokens=read.max_tokens,
-                use_char_ngrams=read.use_char_ngrams,
-                held_out=HeldOutTexts(setup.validation_texts, validation.labels),
-                parts=folds_of(labels, groups),
-            )
-        return fitted(classifier)
+            return fitted(classifier)
+        classifier, found = fit_linear_with_choice(
+            setup.train_texts,
+            labels,
+            class_weights=weights,
+            max_tokens=read.max_tokens,
+            use_char_ngrams=read.use_char_ngrams,
+            held_out=HeldOutTexts(setup.validation_texts, validation.labels),
+            parts=folds_of(labels, groups),
+        )
+        if not setup.refits_on_validation:
+            return fitted(classifier)
+        refitted = refit_linear(
+            _tokenized(setup, train.texts, validation.texts),
+            np.concatenate([labels, validation.labels]),
+            found,
+            class_weights=weights,
+            max_tokens=read.max_tokens,
+            use_char_ngrams=read.use_char_ngrams,
+        )
+        return FittedLinear(refitted, classifier.logits(setup.validation_texts), None)
     texts, held_out = setup.texts, NO_TEXTS
     if setup.refits_on_validation:
-        texts = _texts_with_validation(setup)
+        texts = _tokenized(setup, train.texts, validation.texts, setup.dataset.unlabelled.texts)
         held_out = len(labels) + np.arange(len(setup.validation_texts))
         labels = np.concatenate([labels, validation.labels])
         if groups is not None and validation.groups is not None:
@@ -87,8 +97,6 @@ def fit_linear_classifier(
     return FittedLinear(result.classifier, logits, result)
 
 
-def _texts_with_validation(setup: TrainingSetup) -> TokenizedTexts:
-    """The texts with labels, those of validation, and those without labels."""
-    dataset = setup.dataset
-    texts = ConcatenatedTexts(dataset.train.texts, dataset.selection.texts, dataset.unlabelled.texts)
-    return tokenize(setup.tokenizer, texts, max_seq_len=setup.config.model.max_seq_len)
+def _tokenized(setup: TrainingSetup, *texts: Sequence[str]) -> TokenizedTexts:
+    """Texts one after the other, with one list of words."""
+    return tokenize(setup.tokenizer, ConcatenatedTexts(*texts), max_seq_len=setup.config.model.max_seq_len)

@@ -89,12 +89,34 @@ def fit_linear(
         held_out: these texts; none, or not enough of them: those of cross-validation.
         parts: the folds of cross-validation; none: `folds_of` all texts.
     """
+    return fit_linear_with_choice(
+        texts,
+        labels,
+        class_weights=class_weights,
+        max_tokens=max_tokens,
+        use_char_ngrams=use_char_ngrams,
+        held_out=held_out,
+        parts=parts,
+    )[0]
+
+
+def fit_linear_with_choice(
+    texts: TokenizedTexts,
+    labels: NDArray[Any],
+    *,
+    class_weights: NDArray[np.float32],
+    max_tokens: int,
+    use_char_ngrams: bool,
+    held_out: HeldOutTexts | None,
+    parts: Sequence[NDArray[np.int64]],
+) -> tuple[LinearClassifier, FoundOut]:
+    """As `fit_linear`, and what was found out on texts held out, for `refit_linear`."""
     counter = FeatureCounter.of(texts, max_tokens=max_tokens, use_char_ngrams=use_char_ngrams)
     feature_ids, counts = _counted(counter, texts, labels, num_classes=len(class_weights))
     learner = _Learner(counts, feature_ids, labels, class_weights)
     if held_out is None or len(held_out.labels) < _enough_held_out(labels):
         found = cross_validate(counts, feature_ids, labels, class_weights, parts or folds_of(labels))
-        return learner.classifier(counter, learner.learn(found.penalty), found)
+        return learner.classifier(counter, learner.learn(found.penalty), found), found
     features = learner.features(count_matrix(counter.counts(held_out.texts), feature_ids))
     learned: dict[float, OneVsRest] = {}
 
@@ -103,7 +125,26 @@ def fit_linear(
         return calibrate(features @ machines.weights + machines.biases, held_out.labels, class_weights, penalty)
 
     found = _best_penalty(judged, _penalties(labels))
-    return learner.classifier(counter, learned[found.penalty], found)
+    return learner.classifier(counter, learned[found.penalty], found), found
+
+
+def refit_linear(
+    texts: TokenizedTexts,
+    labels: NDArray[Any],
+    found: FoundOut,
+    *,
+    class_weights: NDArray[np.float32],
+    max_tokens: int,
+    use_char_ngrams: bool,
+) -> LinearClassifier:
+    """Train again, on texts of which some were held out before, with the penalty and calibration found there.
+
+    Args as of `fit_linear`.
+    """
+    counter = FeatureCounter.of(texts, max_tokens=max_tokens, use_char_ngrams=use_char_ngrams)
+    feature_ids, counts = _counted(counter, texts, labels, num_classes=len(class_weights))
+    learner = _Learner(counts, feature_ids, labels, class_weights)
+    return learner.classifier(counter, learner.learn(found.penalty), found)
 
 
 def fit_first_linear(

@@ -109,9 +109,13 @@ class TrainingSetup:
 
     @property
     def refits_on_validation(self) -> bool:
-        """Whether the linear classifier also learns from the texts held out: few labels, and no file of others."""
-        config = self.config
-        return self.has_few_labels and config.train.refit_on_validation and config.data.validation is None
+        """Whether the linear classifier also learns from the texts held out for validation, of no file of their own."""
+        config, linear = self.config, self.recipe.linear
+        if not config.train.refit_on_validation or config.data.validation is not None:
+            return False
+        # What a run that goes on from another holds out is what both are compared on.
+        is_possible = self.task is SINGLE_LABEL and config.from_run is None and len(self.validation_texts) > 0
+        return self.has_few_labels or (is_possible and linear is not None and not linear.is_streamed)
 
     def where(self, text: int) -> str:
         """Where one of the texts was read."""

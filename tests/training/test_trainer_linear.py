@@ -125,11 +125,11 @@ def test_without_time_for_an_encoder_there_is_a_linear_classifier(tmp_path):
     assert load_classifier(tmp_path / "run").parts == ("linear",)
 
 
-@pytest.mark.parametrize("fit", ["fit_linear", "fit_linear_from_few_labels"])
+@pytest.mark.parametrize("fit", ["fit_linear_with_choice", "fit_linear_from_few_labels"])
 def test_a_model_is_there_while_the_linear_classifier_is_fitted(tmp_path, monkeypatch, fit):
     """Calibrated, and it answers; of a run that goes on, the model that was there stays."""
     run, found = RunDir(tmp_path / "run"), []
-    monkeypatch.setattr(training_setup, "MOST_LABELLED", 0 if fit == "fit_linear" else 100)
+    monkeypatch.setattr(training_setup, "MOST_LABELLED", 100 if "few" in fit else 0)
     setup = prepare(make_config(tmp_path, linear=True))
     real = getattr(linear_fit, fit)
 
@@ -219,7 +219,7 @@ def test_without_a_linear_classifier_the_encoder_is_all_there_is(tmp_path, monke
     """None is fitted, and no row tells of one."""
     monkeypatch.setattr(recipe, "MOST_LINEAR_TEXT", most_text)
     monkeypatch.setattr(recipe, "MOST_STREAMED_WORK", most_text)
-    for name in ("fit_linear", "fit_linear_from_stream", "fit_linear_from_few_labels"):
+    for name in ("fit_linear_with_choice", "fit_linear_from_stream", "fit_linear_from_few_labels"):
         monkeypatch.setattr(f"encoder_cls.training.linear_fit.{name}", None)
     run_all(make_config(tmp_path, linear=linear), tmp_path / "run")
     classifier = load_classifier(tmp_path / "run")
