@@ -282,8 +282,9 @@ class TrainConfig(Section):
     classifier says of them, as probabilities (ten trainings with 300 labels or 1,000: with the next, the encoder by
     itself +10.6 points, its sum with the linear classifier +0.6)."""
     refit_on_validation: bool = True
-    """Whether, with 2,000 labelled texts or fewer, the linear classifier also learns from those held out of train for
-    validation, never from a file named in data.validation; validation then goes by its answers in cross-validation."""
+    """Whether the linear classifier in the end also learns from the texts held out of train for validation, never from
+    a file named in data.validation. Validation then goes by what it said before; with 2,000 labelled texts or fewer, by
+    its answers in cross-validation."""
     monitor: Literal["accuracy", "micro_f1", "macro_f1", "mean_average_precision", "loss"] = "loss"
     """What tells in validation which weights are best: `loss`, `macro_f1` or `accuracy`; of multi-label data `loss`,
     `macro_f1`, `micro_f1` or `mean_average_precision`."""

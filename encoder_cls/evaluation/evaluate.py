@@ -45,7 +45,7 @@ def evaluate(
         split: the examples; labels are indices into the classifier's class names, then into those it has not seen.
         name: what to call the split in the report.
         reference: what `linear_reference` says of the split; multi-label `multi_label_reference`.
-        linear_logits: of the split, in cross-validation, where the linear classifier has learned from it.
+        linear_logits: of the split, from before the linear classifier has learned from it, where it has.
         batch_tokens: the most tokens in a batch; none: what the device is fast with.
         after_batch: called after each batch; what it raises ends the work.
 

@@ -17,6 +17,7 @@ def model_card(
     best_step: int,
     vocab_size: int,
     linear_max_tokens: int | None,
+    refits_on_validation: bool = False,
 ) -> str:
     """What the model of a run is, was trained on and scores, and how to use it, as Markdown.
 
@@ -27,6 +28,7 @@ def model_card(
         best_step: the step at which validation was best.
         vocab_size: the number of tokens in the vocabulary.
         linear_max_tokens: of how many tokens its linear classifier reads; none where it has none.
+        refits_on_validation: whether its linear classifier has also learned from the texts held out.
     """
     template = template_environment().get_template("model_card.md")
     card = template.render(
@@ -35,6 +37,7 @@ def model_card(
         has_encoder=config.model.encoder and not dataset.has_names_alone,
         has_names_alone=dataset.has_names_alone,
         num_texts=len(dataset.unlabelled.texts if dataset.has_names_alone else dataset.train),
+        num_refitted=len(dataset.selection) if refits_on_validation else 0,
         report=report,
         score_name=report.score_name.replace("micro_f1", "micro-F1") if report else "",
         comparison=comparison_sentence(report) if report else None,

@@ -3,7 +3,7 @@
 config.yaml     the resolved config, with absolute paths of the data
 model/          the portable classifier with the best validation score
 checkpoints/    training state to resume from
-validation_logits.safetensors   the linear classifier's in cross-validation, where it has learned from these texts
+validation_logits.safetensors   the linear classifier's from before it has learned from these texts
 metrics.jsonl   every logged number
 eval/           report, predictions, mistakes, plot of the confusion matrix
 events.out.tfevents.*, projector_config.pbtxt, tensorboard/   what TensorBoard shows
@@ -78,7 +78,7 @@ class RunDir:
 
     @property
     def validation_logits(self) -> Path:
-        """Logits of the validation texts in cross-validation, where the linear classifier has learned from them."""
+        """The linear classifier's logits of the validation texts, from before it has learned from them."""
         return self.path / "validation_logits.safetensors"
 
     @property

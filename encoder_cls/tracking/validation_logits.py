@@ -1,6 +1,6 @@
-"""The linear classifier's logits of the validation texts, kept in a run's folder where they are of cross-validation.
+"""The linear classifier's logits of the validation texts, from before it has learned from them.
 
-There the classifier has learned from these texts in the end, so what it says of them now tells nothing.
+Where it has, what it says of them now tells nothing, so these are kept in the run's folder.
 """
 
 from __future__ import annotations

@@ -124,5 +124,6 @@ def _write_model_card(setup: TrainingSetup, run: RunDir, report: AnyReport | Non
         best_step=best_step,
         vocab_size=setup.vocab_size,
         linear_max_tokens=setup.recipe.linear and setup.recipe.linear.max_tokens,
+        refits_on_validation=setup.refits_on_validation,
     )
     write_file(run.model_card, card.encode())

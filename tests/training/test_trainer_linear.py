@@ -320,6 +320,40 @@ def test_few_labels_held_out_are_learned_from_and_judged_by_cross_validation(tmp
     assert again.metrics.accuracy == report["accuracy"]
 
 
+def test_texts_held_out_are_learned_from_in_the_end(tmp_path, monkeypatch):
+    """With the penalty and the calibration that they have chosen; validation goes by what was said of them before."""
+    monkeypatch.setattr(training_setup, "MOST_LABELLED", 0)
+    config, run = make_config(tmp_path, linear=True), RunDir(tmp_path / "run")
+    setup = prepare(config)
+    list(train(setup, run, device=CPU))
+    saved, read, texts = load_classifier(run.model).linear, setup.recipe.linear, setup.validation_texts
+    options = {"class_weights": np.ones(3, np.float32), "max_tokens": read.max_tokens, "use_char_ngrams": True}
+    before = fit_linear(setup.train_texts, setup.dataset.train.labels, held_out=None, **options)
+    kept = read_validation_logits(run.validation_logits, num_texts=len(texts))
+    assert np.allclose(kept, before.logits(texts), atol=1e-4)
+    labels = one_hot(setup.dataset.selection.labels, 3)
+    assert cross_entropy(softmax(saved.logits(texts)), labels) < cross_entropy(softmax(kept), labels)
+    assert len(saved.feature_ids) > len(before.feature_ids)
+    assert "the linear classifier in the end also on the 12 held out for validation" in run.model_card.read_text()
+
+
+@pytest.mark.parametrize("reason", ["it is not wanted", "a file is named", "the run goes on from another"])
+def test_texts_held_out_are_not_learned_from(tmp_path, monkeypatch, reason):
+    """Nor in a run of several labels a text, or of more text than fits."""
+    monkeypatch.setattr(training_setup, "MOST_LABELLED", 0)
+    config = make_config(tmp_path, linear=True, refit_on_validation=reason != "it is not wanted")
+    if reason == "a file is named":
+        config = config.model_copy(update={"data": config.data.model_copy(update={"validation": config.data.train})})
+    if reason == "the run goes on from another":
+        run_all(config, tmp_path / "former")
+        (tmp_path / "new").mkdir()
+        new = make_config(tmp_path / "new", linear=True, texts=90)
+        config = new.model_copy(update={"from_run": str(tmp_path / "former")})
+    setup = prepare(config)
+    fitted = fit_linear_classifier(setup, setup.recipe.linear)
+    assert np.array_equal(fitted.validation_logits, fitted.classifier.logits(setup.validation_texts))
+
+
 def test_labels_of_a_named_file_are_not_learned_from(tmp_path, few_and_many):
     """Nor held-out ones where the config says so; then the classifier itself is judged."""
     data, train_config = few_and_many.config.data, few_and_many.config.train

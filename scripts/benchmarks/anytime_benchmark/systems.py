@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy as np
 import peers
+from reporting import note
 
 from encoder_cls.config import load_config
 from encoder_cls.data.dataset import Dataset, load_dataset
@@ -194,7 +195,11 @@ def fasttext_autotune(dataset: Dataset, seed: int, seconds: float, _overrides: S
                 break
             watch = Stopwatch()
             options = {"autotuneValidationFile": str(validation), "autotuneDuration": duration}
-            model = library.train_supervised(input=str(train), thread=1, seed=seed, verbose=0, **options)
+            try:
+                model = library.train_supervised(input=str(train), thread=1, seed=seed, verbose=0, **options)
+            except RuntimeError as error:  # "Encountered NaN": what it has chosen diverges, and there is no model
+                note(f"fastText's autotune of {duration} s: {error}")
+                continue
             points.append((watch.seconds, _fasttext_accuracy(model, test)))
     return Curve(start_up, points, points[-1][0] if points else 0.0)
 
