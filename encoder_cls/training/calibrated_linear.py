@@ -40,15 +40,15 @@ def fit_calibrated_linear(
         setup: of the run.
         run: its folder, where the logits of validation texts are kept that it has learned from.
         read: what of the texts it looks at.
-        save_first: whether a quick first one is saved as the model while a better one is fitted.
+        save_first: whether what there is on the way is saved as the model.
         stop_if_asked: called now and then; what it raises ends the work.
     """
 
-    def on_first(fitted: FittedLinear) -> None:
+    def on_better(fitted: FittedLinear) -> None:
         save_classifier(_calibrated(setup, fitted).classifier, run.model)
 
     fitted = run_interruptibly(
-        lambda: fit_linear_classifier(setup, read, on_first=on_first if save_first else None), stop_if_asked
+        lambda: fit_linear_classifier(setup, read, on_better=on_better if save_first else None), stop_if_asked
     )
     if setup.refits_on_validation:
         write_validation_logits(run.validation_logits, fitted.validation_logits)

@@ -22,14 +22,15 @@ from encoder_cls.training.setup import TrainingSetup
 
 
 def fit_linear_classifier(
-    setup: TrainingSetup, read: LinearInput, *, on_first: Callable[[FittedLinear], None] | None = None
+    setup: TrainingSetup, read: LinearInput, *, on_better: Callable[[FittedLinear], None] | None = None
 ) -> FittedLinear:
     """Fit the linear classifier to the texts with labels; with few of them, to whatever they show to help.
 
     Args:
         setup: of the run.
         read: what of the texts is looked at.
-        on_first: given a first one, from `fit_first_linear`, where validation texts calibrate it; none: not wanted.
+        on_better: given what there is on the way, where validation texts calibrate it: that of `fit_first_linear`, then
+            that of the first penalty; none: it is not wanted.
     """
     config, train, validation = setup.config, setup.dataset.train, setup.dataset.selection
     labels, groups, weights = train.labels, train.groups, setup.class_weights.numpy()
@@ -42,12 +43,12 @@ def fit_linear_classifier(
             setup.texts, len(labels), class_weights=weights, dimensions=config.train.lsa_dimensions, read=read
         )
         return fitted(classifier)
-    if on_first and read.use_char_ngrams and len(validation):
+    if on_better and read.use_char_ngrams and len(validation):
         held_out_texts = HeldOutTexts(setup.validation_texts, validation.labels)
         first = fit_first_linear(
             setup.train_texts, labels, class_weights=weights, max_tokens=read.max_tokens, held_out=held_out_texts
         )
-        on_first(fitted(first))
+        on_better(fitted(first))
     if not setup.has_few_labels:
         if read.is_streamed:
             classifier = fit_linear_from_stream(
@@ -62,6 +63,7 @@ def fit_linear_classifier(
             use_char_ngrams=read.use_char_ngrams,
             held_out=HeldOutTexts(setup.validation_texts, validation.labels),
             parts=folds_of(labels, groups),
+            on_first=lambda first: on_better(fitted(first)) if on_better else None,
         )
         if not setup.refits_on_validation:
             return fitted(classifier)

@@ -109,8 +109,12 @@ def fit_linear_with_choice(
     use_char_ngrams: bool,
     held_out: HeldOutTexts | None,
     parts: Sequence[NDArray[np.int64]],
+    on_first: Callable[[LinearClassifier], None] = lambda _: None,
 ) -> tuple[LinearClassifier, FoundOut]:
-    """As `fit_linear`, and what was found out on texts held out, for `refit_linear`."""
+    """As `fit_linear`, and what was found out on texts held out, for `refit_linear`.
+
+    `on_first` is given what is found under the first penalty, where `held_out` judges it.
+    """
     counter = FeatureCounter.of(texts, max_tokens=max_tokens, use_char_ngrams=use_char_ngrams)
     feature_ids, counts = _counted(counter, texts, labels, num_classes=len(class_weights))
     learner = _Learner(counts, feature_ids, labels, class_weights)
@@ -122,7 +126,10 @@ def fit_linear_with_choice(
 
     def judged(penalty: float) -> FoundOut:
         machines = learned[penalty] = learner.learn(penalty)
-        return calibrate(features @ machines.weights + machines.biases, held_out.labels, class_weights, penalty)
+        found = calibrate(features @ machines.weights + machines.biases, held_out.labels, class_weights, penalty)
+        if len(learned) == 1:
+            on_first(learner.classifier(counter, machines, found))
+        return found
 
     found = _best_penalty(judged, _penalties(labels))
     return learner.classifier(counter, learned[found.penalty], found), found

@@ -26,7 +26,7 @@ from encoder_cls.text.tokenizer_trainer import train_tokenizer
 from encoder_cls.training import feature_matrix, nbsvm, one_vs_rest
 from encoder_cls.training.calibration import fit_inverse_temperature, fit_platt
 from encoder_cls.training.feature_matrix import bytes_at_most, feature_bytes
-from encoder_cls.training.nbsvm import HeldOutTexts, fit_first_linear, fit_linear
+from encoder_cls.training.nbsvm import HeldOutTexts, fit_first_linear, fit_linear, fit_linear_with_choice, folds_of
 from encoder_cls.training.one_vs_rest import NB_RATIO_POWER
 
 MAX_SEQ_LEN = 12
@@ -440,9 +440,9 @@ def test_the_penalty_is_the_one_with_the_lowest_loss_on_held_out_texts(monkeypat
 
 
 def test_texts_held_out_choose_where_they_are_enough(monkeypatch):
-    """Then nothing is learned twice."""
+    """Then nothing is learned twice, and what is found first is told of at once."""
     texts, labels = corpus(3)
-    tokenized, learned = read(tokenizer_of(texts), texts), []
+    tokenized, learned, first = read(tokenizer_of(texts), texts), [], []
     held_out = HeldOutTexts(tokenized.take(np.arange(30)), labels[:30])
     real = nbsvm.learn_one_vs_rest
 
@@ -456,9 +456,12 @@ def test_texts_held_out_choose_where_they_are_enough(monkeypatch):
         monkeypatch.setattr(nbsvm, "ENOUGH_HELD_OUT", enough)
         rest = tokenized.take(np.arange(30, 90))
         options = {"class_weights": np.ones(3, np.float32), "max_tokens": MAX_SEQ_LEN, "use_char_ngrams": False}
-        fit_linear(rest, labels[30:], held_out=held_out, **options)
+        options |= {"held_out": held_out, "parts": folds_of(labels[30:]), "on_first": first.append}
+        classifier, _ = fit_linear_with_choice(rest, labels[30:], **options)
         if enough == 30:
             assert learned == [(60, 0.01), (60, 1e-4), (60, 2.0)]
+            assert (first[0].logits(tokenized) != classifier.logits(tokenized)).any()
+    assert len(first) == 1
     assert {size for size, _ in learned[3:]} == {48, 60}  # of folds, then of all
 
 
