@@ -172,7 +172,7 @@ def _tell_answers(path: Path, engine: str) -> None:
         with path.open("a") as file:
             file.writelines(f"{line}\n" for chunk in lines for line in chunk)
 
-    for module in ("trainer", "compaction"):
+    for module in ("calibrated_linear", "trainer", "compaction"):
         mock.patch(f"encoder_cls.training.{module}.save_classifier", save_and_tell).start()
     mock.patch("encoder_cls.training.promises.save_promises", promise_and_tell).start()
 
