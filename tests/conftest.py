@@ -46,7 +46,7 @@ train: {{epochs: 6, batch_size: 12, learning_rate: 0.01, precision: float32}}
 
 MOST_WORKERS = 8  # each takes a gigabyte of memory
 
-PLOTS = ["confusion", "reliability", "attention", "position_vectors"]
+PLOTS = ["confusion", "reliability", "curves", "attention", "position_vectors"]
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from encoder_cls.config import DataConfig
 from encoder_cls.data.corrections import Corrections
-from encoder_cls.data.holdout import equal_texts, in_groups, rows_to_hold_out
 from encoder_cls.data.label_texts import names_as_texts
 from encoder_cls.data.labelled_rows import (
     DiskBackedLocations,
@@ -26,11 +25,10 @@ from encoder_cls.data.labelled_rows import (
     read_labelled,
 )
 from encoder_cls.data.labels import FORMER, LabelsAre, class_name, in_order, what_labels_are
-from encoder_cls.data.multi_label_holdout import rows_to_hold_out_of_several_labels
 from encoder_cls.data.readers import Row, read_rows
 from encoder_cls.data.reading import Reading
 from encoder_cls.data.records import SourceLocation
-from encoder_cls.data.split import NO_TEXTS, Split, Unlabelled
+from encoder_cls.data.split import NO_TEXTS, Split, Unlabelled, hold_out
 from encoder_cls.errors import ConfigError, DataError
 from encoder_cls.system.disk_arrays import DiskBackedTexts, in_chunks
 from encoder_cls.system.display import counted, shown
@@ -189,50 +187,6 @@ def load_split(
         rows.leave_out_unlabelled()
     labels_are = labels_are or what_labels_are(rows.labels, config.label_names)
     return _to_split(rows, label_names, config, labels_are, is_multi_label=is_multi_label)
-
-
-def hold_out(
-    split: Split, *, fraction: float, seed: int, former_labels: NDArray[np.int64] | None = None
-) -> tuple[Split, Split]:
-    """Divide a split in two, the second part holding about `fraction` of all examples, and of each class if it can.
-
-    Rows of a group are all in one of both, whatever their labels. So are, of rows without a group, texts that differ in
-    case and white space at most.
-
-    Args:
-        split: the split.
-        fraction: of all examples.
-        seed: of the random numbers.
-        former_labels: the classes before they were corrected, numbered in their own order; by these is held out, so
-            that corrections change no row's side, unless a class would have no example left.
-
-    Raises:
-        DataError: each class has a single text, or a single group, so none can be held out.
-    """
-    groups = equal_texts(split.texts)
-    if split.groups is not None:
-        # Not equal texts as well: what everybody says would make one group of them all.
-        groups = in_groups(split.groups, groups)
-    if split.is_multi_label:
-        is_held_out = rows_to_hold_out_of_several_labels(split.labels, groups, fraction=fraction, seed=seed)
-    else:
-        labels = split.labels if former_labels is None else former_labels
-        is_held_out = rows_to_hold_out(labels, groups, fraction=fraction, seed=seed)
-        if former_labels is not None and np.setdiff1d(split.labels, split.labels[~is_held_out]).size:
-            is_held_out = rows_to_hold_out(split.labels, groups, fraction=fraction, seed=seed)
-    if not is_held_out.any() and split.groups is not None:
-        raise DataError(
-            f"{split.where[0]}: no group can be held out to validate with, since a class would have no text left "
-            f"({counted(len(np.unique(groups)), 'group')} in all); name a file in data.validation, or other groups in "
-            "data.group_column"
-        )
-    if not is_held_out.any():
-        raise DataError(
-            f"{split.where[0]}: each class has only one text, so none is left to validate with; add examples, or "
-            "name a file in data.validation"
-        )
-    kept = split.subset(np.flatnonzero(~is_held_out)).of_source(split)
-    return kept, split.subset(np.flatnonzero(is_held_out))
 
 
 def _labelled_sources(

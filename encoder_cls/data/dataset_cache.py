@@ -75,14 +75,16 @@ def _content(config: DataConfig) -> dict[str, str] | None:
 
 def _hash_of(source: str) -> str | None:
     scheme, colon, rest = source.partition(":")
-    files = every_file(source)
+    files: Iterable[Path]
     if colon and scheme == "example":
-        files = iter([EXAMPLE / f"{rest}.csv"])
+        files = [EXAMPLE / f"{rest}.csv"]
     elif colon and scheme == "hub":
         folder = hub_folder(rest)
         if folder is None:
             return hub_version(rest)
-        files = iter(sorted(folder.rglob("*")))
+        files = sorted(folder.rglob("*"))
+    else:
+        files = every_file(source)
     digest = hashlib.sha256()
     with reporting_os_errors(Path(source), "be read"):
         for file in filter(Path.is_file, files):

@@ -6,13 +6,18 @@ import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from encoder_cls.data.holdout import equal_texts, in_groups, rows_to_hold_out
+from encoder_cls.data.multi_label_holdout import rows_to_hold_out_of_several_labels
 from encoder_cls.data.reading import NONE_SKIPPED, SkippedRows
+from encoder_cls.errors import DataError
 from encoder_cls.system.disk_arrays import ConcatenatedTexts, DiskBackedTexts, LazyTexts, in_chunks
+from encoder_cls.system.display import counted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,9 +116,13 @@ class Split:
 
     def fingerprint(self) -> str:
         """A SHA-256 of all texts, labels and groups in order: equal data, equal fingerprint."""
+        return self._fingerprint
+
+    @cached_property
+    def _fingerprint(self) -> str:
         unseen = json.dumps(self.unseen_names).encode() if self.unseen_names else b""
         groups = b"" if self.groups is None else self.groups.tobytes()
-        return _fingerprint(self.texts, self.labels.tobytes() + unseen + groups)
+        return _hash_of(self.texts, self.labels.tobytes() + unseen + groups)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,10 +143,58 @@ class Unlabelled:
 
     def fingerprint(self) -> str:
         """As that of a split."""
-        return _fingerprint(self.texts)
+        return self._fingerprint
+
+    @cached_property
+    def _fingerprint(self) -> str:
+        return _hash_of(self.texts)
 
 
 NO_TEXTS = Unlabelled()
+
+
+def hold_out(
+    split: Split, *, fraction: float, seed: int, former_labels: NDArray[np.int64] | None = None
+) -> tuple[Split, Split]:
+    """Divide a split in two, the second part holding about `fraction` of all examples, and of each class if it can.
+
+    Rows of a group are all in one of both, whatever their labels. So are, of rows without a group, texts that differ in
+    case and white space at most.
+
+    Args:
+        split: the split.
+        fraction: of all examples.
+        seed: of the random numbers.
+        former_labels: the classes before they were corrected, numbered in their own order; by these is held out, so
+            that corrections change no row's side, unless a class would have no example left.
+
+    Raises:
+        DataError: each class has a single text, or a single group, so none can be held out.
+    """
+    groups = equal_texts(split.texts)
+    if split.groups is not None:
+        # Not equal texts as well: what everybody says would make one group of them all.
+        groups = in_groups(split.groups, groups)
+    if split.is_multi_label:
+        is_held_out = rows_to_hold_out_of_several_labels(split.labels, groups, fraction=fraction, seed=seed)
+    else:
+        labels = split.labels if former_labels is None else former_labels
+        is_held_out = rows_to_hold_out(labels, groups, fraction=fraction, seed=seed)
+        if former_labels is not None and np.setdiff1d(split.labels, split.labels[~is_held_out]).size:
+            is_held_out = rows_to_hold_out(split.labels, groups, fraction=fraction, seed=seed)
+    if not is_held_out.any() and split.groups is not None:
+        raise DataError(
+            f"{split.where[0]}: no group can be held out to validate with, since a class would have no text left "
+            f"({counted(len(np.unique(groups)), 'group')} in all); name a file in data.validation, or other groups in "
+            "data.group_column"
+        )
+    if not is_held_out.any():
+        raise DataError(
+            f"{split.where[0]}: each class has only one text, so none is left to validate with; add examples, or "
+            "name a file in data.validation"
+        )
+    kept = split.subset(np.flatnonzero(~is_held_out)).of_source(split)
+    return kept, split.subset(np.flatnonzero(is_held_out))
 
 
 def concatenated(*parts: Sequence[str]) -> DiskBackedTexts:
@@ -148,7 +205,7 @@ def concatenated(*parts: Sequence[str]) -> DiskBackedTexts:
     return joined
 
 
-def _fingerprint(texts: Iterable[str], before: bytes = b"") -> str:
+def _hash_of(texts: Iterable[str], before: bytes = b"") -> str:
     digest = hashlib.sha256(before)
     for chunk in in_chunks(texts):
         contents = [text.encode() for text in chunk]

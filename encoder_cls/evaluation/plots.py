@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import textwrap
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -30,6 +30,17 @@ ANNOTATED = 16  # pixels of a cell in which a number can be read
 NOTE_SIZE = 9  # pixels of the letters of a note
 SQUARE = 8  # pixels of a point's image
 GAP = 3  # cells between two attention maps
+# Of curves, as told apart by who sees red and green alike, too (Okabe and Ito, 2008).
+COLOURS = {
+    "combined": "#0072B2",
+    "encoder": "#E69F00",
+    "linear": "#555555",
+    "train": "#E69F00",
+    "validation": "#0072B2",
+}
+DASHED = {"linear"}  # it is the same at each step
+MOST_MARKED = 30  # points of a curve that are marked; more would hide it
+CARD = (344, 215)  # pixels in which TensorBoard shows a picture; others would be shrunk, without smoothing
 
 
 def confusion(matrix: Sequence[Sequence[int]], label_names: Sequence[str]) -> Figure:
@@ -79,6 +90,23 @@ def reliability(bins: CalibrationBins) -> Figure:
     upper.set(ylabel="right", xlim=(0, 1), ylim=(0, 1.02))
     lower.bar((np.arange(len(texts)) + 0.5) / len(texts), texts, width=0.9 / len(texts))
     lower.set(xlabel="probability of the answer", ylabel="texts")
+    return figure
+
+
+def curves(points: Mapping[str, Sequence[tuple[int, float]]]) -> Figure:
+    """Curves of (step, value) by their names, which are keys of `COLOURS`; as large as a card of TensorBoard."""
+    width, height = (side / DPI for side in CARD)
+    figure = _figure(width, height, margin=0.3, top=0.07)
+    axes = figure.subplots()
+    for name in sorted(points):
+        steps, values = zip(*points[name], strict=True)
+        style = "--" if name in DASHED else "-"
+        marker = "o" if len(steps) <= MOST_MARKED else ""
+        axes.plot(steps, values, style, marker=marker, markersize=3, linewidth=1.5, color=COLOURS[name], label=name)
+    axes.grid(color="0.9")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.tick_params(labelsize=SMALLEST_LETTERS, length=2, pad=2)
+    axes.legend(fontsize=SMALLEST_LETTERS, loc="best")
     return figure
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from encoder_cls.evaluation.plots import DPI
+from encoder_cls.evaluation import plots
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -44,18 +44,6 @@ TAGS = {
 }
 # Of these, what only data with several labels a text has.
 OF_SEVERAL_LABELS = {"micro_f1", "encoder_micro_f1", "linear_micro_f1", "mean_average_precision", "subset_accuracy"}
-# As told apart by who sees red and green alike, too (Okabe and Ito, 2008).
-COLOURS = {
-    "combined": "#0072B2",
-    "encoder": "#E69F00",
-    "linear": "#555555",
-    "train": "#E69F00",
-    "validation": "#0072B2",
-}
-DASHED = {"linear"}  # it is the same at each step
-MOST_MARKED = 30  # points of a curve that are marked; more would hide it
-PIXELS = (344, 215)  # in which a card shows a picture; others would be shrunk, without smoothing
-LETTERS = 7
 
 
 def scalar_tag(split: str, name: str) -> str | None:
@@ -98,27 +86,7 @@ class Curves:
             return {}
         self._drawn_step = self.step
         return {
-            f"{group}/all": _figure(curves)
+            f"{group}/all": plots.curves(curves)
             for group, curves in self._points.items()
             if len(curves) > 1 and max(map(len, curves.values())) > 1
         }
-
-
-def _figure(curves: Mapping[str, list[tuple[int, float]]]) -> Figure:
-    """Curves of (step, value) with their names."""
-    from matplotlib.figure import Figure  # a third of a second
-
-    width, height = PIXELS
-    figure = Figure(figsize=(width / DPI, height / DPI), dpi=DPI)
-    figure.subplots_adjust(0.1, 0.11, 0.98, 0.97)
-    axes = figure.subplots()
-    for name in sorted(curves):
-        steps, values = zip(*curves[name], strict=True)
-        style = "--" if name in DASHED else "-"
-        marker = "o" if len(steps) <= MOST_MARKED else ""
-        axes.plot(steps, values, style, marker=marker, markersize=3, linewidth=1.5, color=COLOURS[name], label=name)
-    axes.grid(color="0.9")
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.tick_params(labelsize=LETTERS, length=2, pad=2)
-    axes.legend(fontsize=LETTERS, loc="best")
-    return figure

@@ -43,8 +43,8 @@ def fit_linear_classifier(
             setup.texts, len(labels), class_weights=weights, dimensions=config.train.lsa_dimensions, read=read
         )
         return fitted(classifier)
+    held_out_texts = HeldOutTexts(setup.validation_texts, validation.labels)
     if on_better and read.use_char_ngrams and len(validation):
-        held_out_texts = HeldOutTexts(setup.validation_texts, validation.labels)
         first = fit_first_linear(
             setup.train_texts, labels, class_weights=weights, max_tokens=read.max_tokens, held_out=held_out_texts
         )
@@ -61,7 +61,7 @@ def fit_linear_classifier(
             class_weights=weights,
             max_tokens=read.max_tokens,
             use_char_ngrams=read.use_char_ngrams,
-            held_out=HeldOutTexts(setup.validation_texts, validation.labels),
+            held_out=held_out_texts,
             parts=folds_of(labels, groups),
             on_first=lambda first: on_better(fitted(first)) if on_better else None,
         )

@@ -21,9 +21,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.svm import LinearSVC
 
 from encoder_cls.config import DataConfig
-from encoder_cls.data.dataset import Dataset, hold_out, load_dataset, load_split
+from encoder_cls.data.dataset import Dataset, load_dataset, load_split
 from encoder_cls.data.readers import read_rows
-from encoder_cls.data.split import Split
+from encoder_cls.data.split import Split, hold_out
 from encoder_cls.errors import DataError
 from encoder_cls.system import disk_arrays as columns
 
