@@ -23,7 +23,11 @@ SHAPE = {
     **{"char_ngram_buckets": 64, "bigram_buckets": 64},
 }
 # Values of `make_config` for runs through different code.
-LABELLED, WITH_LINEAR, PRETRAINED = {}, {"linear": True}, {"linear": True, "pretrain": {"epochs": 2}}
+LABELLED, WITH_TECHNIQUES = {}, {"linear": True}
+# To try all techniques for few labels takes longer than everything else in such a run.
+NO_TECHNIQUES = {"naive_bayes_em": False, "label_names_as_texts": False, "lsa_dimensions": 0, "self_training": False}
+WITH_LINEAR = WITH_TECHNIQUES | NO_TECHNIQUES
+PRETRAINED = WITH_LINEAR | {"pretrain": {"epochs": 2}}
 
 
 def write_data(folder: Path, *, texts: int) -> Path:

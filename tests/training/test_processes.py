@@ -29,8 +29,7 @@ def sharded_config(folder: Path) -> Config:
     (folder / "more.txt").write_text(
         "\n".join(f"w{i % 7} more {'red' if i % 2 else 'green'}" for i in range(30)) + "\n"
     )
-    simple = {"lsa_dimensions": 0, "label_names_as_texts": False, "self_training": False}
-    config = make_config(folder, **PRETRAINED, **simple, gradient_shards=SHARDS, epochs=4, checkpoint_every=5)
+    config = make_config(folder, **PRETRAINED, gradient_shards=SHARDS, epochs=4, checkpoint_every=5)
     return config.model_copy(update={"data": config.data.model_copy(update={"unlabelled": str(folder / "more.txt")})})
 
 

@@ -12,6 +12,7 @@ from small_runs import (
     LABELLED,
     PRETRAINED,
     WITH_LINEAR,
+    WITH_TECHNIQUES,
     make_config,
     result,
     run_all,
@@ -57,6 +58,7 @@ def straight(tmp_path_factory):
         pytest.param(LABELLED, [5, 2, 3], (0, 7, 6), id="now and then"),
         pytest.param(LABELLED, [3, 1, 1, 1, 1], (0, 5, 4), id="many times"),
         pytest.param(WITH_LINEAR, [1], (0, 1, 0), id="after a step beside a linear classifier"),
+        pytest.param(WITH_TECHNIQUES, [1], (0, 1, 0), id="after a step beside a linear classifier of few labels"),
         pytest.param(WITH_LINEAR, [13], (0, 9, 8), id="in the last validation beside a linear classifier"),
         pytest.param(WITH_LINEAR, [14], (0, 9, 9), id="in the report on both"),
         pytest.param(PRETRAINED, [1], (0, 1, 0), id="in pretraining"),
@@ -174,7 +176,7 @@ def test_the_linear_classifier_is_there_in_a_last_validation_that_a_signal_cut_s
 )
 def test_a_signal_is_heard_while_something_long_is_waited_for(tmp_path, monkeypatch, module, work, steps, stopped_in):
     """Fitting a linear model takes as long as it takes: it is left behind, and the run resumes exactly."""
-    config = make_config(tmp_path, **WITH_LINEAR)
+    config = make_config(tmp_path, **WITH_TECHNIQUES)
     run_all(config, tmp_path / "straight")
     if steps:
         with pytest.raises(StoppedError):
