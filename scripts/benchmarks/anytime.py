@@ -11,6 +11,7 @@ processor count as missing: seconds are compared within one machine. Without --t
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import platform
@@ -33,6 +34,16 @@ from encoder_cls.system.files import write_file
 HERE = Path(__file__).parent
 MOMENTS = (1, 2, 4, 8, 16, 32, 64, 128)  # times of what TF-IDF and an SVM need for their first model
 OURS, YARDSTICK = "encoder-cls", "tfidf-svm"
+MEANT_TO_LEAD = 2  # times of the same, from when on ours is meant to be the highest
+NOISE = 0.5  # points, by which another seed or another 500 test texts may differ
+
+
+class Behind(NamedTuple):
+    """A time in which ours is behind: the seconds, by how many points at the most, or that there is no model yet."""
+
+    since: float
+    until: float
+    points: float | None
 
 
 class Key(NamedTuple):
@@ -139,9 +150,10 @@ def page(curves: Curves, names: Sequence[str], systems: Sequence[str], *, comman
     """The Markdown page: of each data set a table, at multiples of the time of TF-IDF and an SVM."""
     lines = ["# What there is after how many seconds", "", f"    {command}", ""]
     lines += [
-        "Test accuracy in percent, mean over seeds, of the model that each system has by then. One thread each. A",
-        "moment is a multiple of the seconds that TF-IDF and a linear SVM take for their first model, from reading the",
-        f"texts; the start-up of a program comes before. Processor: {cpu_name()}.",
+        "Test accuracy in percent of the model that each system has by then: mean over seeds, at the end with the",
+        "standard deviation. One thread each. A moment is a multiple of the seconds that TF-IDF and a linear SVM take",
+        "for their first model, from reading the texts; the start-up of a program comes before. Processor:",
+        f"{cpu_name()}.",
         "",
         "![Accuracy over seconds, one panel a data set](anytime.png)",
         "",
@@ -153,15 +165,57 @@ def page(curves: Curves, names: Sequence[str], systems: Sequence[str], *, comman
         moments = [f"{times}x ({times * unit:.0f} s)" for times in MOMENTS]
         rows = [_row(curves, data, system, unit) for system in systems if of_seeds(curves, data, system)]
         seeds = max(len(of_seeds(curves, data, system)) for system in systems)
-        lines += [f"## {data}", "", f"Seeds: {seeds}.", ""]
+        lines += [f"## {data}", "", f"Seeds: {seeds}. {_verdict(curves, data, systems, unit)}", ""]
         lines += [*table(["system", "start-up, s", *moments, "at its end", "ends, s"], rows), ""]
     return lines
 
 
+def where_behind(curves: Curves, data: str, systems: Sequence[str], unit: float) -> list[Behind]:
+    """When, from `MEANT_TO_LEAD` times `unit` seconds on, another system is ahead of ours by more than `NOISE`."""
+    others = [of_seeds(curves, data, system) for system in systems if system != OURS]
+    own, everyone = of_seeds(curves, data, OURS), [it for key, it in curves.items() if key.data == data]
+    start, end = MEANT_TO_LEAD * unit, max(curve.seconds for curve in everyone)
+    changes = sorted({start, *(moment for it in everyone for moment, _ in it.points if start < moment < end), end})
+    found: list[Behind] = []
+    for since, until in itertools.pairwise(changes):
+        best = max((it for curve in others if (it := _mean_at(curve, since)) is not None), default=None)
+        ours = _mean_at(own, since)
+        if best is None or (ours is not None and best - ours <= NOISE):
+            continue
+        now = Behind(since, until, None if ours is None else best - ours)
+        if found and found[-1].until == since and (found[-1].points is None) == (now.points is None):
+            last = found.pop()
+            now = Behind(last.since, until, None if now.points is None else max(now.points, last.points or 0.0))
+        found.append(now)
+    return found
+
+
+def _verdict(curves: Curves, data: str, systems: Sequence[str], unit: float) -> str:
+    """A sentence about `where_behind`."""
+    if not of_seeds(curves, data, OURS):
+        return f"{OURS} is not measured."
+    parts = [
+        f"{it.since:.1f} to {it.until:.1f} s ({'no model yet' if it.points is None else f'by {it.points:.1f} at most'})"
+        for it in where_behind(curves, data, systems, unit)
+    ]
+    begin = f"From {MEANT_TO_LEAD}x on {OURS} is behind another system by more than {NOISE} points"
+    return f"{begin}: {', '.join(parts)}." if parts else f"{begin} at no moment."
+
+
+def _mean_at(curves: Sequence[Curve], seconds: float) -> float | None:
+    """The mean accuracy in percent, where each seed has a model by then."""
+    had = [accuracy_at(curve, seconds) for curve in curves]
+    known = [100 * it for it in had if it is not None]
+    return statistics.mean(known) if known and len(known) == len(had) else None
+
+
 def _row(curves: Curves, data: str, system: str, unit: float) -> list[str]:
     of_system = of_seeds(curves, data, system)
-    cells = [_percent([accuracy_at(curve, times * unit) for curve in of_system]) for times in MOMENTS]
-    end = _percent([curve.points[-1][1] if curve.points else None for curve in of_system])
+    cells = [_percent(_mean_at(of_system, times * unit)) for times in MOMENTS]
+    ends = [100 * curve.points[-1][1] for curve in of_system if curve.points]
+    end = _percent(statistics.mean(ends) if ends else None)
+    if len(ends) > 1:
+        end += f" ± {statistics.stdev(ends):.1f}"
     start_up, seconds = (statistics.mean(it) for it in zip(*((c.start_up, c.seconds) for c in of_system), strict=True))
     return [system, f"{start_up:.1f}", *cells, end, f"{seconds:.0f}"]
 
@@ -175,10 +229,8 @@ def _mean(values: Sequence[float]) -> float | None:
     return statistics.mean(values) if values else None
 
 
-def _percent(accuracies: Sequence[float | None]) -> str:
-    """Their mean, where each seed has one."""
-    known = [100 * it for it in accuracies if it is not None]
-    return f"{statistics.mean(known):.1f}" if known and len(known) == len(accuracies) else NOT_MEASURED
+def _percent(value: float | None) -> str:
+    return NOT_MEASURED if value is None else f"{value:.1f}"
 
 
 def draw(curves: Curves, names: Sequence[str], systems: Sequence[str], path: Path) -> None:
@@ -206,9 +258,8 @@ def _means(curves: Sequence[Curve]) -> Iterator[tuple[float, float]]:
     """At each moment at which one of them changes, from when on all of them have a model, until the last one ends."""
     moments = sorted({moment for curve in curves for moment, _ in curve.points} | {curve.seconds for curve in curves})
     for moment in moments:
-        accuracies = [accuracy for curve in curves if (accuracy := accuracy_at(curve, moment)) is not None]
-        if len(accuracies) == len(curves):
-            yield moment, 100 * statistics.mean(accuracies)
+        if (mean := _mean_at(curves, moment)) is not None:
+            yield moment, mean
 
 
 if __name__ == "__main__":

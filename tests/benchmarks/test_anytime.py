@@ -11,7 +11,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[2] / "scripts" / "benchmarks"))
 
 import anytime
-from anytime import Key, accuracy_at, page, read
+from anytime import Behind, Key, accuracy_at, page, read, where_behind
 from anytime_benchmark.systems import Curve, Stopwatch, rising
 
 MACHINE = {"commit": "abc", "cpu": "some"}
@@ -62,10 +62,29 @@ def test_the_page_tells_by_multiples_of_the_first_model_of_tfidf(monkeypatch):
     lines = page(curves, ["sst2", "imdb"], ["encoder-cls", "tfidf-svm"], command="python anytime.py")
     assert [line for line in lines if line.startswith("| ") and "---" not in line] == [
         "| system | start-up, s | 1x (3 s) | 2x (6 s) | 4x (12 s) | at its end | ends, s |",
-        "| encoder-cls | 2.5 | - | - | 75.0 | 75.0 | 70 |",
-        "| tfidf-svm | 1.0 | - | 60.0 | 60.0 | 60.0 | 4 |",
+        "| encoder-cls | 2.5 | - | - | 75.0 | 75.0 ± 21.2 | 70 |",
+        "| tfidf-svm | 1.0 | - | 60.0 | 60.0 | 60.0 ± 14.1 | 4 |",
     ]
+    (verdict,) = (line for line in lines if line.startswith("Seeds: "))
+    assert "2. From 2x on" in verdict
+    assert verdict.endswith("0.5 points: 6.0 to 7.0 s (no model yet).")
     assert "## imdb" not in lines
+
+
+def test_it_is_told_when_another_system_is_ahead():
+    """From twice the first model of TF-IDF on, by more than noise; times side by side are one."""
+
+    def of(system, *points):
+        return {Key("sst2", system, 0): Curve(1.0, list(points), 50.0)}
+
+    peers = of("tfidf-svm", (1.0, 0.8), (20.0, 0.9), (30.0, 0.92)) | of("fasttext", (10.0, 0.803))
+    systems = ["encoder-cls", "tfidf-svm", "fasttext"]
+    late = of("encoder-cls", (3.0, 0.7), (5.0, 0.8), (40.0, 0.95))
+    expected = [(2.0, 3.0, None), (3.0, 5.0, 10.0), (20.0, 40.0, 12.0)]
+    assert where_behind(peers | late, "sst2", systems, 1.0) == [
+        Behind(since, until, points and pytest.approx(points)) for since, until, points in expected
+    ]
+    assert where_behind(peers | of("encoder-cls", (1.5, 0.92)), "sst2", systems, 1.0) == []
 
 
 @pytest.mark.parametrize("system", ["tfidf-svm", "fasttext"])

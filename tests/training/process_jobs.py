@@ -98,6 +98,12 @@ def all_ended(jobs: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 if __name__ == "__main__":
-    for plot in ("confusion", "reliability", "curves", "attention", "position_vectors"):  # which take longer than all else
+    for plot in (
+        "confusion",
+        "reliability",
+        "curves",
+        "attention",
+        "position_vectors",
+    ):  # which take longer than all else
         setattr(plots, plot, lambda *_: Figure(figsize=(1, 1)))
     sys.stdout.write(json.dumps(all_ended(json.loads(Path(sys.argv[1]).read_text()))))
