@@ -81,10 +81,8 @@ def evaluate_run(
         tell(note)
     reference = reference_of(dataset, split) if dataset else None
     report, logits = evaluate(classifier, split, name=name, reference=reference, linear_logits=linear_logits)
-    if isinstance(report, Report) and data is None and dataset and origin.can_weigh_classes:
-        report = replace(report, class_weights_note=_class_weights_note(classifier, dataset.train))
-    if isinstance(report, Report) and run and data is None:
-        report = _with_former_answers(report, classifier, run, dataset)
+    if isinstance(report, Report) and data is None and dataset:
+        report = _with_what_its_run_tells(report, classifier, run, dataset, can_weigh_classes=origin.can_weigh_classes)
     of_itself = report
     if isinstance(report, Report) and against and other:
         compared = _compared(against, other, split, report.label_names, logits, tell=tell)
@@ -109,12 +107,21 @@ def _reported(path: Path, dataset: Dataset) -> tuple[str, Split]:
     return name, split
 
 
-def _with_former_answers(report: Report, classifier: Classifier, run: RunDir, dataset: Dataset | None) -> Report:
-    """A run's report, with what has changed since the run that it goes on from, if that is there still."""
-    former = run.load_config().from_run
-    if dataset is None or dataset.former is None or former is None or not RunDir(Path(former)).model.is_dir():
+def _with_what_its_run_tells(
+    report: Report, classifier: Classifier, run: RunDir | None, dataset: Dataset, *, can_weigh_classes: bool
+) -> Report:
+    """A report on a run's own data, with what is known of how it was trained; without a run, of the data alone."""
+    if can_weigh_classes:
+        report = replace(report, class_weights_note=_class_weights_note(classifier, dataset.train))
+    if run is None:
         return report
-    if dataset.former.test is None and run.validation_logits.exists():  # it has learned from those texts
+    is_refitted = run.validation_logits.exists()
+    if is_refitted:
+        report = replace(report, num_refitted=len(dataset.selection))
+    former = run.load_config().from_run
+    if dataset.former is None or former is None or not RunDir(Path(former)).model.is_dir():
+        return report
+    if dataset.former.test is None and is_refitted:  # it has learned from those texts
         return report
     answers = compare_with_former(classifier, loaded(Path(former)), dataset.former, run=former)
     return replace(report, former_answers=answers)

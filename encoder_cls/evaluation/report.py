@@ -24,6 +24,7 @@ from encoder_cls.evaluation.report_notes import (
     interval_text,
     name_text,
     reference_note,
+    refit_note,
     split_note,
     unseen_note,
 )
@@ -84,6 +85,7 @@ class Report:
         unknown_fraction: the part of the tokens that training never showed.
         doubtful_labels: the indices of the texts whose labels seem to be wrong; none where that was not checked.
         label_check_note: why it was not.
+        num_refitted: how many texts held out for validation the linear classifier has learned from in the end.
         class_weights_note: that weights of classes would help, where that was found.
         against: another classifier on the same texts, where that was asked for.
         former_answers: what has changed for the texts of the run that this one goes on from.
@@ -108,6 +110,7 @@ class Report:
     unknown_fraction: float
     doubtful_labels: tuple[int, ...] | None = None
     label_check_note: str = ""
+    num_refitted: int = 0
     class_weights_note: str = ""
     against: PairedComparison | None = None
     former_answers: FormerAnswers | None = None
@@ -117,6 +120,11 @@ class Report:
     def split_note(self) -> str:
         """What is to be known of the split, if anything."""
         return split_note(self.split)
+
+    @property
+    def refit_note(self) -> str:
+        """That the linear classifier has learned from texts held out, where it has."""
+        return refit_note(self.num_refitted, self.split)
 
     @property
     def reference_note(self) -> str:
@@ -156,6 +164,7 @@ class Report:
             "suggested_threshold": self.suggested_threshold,
             "answered_fraction": self.answered_fraction,
             "label_names": list(self.label_names),
+            "num_refitted": self.num_refitted,
             "truncated_fraction": self.truncated_fraction,
             "unknown_fraction": self.unknown_fraction,
             "doubtful_labels": None if self.doubtful_labels is None else len(self.doubtful_labels),
@@ -232,6 +241,8 @@ def _detail_lines(report: Report) -> Iterator[str]:
     reader = "encoder" if "encoder" in report.parts else "linear model"
     too_long = f"texts longer than the {reader} reads {report.truncated_fraction:.1%}"
     yield f"  {too_long}   unknown tokens {report.unknown_fraction:.1%}"
+    if report.refit_note:
+        yield f"  {report.refit_note}"
     width = max(len(name) for name in [*names, "class"])
     yield f"\n  {'class':{width}}  precision  recall      F1  examples"
     for name, scores in zip(names, metrics.per_class.values(), strict=True):

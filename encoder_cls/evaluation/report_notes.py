@@ -18,6 +18,15 @@ def split_note(split: str) -> str:
     return "these texts also chose the weights and calibrated them: expect somewhat less of new ones (data.test)"
 
 
+def refit_note(num_texts: int, split: str) -> str:
+    """That the linear classifier has learned from so many texts held out for validation, if it has."""
+    if not num_texts:
+        return ""
+    before = "; scores here are by what it said of them before" if split == "validation" else ""
+    texts = "the text" if num_texts == 1 else f"the {num_texts:,} texts"
+    return f"the linear model has in the end also learned from {texts} held out for validation{before}"
+
+
 def reference_note(reference: Mapping[str, float] | None) -> str:
     """On how many of the training texts and their features the linear model was trained, where not on all."""
     if reference is None:

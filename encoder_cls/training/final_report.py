@@ -81,6 +81,8 @@ def write_final_report(
         batch_tokens=config.train.batch_tokens,
         after_batch=stop_if_asked,
     )
+    if isinstance(report, Report) and setup.refits_on_validation:
+        report = replace(report, num_refitted=len(labels))
     if isinstance(report, Report) and dataset.former and (dataset.former.test or not setup.refits_on_validation):
         report = replace(report, former_answers=_former_answers(setup, best, device))
     weighs_classes = config.train.class_weights == "none" and not dataset.has_names_alone

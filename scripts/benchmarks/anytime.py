@@ -164,9 +164,8 @@ def page(curves: Curves, names: Sequence[str], systems: Sequence[str], *, comman
             continue
         moments = [f"{times}x ({times * unit:.0f} s)" for times in MOMENTS]
         rows = [_row(curves, data, system, unit) for system in systems if of_seeds(curves, data, system)]
-        seeds = max(len(of_seeds(curves, data, system)) for system in systems)
-        lines += [f"## {data}", "", f"Seeds: {seeds}. {_verdict(curves, data, systems, unit)}", ""]
-        lines += [*table(["system", "start-up, s", *moments, "at its end", "ends, s"], rows), ""]
+        lines += [f"## {data}", "", _verdict(curves, data, systems, unit), ""]
+        lines += [*table(["system", "seeds", "start-up, s", *moments, "at its end", "ends, s"], rows), ""]
     return lines
 
 
@@ -217,7 +216,7 @@ def _row(curves: Curves, data: str, system: str, unit: float) -> list[str]:
     if len(ends) > 1:
         end += f" ± {statistics.stdev(ends):.1f}"
     start_up, seconds = (statistics.mean(it) for it in zip(*((c.start_up, c.seconds) for c in of_system), strict=True))
-    return [system, f"{start_up:.1f}", *cells, end, f"{seconds:.0f}"]
+    return [system, str(len(of_system)), f"{start_up:.1f}", *cells, end, f"{seconds:.0f}"]
 
 
 def of_seeds(curves: Curves, data: str, system: str) -> list[Curve]:

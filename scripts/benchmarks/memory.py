@@ -1,14 +1,15 @@
 """How much memory a training takes as the number of texts grows.
 
     python scripts/benchmarks/memory.py [--texts 100000 300000 1000000] [--linear] [--cache] [--prepare-only]
+        [--set section.key=value]...
 
 Makes files of short random texts (about 12 words; of the 200,000 of a vocabulary each is the rarer the later it stands
 there, as in language), trains a tiny model on each of them for one epoch, in a process of its own and to the end of the
 final report, and prints a table. `peak` is the most memory that was resident. In it, files that are mapped into memory
 count as long as the system has room for them; `own` is the most without these. Seconds are of the processor, so that
 they can be compared where other programs run, and tokens a second the median of what the training logs. With --cache
-each size has a second line: the same again, from the cache (`data.cache`) that the first has filled. `TMPDIR` names the
-folder for the texts, and for what the training puts on disk.
+each size has a second line: the same again, from the cache (`data.cache`) that the first has filled. --set is that of
+`encoder-cls train`. `TMPDIR` names the folder for the texts, and for what the training puts on disk.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -66,13 +67,20 @@ def main() -> None:
     parser.add_argument("--linear", action="store_true", help="a linear classifier beside the encoder")
     parser.add_argument("--cache", action="store_true", help="each size once more, from a cache")
     parser.add_argument("--prepare-only", action="store_true", help="end before the first step")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a config value, repeatable")
     arguments = parser.parse_args()
     print("|      texts | to first step, s | in all, s | peak, MiB | own, MiB | tokens/s |")
     print("| ---------: | ---------------: | --------: | --------: | -------: | -------: |")
     found = []
     for texts in arguments.texts:
-        options = {"prepare_only": arguments.prepare_only, "linear": arguments.linear}
-        for measured in measure(texts, times=2 if arguments.cache else 1, **options):
+        measurements = measure(
+            texts,
+            prepare_only=arguments.prepare_only,
+            linear=arguments.linear,
+            times=2 if arguments.cache else 1,
+            overrides=arguments.set,
+        )
+        for measured in measurements:
             print(row(measured), flush=True)
         found.append(measured)
     if len(found) > 1:
@@ -95,7 +103,13 @@ def bytes_per_text(less: Measured, more: Measured, what: str) -> float:
 
 
 def measure(
-    texts: int, *, vocabulary: int = VOCABULARY, prepare_only: bool = False, linear: bool = False, times: int = 1
+    texts: int,
+    *,
+    vocabulary: int = VOCABULARY,
+    prepare_only: bool = False,
+    linear: bool = False,
+    times: int = 1,
+    overrides: Sequence[str] = (),
 ) -> Iterator[Measured]:
     """Train on so many texts, in a temporary folder, or only prepare to; several times: with a cache."""
     with tempfile.TemporaryDirectory() as folder:
@@ -112,6 +126,7 @@ def measure(
             "--device",
             "cpu",
             *(["--dry-run"] if prepare_only else []),
+            *(word for override in overrides for word in ("--set", override)),
         ]
         for number in range(times):
             run_dir = RunDir(Path(folder) / str(number))

@@ -23,6 +23,8 @@ from encoder_cls.training.train_step import StepSettings, train_step
 
 SHARDS = 3
 
+pytestmark = pytest.mark.xdist_group("processes")  # jobs are run once for all tests, on one worker
+
 
 def sharded_config(folder: Path) -> Config:
     """Pretraining, then labels and what a linear classifier says of texts without; batches that 3 does not divide."""

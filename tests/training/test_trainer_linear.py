@@ -19,6 +19,7 @@ from small_runs import (
 from encoder_cls.cli.evaluate_run import evaluate_run
 from encoder_cls.errors import StoppedError
 from encoder_cls.evaluation.metrics import compute_metrics, cross_entropy, one_hot
+from encoder_cls.evaluation.report import report_text
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.logits import Logits, softmax
 from encoder_cls.inference.serialization import load_classifier
@@ -318,6 +319,10 @@ def test_few_labels_held_out_are_learned_from_and_judged_by_cross_validation(tmp
     again = evaluate_run(run.path, data=None, folder=None, tell=lambda _: None)
     assert again.parts["linear"].accuracy == accuracy
     assert again.metrics.accuracy == report["accuracy"]
+    assert report["num_refitted"] == again.num_refitted == len(labels) > 1
+    told = f"has in the end also learned from the {len(labels)} texts held out for validation; scores here are by what"
+    assert told in report_text(again)
+    assert told in (run.eval / "report.html").read_text(encoding="utf-8")
 
 
 def test_texts_held_out_are_learned_from_in_the_end(tmp_path, monkeypatch):
