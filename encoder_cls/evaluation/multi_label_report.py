@@ -12,6 +12,7 @@ from encoder_cls.evaluation.parts import COMBINED, Comparison
 from encoder_cls.evaluation.report_notes import (
     LONGEST_NAME,
     interval_text,
+    length_note,
     name_text,
     reference_note,
     split_note,
@@ -80,6 +81,11 @@ class MultiLabelReport:
     label_check_note: str = ""
 
     @property
+    def length_note(self) -> str:
+        """How many texts are longer than what is read of them."""
+        return length_note(self.parts, self.truncated_fraction)
+
+    @property
     def split_note(self) -> str:
         """What is to be known of the split, if anything."""
         return split_note(self.split)
@@ -141,9 +147,7 @@ def multi_label_summary_lines(report: MultiLabelReport) -> Iterator[str]:
 def multi_label_detail_lines(report: MultiLabelReport) -> Iterator[str]:
     """What follows: each label, and the most confident mistakes."""
     names = [name_text(name, limit=LONGEST_NAME) for name in report.label_names]
-    reader = "encoder" if "encoder" in report.parts else "linear model"
-    too_long = f"texts longer than the {reader} reads {report.truncated_fraction:.1%}"
-    yield f"  {too_long}   unknown tokens {report.unknown_fraction:.1%}"
+    yield f"  {report.length_note}   unknown tokens {report.unknown_fraction:.1%}"
     yield f"  {report.metrics.predicted_per_text:.2f} labels are given a text"
     width = max(len(name) for name in [*names, "label"])
     yield f"\n  {'label':{width}}  precision  recall      F1  average precision  threshold  examples"

@@ -22,6 +22,7 @@ from encoder_cls.evaluation.parts import COMBINED, Comparison, PartScores
 from encoder_cls.evaluation.report_notes import (
     LONGEST_NAME,
     interval_text,
+    length_note,
     name_text,
     reference_note,
     refit_note,
@@ -115,6 +116,11 @@ class Report:
     against: PairedComparison | None = None
     former_answers: FormerAnswers | None = None
     kept_promises: KeptPromises | None = None
+
+    @property
+    def length_note(self) -> str:
+        """How many texts are longer than what is read of them."""
+        return length_note(self.parts, self.truncated_fraction)
 
     @property
     def split_note(self) -> str:
@@ -238,9 +244,7 @@ def _summary_lines(report: Report) -> Iterator[str]:
 
 def _detail_lines(report: Report) -> Iterator[str]:
     metrics, names = report.metrics, [name_text(name, limit=LONGEST_NAME) for name in report.label_names]
-    reader = "encoder" if "encoder" in report.parts else "linear model"
-    too_long = f"texts longer than the {reader} reads {report.truncated_fraction:.1%}"
-    yield f"  {too_long}   unknown tokens {report.unknown_fraction:.1%}"
+    yield f"  {report.length_note}   unknown tokens {report.unknown_fraction:.1%}"
     if report.refit_note:
         yield f"  {report.refit_note}"
     width = max(len(name) for name in [*names, "class"])

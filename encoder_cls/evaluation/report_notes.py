@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 
 from encoder_cls.data.dataset import listed
 from encoder_cls.evaluation.intervals import Interval
@@ -16,6 +16,12 @@ def split_note(split: str) -> str:
     if split != "validation":
         return ""
     return "these texts also chose the weights and calibrated them: expect somewhat less of new ones (data.test)"
+
+
+def length_note(parts: Container[str], truncated_fraction: float) -> str:
+    """Which part of the texts is longer than what is read of them, where these parts of a classifier read."""
+    reader = "encoder" if "encoder" in parts else "linear model"
+    return f"texts longer than the {reader} reads {truncated_fraction:.1%}"
 
 
 def refit_note(num_texts: int, split: str) -> str:

@@ -61,6 +61,7 @@ def test_the_folder_of_the_run_is_whole(tmp_path):
     assert "confusion_matrix" in validation
     report = json.loads((run.eval / "report.json").read_bytes())
     assert (report["mixture_shares"], report["comparison"]) == ({"linear": 1.0}, None)
+    assert "texts longer than the linear model reads 0.0%" in (run.eval / "report.html").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("answers", [0, 1])
