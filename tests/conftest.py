@@ -16,7 +16,7 @@ os.environ.pop("PYTHONUNBUFFERED", None)
 
 import pytest
 import torch
-from matplotlib.figure import Figure
+from blank_plots import PLOTS, blank_plot
 
 from encoder_cls.cli import main
 from encoder_cls.config import load_config
@@ -46,8 +46,6 @@ train: {{epochs: 6, batch_size: 12, learning_rate: 0.01, precision: float32}}
 
 MOST_WORKERS = 8  # each takes a gigabyte of memory
 
-PLOTS = ["confusion", "reliability", "curves", "attention", "position_vectors"]
-
 
 @dataclass(frozen=True)
 class Outcome:
@@ -75,7 +73,7 @@ def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def blank_plots(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plots stay blank: to draw them takes most of the time of a tiny run, and their own tests draw them."""
     for name in PLOTS:
-        monkeypatch.setattr(plots, name, lambda *_: Figure(figsize=(1, 1)))
+        monkeypatch.setattr(plots, name, blank_plot)
 
 
 @pytest.fixture(scope="session")

@@ -271,7 +271,7 @@ def _check_unchanged(run: RunDir, dataset: Dataset, config: DataConfig, label_na
     if dataset.label_names != tuple(label_names):
         raise DataError(f"{config.train}: its classes have changed since the run began; {hint}")
     if config.test is None and config.validation is None:
-        found = dataset.train.fingerprint()
+        found = dataset.train.fingerprint
         if newest_fingerprint(run.checkpoints).get("training_data", found) != found:
             raise DataError(
                 f"{config.train}: has changed since the run began, and with it which texts are held out; {hint}"

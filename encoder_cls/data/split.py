@@ -114,12 +114,9 @@ class Split:
             notes=whole.notes,
         )
 
+    @cached_property
     def fingerprint(self) -> str:
         """A SHA-256 of all texts, labels and groups in order: equal data, equal fingerprint."""
-        return self._fingerprint
-
-    @cached_property
-    def _fingerprint(self) -> str:
         unseen = json.dumps(self.unseen_names).encode() if self.unseen_names else b""
         groups = b"" if self.groups is None else self.groups.tobytes()
         return _hash_of(self.texts, self.labels.tobytes() + unseen + groups)
@@ -141,12 +138,9 @@ class Unlabelled:
         texts, where = concatenated(self.texts, more.texts), concatenated(self.where, more.where)
         return Unlabelled(texts=texts, where=where, skipped=self.skipped, notes=(*self.notes, *more.notes))
 
+    @cached_property
     def fingerprint(self) -> str:
         """As that of a split."""
-        return self._fingerprint
-
-    @cached_property
-    def _fingerprint(self) -> str:
         return _hash_of(self.texts)
 
 

@@ -41,6 +41,7 @@ COLOURS = {
 DASHED = {"linear"}  # it is the same at each step
 MOST_MARKED = 30  # points of a curve that are marked; more would hide it
 CARD = (344, 215)  # pixels in which TensorBoard shows a picture; others would be shrunk, without smoothing
+CARD_LETTERS = 7  # points
 
 
 def confusion(matrix: Sequence[Sequence[int]], label_names: Sequence[str]) -> Figure:
@@ -95,8 +96,9 @@ def reliability(bins: CalibrationBins) -> Figure:
 
 def curves(points: Mapping[str, Sequence[tuple[int, float]]]) -> Figure:
     """Curves of (step, value) by their names, which are keys of `COLOURS`; as large as a card of TensorBoard."""
-    width, height = (side / DPI for side in CARD)
-    figure = _figure(width, height, margin=0.3, top=0.07)
+    width, height = CARD
+    figure = _figure(width / DPI, height / DPI)
+    figure.subplots_adjust(0.1, 0.11, 0.98, 0.97)
     axes = figure.subplots()
     for name in sorted(points):
         steps, values = zip(*points[name], strict=True)
@@ -105,8 +107,8 @@ def curves(points: Mapping[str, Sequence[tuple[int, float]]]) -> Figure:
         axes.plot(steps, values, style, marker=marker, markersize=3, linewidth=1.5, color=COLOURS[name], label=name)
     axes.grid(color="0.9")
     axes.spines[["top", "right"]].set_visible(False)
-    axes.tick_params(labelsize=SMALLEST_LETTERS, length=2, pad=2)
-    axes.legend(fontsize=SMALLEST_LETTERS, loc="best")
+    axes.tick_params(labelsize=CARD_LETTERS, length=2, pad=2)
+    axes.legend(fontsize=CARD_LETTERS, loc="best")
     return figure
 
 

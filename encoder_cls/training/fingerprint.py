@@ -27,9 +27,9 @@ def fingerprint(setup: TrainingSetup, *, device: torch.device, precision: torch.
     dataset = setup.dataset
     return environment(device, precision) | {
         "tokenizer": sha256(setup.tokenizer.to_str().encode()),
-        "training_data": dataset.train.fingerprint(),
-        "unlabelled_data": dataset.unlabelled.fingerprint(),
-        "validation_data": dataset.selection.fingerprint(),
+        "training_data": dataset.train.fingerprint,
+        "unlabelled_data": dataset.unlabelled.fingerprint,
+        "validation_data": dataset.selection.fingerprint,
         "classes": list(dataset.label_names),
     }
 

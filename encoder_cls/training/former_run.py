@@ -57,7 +57,7 @@ def check_former_data(config: Config, dataset: Dataset) -> None:
         return
     run, former = RunDir(Path(config.from_run)), dataset.former
     known = newest_fingerprint(run.checkpoints)
-    found = {"training_data": former.train.fingerprint(), "validation_data": former.selection.fingerprint()}
+    found = {"training_data": former.train.fingerprint, "validation_data": former.selection.fingerprint}
     for name, fingerprint in found.items():
         if known.get(name, fingerprint) != fingerprint:
             what = name.replace("_data", " data")

@@ -59,7 +59,7 @@ def tokenized_data(dataset: Dataset, config: Config, *, former: Tokenizer | None
         "versions": [version(name) for name in ("encoder-cls", "tokenizers", "pyarrow")],
         "tokenizer": config.tokenizer.model_dump(mode="json"),
         "max_seq_len": config.model.max_seq_len,
-        "texts": [part.fingerprint() for part in (dataset.train, dataset.unlabelled, dataset.selection)],
+        "texts": [part.fingerprint for part in (dataset.train, dataset.unlabelled, dataset.selection)],
         "former": former and sha256(former.to_str().encode()),
     }
     return _mapped(cached(Path(config.data.cache), "tokens", key, lambda: _made(_tokenized(dataset, config, former))))

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import math
 import os
 import platform
 import shlex
@@ -39,11 +40,11 @@ NOISE = 0.5  # points, by which another seed or another 500 test texts may diffe
 
 
 class Behind(NamedTuple):
-    """A time in which ours is behind: the seconds, by how many points at the most, or that there is no model yet."""
+    """A time in which ours is behind: the seconds, and by how many points at the most; inf: there is no model yet."""
 
     since: float
     until: float
-    points: float | None
+    points: float
 
 
 class Key(NamedTuple):
@@ -175,28 +176,29 @@ def where_behind(curves: Curves, data: str, systems: Sequence[str], unit: float)
     own, everyone = of_seeds(curves, data, OURS), [it for key, it in curves.items() if key.data == data]
     start, end = MEANT_TO_LEAD * unit, max(curve.seconds for curve in everyone)
     changes = sorted({start, *(moment for it in everyone for moment, _ in it.points if start < moment < end), end})
-    found: list[Behind] = []
-    for since, until in itertools.pairwise(changes):
-        best = max((it for curve in others if (it := _mean_at(curve, since)) is not None), default=None)
-        ours = _mean_at(own, since)
-        if best is None or (ours is not None and best - ours <= NOISE):
-            continue
-        now = Behind(since, until, None if ours is None else best - ours)
-        if found and found[-1].until == since and (found[-1].points is None) == (now.points is None):
-            last = found.pop()
-            now = Behind(last.since, until, None if now.points is None else max(now.points, last.points or 0.0))
-        found.append(now)
-    return found
+    spans = [Behind(since, until, _points_behind(own, others, since)) for since, until in itertools.pairwise(changes)]
+    alike = itertools.groupby(spans, key=lambda it: (it.points > NOISE, it.points == math.inf))
+    runs = [list(together) for (is_behind, _), together in alike if is_behind]
+    return [Behind(run[0].since, run[-1].until, max(it.points for it in run)) for run in runs]
+
+
+def _points_behind(own: Sequence[Curve], others: Sequence[Sequence[Curve]], seconds: float) -> float:
+    """By how much ours is below the best other system; inf: there is no model of ours yet, 0: of nobody."""
+    best = max((it for curves in others if (it := _mean_at(curves, seconds)) is not None), default=None)
+    ours = _mean_at(own, seconds)
+    if best is None:
+        return 0.0
+    return math.inf if ours is None else best - ours
 
 
 def _verdict(curves: Curves, data: str, systems: Sequence[str], unit: float) -> str:
     """A sentence about `where_behind`."""
     if not of_seeds(curves, data, OURS):
         return f"{OURS} is not measured."
-    parts = [
-        f"{it.since:.1f} to {it.until:.1f} s ({'no model yet' if it.points is None else f'by {it.points:.1f} at most'})"
-        for it in where_behind(curves, data, systems, unit)
-    ]
+    parts = []
+    for it in where_behind(curves, data, systems, unit):
+        by = "no model yet" if it.points == math.inf else f"by {it.points:.1f} at most"
+        parts.append(f"{it.since:.1f} to {it.until:.1f} s ({by})")
     begin = f"From {MEANT_TO_LEAD}x on {OURS} is behind another system by more than {NOISE} points"
     return f"{begin}: {', '.join(parts)}." if parts else f"{begin} at no moment."
 
@@ -211,10 +213,9 @@ def _mean_at(curves: Sequence[Curve], seconds: float) -> float | None:
 def _row(curves: Curves, data: str, system: str, unit: float) -> list[str]:
     of_system = of_seeds(curves, data, system)
     cells = [_percent(_mean_at(of_system, times * unit)) for times in MOMENTS]
-    ends = [100 * curve.points[-1][1] for curve in of_system if curve.points]
-    end = _percent(statistics.mean(ends) if ends else None)
-    if len(ends) > 1:
-        end += f" ± {statistics.stdev(ends):.1f}"
+    end = _percent(_mean_at(of_system, math.inf))
+    if end != NOT_MEASURED and len(of_system) > 1:
+        end += f" ± {statistics.stdev(100 * curve.points[-1][1] for curve in of_system):.1f}"
     start_up, seconds = (statistics.mean(it) for it in zip(*((c.start_up, c.seconds) for c in of_system), strict=True))
     return [system, str(len(of_system)), f"{start_up:.1f}", *cells, end, f"{seconds:.0f}"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from pathlib import Path
 
@@ -79,9 +80,9 @@ def test_it_is_told_when_another_system_is_ahead():
     peers = of("tfidf-svm", (1.0, 0.8), (20.0, 0.9), (30.0, 0.92)) | of("fasttext", (10.0, 0.803))
     systems = ["encoder-cls", "tfidf-svm", "fasttext"]
     late = of("encoder-cls", (3.0, 0.7), (5.0, 0.8), (40.0, 0.95))
-    expected = [(2.0, 3.0, None), (3.0, 5.0, 10.0), (20.0, 40.0, 12.0)]
+    expected = [(2.0, 3.0, math.inf), (3.0, 5.0, 10.0), (20.0, 40.0, 12.0)]
     assert where_behind(peers | late, "sst2", systems, 1.0) == [
-        Behind(since, until, points and pytest.approx(points)) for since, until, points in expected
+        Behind(since, until, pytest.approx(points)) for since, until, points in expected
     ]
     assert where_behind(peers | of("encoder-cls", (1.5, 0.92)), "sst2", systems, 1.0) == []
 

@@ -21,6 +21,12 @@ def test_memory_grows_by_little_with_each_text():
     assert less.own_bytes < less.peak_bytes < 2 << 30
 
 
+def test_a_value_is_that_of_the_command():
+    """One that the command does not know ends the measurement with its error."""
+    with pytest.raises(SystemExit, match=r"train\.learning_ratio"):
+        next(memory.measure(10, prepare_only=True, overrides=["train.learning_ratio=1"]))
+
+
 def test_the_table_says_what_was_measured():
     """A row of a known measurement, and what a text costs from one to the next."""
     less = memory.Measured(1000, 1.5, 3.0, 100 << 20, 50 << 20, 2000.0)

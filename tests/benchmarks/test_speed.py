@@ -85,7 +85,7 @@ def test_made_up_texts_are_the_same_each_time_and_as_asked():
     """Lengths are those of the kind, each class occurs, and there are as many words as wanted."""
     kind = KINDS["ag_news"]
     first, second = (made_up(kind, number=300, vocabulary=50) for _ in range(2))
-    assert first.train.fingerprint() == second.train.fingerprint()
+    assert first.train.fingerprint == second.train.fingerprint
     lengths = [len(text.split()) for text in first.train.texts]
     assert np.median(lengths) == pytest.approx(kind.words, rel=0.1)
     assert set(first.train.labels) == set(range(kind.classes))

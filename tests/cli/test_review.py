@@ -149,7 +149,7 @@ def test_a_file_that_nobody_changed_changes_nothing(cli, reviewed):
     save(reviewed, delimiter=";")
     plain, corrected = dataset(), dataset(corrections="mended.csv")
     assert corrected.corrected == {}
-    assert corrected.train.fingerprint() == plain.train.fingerprint()
+    assert corrected.train.fingerprint == plain.train.fingerprint
     with_blanks = [row | {"label": f"{row['label']} "} for row in reviewed]
     save(with_blanks)
     assert dataset(corrections="mended.csv").corrected == {}

@@ -522,9 +522,9 @@ def test_few_labels_that_train_does_not_have_are_numbered_behind_the_classes():
     assert list(dataset.selection.texts) == validation.texts[:95]
     assert dataset.test.known(2) is dataset.test
     assert validation.subset(np.array([99])).unseen_names == validation.unseen_names
-    assert load_split("b.csv", DataConfig(train="a.csv"), ("x", "y")).fingerprint() == validation.fingerprint()
-    of_others = load("a.csv", validation=others("zbwzb")).validation.fingerprint()
-    assert of_others != validation.fingerprint()
+    assert load_split("b.csv", DataConfig(train="a.csv"), ("x", "y")).fingerprint == validation.fingerprint
+    of_others = load("a.csv", validation=others("zbwzb")).validation.fingerprint
+    assert of_others != validation.fingerprint
 
 
 @pytest.mark.parametrize("split", ["validation", "test"])
@@ -689,7 +689,7 @@ def test_where_no_class_has_two_examples_none_can_be_held_out():
 
 
 def fingerprint(*texts: str, labels: Sequence[int] = (0, 0), where: str = "a") -> str:
-    return Split(texts=texts, labels=np.array(labels), where=[where] * len(texts)).fingerprint()
+    return Split(texts=texts, labels=np.array(labels), where=[where] * len(texts)).fingerprint
 
 
 def test_the_fingerprint_is_that_of_texts_and_labels():
@@ -718,7 +718,7 @@ def test_rows_keep_their_class_and_their_place(monkeypatch, most_pending):
     texts, labels, where = map(list, zip(*expected, strict=True))
     whole = load("d").train
     assert list(zip(whole.texts, whole.labels.tolist(), whole.where, strict=True)) == expected
-    assert whole.fingerprint() == Split(texts=texts, labels=np.array(labels), where=where).fingerprint()
+    assert whole.fingerprint == Split(texts=texts, labels=np.array(labels), where=where).fingerprint
     dataset = load("d", validation=None, validation_fraction=0.5)
     parts = [
         row
@@ -874,7 +874,7 @@ def test_several_files_of_unlabelled_texts():
     assert list(unlabelled.texts) == ["text 1", "text 2"]
     nothing = load(source).unlabelled
     assert not nothing.texts
-    assert nothing.fingerprint() != unlabelled.fingerprint()
+    assert nothing.fingerprint != unlabelled.fingerprint
 
 
 @pytest.mark.parametrize(

@@ -80,7 +80,7 @@ def test_a_mapped_data_set_is_that_which_is_read(folder, name, monkeypatch):
     again = load_or_map_dataset(config(name))
     for found in (first, again):
         assert_equal(found, expected)
-        assert found.train.fingerprint() == expected.train.fingerprint()
+        assert found.train.fingerprint == expected.train.fingerprint
         assert found.notes == expected.notes
         assert found.train.labels.flags.writeable
 

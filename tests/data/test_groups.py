@@ -67,13 +67,13 @@ def test_formats_have_groups_of_their_types():
     first, second, none, again = found[0].groups.tolist()
     assert first == again != second
     assert none == NO_GROUP
-    assert len({split.fingerprint() for split in found}) == 1
+    assert len({split.fingerprint for split in found}) == 1
 
 
 def test_a_changed_group_changes_the_fingerprint():
     """Which folds there are depends on it, so a run cannot go on."""
     one, other = (load(table("a.csv", groups), validation="a.csv").train for groups in ([1, 2, 3, 4], [1, 2, 3, 3]))
-    assert one.fingerprint() != other.fingerprint()
+    assert one.fingerprint != other.fingerprint
 
 
 def test_without_the_column_nothing_is_different():
@@ -83,7 +83,7 @@ def test_without_the_column_nothing_is_different():
     assert plain.train.groups is None
     assert load_split(source, DataConfig(train=source, group_column="nobody has it"), ("x", "y")).groups is None
     Path("b.csv").write_text("\n".join(line.rpartition(",")[0] for line in Path(source).read_text().splitlines()))
-    assert load("b.csv", group_column=None).train.fingerprint() == plain.train.fingerprint()
+    assert load("b.csv", group_column=None).train.fingerprint == plain.train.fingerprint
 
 
 def test_groups_of_several_files_that_are_in_two_splits_are_warned_of():

@@ -16,7 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from matplotlib.figure import Figure
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from blank_plots import PLOTS, blank_plot
 
 import encoder_cls.training.follower
 import encoder_cls.training.prepare
@@ -98,12 +101,6 @@ def all_ended(jobs: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 if __name__ == "__main__":
-    for plot in (
-        "confusion",
-        "reliability",
-        "curves",
-        "attention",
-        "position_vectors",
-    ):  # which take longer than all else
-        setattr(plots, plot, lambda *_: Figure(figsize=(1, 1)))
+    for plot in PLOTS:
+        setattr(plots, plot, blank_plot)
     sys.stdout.write(json.dumps(all_ended(json.loads(Path(sys.argv[1]).read_text()))))

@@ -7,6 +7,7 @@ import functools
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from small_runs import NO_TECHNIQUES
 
 from encoder_cls.config import TokenizerConfig, TrainConfig
 from encoder_cls.data.label_texts import names_as_texts
@@ -23,7 +24,6 @@ from encoder_cls.training.technique_search import Techniques
 MAX_SEQ_LEN = 12
 LABELLED, UNLABELLED, TEST = 40, 400, 200
 ALL_WORDS = [f"{a}{b}{c}" for a in "bdfgklmnprst" for b in "aeiou" for c in "xzvw"]
-NOTHING = {"naive_bayes_em": False, "label_names_as_texts": False, "lsa_dimensions": 0, "self_training": False}
 CHOICES = {"max_tokens": MAX_SEQ_LEN, "use_char_ngrams": True}
 
 
@@ -135,13 +135,13 @@ def test_what_is_switched_off_is_not_tried(monkeypatch):
     values = {"naive_bayes_em": True, "label_names_as_texts": True, "lsa_dimensions": 5, "self_training": True}
     assert fit(3, names=names, **values).kept == Techniques(True, True, True, True)
     for number, name in enumerate(values):
-        kept = fit(3, names=names, **NOTHING | {name: values[name]}).kept
+        kept = fit(3, names=names, **NO_TECHNIQUES | {name: values[name]}).kept
         assert kept == Techniques(*np.arange(4) == number), name
-    assert fit(3, names=names, **NOTHING).kept == Techniques()
+    assert fit(3, names=names, **NO_TECHNIQUES).kept == Techniques()
 
 
 @pytest.mark.parametrize("num_classes", [2, 3])
-@pytest.mark.parametrize("name", [*NOTHING, "all"])
+@pytest.mark.parametrize("name", [*NO_TECHNIQUES, "all"])
 def test_a_reader_sees_one_weight_a_feature_and_class(monkeypatch, num_classes, name):
     """The logits of texts are those computed of all classifiers while it was fitted; a second time the same."""
     searches = []
@@ -155,7 +155,7 @@ def test_a_reader_sees_one_weight_a_feature_and_class(monkeypatch, num_classes, 
     monkeypatch.setattr(few_labels, "TechniqueSearch", Search)
     monkeypatch.setattr(technique_search, "_is_better", lambda *_: True)
     values = {"naive_bayes_em": True, "label_names_as_texts": True, "lsa_dimensions": 5, "self_training": True}
-    config = values if name == "all" else NOTHING | {name: values[name]}
+    config = values if name == "all" else NO_TECHNIQUES | {name: values[name]}
     first, second = (fit(num_classes, names=tuple(corpus(num_classes)[0][:num_classes]), **config) for _ in range(2))
     assert all(map(np.array_equal, arrays(first.classifier), arrays(second.classifier)))
     search, (weights, biases) = searches[0]
@@ -187,7 +187,7 @@ def test_weights_of_coordinates_are_folded_into_those_of_features(monkeypatch, n
     monkeypatch.setattr(few_labels, "FEWEST_EXTRAPOLATED", LABELLED + 1)
     monkeypatch.setattr(technique_search, "learn_one_vs_rest", recorded)
     monkeypatch.setattr(technique_search.TechniqueSearch, "_fit_svms", fit_svms)
-    fit(num_classes, **NOTHING | {"lsa_dimensions": 5})
+    fit(num_classes, **NO_TECHNIQUES | {"lsa_dimensions": 5})
     assert len(compared) == 6  # of each fold, and of all
     assert max(compared) < 1e-5
 
@@ -207,7 +207,7 @@ def test_pseudo_labels_are_as_frequent_as_labels(monkeypatch):
         return rows, guesses
 
     monkeypatch.setattr(technique_search.TechniqueSearch, "_most_confident", recorded)
-    fit(3, **NOTHING | {"self_training": True})
+    fit(3, **NO_TECHNIQUES | {"self_training": True})
     for rows, guesses, labels, margins in chosen:
         assert len(set(rows)) == len(rows)
         assert (rows >= 0).all()
@@ -254,7 +254,7 @@ def test_a_learning_curve_is_of_fewer_labels(monkeypatch):
         "_learn_svms",
         lambda self, rows, techniques: sizes.append(len(rows)) or real(self, rows, techniques),
     )
-    result = fit(3, **NOTHING)
+    result = fit(3, **NO_TECHNIQUES)
     assert sizes == [16] * 5 + [8] * 5
     assert result.accuracy <= result.accuracy_with_twice <= 1
-    assert fit(3, labels=corpus(3)[1][: LABELLED - 1], **NOTHING).accuracy_with_twice is None
+    assert fit(3, labels=corpus(3)[1][: LABELLED - 1], **NO_TECHNIQUES).accuracy_with_twice is None

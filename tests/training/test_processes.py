@@ -31,7 +31,8 @@ def sharded_config(folder: Path) -> Config:
     (folder / "more.txt").write_text(
         "\n".join(f"w{i % 7} more {'red' if i % 2 else 'green'}" for i in range(30)) + "\n"
     )
-    config = make_config(folder, **PRETRAINED, gradient_shards=SHARDS, epochs=4, checkpoint_every=5)
+    values = PRETRAINED | {"naive_bayes_em": True}  # else labels are not few, and no linear classifier teaches
+    config = make_config(folder, **values, gradient_shards=SHARDS, epochs=4, checkpoint_every=5)
     return config.model_copy(update={"data": config.data.model_copy(update={"unlabelled": str(folder / "more.txt")})})
 
 

@@ -1,0 +1,12 @@
+"""Plots that stay blank in tests of trainings: to draw them takes most of the time of a tiny run."""
+
+from __future__ import annotations
+
+from matplotlib.figure import Figure
+
+PLOTS = ("confusion", "reliability", "curves", "attention", "position_vectors")  # functions of `evaluation.plots`
+
+
+def blank_plot(*_: object) -> Figure:
+    """What such a function gives instead."""
+    return Figure(figsize=(1, 1))
