@@ -13,6 +13,8 @@ from pathlib import Path
 # One thread, before any library counts the cores: workers share them. Streams are buffered as on a user's machine.
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ.pop("PYTHONUNBUFFERED", None)
+# Workers, and the programs that tests start, compile the package once, not each anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 import pytest
 import torch

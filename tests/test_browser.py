@@ -161,6 +161,7 @@ def ask(address: str) -> Any:
         return json.load(answer)
 
 
+@pytest.mark.slow
 def test_tensorboard_shows_what_was_measured(trained_run, tmp_path):
     """Every panel has something to show, which is what `metrics.jsonl` says, and the pages open."""
     rows = read_metrics(trained_run.metrics_file)

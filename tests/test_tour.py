@@ -19,9 +19,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "tour.md"
 EXAMPLE = Path(__file__).parents[1] / "encoder_cls" / "data" / "example"
 BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PROMPT, CONTINUED = "$ ", ">"
-# Those whose trainings take more than a few seconds are run where this is set, as CI does.
-SLOW = "ENCODER_CLS_SLOW_TESTS"
-QUICK_JOURNEYS = {"Somebody who mistypes", "Texts in Japanese and Arabic"}
+QUICK_JOURNEY = "Somebody who mistypes"  # the others train models
 
 
 def journeys(page: str) -> dict[str, str]:
@@ -83,11 +81,15 @@ def comparable(text: str) -> list[str]:
     return [" ".join(line.split()[: 2 if line.startswith("  ") else None]) for line in lines]
 
 
-@pytest.mark.parametrize("journey", journeys(PAGE.read_text()))
+@pytest.mark.parametrize(
+    "journey",
+    [
+        pytest.param(name, marks=[] if name == QUICK_JOURNEY else pytest.mark.slow)
+        for name in journeys(PAGE.read_text())
+    ],
+)
 def test_the_page_shows_what_happens(journey, tmp_path):
     """Each command by itself, in order, in one folder."""
-    if journey not in QUICK_JOURNEYS and not os.environ.get(SLOW):
-        pytest.skip(f"slow; {SLOW}=1 runs it")
     for block in BLOCK.findall(journeys(PAGE.read_text())[journey]):
         for command, expected in steps(block):
             found = run(command, tmp_path)

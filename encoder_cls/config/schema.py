@@ -77,8 +77,8 @@ class DataConfig(Section):
     """Further texts, of which no class is known: in a file as above, or `.txt` with a text a line; null: none. The
     encoder learns their language."""
     validation_fraction: Annotated[float, Field(gt=0, le=0.5)] = 0.1
-    """The part of train that is held out where no validation data is named; rows of equal texts, which differ in case
-    and white space at most, are held out together."""
+    """The part of train that is held out where no validation data is named, 50,000 texts at the most; rows of equal
+    texts, which differ in case and white space at most, are held out together."""
     split_seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
     """Seed of what is held out, apart from `seed`: runs with another `seed` are validated on the same texts."""
     text_column: Names = ("text",)

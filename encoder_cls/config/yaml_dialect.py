@@ -46,6 +46,7 @@ _TEXTS = {("name",)} | {
 }
 _TEXT_KEYS = {("train", "class_weights")}
 _TEXT_TAG = "tag:yaml.org,2002:str"
+_UNICODE_LINE_BREAK = re.compile("[\x85\u2028\u2029]")
 _NO_TEXT_TAGS = {f"tag:yaml.org,2002:{name}" for name in ("int", "float", "bool")}
 
 
@@ -109,7 +110,12 @@ class _PlainLoader(yaml.SafeLoader):
 class _PlainDumper(yaml.SafeDumper):
     """PyYAML's safe dumper, which also puts in quotes the words that `_PlainLoader` would read as numbers."""
 
+    def represent_text(self, text: str) -> yaml.ScalarNode:
+        """In double quotes and escaped if it has a line break of Unicode: in single ones PyYAML reads another text."""
+        return self.represent_scalar(_TEXT_TAG, text, style='"' if _UNICODE_LINE_BREAK.search(text) else None)
 
+
+_PlainDumper.add_representer(str, _PlainDumper.represent_text)
 _PlainLoader.add_constructor("tag:yaml.org,2002:int", _PlainLoader.construct_decimal)
 for _tag, _pattern, _first in (
     ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),

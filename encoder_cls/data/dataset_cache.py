@@ -28,7 +28,7 @@ from encoder_cls.system.array_cache import Entry, Made, cached
 from encoder_cls.system.disk_arrays import DiskBackedTexts, in_chunks
 from encoder_cls.system.files import reporting_os_errors
 
-FORMAT = 1  # to be raised with any change of what an entry holds
+FORMAT = 2  # to be raised with any change of what an entry holds
 
 SPLITS = ("train", "validation", "test")
 UNLABELLED = "unlabelled"

@@ -67,6 +67,7 @@ class StageLoop:
             if self._stage.is_validation_due(self.state):
                 yield self._validate(stop_if_asked)
             if self._stage.is_done(self.state):
+                release_memory()
                 return
             stop_if_asked()
             yield self._step()

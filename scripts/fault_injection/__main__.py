@@ -2,7 +2,7 @@
 
     python scripts/fault_injection                          # every case at its full count: over an hour on 2 cores
     python scripts/fault_injection signals bit-flips-model  # some cases
-    python scripts/fault_injection --fraction 0.05          # a twentieth of every case, as in CI
+    python scripts/fault_injection --fraction 0.05 --jobs 2 # a twentieth of every case, two cases at a time, as in CI
     python scripts/fault_injection signals --only 17        # one try again, as it was
     python scripts/fault_injection mutants                  # mutation testing: do the cases notice a broken package?
 
@@ -25,7 +25,10 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import cache
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -90,24 +93,46 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="of everything that is left to chance")
     parser.add_argument("--only", type=int, metavar="N", help="make this one try")
     parser.add_argument("--until-failure", action="store_true", help="end a case at its first failure")
+    parser.add_argument("--jobs", type=int, default=1, help="cases that are tried at the same time, each on one core")
     parser.add_argument("--output", type=Path, help="write the results to this JSON file, case by case")
     options = parser.parse_args()
     unknown = [name for name in options.cases if name not in CASES]
     if unknown:
         parser.error(f"no case is called {unknown[0]}; there are {', '.join(CASES)}")
     _load_everything()
-    results = {}
+    results: dict[str, dict[str, Any]] = {}
     with tempfile.TemporaryDirectory(prefix="fault-injection-") as folder:
         tempfile.tempdir = folder
-        for name in options.cases or CASES:
-            results[name] = run(name, CASES[name], Workspace(Path(tempfile.mkdtemp(prefix=f"{name}-"))), options)
+        for name, result in _run_all(options.cases or list(CASES), options):
+            results[name] = result
             if options.output:
                 options.output.write_text(json.dumps(results, indent=2) + "\n")
     return int(any(result["failed"] for result in results.values()))
 
 
-def run(name: str, case: Case, space: Workspace, options: argparse.Namespace) -> dict[str, Any]:
-    """Make the tries of a case."""
+def _run_all(names: list[str], options: argparse.Namespace) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The cases with their results, in the order in which they end.
+
+    Several at a time run in copies of this process, which has all libraries loaded; a pool of `multiprocessing` would
+    not do, since its processes may not have children.
+    """
+    if options.jobs == 1:
+        yield from ((name, run(name, options)) for name in names)
+        return
+    with ProcessPoolExecutor(options.jobs, mp_context=get_context("fork"), initializer=_read_descriptor_zero) as pool:
+        running = {pool.submit(run, name, options): name for name in names}
+        for done in as_completed(running):
+            yield running[done], done.result()
+
+
+def _read_descriptor_zero() -> None:
+    """Let standard input be descriptor 0 again, which tries redirect; `multiprocessing` puts another in its place."""
+    sys.stdin = open(0, closefd=False)  # noqa: SIM115 - as long as the process
+
+
+def run(name: str, options: argparse.Namespace) -> dict[str, Any]:
+    """Make the tries of a case in a folder of its own."""
+    case, space = CASES[name], Workspace(Path(tempfile.mkdtemp(prefix=f"{name}-")))
     began, failures = time.monotonic(), []
     tries: list[int] = []
     try:

@@ -12,6 +12,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "scripts" / "benchmarks"))
 import memory
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_memory_grows_by_little_with_each_text():
     """By less than the text itself: neither texts nor tokens stay in memory, and a few numbers of each text do."""

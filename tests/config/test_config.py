@@ -456,7 +456,12 @@ def test_a_config_cannot_be_changed(section):
         ],
         *(
             pytest.param(overrides)
-            for overrides in (["name='1e-3'"], ["data.label_column='08'"], ["data.label_names=['1e3', '2e3']"])
+            for overrides in (
+                ["name='1e-3'"],
+                ["data.label_column='08'"],
+                ["data.label_names=['1e3', '2e3']"],
+                ['data.label_names=["a\\Nb", c]'],
+            )
         ),
     ],
 )

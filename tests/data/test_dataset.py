@@ -21,6 +21,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.svm import LinearSVC
 
 from encoder_cls.config import DataConfig
+from encoder_cls.data import split as split_module
 from encoder_cls.data.dataset import Dataset, load_dataset, load_split
 from encoder_cls.data.readers import read_rows
 from encoder_cls.data.split import Split, hold_out
@@ -650,6 +651,14 @@ def test_the_held_out_part_is_stratified(fraction):
         assert [split.where[split.texts.index(text)] for text in part.texts] == part.where
         assert [int(text.split()[0]) for text in part.texts] == part.labels.tolist()
         assert part.where == sorted(part.where, key=split.where.index)
+
+
+def test_of_many_texts_a_limited_number_is_held_out(monkeypatch):
+    """However many there are, and of each class its part of that number."""
+    monkeypatch.setattr(split_module, "MOST_HELD_OUT", 20)
+    train, validation = hold_out(numbered([100, 300]), fraction=0.2, seed=0)
+    assert len(train) == 380
+    assert np.bincount(validation.labels).tolist() == [5, 15]
 
 
 def test_the_seed_decides_what_is_held_out():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -81,9 +80,7 @@ def jobs(tmp_path_factory) -> Jobs:
 
 @pytest.fixture(scope="module")
 def slow_jobs(tmp_path_factory) -> Jobs:
-    """Those that continuous integration runs."""
-    if not os.environ.get("ENCODER_CLS_SLOW_TESTS"):
-        pytest.skip("takes 20 seconds: set ENCODER_CLS_SLOW_TESTS=1")
+    """Those of the slow tests."""
     return ended_jobs(
         tmp_path_factory.mktemp("more-processes"),
         {"name": "one", "size": 1},
@@ -146,12 +143,14 @@ def test_what_is_wrong_in_any_process_is_told_once(jobs):
     check_told_once(jobs, "one 5", code=2, message="already holds a run")
 
 
+@pytest.mark.slow
 def test_other_configs_and_numbers_that_are_not_finite_end_all(slow_jobs):
     """Each told once."""
     check_told_once(slow_jobs, "unequal 6", code=2, message="process 1 has another config than process 0")
     check_told_once(slow_jobs, "diverged 7", code=4, message="diverged at step")
 
 
+@pytest.mark.slow
 def test_a_restart_and_a_resume_of_other_numbers_of_processes_are_exact(slow_jobs):
     """After a kill torchrun starts all anew; after a signal, told to the second process here, a person does."""
     assert slow_jobs.ended["killed 3"]["codes"] == [0, 0], slow_jobs.ended["killed 3"]["outputs"]
@@ -161,6 +160,7 @@ def test_a_restart_and_a_resume_of_other_numbers_of_processes_are_exact(slow_job
     assert equal(slow_jobs, "one", "two", "killed", "stopped")
 
 
+@pytest.mark.slow
 def test_where_it_is_not_exact_it_trains_nevertheless(slow_jobs):
     """Sums in another order: other last digits at most."""
     assert slow_jobs.ended["quick 8"]["codes"] == [0, 0], slow_jobs.ended["quick 8"]["outputs"]

@@ -198,11 +198,11 @@ def test_fewer_steps_tell_where_each_takes_long(tmp_path, monkeypatch):
 
 
 def test_memory_is_released_every_few_steps(tmp_path, monkeypatch):
-    """By the count of the steps of all stages, once the step is told of."""
+    """By the count of the steps of all stages, once the step is told of, and where the stage ends."""
     released, steps = [], 3
     monkeypatch.setattr(stage_loop, "release_memory", lambda: released.append(steps))
     monkeypatch.setattr(stage_loop, "STEPS_BETWEEN_RELEASES", 5)
     loop, _, _ = make_loop(tmp_path, state=TrainingState(step=3, stage=1, stage_start=3, validated_step=3))
     for event in loop.events(lambda: None):
         steps += isinstance(event, Stepped)
-    assert released == [5, 10, 15, 20]
+    assert released == [5, 10, 15, 20, 21]

@@ -34,6 +34,9 @@ def _exact_weights():
     """Here runs end as they do for a user, with small weights."""
 
 
+SLOW = pytest.mark.slow  # what other cases show, too, at a little more cost
+
+
 @pytest.fixture(scope="module")
 def straight(tmp_path_factory):
     """The result of an uninterrupted run, which is made once for each config."""
@@ -58,15 +61,17 @@ def straight(tmp_path_factory):
         pytest.param(LABELLED, [5, 2, 3], (0, 7, 6), id="now and then"),
         pytest.param(LABELLED, [3, 1, 1, 1, 1], (0, 5, 4), id="many times"),
         pytest.param(WITH_LINEAR, [1], (0, 1, 0), id="after a step beside a linear classifier"),
-        pytest.param(WITH_TECHNIQUES, [1], (0, 1, 0), id="after a step beside a linear classifier of few labels"),
+        pytest.param(
+            WITH_TECHNIQUES, [1], (0, 1, 0), id="after a step beside a linear classifier of few labels", marks=SLOW
+        ),
         pytest.param(WITH_LINEAR, [13], (0, 9, 8), id="in the last validation beside a linear classifier"),
         pytest.param(WITH_LINEAR, [14], (0, 9, 9), id="in the report on both"),
         pytest.param(WITH_TECHNIQUES, [14], (0, 9, 9), id="in the report on both with few labels"),
         pytest.param(PRETRAINED, [1], (0, 1, 0), id="in pretraining"),
         pytest.param(PRETRAINED, [2], (0, 2, 0), id="in a validation of pretraining"),
         pytest.param(PRETRAINED, [9], (1, 6, 6), id="after pretraining"),
-        pytest.param(PRETRAINED, [11], (1, 8, 6), id="in the model's validation"),
-        pytest.param(PRETRAINED, [16], (1, 11, 10), id="between the model's validations"),
+        pytest.param(PRETRAINED, [11], (1, 8, 6), id="in the model's validation", marks=SLOW),
+        pytest.param(PRETRAINED, [16], (1, 11, 10), id="between the model's validations", marks=SLOW),
         pytest.param(PRETRAINED, [22], (1, 15, 14), id="in the last validation"),
         pytest.param(PRETRAINED, [23], (1, 15, 15), id="in the report"),
         pytest.param(PRETRAINED, [5, 6, 2, 3], (1, 11, 10), id="in every stage"),
@@ -95,13 +100,15 @@ def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path, straight, values, s
         pytest.param(WITH_LINEAR, ("model", StageStarted, 0), id="after the linear classifier was fitted"),
         pytest.param(WITH_LINEAR, ("model", Stepped, 11), id="after a step beside a linear classifier"),
         pytest.param(WITH_LINEAR, ("model", Validated, 18), id="before the report on both"),
-        pytest.param(WITH_TECHNIQUES, ("model", Stepped, 11), id="after a step beside one of few labels"),
+        pytest.param(WITH_TECHNIQUES, ("model", Stepped, 11), id="after a step beside one of few labels", marks=SLOW),
         pytest.param(PRETRAINED, ("pretraining", Stepped, 5), id="in pretraining"),
-        pytest.param(PRETRAINED, ("pretraining", Validated, 12), id="after the last validation of pretraining"),
+        pytest.param(
+            PRETRAINED, ("pretraining", Validated, 12), id="after the last validation of pretraining", marks=SLOW
+        ),
         pytest.param(PRETRAINED, ("model", StageStarted, 12), id="after pretraining"),
-        pytest.param(PRETRAINED, ("model", Stepped, 13), id="after the model's first step"),
-        pytest.param(PRETRAINED, ("model", Validated, 24), id="after the model's validation"),
-        pytest.param(PRETRAINED, ("model", Validated, 30), id="before the report"),
+        pytest.param(PRETRAINED, ("model", Stepped, 13), id="after the model's first step", marks=SLOW),
+        pytest.param(PRETRAINED, ("model", Validated, 24), id="after the model's validation", marks=SLOW),
+        pytest.param(PRETRAINED, ("model", Validated, 30), id="before the report", marks=SLOW),
     ],
 )
 def test_a_run_that_vanished_resumes_from_its_last_checkpoint(tmp_path, straight, values, last):
