@@ -55,11 +55,13 @@ USUAL_NAMES = {
 
 INHERITED = ("model", "tokenizer")  # sections that a run has in common with the one that it goes on from
 RUN_CONFIG = "config.yaml"  # in a run folder
+CONFIG_ENDINGS = (".yaml", ".yml", "")
 
 
 def load_config(path: Path | None = None, overrides: Iterable[str] = (), *, from_run: Path | None = None) -> Config:
     """Read a config file (none: the bundled example's config) and apply `section.key=value` overrides.
 
+    Without a file an override of `data.train` names other data than the bundled: then nothing of that is left.
     Data that the current folder does not have is looked for beside the file; in overrides paths start at the former.
     Where a run goes on from another, what the file does not say of model and tokenizer is as that run has it.
 
@@ -72,14 +74,15 @@ def load_config(path: Path | None = None, overrides: Iterable[str] = (), *, from
         ConfigError: the file cannot be read, is no YAML mapping, or a field is unknown or out of range;
             the message names the file and each field.
     """
-    source = str(path) if path else "bundled example"
-    values = parse_yaml(_read_text(path), source=source) if path else EXAMPLE
-    if not isinstance(values, dict):
-        found = "nothing" if values is None else type(values).__name__
-        raise ConfigError(f"{source}: expected sections such as `data:` and `model:`, found {found}")
+    overrides = tuple(overrides)
+    named_after = path or next((Path(data) for data in map(_train_data, overrides) if data), None)
     if path:
-        values = found_beside(values, path.parent)
-    values = {"name": _run_name(path.stem) if path else "example"} | values
+        source, values = str(path), found_beside(_read_values(path), path.parent)
+    elif named_after:
+        source, values = "--set", {}
+    else:
+        source, values = "bundled example", EXAMPLE
+    values = {"name": _run_name(named_after.stem) if named_after else "example"} | values
     for override in overrides:
         values = _with_override(values, override)
     if from_run:
@@ -149,6 +152,22 @@ def _run_name(stem: str) -> str:
 _NAME_CATEGORIES = {"Lu", "Ll", "Lt", "Lm", "Lo", "Mn", "Mc", "Me", "Nd", "Pc"}
 
 
+def _read_values(path: Path) -> dict[str, Any]:
+    """The sections of a config file."""
+    try:
+        values = parse_yaml(_read_text(path), source=str(path))
+    except ConfigError as error:
+        values, wrong = None, str(error)
+    else:
+        found = "nothing" if values is None else type(values).__name__
+        wrong = f"{path}: expected sections such as `data:` and `model:`, found {found}"
+    if isinstance(values, dict):
+        return values
+    if path.is_dir() or (path.is_file() and path.suffix.lower() not in CONFIG_ENDINGS):
+        wrong = f"{path}: this is no config; --set data.train={path} trains on texts that are there"
+    raise ConfigError(wrong)
+
+
 def _read_text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8-sig")
@@ -156,6 +175,12 @@ def _read_text(path: Path) -> str:
         raise ConfigError(f"{path}: not UTF-8 text (byte {error.start})") from None
     except OSError as error:
         raise ConfigError(f"{path}: cannot read the config: {error.strerror}") from None
+
+
+def _train_data(override: str) -> str:
+    """What an override names as `data.train`, or nothing."""
+    key, _, value = override.partition("=")
+    return value if key.strip() == "data.train" else ""
 
 
 def _with_override(values: dict[str, Any], override: str) -> dict[str, Any]:

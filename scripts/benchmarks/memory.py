@@ -1,14 +1,15 @@
 """How much memory a training takes as the number of texts grows.
 
-    python scripts/benchmarks/memory.py [--texts 100000 300000 1000000] [--linear] [--cache] [--prepare-only]
-        [--set section.key=value]...
+    python scripts/benchmarks/memory.py [--texts 100000 300000 1000000] [--linear] [--default-recipe] [--cache]
+        [--prepare-only] [--set section.key=value]...
 
 Makes files of short random texts (about 12 words; of the 200,000 of a vocabulary each is the rarer the later it stands
 there, as in language), trains a tiny model on each of them for one epoch, in a process of its own and to the end of the
 final report, and prints a table. `peak` is the most memory that was resident. In it, files that are mapped into memory
 count as long as the system has room for them; `own` is the most without these. Seconds are of the processor, so that
 they can be compared where other programs run, and tokens a second the median of what the training logs. With --cache
-each size has a second line: the same again, from the cache (`data.cache`) that the first has filled. --set is that of
+each size has a second line: the same again, from the cache (`data.cache`) that the first has filled. --default-recipe
+trains as `encoder-cls train` does where a config names the data alone, in place of the tiny model. --set is that of
 `encoder-cls train`. `TMPDIR` names the folder for the texts, and for what the training puts on disk.
 """
 
@@ -36,8 +37,10 @@ CLASSES = 4
 CHUNK = 50_000  # texts made at once
 SECONDS_BETWEEN_LOOKS = 0.02
 
-CONFIG = """\
+DATA = """\
 data: {{train: {folder}/train.csv, cache: {cache}}}
+"""
+TINY_MODEL = """\
 model: {{d_model: 16, num_layers: 1, num_heads: 2, d_ff: 32, char_ngram_buckets: 1024, bigram_buckets: 1024,
   linear: {linear}}}
 pretrain: {{epochs: 0}}
@@ -65,6 +68,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--texts", type=int, nargs="+", default=[100_000, 300_000, 1_000_000])
     parser.add_argument("--linear", action="store_true", help="a linear classifier beside the encoder")
+    parser.add_argument("--default-recipe", action="store_true", help="in place of a tiny model")
     parser.add_argument("--cache", action="store_true", help="each size once more, from a cache")
     parser.add_argument("--prepare-only", action="store_true", help="end before the first step")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a config value, repeatable")
@@ -77,6 +81,7 @@ def main() -> None:
             texts,
             prepare_only=arguments.prepare_only,
             linear=arguments.linear,
+            default_recipe=arguments.default_recipe,
             times=2 if arguments.cache else 1,
             overrides=arguments.set,
         )
@@ -108,6 +113,7 @@ def measure(
     vocabulary: int = VOCABULARY,
     prepare_only: bool = False,
     linear: bool = False,
+    default_recipe: bool = False,
     times: int = 1,
     overrides: Sequence[str] = (),
 ) -> Iterator[Measured]:
@@ -115,9 +121,10 @@ def measure(
     with tempfile.TemporaryDirectory() as folder:
         write_texts(Path(folder) / "train.csv", texts, vocabulary=vocabulary)
         config = Path(folder) / "config.yaml"
-        config.write_text(
-            CONFIG.format(folder=folder, linear=str(linear).lower(), cache=f"{folder}/cache" if times > 1 else "null")
-        )
+        content = DATA.format(folder=folder, cache=f"{folder}/cache" if times > 1 else "null")
+        if not default_recipe:
+            content += TINY_MODEL.format(linear=str(linear).lower())
+        config.write_text(content)
         command = [
             str(Path(sys.executable).with_name("encoder-cls")),
             "train",

@@ -43,12 +43,12 @@ def load(content: str | bytes, *overrides: str, name: str = "run.yaml") -> Confi
     return load_config(path, overrides)
 
 
-def refusal(content: str | bytes | None, *overrides: str) -> str:
+def refusal(content: str | bytes | None, *overrides: str, name: str = "run.yaml") -> str:
     with pytest.raises(ConfigError) as caught:
         if content is None:
             load_config(None, overrides)
         else:
-            load(content, *overrides)
+            load(content, *overrides, name=name)
     return str(caught.value)
 
 
@@ -109,6 +109,28 @@ def test_a_file_that_is_no_config_is_refused_with_its_place(content, message):
     assert re.match(message, refusal(content))
 
 
+def test_data_in_place_of_a_config_is_told_how_to_be_trained_on():
+    """A file of texts by its ending, or a folder; what ends as a config does is told what is wrong with it."""
+    message = "spam.csv: this is no config; --set data.train=spam.csv trains on texts that are there"
+    assert refusal("text,label\nwin,spam\n", name="spam.csv") == message
+    assert refusal(b"PAR1\xff", name="spam.parquet") == message.replace("csv", "parquet")
+    assert "found str" in refusal("text,label\n", name="spam.yml")
+    Path("reviews").mkdir()
+    with pytest.raises(ConfigError, match=r"--set data\.train=reviews"):
+        load_config(Path("reviews"))
+
+
+def test_without_a_file_other_data_leaves_nothing_of_the_bundled_example():
+    """Neither its splits nor its name, wherever among the overrides `data.train` is; other overrides leave all."""
+    config = load_config(None, ["train.epochs=2", "data.train=mails/spam and ham.csv"])
+    assert config == Config(
+        name="spam-and-ham", data=DataConfig(train="mails/spam and ham.csv"), train=TrainConfig(epochs=2)
+    )
+    assert load_config(None, ["train.epochs=2"]).data == load_config().data
+    assert refusal(None, "data.train=a.csv", "data.tests=b.csv").startswith("--set: data.tests: unknown key")
+    assert refusal(None, "data.train=null").startswith("--set: data: train is missing")
+
+
 @pytest.mark.parametrize(
     "value", ["!!int ''", "!!float ''", "!!bool maybe", "!!timestamp now", "!!map [a]", "!!set [a]"]
 )
@@ -117,11 +139,11 @@ def test_a_value_that_does_not_fit_its_yaml_tag_is_refused(value):
     assert refusal(DATA + f"seed: {value}\n").startswith("run.yaml:2: not valid YAML")
 
 
-def test_a_missing_file_or_a_folder_is_refused(tmp_path):
+@pytest.mark.parametrize("name", ["nowhere.yaml", "nowhere.csv"])
+def test_a_missing_file_is_refused(name):
     """A path that cannot be read is named."""
-    for path in (Path("nowhere.yaml"), tmp_path):
-        with pytest.raises(ConfigError, match=rf"{path}: cannot read the config"):
-            load_config(path)
+    with pytest.raises(ConfigError, match=rf"{name}: cannot read the config"):
+        load_config(Path(name))
 
 
 def test_the_byte_order_mark_of_excel_and_notepad_is_no_part_of_a_key():
@@ -241,7 +263,8 @@ def test_an_unknown_key_that_resembles_none_lists_those_known():
 def test_a_value_out_of_range_names_the_field(override):
     """One line, which names the source, the field and what was found."""
     message = refusal(None, override)
-    assert message.startswith(f"bundled example: {override.partition('=')[0]}: ")
+    field = override.partition("=")[0]
+    assert message.startswith(f"{'--set' if field == 'data.train' else 'bundled example'}: {field}: ")
     assert "\n" not in message
 
 
