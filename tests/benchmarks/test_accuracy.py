@@ -381,6 +381,7 @@ def test_missing_data_is_told(tmp_path, capsys):
     assert bench.parse([str(tmp_path), "--results", "r", "--only", "example"]).only == ["example"]
 
 
+@pytest.mark.slow
 def test_a_real_training_from_the_command_to_the_page(folder, tmp_path):
     """A peer in a process of its own; its result is in the file and on the page."""
     words = ["--results", tmp_path / "r.jsonl", "--only", "trec6", "--method", "tfidf-words", "--part", "main"]

@@ -357,14 +357,14 @@ def test_a_diverging_training_names_the_step(cli, trained_run, values):
 def test_a_terminated_training_leaves_a_checkpoint_and_resumes(cli, trained_run):
     """SIGTERM ends with code 143 after a checkpoint, and --resume brings the run to its end."""
     config = ["--config", trained_run.path.parent / "tiny.yaml", "--run-dir", "runs/stopped"]
-    chosen = {"epochs": 60, "patience": "null", "validate_every": 120, "log_every": 20}
+    chosen = {"epochs": 30, "patience": "null", "validate_every": 60, "log_every": 20}
     values = [word for name, value in chosen.items() for word in ("--set", f"train.{name}={value}")]
     arguments = [*map(str, ["train", *config, *values])]
     code = "from encoder_cls.cli import main, training_display; training_display.SECONDS_BETWEEN_LINES = -1; main()"
     command = [sys.executable, "-c", code, *arguments]
     with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         for line in process.stderr:
-            if "step     20 of 360" in line:
+            if "step     20 of 180" in line:
                 break
         time.sleep(0.01)  # into the midst of a step, before the first validation and its checkpoint
         process.send_signal(signal.SIGTERM)
@@ -376,7 +376,7 @@ def test_a_terminated_training_leaves_a_checkpoint_and_resumes(cli, trained_run)
     run = RunDir(Path("runs/stopped"))
     step = int(re.search(r"stopped at step (\d+)", err)[1])
     assert (run.checkpoints / f"step-{step}").is_dir()
-    assert 20 <= step < 360
+    assert 20 <= step < 180
     assert "runs/stopped/model holds the best model so far" in err
     assert "model: runs/stopped (the newest run, which is not finished;" in cli("predict", "snow and rain").err
     scored = cli("eval", "runs/stopped")
