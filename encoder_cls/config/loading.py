@@ -164,7 +164,7 @@ def _read_values(path: Path) -> dict[str, Any]:
     if isinstance(values, dict):
         return values
     if path.is_dir() or (path.is_file() and path.suffix.lower() not in CONFIG_ENDINGS):
-        wrong = f"{path}: this is no config; --set data.train={path} trains on texts that are there"
+        wrong = f"{path}: this is no config; to train on its texts: --set data.train={path}"
     raise ConfigError(wrong)
 
 

@@ -111,7 +111,7 @@ def test_a_file_that_is_no_config_is_refused_with_its_place(content, message):
 
 def test_data_in_place_of_a_config_is_told_how_to_be_trained_on():
     """A file of texts by its ending, or a folder; what ends as a config does is told what is wrong with it."""
-    message = "spam.csv: this is no config; --set data.train=spam.csv trains on texts that are there"
+    message = "spam.csv: this is no config; to train on its texts: --set data.train=spam.csv"
     assert refusal("text,label\nwin,spam\n", name="spam.csv") == message
     assert refusal(b"PAR1\xff", name="spam.parquet") == message.replace("csv", "parquet")
     assert "found str" in refusal("text,label\n", name="spam.yml")
