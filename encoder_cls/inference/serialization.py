@@ -45,6 +45,7 @@ from encoder_cls.text.ngram_features import RARITY_NUMBERS
 from encoder_cls.text.tokenizer import parse_tokenizer
 
 CONFIG_FILE, TOKENIZER_FILE, WEIGHTS_FILE = "config.json", "tokenizer.json", "model.safetensors"
+FORMER_CONFIG_FILE = f"{CONFIG_FILE}.old"  # while a writer replaces a model by one of another shape
 PARTS = ("encoder", "linear")
 ENGINES = ("auto", "numpy", "torch")
 LARGEST_HEADER = 1 << 20  # bytes; the header of a real model of 1,000 layers is a tenth of that
@@ -71,6 +72,9 @@ def save_classifier(classifier: Classifier, folder: Path, *, dtypes: Mapping[str
         with reporting_os_errors(path):
             unchanged = path.is_file() and path.read_bytes() == content
         if not unchanged:
+            # For the weights that are there, should this be killed; it may be that of a writer that was.
+            if name == CONFIG_FILE and path.is_file() and not _former_config_is_of_weights(folder):
+                write_file(folder / FORMER_CONFIG_FILE, path.read_bytes())
             write_file(path, content)
     dtypes = dtypes or dict.fromkeys(classifier.parts, "float32")
     tensors: dict[str, NDArray[Any]] = {}
@@ -91,6 +95,19 @@ def save_classifier(classifier: Classifier, folder: Path, *, dtypes: Mapping[str
     # One entry: safetensors writes several in another order each time, and equal runs should give equal files.
     content = safetensors.numpy.save(tensors, {FORMAT: json.dumps(header)})
     write_file(folder / WEIGHTS_FILE, content.replace(UNSEALED, sha256(content).encode(), 1))
+    with reporting_os_errors(folder / FORMER_CONFIG_FILE):
+        (folder / FORMER_CONFIG_FILE).unlink(missing_ok=True)
+
+
+def _former_config_is_of_weights(folder: Path) -> bool:
+    """Whether a writer was killed that had replaced the config and not the weights."""
+    former, weights = folder / FORMER_CONFIG_FILE, folder / WEIGHTS_FILE
+    if not (former.is_file() and weights.is_file()):
+        return False
+    try:
+        return bool(_sealed_header(weights.read_bytes())["config_sha256"] == sha256(former.read_bytes()))
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
 
 
 def save_promises(folder: Path, promises: Promises | None, familiarity: Familiarity | None) -> None:
@@ -226,19 +243,25 @@ def _checked(folder: Path, *, of_hub: str = "") -> _Read:
         EncoderClsError: it is damaged, or of another program.
     """
     try:
-        return _read(folder, path_of if of_hub else Path)  # in the cache of the Hub all are links, which it has made
+        file_of = path_of if of_hub else Path  # in the cache of the Hub all are links, which it has made
+        try:
+            return _read(folder, file_of, CONFIG_FILE)
+        except ValueError:
+            if not (folder / FORMER_CONFIG_FILE).is_file():
+                raise
+            return _read(folder, file_of, FORMER_CONFIG_FILE)  # a writer was killed before it came to the weights
     except (ValueError, KeyError, TypeError, AttributeError, RuntimeError, safetensors.SafetensorError) as error:
         reason, _, _ = str(error).partition("\n")
         raise EncoderClsError(f"{of_hub or folder}: damaged, or not a model folder of encoder-cls: {reason}") from None
 
 
-def _read(folder: Path, file_of: Callable[[Path], Path]) -> _Read:
+def _read(folder: Path, file_of: Callable[[Path], Path], config_file: str) -> _Read:
     """Read each file once, and check it against what vouches for it.
 
     What is read stays in proportion to what is there: the tokenizer bounds the vocabulary, the architecture and the
     vocabulary bound the weights.
     """
-    config_bytes = read_file(file_of(folder / CONFIG_FILE), most_bytes=LARGEST_CONFIG)
+    config_bytes = read_file(file_of(folder / config_file), most_bytes=LARGEST_CONFIG)
     config = ClassifierConfig.from_json(json.loads(config_bytes))
     tokenizer_bytes = read_file(file_of(folder / TOKENIZER_FILE), most_bytes=LARGEST_TOKENIZER)
     if sha256(tokenizer_bytes) != config.tokenizer_sha256:

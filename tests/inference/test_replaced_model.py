@@ -1,0 +1,33 @@
+"""A model folder in which another model takes the place of one: whenever the writer ends, there is a whole one."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+
+from encoder_cls.inference import serialization
+from encoder_cls.inference.serialization import load_classifier, save_classifier
+
+
+def test_a_writer_that_is_killed_before_the_weights_leaves_the_former_model(classifier, tmp_path, monkeypatch):
+    """Also where the new one has another config; once it is whole, nothing of the former is left."""
+    other, third = copy.copy(classifier), copy.copy(classifier)
+    other.text_columns, third.text_columns = ("another",), ("third",)
+    save_classifier(classifier, tmp_path)
+    real = serialization.write_file
+
+    def killed_at_weights(path, content):
+        if path.name == serialization.WEIGHTS_FILE:
+            raise KeyboardInterrupt
+        real(path, content)
+
+    monkeypatch.setattr(serialization, "write_file", killed_at_weights)
+    for model in (other, third):
+        with pytest.raises(KeyboardInterrupt):
+            save_classifier(model, tmp_path)
+        assert load_classifier(tmp_path).text_columns == classifier.text_columns
+    monkeypatch.undo()
+    save_classifier(other, tmp_path)
+    assert load_classifier(tmp_path).text_columns == ("another",)
+    assert not (tmp_path / serialization.FORMER_CONFIG_FILE).exists()
