@@ -153,7 +153,7 @@ def page(curves: Curves, names: Sequence[str], systems: Sequence[str], *, comman
     lines += [
         "Test accuracy in percent of the model that each system has by then: mean over seeds, at the end with the",
         "standard deviation. One thread each. A moment is a multiple of the seconds that TF-IDF and a linear SVM take",
-        "for their first model, from reading the texts; the start-up of a program comes before. Encoder-cls imports",
+        "for their first model, from loading the texts; the start-up of a program comes before. Encoder-cls imports",
         "scikit-learn after it, for about a second in which its curve has no model yet. Processor:",
         f"{cpu_name()}.",
         "",
