@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from encoder_cls.cli.parts import RECORDS
 from encoder_cls.errors import ConfigError, DataError, EncoderClsError
+from encoder_cls.inference.model_files import CONFIG_FILE, TOKENIZER_FILE, WEIGHTS_FILE, model_folder
 from encoder_cls.inference.predictor import Predictor
-from encoder_cls.inference.serialization import CONFIG_FILE, TOKENIZER_FILE, WEIGHTS_FILE, load_classifier, model_folder
+from encoder_cls.inference.serialization import load_classifier
 from encoder_cls.system.files import to_json
 from encoder_cls.system.installed import check_installed
 

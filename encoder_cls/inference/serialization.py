@@ -6,52 +6,50 @@
                         hashes of the config and of the file itself
     README.md           model card, written when training has finished
 
-A running training replaces only `model.safetensors`, in one atomic rename. So whoever loads the folder at
-any moment gets one complete classifier, and parts of two classifiers are refused.
+A running training replaces `model.safetensors` alone, in one atomic rename, but where another linear classifier takes
+the place of one: its sizes stand in `config.json`. Then `former_config.json` has those of the weights that are there,
+until they are replaced, too. Parts of two classifiers are refused.
 """
 
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import safetensors
 import safetensors.numpy
 from numpy.typing import NDArray
-from tokenizers import Tokenizer
 
-from encoder_cls.errors import ConfigError, EncoderClsError
+from encoder_cls.errors import ConfigError
 from encoder_cls.inference.auto_engine import AutoEncoder
 from encoder_cls.inference.classifier import Classifier, Encoder
 from encoder_cls.inference.classifier_config import FORMAT, ClassifierConfig
 from encoder_cls.inference.encoder_architecture import EncoderArchitecture
 from encoder_cls.inference.familiarity import Familiarity
 from encoder_cls.inference.hub_models import SCHEME, download
-from encoder_cls.inference.linear import PREFIX as LINEAR
-from encoder_cls.inference.linear import LinearClassifier
+from encoder_cls.inference.model_files import (
+    CONFIG_FILE,
+    FORMER_CONFIG_FILE,
+    TOKENIZER_FILE,
+    UNSEALED,
+    WEIGHTS_FILE,
+    former_config_is_of_weights,
+    model_folder,
+    read_model_files,
+    sealed,
+    sealed_header,
+)
 from encoder_cls.inference.numpy_engine import NumpyEncoder
 from encoder_cls.inference.promises import Promises
-from encoder_cls.inference.tasks import SINGLE_LABEL
-from encoder_cls.inference.weights_file import DTYPES, Weight, dense, pack, unpack
-from encoder_cls.system.files import path_of, read_file, reporting_os_errors, sha256, to_json, write_file
+from encoder_cls.inference.weights_file import Weight, dense, pack
+from encoder_cls.system.files import reporting_os_errors, sha256, to_json, write_file
 from encoder_cls.system.installed import is_installed
 from encoder_cls.system.log import log
-from encoder_cls.text.ngram_features import RARITY_NUMBERS
-from encoder_cls.text.tokenizer import parse_tokenizer
 
-CONFIG_FILE, TOKENIZER_FILE, WEIGHTS_FILE = "config.json", "tokenizer.json", "model.safetensors"
-FORMER_CONFIG_FILE = f"{CONFIG_FILE}.old"  # while a writer replaces a model by one of another shape
-PARTS = ("encoder", "linear")
 ENGINES = ("auto", "numpy", "torch")
-LARGEST_HEADER = 1 << 20  # bytes; the header of a real model of 1,000 layers is a tenth of that
-LARGEST_CONFIG, LARGEST_TOKENIZER = 1 << 24, 1 << 28  # bytes; 100,000 classes, some million tokens
-LARGEST_WEIGHT = 1e6  # of a part in the mixture: far beyond what is ever fitted
-UNSEALED = b"0" * 64  # what stands in a weights file in place of its own hash while that is taken
 
 
 def save_classifier(classifier: Classifier, folder: Path, *, dtypes: Mapping[str, str] | None = None) -> None:
@@ -73,7 +71,7 @@ def save_classifier(classifier: Classifier, folder: Path, *, dtypes: Mapping[str
             unchanged = path.is_file() and path.read_bytes() == content
         if not unchanged:
             # For the weights that are there, should this be killed; it may be that of a writer that was.
-            if name == CONFIG_FILE and path.is_file() and not _former_config_is_of_weights(folder):
+            if name == CONFIG_FILE and path.is_file() and not former_config_is_of_weights(folder):
                 write_file(folder / FORMER_CONFIG_FILE, path.read_bytes())
             write_file(path, content)
     dtypes = dtypes or dict.fromkeys(classifier.parts, "float32")
@@ -94,20 +92,9 @@ def save_classifier(classifier: Classifier, folder: Path, *, dtypes: Mapping[str
     }
     # One entry: safetensors writes several in another order each time, and equal runs should give equal files.
     content = safetensors.numpy.save(tensors, {FORMAT: json.dumps(header)})
-    write_file(folder / WEIGHTS_FILE, content.replace(UNSEALED, sha256(content).encode(), 1))
+    write_file(folder / WEIGHTS_FILE, sealed(content))
     with reporting_os_errors(folder / FORMER_CONFIG_FILE):
         (folder / FORMER_CONFIG_FILE).unlink(missing_ok=True)
-
-
-def _former_config_is_of_weights(folder: Path) -> bool:
-    """Whether a writer was killed that had replaced the config and not the weights."""
-    former, weights = folder / FORMER_CONFIG_FILE, folder / WEIGHTS_FILE
-    if not (former.is_file() and weights.is_file()):
-        return False
-    try:
-        return bool(_sealed_header(weights.read_bytes())["config_sha256"] == sha256(former.read_bytes()))
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
 
 
 def save_promises(folder: Path, promises: Promises | None, familiarity: Familiarity | None) -> None:
@@ -116,16 +103,16 @@ def save_promises(folder: Path, promises: Promises | None, familiarity: Familiar
     Raises:
         EncoderClsError: the folder is damaged, or the disk refused; the classifier that was there is still whole.
     """
-    _checked(folder)
+    read_model_files(folder)
     with reporting_os_errors(folder / WEIGHTS_FILE):
         content = (folder / WEIGHTS_FILE).read_bytes()
-    header = _sealed_header(content) | {
+    header = sealed_header(content) | {
         "sha256": UNSEALED.decode(),
         "promises": promises and promises.to_json(),
         "familiarity": familiarity and familiarity.to_json(),
     }
     content = safetensors.numpy.save(safetensors.numpy.load(content), {FORMAT: json.dumps(header)})
-    write_file(folder / WEIGHTS_FILE, content.replace(UNSEALED, sha256(content).encode(), 1))
+    write_file(folder / WEIGHTS_FILE, sealed(content))
 
 
 def weights_of_part(classifier: Classifier, part: str) -> dict[str, Weight]:
@@ -155,9 +142,9 @@ def load_classifier(path: str | Path, *, device: str = "auto", engine: str = "au
     named = Path(path).as_posix()
     if named.startswith(SCHEME):
         folder = download(named, [CONFIG_FILE, TOKENIZER_FILE, WEIGHTS_FILE], mark=FORMAT)
-        found = _checked(folder, of_hub=named)
+        found = read_model_files(folder, of_hub=named)
     else:
-        found = _checked(model_folder(Path(path)))
+        found = read_model_files(model_folder(Path(path)))
     config, weights = found.config, found.weights
     encoder = None  # made outside of the check: where memory is short, the folder is not to blame
     if config.encoder and "encoder" in weights:
@@ -203,173 +190,4 @@ def read_encoder_weights(folder: Path) -> dict[str, NDArray[np.float32]]:
     Raises:
         EncoderClsError: as `load_classifier`.
     """
-    return dense(_checked(folder).weights["encoder"])
-
-
-def model_folder(path: Path) -> Path:
-    """The model folder that a path to a run or to a model means.
-
-    Raises:
-        ConfigError: there is none.
-    """
-    for folder in (path / "model", path):
-        if (folder / WEIGHTS_FILE).exists() and (folder / CONFIG_FILE).exists():
-            return folder
-    if not path.exists():
-        raise ConfigError(f"{path}: no such folder")
-    raise ConfigError(f"{path}: holds no model yet (a run has one after its first validation)")
-
-
-class _Read(NamedTuple):
-    """What a model folder holds; weights are those of each part that is there."""
-
-    config: ClassifierConfig
-    tokenizer: Tokenizer
-    weights: dict[str, dict[str, Weight]]
-    linear: LinearClassifier | None
-    mixture_weights: tuple[float, ...]
-    mixture_shares: dict[str, float] | None
-    thresholds: tuple[float, ...]
-    promises: Promises | None
-    familiarity: Familiarity | None
-    dtypes: dict[str, str]
-    sha256: str
-
-
-def _checked(folder: Path, *, of_hub: str = "") -> _Read:
-    """What the folder holds, which may be of the Hub, by that name.
-
-    Raises:
-        EncoderClsError: it is damaged, or of another program.
-    """
-    try:
-        file_of = path_of if of_hub else Path  # in the cache of the Hub all are links, which it has made
-        try:
-            return _read(folder, file_of, CONFIG_FILE)
-        except ValueError:
-            if not (folder / FORMER_CONFIG_FILE).is_file():
-                raise
-            return _read(folder, file_of, FORMER_CONFIG_FILE)  # a writer was killed before it came to the weights
-    except (ValueError, KeyError, TypeError, AttributeError, RuntimeError, safetensors.SafetensorError) as error:
-        reason, _, _ = str(error).partition("\n")
-        raise EncoderClsError(f"{of_hub or folder}: damaged, or not a model folder of encoder-cls: {reason}") from None
-
-
-def _read(folder: Path, file_of: Callable[[Path], Path], config_file: str) -> _Read:
-    """Read each file once, and check it against what vouches for it.
-
-    What is read stays in proportion to what is there: the tokenizer bounds the vocabulary, the architecture and the
-    vocabulary bound the weights.
-    """
-    config_bytes = read_file(file_of(folder / config_file), most_bytes=LARGEST_CONFIG)
-    config = ClassifierConfig.from_json(json.loads(config_bytes))
-    tokenizer_bytes = read_file(file_of(folder / TOKENIZER_FILE), most_bytes=LARGEST_TOKENIZER)
-    if sha256(tokenizer_bytes) != config.tokenizer_sha256:
-        raise ValueError(f"{TOKENIZER_FILE} is not the one the model was trained with")
-    tokenizer = parse_tokenizer(tokenizer_bytes.decode())
-    shapes = config.weight_shapes(vocab_size=tokenizer.get_vocab_size())
-
-    most_bytes = 8 + LARGEST_HEADER
-    for of_part in shapes.values():
-        most_bytes += 4 * sum(map(math.prod, of_part.values()))  # no form takes more
-    weights_bytes = read_file(file_of(folder / WEIGHTS_FILE), most_bytes=most_bytes)
-    header = _sealed_header(weights_bytes)
-    if header["config_sha256"] != sha256(config_bytes):
-        raise ValueError(f"{WEIGHTS_FILE} and {CONFIG_FILE} do not belong together")
-    parts = tuple(part for part in PARTS if part in header["parts"])
-    if not parts or sorted(header["parts"]) != sorted(parts) or not set(parts) <= shapes.keys():
-        raise ValueError(f"{WEIGHTS_FILE} says that it has the parts {header['parts']!r}")
-    known_dtypes = sorted(header["dtypes"]) == sorted(parts) and set(header["dtypes"].values()) <= set(DTYPES)
-    if not known_dtypes:
-        raise ValueError(f"{WEIGHTS_FILE} holds what only a newer version of encoder-cls can read")
-    weights = _unpacked(safetensors.numpy.load(weights_bytes), shapes, header["dtypes"])
-    linear = None
-    if config.linear is not None and "linear" in weights:
-        with _described_by_config():
-            linear = LinearClassifier.from_weights(
-                weights["linear"], max_tokens=config.linear["max_tokens"], task=config.task
-            )
-    return _Read(
-        config=config,
-        tokenizer=tokenizer,
-        weights=weights,
-        linear=linear,
-        mixture_weights=_mixture_weights(header["mixture_weights"], parts),
-        mixture_shares=_mixture_shares(header.get("mixture_shares"), parts),
-        thresholds=_thresholds(header["thresholds"], config),
-        promises=None if header["promises"] is None else Promises.from_json(header["promises"]),
-        familiarity=_familiarity(header.get("familiarity"), has_linear=linear is not None),
-        dtypes=header["dtypes"],
-        sha256=header["sha256"],
-    )
-
-
-def _unpacked(
-    tensors: Mapping[str, NDArray[Any]], shapes: Mapping[str, dict[str, tuple[int, ...]]], dtypes: Mapping[str, str]
-) -> dict[str, dict[str, Weight]]:
-    """The weights of each part that a file has."""
-    weights = {}
-    with _described_by_config():
-        for part, dtype in dtypes.items():
-            is_linear = part == "linear"
-            of_part = {name: tensor for name, tensor in tensors.items() if name.startswith(LINEAR) == is_linear}
-            weights[part] = unpack(of_part, shapes[part], dtype)
-        if len(dtypes) < len({name.startswith(LINEAR) for name in tensors}):
-            raise ValueError("there are tensors of a part that is not named")
-    return weights
-
-
-@contextmanager
-def _described_by_config() -> Iterator[None]:
-    """Tell of weights that are not in order as of weights that the config does not describe."""
-    try:
-        yield
-    except (ValueError, KeyError) as error:
-        raise ValueError(f"{WEIGHTS_FILE} has other weights than {CONFIG_FILE} describes: {error}") from None
-
-
-def _mixture_weights(found: Any, parts: tuple[str, ...]) -> tuple[float, ...]:
-    weights = tuple(float(found[part]) for part in parts)
-    if len(found) != len(parts) or not all(1 / LARGEST_WEIGHT < weight < LARGEST_WEIGHT for weight in weights):
-        raise ValueError(f"{WEIGHTS_FILE} has mixture weights that are none")
-    return weights
-
-
-def _mixture_shares(found: Any, parts: tuple[str, ...]) -> dict[str, float] | None:
-    """Each part's share; none where a file does not tell, which is no more than something not to be shown."""
-    if found is None:
-        return None
-    shares = {part: float(found[part]) for part in parts}
-    if len(found) != len(parts) or not all(0 <= share <= 1 for share in shares.values()):
-        raise ValueError(f"{WEIGHTS_FILE} has mixture shares that are none")
-    return shares
-
-
-def _thresholds(found: Any, config: ClassifierConfig) -> tuple[float, ...]:
-    """The threshold of each label; single-label there are none."""
-    if config.task is SINGLE_LABEL:
-        if found is not None:
-            raise ValueError(f"{WEIGHTS_FILE} holds what only a newer version of encoder-cls can read")
-        return ()
-    thresholds = tuple(map(float, found))
-    if len(thresholds) != len(config.label_names) or not all(0 <= threshold <= 1 for threshold in thresholds):
-        raise ValueError(f"{WEIGHTS_FILE} has thresholds that are none")
-    return thresholds
-
-
-def _familiarity(found: Any, *, has_linear: bool) -> Familiarity | None:
-    """What is usual in held-out texts; none where a file does not tell."""
-    if found is None:
-        return None
-    return Familiarity.from_json(found, num_numbers=2 + (RARITY_NUMBERS if has_linear else 0))
-
-
-def _sealed_header(content: bytes) -> dict[str, Any]:
-    """What a weights file says of itself, once its own hash has vouched for all of it."""
-    length = int.from_bytes(content[:8], "little")
-    if length > min(LARGEST_HEADER, len(content)):
-        raise ValueError(f"{WEIGHTS_FILE} has no sensible header")
-    header = dict(json.loads(json.loads(content[8 : 8 + length])["__metadata__"][FORMAT]))
-    if sha256(content.replace(header["sha256"].encode(), UNSEALED, 1)) != header["sha256"]:
-        raise ValueError(f"{WEIGHTS_FILE} has changed since it was written")
-    return header
+    return dense(read_model_files(folder).weights["encoder"])

@@ -46,7 +46,7 @@ def classifier(version: int) -> Classifier:
     tokenizer = train_tokenizer(["some words to know"], TokenizerConfig())
     model = EncoderClassifier(SHAPE, vocab_size=tokenizer.get_vocab_size(), num_classes=2)
     linear = LinearClassifier(
-        max_tokens=8,  # stands in config.json, which never changes in a run
+        max_tokens=8,  # stands in config.json, which is to stay as it is
         frequent_token_ids=np.array([4], dtype=np.int32),
         feature_ids=np.array([1, 2], dtype=np.int32),
         idf=np.full(2, version, dtype=np.float32),

@@ -12,8 +12,8 @@ import pytest
 from encoder_cls.cli import ray_runner
 from encoder_cls.cli.ray_runner import PartWorker, Work, remote_parts
 from encoder_cls.errors import ConfigError, DataError
+from encoder_cls.inference.model_files import CONFIG_FILE, TOKENIZER_FILE, WEIGHTS_FILE
 from encoder_cls.inference.predictor import Predictor
-from encoder_cls.inference.serialization import CONFIG_FILE, TOKENIZER_FILE, WEIGHTS_FILE
 
 
 @pytest.fixture

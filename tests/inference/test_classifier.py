@@ -26,8 +26,9 @@ from encoder_cls.inference.classifier_config import FORMAT
 from encoder_cls.inference.explain import attention_maps
 from encoder_cls.inference.linear import LinearClassifier
 from encoder_cls.inference.logits import softmax
+from encoder_cls.inference.model_files import UNSEALED, model_folder
 from encoder_cls.inference.row_table import compress
-from encoder_cls.inference.serialization import UNSEALED, load_classifier, model_folder, save_classifier
+from encoder_cls.inference.serialization import load_classifier, save_classifier
 from encoder_cls.inference.torch_engine import TorchEncoder, compute_logits, pad, torch_encoder
 from encoder_cls.model import EncoderClassifier
 from encoder_cls.system.files import sha256

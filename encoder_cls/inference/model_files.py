@@ -1,0 +1,222 @@
+"""A model folder in, what its files hold out, once their hashes vouch for it and for one another."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import safetensors
+import safetensors.numpy
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+
+from encoder_cls.errors import ConfigError, EncoderClsError
+from encoder_cls.inference.classifier_config import FORMAT, ClassifierConfig
+from encoder_cls.inference.familiarity import Familiarity
+from encoder_cls.inference.linear import PREFIX as LINEAR
+from encoder_cls.inference.linear import LinearClassifier
+from encoder_cls.inference.promises import Promises
+from encoder_cls.inference.tasks import SINGLE_LABEL
+from encoder_cls.inference.weights_file import DTYPES, Weight, unpack
+from encoder_cls.system.files import path_of, read_file, sha256
+from encoder_cls.text.ngram_features import RARITY_NUMBERS
+from encoder_cls.text.tokenizer import parse_tokenizer
+
+CONFIG_FILE, TOKENIZER_FILE, WEIGHTS_FILE = "config.json", "tokenizer.json", "model.safetensors"
+# The config of the weights that are there, while a writer replaces a model by one of another shape. It outlives what
+# clears up after writers that were killed.
+FORMER_CONFIG_FILE = "former_config.json"
+PARTS = ("encoder", "linear")
+LARGEST_HEADER = 1 << 20  # bytes; the header of a real model of 1,000 layers is a tenth of that
+LARGEST_CONFIG, LARGEST_TOKENIZER = 1 << 24, 1 << 28  # bytes; 100,000 classes, some million tokens
+LARGEST_WEIGHT = 1e6  # of a part in the mixture: far beyond what is ever fitted
+UNSEALED = b"0" * 64  # what stands in a weights file in place of its own hash while that is taken
+
+
+def model_folder(path: Path) -> Path:
+    """The model folder that a path to a run or to a model means.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    for folder in (path / "model", path):
+        if (folder / WEIGHTS_FILE).exists() and (folder / CONFIG_FILE).exists():
+            return folder
+    if not path.exists():
+        raise ConfigError(f"{path}: no such folder")
+    raise ConfigError(f"{path}: holds no model yet (a run has one after its first validation)")
+
+
+def former_config_is_of_weights(folder: Path) -> bool:
+    """Whether a writer was killed that had replaced the config and not the weights."""
+    former, weights = folder / FORMER_CONFIG_FILE, folder / WEIGHTS_FILE
+    if not (former.is_file() and weights.is_file()):
+        return False
+    try:
+        return bool(sealed_header(weights.read_bytes())["config_sha256"] == sha256(former.read_bytes()))
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+class ModelFiles(NamedTuple):
+    """What a model folder holds; weights are those of each part that is there."""
+
+    config: ClassifierConfig
+    tokenizer: Tokenizer
+    weights: dict[str, dict[str, Weight]]
+    linear: LinearClassifier | None
+    mixture_weights: tuple[float, ...]
+    mixture_shares: dict[str, float] | None
+    thresholds: tuple[float, ...]
+    promises: Promises | None
+    familiarity: Familiarity | None
+    dtypes: dict[str, str]
+    sha256: str
+
+
+def read_model_files(folder: Path, *, of_hub: str = "") -> ModelFiles:
+    """Read the folder, which may be of the Hub, by that name.
+
+    Raises:
+        EncoderClsError: it is damaged, or of another program.
+    """
+    try:
+        file_of = path_of if of_hub else Path  # in the cache of the Hub all are links, which it has made
+        try:
+            return _read(folder, file_of, CONFIG_FILE)
+        except ValueError:
+            if not (folder / FORMER_CONFIG_FILE).is_file():
+                raise
+            return _read(folder, file_of, FORMER_CONFIG_FILE)  # a writer was killed before it came to the weights
+    except (ValueError, KeyError, TypeError, AttributeError, RuntimeError, safetensors.SafetensorError) as error:
+        reason, _, _ = str(error).partition("\n")
+        raise EncoderClsError(f"{of_hub or folder}: damaged, or not a model folder of encoder-cls: {reason}") from None
+
+
+def _read(folder: Path, file_of: Callable[[Path], Path], config_file: str) -> ModelFiles:
+    """Read each file once, and check it against what vouches for it.
+
+    What is read stays in proportion to what is there: the tokenizer bounds the vocabulary, the architecture and the
+    vocabulary bound the weights.
+    """
+    config_bytes = read_file(file_of(folder / config_file), most_bytes=LARGEST_CONFIG)
+    config = ClassifierConfig.from_json(json.loads(config_bytes))
+    tokenizer_bytes = read_file(file_of(folder / TOKENIZER_FILE), most_bytes=LARGEST_TOKENIZER)
+    if sha256(tokenizer_bytes) != config.tokenizer_sha256:
+        raise ValueError(f"{TOKENIZER_FILE} is not the one the model was trained with")
+    tokenizer = parse_tokenizer(tokenizer_bytes.decode())
+    shapes = config.weight_shapes(vocab_size=tokenizer.get_vocab_size())
+
+    most_bytes = 8 + LARGEST_HEADER
+    for of_part in shapes.values():
+        most_bytes += 4 * sum(map(math.prod, of_part.values()))  # no form takes more
+    weights_bytes = read_file(file_of(folder / WEIGHTS_FILE), most_bytes=most_bytes)
+    header = sealed_header(weights_bytes)
+    if header["config_sha256"] != sha256(config_bytes):
+        raise ValueError(f"{WEIGHTS_FILE} and {CONFIG_FILE} do not belong together")
+    parts = tuple(part for part in PARTS if part in header["parts"])
+    if not parts or sorted(header["parts"]) != sorted(parts) or not set(parts) <= shapes.keys():
+        raise ValueError(f"{WEIGHTS_FILE} says that it has the parts {header['parts']!r}")
+    known_dtypes = sorted(header["dtypes"]) == sorted(parts) and set(header["dtypes"].values()) <= set(DTYPES)
+    if not known_dtypes:
+        raise ValueError(f"{WEIGHTS_FILE} holds what only a newer version of encoder-cls can read")
+    weights = _unpacked(safetensors.numpy.load(weights_bytes), shapes, header["dtypes"])
+    linear = None
+    if config.linear is not None and "linear" in weights:
+        with _described_by_config():
+            linear = LinearClassifier.from_weights(
+                weights["linear"], max_tokens=config.linear["max_tokens"], task=config.task
+            )
+    return ModelFiles(
+        config=config,
+        tokenizer=tokenizer,
+        weights=weights,
+        linear=linear,
+        mixture_weights=_mixture_weights(header["mixture_weights"], parts),
+        mixture_shares=_mixture_shares(header.get("mixture_shares"), parts),
+        thresholds=_thresholds(header["thresholds"], config),
+        promises=None if header["promises"] is None else Promises.from_json(header["promises"]),
+        familiarity=_familiarity(header.get("familiarity"), has_linear=linear is not None),
+        dtypes=header["dtypes"],
+        sha256=header["sha256"],
+    )
+
+
+def _unpacked(
+    tensors: Mapping[str, NDArray[Any]], shapes: Mapping[str, dict[str, tuple[int, ...]]], dtypes: Mapping[str, str]
+) -> dict[str, dict[str, Weight]]:
+    """The weights of each part that a file has."""
+    weights = {}
+    with _described_by_config():
+        for part, dtype in dtypes.items():
+            is_linear = part == "linear"
+            of_part = {name: tensor for name, tensor in tensors.items() if name.startswith(LINEAR) == is_linear}
+            weights[part] = unpack(of_part, shapes[part], dtype)
+        if len(dtypes) < len({name.startswith(LINEAR) for name in tensors}):
+            raise ValueError("there are tensors of a part that is not named")
+    return weights
+
+
+@contextmanager
+def _described_by_config() -> Iterator[None]:
+    """Tell of weights that are not in order as of weights that the config does not describe."""
+    try:
+        yield
+    except (ValueError, KeyError) as error:
+        raise ValueError(f"{WEIGHTS_FILE} has other weights than {CONFIG_FILE} describes: {error}") from None
+
+
+def _mixture_weights(found: Any, parts: tuple[str, ...]) -> tuple[float, ...]:
+    weights = tuple(float(found[part]) for part in parts)
+    if len(found) != len(parts) or not all(1 / LARGEST_WEIGHT < weight < LARGEST_WEIGHT for weight in weights):
+        raise ValueError(f"{WEIGHTS_FILE} has mixture weights that are none")
+    return weights
+
+
+def _mixture_shares(found: Any, parts: tuple[str, ...]) -> dict[str, float] | None:
+    """Each part's share; none where a file does not tell, which is no more than something not to be shown."""
+    if found is None:
+        return None
+    shares = {part: float(found[part]) for part in parts}
+    if len(found) != len(parts) or not all(0 <= share <= 1 for share in shares.values()):
+        raise ValueError(f"{WEIGHTS_FILE} has mixture shares that are none")
+    return shares
+
+
+def _thresholds(found: Any, config: ClassifierConfig) -> tuple[float, ...]:
+    """The threshold of each label; single-label there are none."""
+    if config.task is SINGLE_LABEL:
+        if found is not None:
+            raise ValueError(f"{WEIGHTS_FILE} holds what only a newer version of encoder-cls can read")
+        return ()
+    thresholds = tuple(map(float, found))
+    if len(thresholds) != len(config.label_names) or not all(0 <= threshold <= 1 for threshold in thresholds):
+        raise ValueError(f"{WEIGHTS_FILE} has thresholds that are none")
+    return thresholds
+
+
+def _familiarity(found: Any, *, has_linear: bool) -> Familiarity | None:
+    """What is usual in held-out texts; none where a file does not tell."""
+    if found is None:
+        return None
+    return Familiarity.from_json(found, num_numbers=2 + (RARITY_NUMBERS if has_linear else 0))
+
+
+def sealed(content: bytes) -> bytes:
+    """A weights file whose header says `UNSEALED`, with its own hash in that place."""
+    return content.replace(UNSEALED, sha256(content).encode(), 1)
+
+
+def sealed_header(content: bytes) -> dict[str, Any]:
+    """What a weights file says of itself, once its own hash has vouched for all of it."""
+    length = int.from_bytes(content[:8], "little")
+    if length > min(LARGEST_HEADER, len(content)):
+        raise ValueError(f"{WEIGHTS_FILE} has no sensible header")
+    header = dict(json.loads(json.loads(content[8 : 8 + length])["__metadata__"][FORMAT]))
+    if sha256(content.replace(header["sha256"].encode(), UNSEALED, 1)) != header["sha256"]:
+        raise ValueError(f"{WEIGHTS_FILE} has changed since it was written")
+    return header
