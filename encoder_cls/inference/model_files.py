@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -85,16 +85,24 @@ def read_model_files(folder: Path, *, of_hub: str = "") -> ModelFiles:
         EncoderClsError: it is damaged, or of another program.
     """
     try:
-        file_of = path_of if of_hub else Path  # in the cache of the Hub all are links, which it has made
-        try:
-            return _read(folder, file_of, CONFIG_FILE)
-        except ValueError:
-            if not (folder / FORMER_CONFIG_FILE).is_file():
-                raise
-            return _read(folder, file_of, FORMER_CONFIG_FILE)  # a writer was killed before it came to the weights
+        # In the cache of the Hub all files are links, which it has made.
+        return _read_whole(folder, path_of if of_hub else Path)
     except (ValueError, KeyError, TypeError, AttributeError, RuntimeError, safetensors.SafetensorError) as error:
         reason, _, _ = str(error).partition("\n")
         raise EncoderClsError(f"{of_hub or folder}: damaged, or not a model folder of encoder-cls: {reason}") from None
+
+
+def _read_whole(folder: Path, file_of: Callable[[Path], Path]) -> ModelFiles:
+    """Read one model, also where a writer is replacing it or was killed while it did."""
+    try:
+        return _read(folder, file_of, CONFIG_FILE)
+    except (ValueError, EncoderClsError):
+        # Config and weights may be of two models. The former config fits while the writer has not come to the weights;
+        # after that all files are of the new model, and what was read before was not.
+        for config_file in (FORMER_CONFIG_FILE, CONFIG_FILE):
+            with suppress(ValueError, EncoderClsError):
+                return _read(folder, file_of, config_file)
+        raise
 
 
 def _read(folder: Path, file_of: Callable[[Path], Path], config_file: str) -> ModelFiles:

@@ -6,7 +6,7 @@ import copy
 
 import pytest
 
-from encoder_cls.inference import serialization
+from encoder_cls.inference import model_files, serialization
 from encoder_cls.inference.model_files import CONFIG_FILE, TOKENIZER_FILE, WEIGHTS_FILE
 from encoder_cls.inference.serialization import load_classifier, save_classifier
 from encoder_cls.system.files import remove_leftovers
@@ -34,3 +34,20 @@ def test_a_writer_that_is_killed_before_the_weights_leaves_the_former_model(clas
     save_classifier(other, tmp_path)
     assert load_classifier(tmp_path).text_columns == ("another",)
     assert {path.name for path in tmp_path.iterdir()} == {CONFIG_FILE, TOKENIZER_FILE, WEIGHTS_FILE}
+
+
+def test_a_model_that_is_replaced_while_it_is_read_is_read_again(classifier, tmp_path, monkeypatch):
+    other = copy.copy(classifier)
+    other.text_columns = ("another",)
+    save_classifier(classifier, tmp_path)
+    real, read = model_files.read_file, []
+
+    def replaced_after_the_config(path, *, most_bytes):
+        content = real(path, most_bytes=most_bytes)
+        read.append(path.name)
+        if read == [CONFIG_FILE]:
+            save_classifier(other, tmp_path)
+        return content
+
+    monkeypatch.setattr(model_files, "read_file", replaced_after_the_config)
+    assert load_classifier(tmp_path).text_columns == ("another",)
