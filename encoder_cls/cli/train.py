@@ -33,7 +33,7 @@ def train_command(
         Path | None,
         typer.Option(
             "--from",
-            help="A finished run to go on from, with its data and --config's, new labels too.",
+            help="A finished run to go on from, with its data and new data, also of new labels.",
             show_default=False,
         ),
     ] = None,
@@ -155,8 +155,6 @@ def _settings(request: _Request) -> tuple[Config, RunDir]:
     config = request.config
     if request.resume and config is None and request.run_dir is not None:
         config = _config_of(request.run_dir)
-    if request.from_run and config is None:
-        raise ConfigError(f"--from {request.from_run}: --config is to name the new data")
     settings = load_config(config, request.overrides, from_run=request.from_run)
     run = RunDir(request.run_dir or RUNS / settings.name)
     check_run_folder(run, settings.data)

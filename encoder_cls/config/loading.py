@@ -72,14 +72,16 @@ def load_config(path: Path | None = None, overrides: Iterable[str] = (), *, from
 
     Raises:
         ConfigError: the file cannot be read, is no YAML mapping, or a field is unknown or out of range;
-            the message names the file and each field.
+            the message names the file and each field. Or a run is to go on from another, and nothing names data.
     """
     overrides = tuple(overrides)
-    named_after = path or next((Path(data) for data in map(_train_data, overrides) if data), None)
+    named_after = path or _data_of(overrides)
     if path:
         source, values = str(path), found_beside(_read_values(path), path.parent)
     elif named_after:
         source, values = "--set", {}
+    elif from_run:
+        raise ConfigError(f"--from {from_run}: the new data is to be named, by --config or --set data.train=PATH")
     else:
         source, values = "bundled example", EXAMPLE
     values = {"name": _run_name(named_after.stem) if named_after else "example"} | values
@@ -177,10 +179,15 @@ def _read_text(path: Path) -> str:
         raise ConfigError(f"{path}: cannot read the config: {error.strerror}") from None
 
 
-def _train_data(override: str) -> str:
-    """What an override names as `data.train`, or nothing."""
-    key, _, value = override.partition("=")
-    return value if key.strip() == "data.train" else ""
+def _data_of(overrides: Iterable[str]) -> Path | None:
+    """The data that overrides name, after which a run is called: of training, else without labels; none: neither."""
+    values: dict[str, Any] = {}
+    for override in overrides:
+        values = _with_override(values, override)
+    data = values.get("data")
+    if not isinstance(data, dict) or "train" not in data:
+        return None
+    return Path(str(data["train"] or data.get("unlabelled")))
 
 
 def _with_override(values: dict[str, Any], override: str) -> dict[str, Any]:

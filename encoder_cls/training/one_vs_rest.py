@@ -13,7 +13,7 @@ from encoder_cls.inference.tasks import task_of
 from encoder_cls.training.feature_matrix import scaled_columns
 
 NB_RATIO_POWER = 0.5  # of naive Bayes' ratios: at 1, where classes have few texts, chance scales features
-TOLERANCE = 0.05  # LinearSVC's: with its own 1e-4 no accuracy was another, and learning took up to twice the time
+TOLERANCE = 0.2  # LinearSVC's: with its own 1e-4 no accuracy was another, and learning took up to twice the time
 
 
 class OneVsRest(NamedTuple):

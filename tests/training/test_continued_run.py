@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from small_runs import CPU, SHAPE, model_hash, result, run_all, stop_after
 
 from encoder_cls.config import load_config
@@ -240,8 +241,12 @@ def test_without_the_former_run_a_finished_one_is_whole(cli):
 
 
 def test_the_new_data_is_to_be_named(cli):
+    """By a config or by an override; the bundled example, which is what there is without, is none of it."""
     outcome = cli("train", "--from", "old")
-    assert (outcome.code, "--config is to name the new data" in outcome.err) == (2, True)
+    assert (outcome.code, "--set data.train=PATH" in outcome.err) == (2, True)
+    outcome = cli("train", "--from", "old", "--set", "data.train=new.csv", "--dry-run")
+    assert (outcome.code, yaml.safe_load(outcome.out)["data"]["train"]) == (0, "new.csv"), outcome.err
+    assert "3 classes" in outcome.err
 
 
 def test_runs_go_on_one_after_the_other():
