@@ -19,7 +19,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from encoder_cls.cli.parts import RECORDS
 from encoder_cls.errors import ConfigError, DataError, EncoderClsError
-from encoder_cls.inference.model_files import CONFIG_FILE, TOKENIZER_FILE, WEIGHTS_FILE, model_folder
+from encoder_cls.inference.model_files import (
+    CONFIG_FILE,
+    TOKENIZER_FILE,
+    WEIGHTS_FILE,
+    config_file_of_weights,
+    model_folder,
+)
 from encoder_cls.inference.predictor import Predictor
 from encoder_cls.inference.serialization import load_classifier
 from encoder_cls.system.files import to_json
@@ -85,7 +91,8 @@ def predict_by_ray(
 
     parts = remote_parts(input_uri, output_uri)
     folder = model_folder(model)
-    files = {name: (folder / name).read_bytes() for name in (CONFIG_FILE, TOKENIZER_FILE, WEIGHTS_FILE)}
+    files = {name: (folder / name).read_bytes() for name in (TOKENIZER_FILE, WEIGHTS_FILE)}
+    files[CONFIG_FILE] = (folder / config_file_of_weights(folder)).read_bytes()
     work = Work(input_uri, output_uri, files, load_classifier(folder, engine="numpy").sha256 or "", engine)
     known = ray.is_initialized()
     ray.init(ignore_reinit_error=True, include_dashboard=False, log_to_driver=False, logging_level="ERROR")

@@ -51,15 +51,13 @@ def model_folder(path: Path) -> Path:
     raise ConfigError(f"{path}: holds no model yet (a run has one after its first validation)")
 
 
-def former_config_is_of_weights(folder: Path) -> bool:
-    """Whether a writer was killed that had replaced the config and not the weights."""
+def config_file_of_weights(folder: Path) -> str:
+    """The name of the config that is of the weights: the former, where a writer was killed before it came to these."""
     former, weights = folder / FORMER_CONFIG_FILE, folder / WEIGHTS_FILE
-    if not (former.is_file() and weights.is_file()):
-        return False
-    try:
-        return bool(sealed_header(weights.read_bytes())["config_sha256"] == sha256(former.read_bytes()))
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        if sha256(former.read_bytes()) == sealed_header(weights.read_bytes())["config_sha256"]:
+            return FORMER_CONFIG_FILE
+    return CONFIG_FILE
 
 
 class ModelFiles(NamedTuple):

@@ -36,7 +36,7 @@ from encoder_cls.inference.model_files import (
     TOKENIZER_FILE,
     UNSEALED,
     WEIGHTS_FILE,
-    former_config_is_of_weights,
+    config_file_of_weights,
     model_folder,
     read_model_files,
     sealed,
@@ -71,7 +71,7 @@ def save_classifier(classifier: Classifier, folder: Path, *, dtypes: Mapping[str
             unchanged = path.is_file() and path.read_bytes() == content
         if not unchanged:
             # For the weights that are there, should this be killed; it may be that of a writer that was.
-            if name == CONFIG_FILE and path.is_file() and not former_config_is_of_weights(folder):
+            if name == CONFIG_FILE and path.is_file() and config_file_of_weights(folder) == CONFIG_FILE:
                 write_file(folder / FORMER_CONFIG_FILE, path.read_bytes())
             write_file(path, content)
     dtypes = dtypes or dict.fromkeys(classifier.parts, "float32")
