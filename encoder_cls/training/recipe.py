@@ -17,9 +17,9 @@ from encoder_cls.errors import ConfigError
 from encoder_cls.text.token_arrays import KEPT_PER_TOKEN
 
 PRETRAINING_TOKENS = 1_250_000  # that are read, within limits of epochs:
-PRETRAINING_EPOCHS = (2, 20)
+PRETRAINING_EPOCHS = (1, 20)
 TRAINING_FACTOR = 2_750  # over the square root of the tokens there are so many epochs, within limits:
-TRAINING_EPOCHS = (2, 8)  # on labels: more of them overfit
+TRAINING_EPOCHS = (1, 8)  # on labels: more of them overfit
 CONTINUED, CONTINUED_EPOCHS = 0.5, (1, 4)  # of the training on labels, where an encoder knows most of them already
 FEWEST_STEPS = 300  # on labels: where an epoch is a few steps, more epochs make up for it
 STEPS_BETWEEN_VALIDATIONS = 300  # of pretraining, at least: one takes as long as many steps

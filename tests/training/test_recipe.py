@@ -111,7 +111,7 @@ def test_epochs_fall_with_the_tokens():
         4,
         2,
     ]
-    assert [recipe(size).training.epochs for size in (130_000, 200_000, 460_000)] == [8, 6, 4]
+    assert [recipe(size).training.epochs for size in (130_000, 200_000, 460_000, 6_000_000)] == [8, 6, 4, 1]
     for name, limits in (("training", TRAINING_EPOCHS), ("pretraining", PRETRAINING_EPOCHS)):
         assert tuple(getattr(recipe(size), name).epochs for size in (10**9, 1)) == limits
         assert {getattr(recipe(size), name).epochs_between_validations for size in SIZES} == {1}
@@ -130,7 +130,7 @@ def test_what_is_learnt_from_labels_goes_by_the_texts_that_have_them():
     decided = recipe(many, labelled=CorpusSize(few, 10))
     assert decided == replace(recipe(few, steps_per_epoch=10), pretraining=recipe(many).pretraining)
     assert decided.training.epochs_between_validations == 4
-    assert decided.pretraining == Schedule(epochs=2)
+    assert decided.pretraining == Schedule(epochs=1)
     assert decided.linear.use_char_ngrams
 
 
