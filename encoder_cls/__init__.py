@@ -8,10 +8,12 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from encoder_cls.inference.classifier import Classifier, Prediction
+    from encoder_cls.inference.classifier import Classifier
+    from encoder_cls.inference.prediction import Prediction
     from encoder_cls.inference.predictor import Predictor
     from encoder_cls.inference.serialization import load_classifier
 
@@ -19,14 +21,16 @@ __version__ = "0.1.0"
 __all__ = ["Classifier", "Prediction", "Predictor", "__version__", "load_classifier"]
 
 
+# In which file what the library offers is, loaded on first use, so that `import encoder_cls` does not wait for it.
+_HOMES = {
+    "Classifier": "classifier",
+    "Prediction": "prediction",
+    "Predictor": "predictor",
+    "load_classifier": "serialization",
+}
+
+
 def __getattr__(name: str) -> Any:
-    """Load the library part on first use, so that `import encoder_cls` does not wait for torch."""
-    if name in {"Classifier", "Prediction", "load_classifier"}:
-        from encoder_cls.inference import classifier, serialization
-
-        return getattr(serialization if name == "load_classifier" else classifier, name)
-    if name == "Predictor":
-        from encoder_cls.inference.predictor import Predictor
-
-        return Predictor
-    raise AttributeError(f"module 'encoder_cls' has no attribute {name!r}")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'encoder_cls' has no attribute {name!r}")
+    return getattr(import_module(f"encoder_cls.inference.{_HOMES[name]}"), name)

@@ -15,8 +15,8 @@ from encoder_cls.system.display import json_text, printable, shown
 if TYPE_CHECKING:
     from encoder_cls.cli.request import Request
     from encoder_cls.cli.text_inputs import Columns, Input
-    from encoder_cls.inference.classifier import Prediction
     from encoder_cls.inference.explain import Explanation
+    from encoder_cls.inference.prediction import Prediction
 
 
 SEPARATOR = "|"  # of the labels of a text, which `data.label_separator` can name

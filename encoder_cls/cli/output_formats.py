@@ -11,8 +11,9 @@ import typer
 from encoder_cls.cli.columns import Answer, TableLines, answer_name, new_table, record_text
 from encoder_cls.cli.request import Request
 from encoder_cls.cli.text_inputs import Columns, Input, add_columns
-from encoder_cls.inference.classifier import Classifier, Prediction
+from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.json_record import json_record
+from encoder_cls.inference.prediction import Prediction
 from encoder_cls.inference.tasks import MULTI_LABEL
 from encoder_cls.system.display import json_text, printable, shown
 from encoder_cls.text.token_arrays import TokenizedTexts

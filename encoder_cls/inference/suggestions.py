@@ -16,8 +16,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from encoder_cls.inference.classifier import Classifier, Prediction
+from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.linear import LinearClassifier
+from encoder_cls.inference.prediction import Prediction
 from encoder_cls.text.ngram_features import count_features, find
 from encoder_cls.text.token_arrays import TokenizedTexts
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from encoder_cls.training import final_report, interruptible, trainer
+from encoder_cls.training import encoder_trainer, final_report, interruptible
 
 
 @pytest.fixture(autouse=True)
@@ -27,4 +27,4 @@ def _exact_weights(monkeypatch):
 @pytest.fixture(autouse=True)
 def _checkpoints_at_each_validation(monkeypatch):
     """However soon after the one before."""
-    monkeypatch.setattr(trainer, "SECONDS_BETWEEN_CHECKPOINTS", 0)
+    monkeypatch.setattr(encoder_trainer, "SECONDS_BETWEEN_CHECKPOINTS", 0)

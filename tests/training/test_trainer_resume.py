@@ -22,7 +22,7 @@ from small_runs import (
 
 from encoder_cls.errors import StoppedError
 from encoder_cls.tracking.run_dir import RunDir
-from encoder_cls.training import final_report, interruptible, linear_fit, trainer
+from encoder_cls.training import encoder_trainer, final_report, interruptible, linear_fit
 from encoder_cls.training.checkpoint import load_newest
 from encoder_cls.training.events import StageStarted, Stepped, Validated
 from encoder_cls.training.prepare import prepare
@@ -127,7 +127,7 @@ def test_a_run_that_vanished_resumes_from_its_last_checkpoint(tmp_path, straight
 @pytest.mark.parametrize(("step", "checkpoints"), [(6, []), (12, [12]), (24, [12])])
 def test_validations_soon_after_a_checkpoint_are_done_again(tmp_path, straight, monkeypatch, step, checkpoints):
     """A run that vanished there ends the same, though the model on disk was of a later step than any checkpoint."""
-    monkeypatch.setattr(trainer, "SECONDS_BETWEEN_CHECKPOINTS", 600)
+    monkeypatch.setattr(encoder_trainer, "SECONDS_BETWEEN_CHECKPOINTS", 600)
     config = make_config(tmp_path, **PRETRAINED)
     for event in train(prepare(config), RunDir(tmp_path / "broken"), device=CPU):
         if event.step == step and isinstance(event, StageStarted if step == 12 else Validated):
