@@ -21,12 +21,13 @@ from tensorboard.summary.writer.event_file_writer import _AsyncWriterThread
 from encoder_cls.config import load_config
 from encoder_cls.tracking.metric_log import MetricLog
 from encoder_cls.tracking.run_dir import RunDir
-from encoder_cls.training import trainer as training
+from encoder_cls.training import final_report
 from encoder_cls.training.prepare import prepare
+from encoder_cls.training.trainer import train
 
 MEASURED: list[tuple[Any, str]] = [
     *((MetricLog, name) for name in ("__init__", "log", "flush", "__exit__")),
-    *((training, name) for name in ("write_report", "log_final_report")),
+    *((final_report, name) for name in ("write_report", "log_final_report")),
     (_AsyncWriterThread, "run"),
 ]
 
@@ -56,7 +57,7 @@ def main() -> None:
     for owner, name in MEASURED:
         setattr(owner, name, timed(getattr(owner, name), f"{owner.__name__.rpartition('.')[2]}.{name}", seconds))
     setup = prepare(load_config(None, arguments.overrides))
-    for _ in training.train(setup, RunDir(arguments.folder), device=torch.device("cpu")):
+    for _ in train(setup, RunDir(arguments.folder), device=torch.device("cpu")):
         pass
     for name, spent in sorted(seconds.items(), key=lambda item: -item[1]):
         print(f"{spent:8.2f} s  {name}")
