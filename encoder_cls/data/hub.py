@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import sys
+import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,6 +18,7 @@ from encoder_cls.system.display import shown
 from encoder_cls.system.installed import check_installed
 
 HUB_TIMEOUT = 10.0  # seconds
+SECONDS_TO_LET_GO = 0.05  # of threads that have nothing to do any more but to drop what they hold
 
 
 class _HubSource(NamedTuple):
@@ -40,9 +43,19 @@ def hub_records(rest: str, role: str, columns: Sequence[str], *, all_columns: bo
         DataError: it cannot be loaded, or has not these columns.
     """
     check_installed("datasets", needed_by=f"hub:{rest}")
+    source = _parsed(rest)
+    try:
+        yield from _records(source, role, columns, all_columns=all_columns)
+    finally:
+        # A process that ends while a thread of Arrow is about to drop a file of Python's is aborted:
+        # https://github.com/apache/arrow/issues/45214
+        gc.collect()
+        time.sleep(SECONDS_TO_LET_GO)
+
+
+def _records(source: _HubSource, role: str, columns: Sequence[str], *, all_columns: bool) -> Iterator[Record]:
     import datasets
 
-    source = _parsed(rest)
     if not sys.stderr.isatty():
         datasets.disable_progress_bars()
     split = source.split or role
@@ -55,14 +68,14 @@ def hub_records(rest: str, role: str, columns: Sequence[str], *, all_columns: bo
         table = table.select_columns(list(dict.fromkeys([*columns, *({"id"} & set(found))])))
     of_items = {column: _of_items(feature) for column, feature in table.features.items()}
     names = {column: it.names for column, it in of_items.items() if isinstance(it, datasets.ClassLabel)}
-    records = iter(table)
-    for number in count():
-        with _telling_of(source, split):
-            record = next(records, None)
-        if record is None:
-            return
-        where = SourceLocation(f"hub:{source.name}/{split}", number)
-        yield where, with_class_names(record, names, where)
+    with closing(iter(table)) as records:
+        for number in count():
+            with _telling_of(source, split):
+                record = next(records, None)
+            if record is None:
+                return
+            where = SourceLocation(f"hub:{source.name}/{split}", number)
+            yield where, with_class_names(record, names, where)
 
 
 def hub_version(rest: str) -> str | None:

@@ -15,7 +15,10 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
+from itertools import islice
 from pathlib import Path
+from threading import Event, Timer
 
 import pyarrow
 import pyarrow.parquet
@@ -250,6 +253,34 @@ def test_a_streamed_split_has_the_same_rows(read):
     assert read("streamed unlabelled") == read("unlabelled")
     assert "cannot load split 'validation'" in read("streamed split")
     assert "streaming=true" in read("streamed at times")
+
+
+@pytest.mark.parametrize("rows", [1, 2])
+def test_a_data_set_that_is_read_or_given_up_leaves_no_file_with_a_thread(monkeypatch, rows):
+    """Arrow's threads drop a file a moment after its last row, and abort a process that ends meanwhile."""
+    from encoder_cls.data import hub
+
+    dropped = Event()
+
+    class Table:
+        column_names, features = ("text",), {}
+
+        def select_columns(self, _columns):
+            return self
+
+        def __iter__(self):
+            try:
+                yield {"text": "one"}
+                yield {"text": "two"}
+            finally:
+                Timer(0.01, dropped.set).start()
+
+    monkeypatch.setattr(hub, "_loaded", lambda *_: Table())
+    monkeypatch.setattr("gc.collect", lambda: 0)  # which takes long enough by itself here
+    with closing(hub.hub_records("owner/name", "train", ["text"])) as records:
+        assert [record["text"] for _, record in islice(records, rows)] == ["one", "two"][:rows]
+        assert rows == 1 or next(records, None) is None
+    assert dropped.is_set()
 
 
 def test_rows_of_a_commit_are_kept(processes):
