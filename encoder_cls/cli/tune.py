@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from encoder_cls.config import Config
     from encoder_cls.evaluation.report import AnyReport
-    from encoder_cls.training.trainer import StopSignal
+    from encoder_cls.training.interruptible import StopSignal
     from encoder_cls.training.tuning import Search, TrialResult
 
 RESERVED = 1.2  # times as long as their trials, for the trainings at the end

@@ -48,7 +48,7 @@ def hub_records(rest: str, role: str, columns: Sequence[str], *, all_columns: bo
         yield from _records(source, role, columns, all_columns=all_columns)
     finally:
         # A process that ends while a thread of Arrow is about to drop a file of Python's is aborted:
-        # https://github.com/apache/arrow/issues/45214
+        # https://github.com/apache/arrow/issues/45214. Nothing tells when it has.
         gc.collect()
         time.sleep(SECONDS_TO_LET_GO)
 

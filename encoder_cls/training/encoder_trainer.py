@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -46,6 +46,7 @@ from encoder_cls.training.fingerprint import check_fingerprint, fingerprint
 from encoder_cls.training.fitted_linear import LinearAnswers
 from encoder_cls.training.follower import lead_stage
 from encoder_cls.training.former_run import start_from
+from encoder_cls.training.interruptible import StopSignal
 from encoder_cls.training.learner import Learner, step_settings
 from encoder_cls.training.learning_rate import learning_rate
 from encoder_cls.training.optimizer import make_optimizers
@@ -75,7 +76,7 @@ class EncoderTrainer:
         run: RunDir,
         *,
         device: torch.device,
-        stop_signal: Callable[[], int | None],
+        stop_signal: StopSignal,
         with_report: bool,
         group: ProcessGroup,
     ) -> None:

@@ -1,4 +1,4 @@
-"""Something long that no signal interrupts in; its result out, or what the caller raises while it waits."""
+"""Who asks to stop; something long that no signal interrupts in, its result out, or what is raised meanwhile."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from typing import TypeVar
 SECONDS_BETWEEN_LOOKS = 0.05
 
 T = TypeVar("T")
+StopSignal = Callable[[], int | None]
+"""Says which signal has asked to stop, if any."""
 
 
 def run_interruptibly(work: Callable[[], T], stop_if_asked: Callable[[], None]) -> T:

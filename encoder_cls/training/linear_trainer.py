@@ -7,7 +7,7 @@ data, which are to be the same.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import torch
 from torch import nn
@@ -23,6 +23,7 @@ from encoder_cls.training.disk_space import check_free_space
 from encoder_cls.training.events import Event, Finished, LinearFitted, Noted, Started, Validated
 from encoder_cls.training.final_report import write_final_report
 from encoder_cls.training.fingerprint import check_fingerprint, fingerprint
+from encoder_cls.training.interruptible import StopSignal
 from encoder_cls.training.setup import TrainingSetup
 from encoder_cls.training.state import TrainingState
 
@@ -40,7 +41,7 @@ class LinearTrainer:
         run: RunDir,
         *,
         device: torch.device,
-        stop_signal: Callable[[], int | None],
+        stop_signal: StopSignal,
         with_report: bool,
     ) -> None:
         self._setup, self._run, self._device = setup, run, device

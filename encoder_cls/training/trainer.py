@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 
 import torch
@@ -10,12 +10,10 @@ import torch
 from encoder_cls.tracking.run_dir import RunDir
 from encoder_cls.training.encoder_trainer import EncoderTrainer
 from encoder_cls.training.events import Event
+from encoder_cls.training.interruptible import StopSignal
 from encoder_cls.training.linear_trainer import LinearTrainer
 from encoder_cls.training.process_group import ALONE, ProcessGroup
 from encoder_cls.training.setup import TrainingSetup
-
-StopSignal = Callable[[], int | None]
-"""Says which signal has asked to stop, if any."""
 
 
 def train(

@@ -28,10 +28,11 @@ from encoder_cls.system.files import reporting_os_errors
 from encoder_cls.tracking.metric_log import MetricLog, read_metrics
 from encoder_cls.tracking.run_dir import LockedError, RunDir
 from encoder_cls.training.events import Validated
+from encoder_cls.training.interruptible import StopSignal
 from encoder_cls.training.prepare import prepare
 from encoder_cls.training.seeds import derive_seed
 from encoder_cls.training.setup import TrainingSetup
-from encoder_cls.training.trainer import StopSignal, train
+from encoder_cls.training.trainer import train
 
 Choices = SearchRange | tuple[Any, ...]
 DEFAULT_SPACE: dict[str, Choices] = {
