@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 from pathlib import Path
 
 import pytest
@@ -67,3 +68,10 @@ def test_no_coined_word_is_left(word):
         if re.search(word, line, re.IGNORECASE if word[0] != "_" else 0)
     ]
     assert not found, f"{COINED[word]}: {found[:5]}"
+
+
+def test_generated_references_are_up_to_date():
+    """`python scripts/reference.py` was run after the last change of the schema or of a command."""
+    pages = runpy.run_path(str(ROOT / "scripts" / "reference.py"))["PAGES"]
+    for name, page in pages.items():
+        assert (ROOT / "docs" / name).read_text(encoding="utf-8") == page().rstrip() + "\n"
