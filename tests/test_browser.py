@@ -4,48 +4,38 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
 import sys
 import time
 import urllib.request
+from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import numpy as np
 import pytest
+from browser import Page, needs_axe, needs_browser, opened, violations
 
 from encoder_cls.data.split import Split
 from encoder_cls.evaluation.evaluate import evaluate
 from encoder_cls.evaluation.html import render_report
 from encoder_cls.inference.explain import AttentionMaps, attention_maps
-from encoder_cls.inference.prediction_pages import render_attention, render_explanations
-from encoder_cls.system.html_page import escaped
+from encoder_cls.inference.prediction_pages import (
+    LEGEND,
+    MOST_MAP_TOKENS,
+    render_attention,
+    render_explanations,
+    words_html,
+)
+from encoder_cls.system.html_page import SHADES, html_page, shade
 from encoder_cls.tracking.curves import ACCURACY, OF_SEVERAL_LABELS, TAGS
 from encoder_cls.tracking.metric_log import read_metrics
 
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
-pytestmark = pytest.mark.skipif(BROWSER is None, reason="needs Chromium or Chrome")
-QUIET = (
-    *("--enable-unsafe-swiftshader", "--disable-quic", "--no-first-run", "--disable-background-networking"),
-    *("--disable-component-update", "--disable-sync"),
-)
+pytestmark = needs_browser
 RUN = "tiny"
 HOSTILE = '<script>document.title="run"</script><img src=x onerror="document.title=\'run\'">\' onmouseover="x'
-
-
-def opened(address: str, folder: Path, *, milliseconds: int = 2000) -> tuple[str, list[str]]:
-    """The page as the browser has it after a while, and what it complained of."""
-    done = subprocess.run(
-        [BROWSER, "--headless", "--no-sandbox", *QUIET, "--enable-logging=stderr", f"--user-data-dir={folder}",
-         f"--virtual-time-budget={milliseconds}", "--dump-dom", address],
-        capture_output=True, text=True, timeout=120, check=True,
-    )  # fmt: skip
-    complaints = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
-    return done.stdout, [line for line in complaints if re.search("Uncaught|Refused|rror", line)]
 
 
 def rendered(classifier) -> dict[str, str]:
@@ -61,84 +51,92 @@ def rendered(classifier) -> dict[str, str]:
     }
 
 
+@contextmanager
+def shown(tmp_path: Path, *pages: str) -> Iterator[Page]:
+    """The first of some pages in a browser; `page-1.html` is the next."""
+    paths = [tmp_path / f"page-{number}.html" for number in range(len(pages))]
+    for path, page in zip(paths, pages, strict=True):
+        path.write_text(page, encoding="utf-8")
+    with opened(paths[0].as_uri(), tmp_path / "profile") as page:
+        yield page
+
+
 @pytest.mark.parametrize("kind", ["report", "explanations", "attention"])
 def test_a_page_opens_and_nothing_strange_runs(classifier, tmp_path, kind):
-    """No complaint, no script of a text, and the content security policy lets the page's own script run."""
-    path = tmp_path / "page.html"
-    path.write_text(rendered(classifier)[kind], encoding="utf-8")
-    dom, complaints = opened(path.as_uri(), tmp_path / "profile")
-    assert complaints == []
-    assert "<title>run</title>" not in dom
-    assert "<img" not in dom
-    assert len(re.findall("<script", dom)) == 1
+    """No complaint, no script of a text, and on a phone of 390 pixels nothing scrolls sideways."""
+    with shown(tmp_path, rendered(classifier)[kind]) as page:
+        page.resize(390)
+        assert page.run("document.documentElement.scrollWidth") <= 390
+        assert page.complaints == []
+        assert page.run("document.title") != "run"
+        assert page.run("document.querySelectorAll('img').length") == 0
+        assert page.run("document.querySelectorAll('script').length") == 1
 
 
-def acted(tmp_path: Path, body: str, act: str) -> str:
-    """What a script says that acts on a page with the style and script of all pages."""
-    style, script = (files("encoder_cls.system").joinpath(f"html_page.{kind}").read_text() for kind in ("css", "js"))
-    path = tmp_path / "page.html"
-    path.write_text(
-        f"<!doctype html><html><head><meta charset=utf-8><title></title><style>{style}</style></head>"
-        f"<body>{body}<script>{script}</script><script>{act}</script>",
-        encoding="utf-8",
-    )
-    dom, complaints = opened(path.as_uri(), tmp_path / "profile")
-    assert complaints == []
-    return re.search("<title>(.*?)</title>", dom)[1]
+@needs_axe
+def test_pages_are_accessible(classifier, tmp_path):
+    """In light and in dark colours axe-core finds nothing, and in no shade that a word or a cell may have."""
+    strengths = [number / SHADES for number in range(1, SHADES + 1)]
+    words = words_html((f"word{weight:.2f}", 2 * weight) for it in strengths for weight in (it, -it))
+    cells = "".join(f'<td class="{side} {shade(strength)}">77</td>' for side in "do" for strength in strengths)
+    matrix = f'<table class="matrix" style="--n:18"><tbody><tr><th scope="row">a</th>{cells}</tr></tbody></table>'
+    shades = html_page("shades", f'<h1>Shades</h1>{LEGEND}<div class="card">{words}</div>{words}{matrix}')
+    with shown(tmp_path, shades, *rendered(classifier).values()) as page:
+        assert violations(page) == []
+        for number in (1, 2, 3):
+            page.open((tmp_path / f"page-{number}.html").as_uri())
+            assert violations(page) == []
 
 
 def test_tables_are_sorted_by_pointer_and_by_keyboard(tmp_path):
     """Numbers as numbers, the largest first; once more turns the order round; a mark says how it is sorted."""
     rows = "".join(f"<tr><td>{name}</td><td>{number}</td></tr>" for name, number in (("b", 9), ("c", 10), ("a", 1)))
     table = f"<table class=sortable><thead><tr><th>n</th><th>v</th></tr></thead><tbody>{rows}</tbody></table>"
-    act = """
-    const found = [], buttons = document.querySelectorAll("th button");
-    for (const [number, how] of [[1, "focus"], [1, ""], [0, ""]]) {
-      if (how) buttons[number].focus();  // a button: whatever has the focus is pressed by the space bar
-      (how ? document.activeElement : buttons[number]).click();
-      const sorted = [...document.querySelectorAll("th")].map((head) => (head.getAttribute("aria-sort") ?? "-")[0]);
-      const mark = getComputedStyle(buttons[number], "::after").content.includes("▼") ? "v" : "^";
-      found.push([...document.querySelectorAll("td:first-child")].map((cell) => cell.textContent).join("")
-        + ":" + sorted.join("") + mark);
-    }
-    document.title = found.join(" ");
+    state = """
+    [...document.querySelectorAll("td:first-child")].map((cell) => cell.textContent).join("") + ":"
+      + [...document.querySelectorAll("th")].map((head) => (head.getAttribute("aria-sort") ?? "-")[0]).join("")
     """
-    assert acted(tmp_path, table, act) == "cba:-dv abc:-a^ abc:d-v"
+    mark = "getComputedStyle(document.querySelectorAll('th button')[{}], '::after').content"
+    with shown(tmp_path, html_page("x", table)) as page:
+        page.run("document.querySelectorAll('th button')[1].focus()")  # what has the focus is pressed by the space bar
+        for press, number, order, arrow in (
+            ("document.activeElement", 1, "cba:-d", "▼"),
+            ("document.querySelectorAll('th button')[1]", 1, "abc:-a", "▲"),
+            ("document.querySelectorAll('th button')[0]", 0, "abc:d-", "▼"),
+        ):
+            page.run(f"{press}.click()")
+            assert page.run(state) == order
+            assert arrow in page.run(mark.format(number))
 
 
 def test_an_attention_map_tells_the_value_at_the_pointer(tmp_path):
     """Which token looks at which, and how much; nothing when the pointer is gone."""
     weights = np.array([[[[0.25, 0.75], [0.5, 0.5]]]], dtype=np.float32)
-    page = render_attention("x", [("", AttentionMaps(tokens=["[CLS]", "天気"], weights=weights))])
-    act = """
-    const image = document.querySelector("svg[data-levels] image"), area = image.getBoundingClientRect();
-    const at = { clientX: area.left + 0.75 * area.width, clientY: area.top + 0.25 * area.height };
-    image.dispatchEvent(new PointerEvent("pointermove", at));
-    const told = document.getElementById("pointed").textContent;
-    image.dispatchEvent(new PointerEvent("pointerleave"));
-    document.title = told + (document.getElementById("pointed") ? " still" : "");
-    """
-    assert acted(tmp_path, page.partition("<body>")[2].partition("<script>")[0], act) == "[CLS] → 天気: 0.75"
+    maps = AttentionMaps(tokens=["[CLS]", "天気"], weights=weights)
+    with shown(tmp_path, render_attention("x", [("", maps)])) as page:
+        area = page.run("document.querySelector('[data-levels] image').getBoundingClientRect().toJSON()")
+        at = {"x": area["x"] + 0.75 * area["width"], "y": area["y"] + 0.25 * area["height"]}
+        page.call("Input.dispatchMouseEvent", type="mouseMoved", **at)
+        assert page.until("document.getElementById('pointed')?.textContent") == "[CLS] → 天気: 0.75"
+        page.call("Input.dispatchMouseEvent", type="mouseMoved", x=1, y=1)
+        page.until("!document.getElementById('pointed')")
 
 
-@pytest.mark.parametrize("kind", ["report", "explanations", "attention"])
-def test_nothing_scrolls_sideways_on_a_phone(classifier, tmp_path, kind):
-    """In a window of 390 pixels every page is as wide as the window."""
-    # A window of Chromium cannot be so narrow, a frame can; it stands here whole, so that it may be asked.
-    frame = (
-        f'<iframe width="390" height="800" style="border:0" srcdoc="{escaped(rendered(classifier)[kind])}"></iframe>'
-    )
-    act = """
-    const frame = document.querySelector("iframe");
-    frame.addEventListener("load", () => {
-      const page = frame.contentDocument.documentElement;
-      document.title = `${page.scrollWidth} of ${page.clientWidth}`;
-    });
-    """
-    # The load may be over before the script runs, so the frame is put in its place once more.
-    shown = acted(tmp_path, frame, act + "frame.remove(); document.body.append(frame);")
-    width, window = map(int, shown.split(" of "))
-    assert width == window <= 390
+def test_four_heads_have_a_row_of_1200_pixels_where_letters_stay_legible(tmp_path):
+    """Of a usual text; of the longest there are two in a row, and one on a phone."""
+    pages = []
+    for tokens, name in ((10, "message"), (MOST_MAP_TOKENS, "an endless name")):
+        weights = np.full((1, 4, tokens, tokens), 1 / tokens, dtype=np.float32)
+        maps = AttentionMaps(tokens=[name] * tokens, weights=weights)
+        pages.append(render_attention("x", [("", maps)]))
+    tops = "[...document.querySelectorAll('[data-levels]')].map((map) => map.getBoundingClientRect().top)"
+    with shown(tmp_path, *pages) as page:
+        page.resize(1200)
+        assert page.run(f"new Set({tops}).size") == 1
+        page.open((tmp_path / "page-1.html").as_uri())
+        assert page.run(f"new Set({tops}).size") == 2
+        page.resize(390)
+        assert page.run(f"new Set({tops}).size") == 4
 
 
 @contextmanager
@@ -178,13 +176,15 @@ def test_tensorboard_shows_what_was_measured(trained_run, tmp_path):
         check_images(address, rows)
         check_texts(address, rows)
         check_projector(address)
-        first, _ = opened(address, tmp_path / "profile", milliseconds=15_000)
-        groups = re.findall(r'class="group-title"[^>]*>([^<]+)<', first)
-        assert [group.strip() for group in groups][:2] == ["Pinned", ACCURACY]
-        for panel in ("", "#projector"):  # the first, which is of several kinds, and the one that draws in space
-            dom, complaints = opened(address + panel, tmp_path / f"profile{panel}", milliseconds=15_000)
-            assert "TensorBoard" in dom
-            assert complaints == []
+        with opened(address, tmp_path / "profile") as page:
+            page.until("document.querySelectorAll('.group-title').length > 1")
+            groups = page.run("[...document.querySelectorAll('.group-title')].map((it) => it.textContent.trim())")
+            assert groups[:2] == ["Pinned", ACCURACY]
+            page.open(f"{address}#projector")  # which draws in space
+            dashboard = "frames[0]?.frames[0]?.document.querySelector('vz-projector-dashboard')"
+            page.until(f"!!{dashboard}?.shadowRoot?.querySelector('vz-projector')?.shadowRoot?.querySelector('canvas')")
+            assert "TensorBoard" in page.run("document.title")
+            assert not [it for it in page.complaints if '"level": "error"' in it or "exceptionDetails" in it]
 
 
 def check_curves(address: str, rows: list[dict]) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from browser import needs_axe, opened, violations
 
 from encoder_cls.config import config_of
 from encoder_cls.inference.classifier import Classifier
@@ -73,6 +74,14 @@ def linear_run(tmp_path_factory: pytest.TempPathFactory) -> RunDir:
 @pytest.fixture(scope="module")
 def several(linear_run) -> Classifier:
     return load_classifier(linear_run.path)
+
+
+@needs_axe
+def test_the_report_of_several_labels_is_accessible(cli, linear_run, tmp_path):
+    """In light and in dark colours axe-core finds nothing."""
+    assert cli("eval", linear_run.path).code == 0
+    with opened((linear_run.eval / "report.html").as_uri(), tmp_path / "profile") as page:
+        assert violations(page) == []
 
 
 def test_eval_tells_the_measures_of_several_labels(cli, linear_run):

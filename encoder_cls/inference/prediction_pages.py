@@ -26,6 +26,7 @@ LONGEST_NAME = 14  # characters of a token beside a map
 CELL, LETTERS = 16, 12  # pixels of a cell of a map, and of the letters beside it
 TITLE = 22  # pixels above a map
 NARROWEST_MAP = 215  # pixels: what its title takes
+LEAST_SCALE = 0.6  # of maps side by side: smaller letters cannot be read
 LEVELS = 256  # of attention that can be told apart
 NEARLY_UNIFORM = 0.98  # of the largest entropy that there could be
 # ColorBrewer's Blues, from nothing to the most (https://colorbrewer2.org).
@@ -47,9 +48,9 @@ _EXPLANATIONS = """\
 </table>"""
 _ATTENTION = """\
 <h1>{title}</h1>
-<p class="note">Each row is a token that looks, each column one that is looked at; the darker, the more. All maps have \
-this one scale; point at a cell, or touch it, for its value. What a token looks at is not why the class was chosen: \
-for that there is <code>--explain</code>.</p>
+<p class="note">Each row is a token that looks, each column one that is looked at; the stronger the colour, the more. \
+All maps have this one scale; point at a cell, or touch it, for its value. What a token looks at is not why the class \
+was chosen: for that there is <code>--explain</code>.</p>
 {scale}
 {texts}"""
 
@@ -141,11 +142,12 @@ def _maps_of_a_text(number: int, line: str, maps: AttentionMaps) -> Iterator[str
     names = [replace_unprintable(shortened(token, limit=LONGEST_NAME)) for token in maps.tokens[:MOST_MAP_TOKENS]]
     margin = LETTERS + max(map(_width, names))
     yield _names_of_tokens(number, names, margin)
+    least = round(LEAST_SCALE * (margin + CELL * len(names)))
     for layer, heads in enumerate(maps.weights, start=1):
         drawn = (
             _map(number, f"layer {layer}, head {head}", weights, margin) for head, weights in enumerate(heads, start=1)
         )
-        yield "\n".join(['<div class="side">', *drawn, "</div>"])
+        yield "\n".join([f'<div class="maps" style="--least:{least}px">', *drawn, "</div>"])
 
 
 def is_nearly_uniform(weights: NDArray[np.float32]) -> bool:
@@ -172,8 +174,8 @@ def _names_of_tokens(number: int, names: Sequence[str], margin: int) -> str:
         for name, middle in zip(names, middles, strict=True)
     )
     return (
-        f'<svg class="names" width="0" height="0"><g id="tokens-{number}" font-size="{LETTERS}" text-anchor="end">'
-        f"{rows}{columns}</g></svg>"
+        '<svg class="names" aria-hidden="true" width="0" height="0">'
+        f'<g id="tokens-{number}" font-size="{LETTERS}" text-anchor="end">{rows}{columns}</g></svg>'
     )
 
 

@@ -7,7 +7,10 @@ import hashlib
 import re
 from importlib.resources import files
 
-PAGE = files("encoder_cls.serving").joinpath("page.html").read_bytes()
+from encoder_cls.system.html_page import html_page
+
+_BODY, _SCRIPT = (files("encoder_cls.serving").joinpath(f"page.{kind}").read_text("utf-8") for kind in ("html", "js"))
+PAGE = html_page("encoder-cls", _BODY, script=_SCRIPT, connect="'self'").encode()
 
 
 def _hash_of(element: str) -> str:

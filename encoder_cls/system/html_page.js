@@ -27,7 +27,7 @@ document.querySelectorAll("svg[data-levels]").forEach((map) => {
     const row = at(event.clientY, area.top, area.height), column = at(event.clientX, area.left, area.width);
     const weight = (levels.charCodeAt(row * side + column) / 255) ** 2;
     box.textContent = `${names[row].textContent} → ${names[column].textContent}: ${weight.toFixed(weight < 0.1 ? 3 : 2)}`;
-    document.body.append(box);
+    document.querySelector("main").append(box);
     box.style.left = Math.min(event.clientX + 12, innerWidth - box.offsetWidth - 6) + "px";
     box.style.top = Math.max(6, event.clientY - box.offsetHeight - 10) + "px";
   };

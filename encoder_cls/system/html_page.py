@@ -21,7 +21,7 @@ _PAGE = """\
 <head>
 <meta charset="utf-8">
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; img-src data:; \
-script-src 'sha256-{digest}'">
+script-src 'sha256-{digest}'; connect-src {connect}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <link rel="icon" href="data:,">
 <title>{title}</title>
@@ -29,23 +29,29 @@ script-src 'sha256-{digest}'">
 {style}</style>
 </head>
 <body>
+<main>
 {body}
+</main>
 <script>{script}</script>
 </body>
 </html>
 """
 
 
-def html_page(title: str, body: str) -> str:
+def html_page(title: str, body: str, *, script: str | None = None, connect: str = "'none'") -> str:
     """A page.
 
     Args:
         title: of the page, as plain text.
         body: its content, as HTML in which every text is `escaped`.
+        script: its own in place of that of all pages.
+        connect: where it may connect, as a content security policy says it.
     """
-    style, script = (_beside(ending) for ending in ("css", "js"))
+    script = _beside("js") if script is None else script
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    return _PAGE.format(title=escaped(title), style=style, body=body, script=script, digest=digest)
+    return _PAGE.format(
+        title=escaped(title), style=_beside("css"), body=body, script=script, digest=digest, connect=connect
+    )
 
 
 def escaped(text: str) -> str:

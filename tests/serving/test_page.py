@@ -3,91 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import subprocess
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from itertools import count
-from pathlib import Path
-from typing import Any, BinaryIO
 
-import pytest
+from browser import needs_axe, needs_browser, opened, violations
 
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
-pytestmark = pytest.mark.skipif(BROWSER is None, reason="needs Chromium or Chrome")
-QUIET = ("--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update")
+pytestmark = needs_browser
 HOSTILE = '😀 rain zebra <img src=x onerror="document.title=1">'
 FETCH = "fetch('http://127.0.0.1:9/').then(() => 'open', () => 'closed')"
-
-
-class Page:
-    """A page of a browser that is steered through a pipe, by the Chrome DevTools protocol."""
-
-    def __init__(self, asks: BinaryIO, replies: BinaryIO) -> None:
-        self._asks, self._replies = asks, replies
-        self._numbers, self._session = count(1), {}
-        self.complaints: list[str] = []
-        target = self.call("Target.createTarget", url="about:blank")["targetId"]
-        self._session = {"sessionId": self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]}
-        for domain in ("Runtime", "Log", "Page"):
-            self.call(f"{domain}.enable")
-
-    def call(self, method: str, **parameters: Any) -> dict[str, Any]:
-        """What the browser replies; what it complains of meanwhile is kept."""
-        number = next(self._numbers)
-        message = {"id": number, "method": method, "params": parameters} | self._session
-        self._asks.write(json.dumps(message).encode() + b"\0")
-        while True:
-            reply = json.loads(self._message())
-            if reply.get("method") in {"Log.entryAdded", "Runtime.exceptionThrown"}:
-                self.complaints.append(json.dumps(reply["params"]))
-            if reply.get("id") == number:
-                assert "error" not in reply, reply
-                return reply["result"]
-
-    def run(self, code: str) -> Any:
-        """The value of an expression in the page."""
-        found = self.call("Runtime.evaluate", expression=code, awaitPromise=True, returnByValue=True)
-        assert "exceptionDetails" not in found, found
-        return found["result"].get("value")
-
-    def until(self, code: str) -> Any:
-        """The value of an expression as soon as it is a true one."""
-        deadline = time.monotonic() + 20
-        while not (found := self.run(code)):
-            assert time.monotonic() < deadline, (code, self.complaints)
-            time.sleep(0.02)
-        return found
-
-    def _message(self) -> bytes:
-        content = b""
-        while not content.endswith(b"\0"):
-            byte = self._replies.read(1)
-            assert byte, "the browser has ended"
-            content += byte
-        return content[:-1]
-
-
-@contextmanager
-def opened(address: str, profile: Path) -> Iterator[Page]:
-    """The page at an address."""
-    (from_us, asks), (replies, to_us) = os.pipe(), os.pipe()
-    pipes = f'exec "$@" 3<&{from_us} 4>&{to_us}'  # the numbers that the browser expects
-    command = ["bash", "-c", pipes, "bash", BROWSER, "--headless", "--no-sandbox", *QUIET]
-    command += ["--remote-debugging-pipe", f"--user-data-dir={profile}"]
-    with subprocess.Popen(command, pass_fds=(from_us, to_us), stderr=subprocess.DEVNULL) as process:
-        os.close(from_us)
-        os.close(to_us)
-        with os.fdopen(asks, "wb", buffering=0) as to_browser, os.fdopen(replies, "rb") as from_browser:
-            try:
-                page = Page(to_browser, from_browser)
-                page.call("Page.navigate", url=address)
-                page.until("document.readyState == 'complete' && location.href != 'about:blank'")
-                yield page
-            finally:
-                process.kill()
 
 
 def test_a_text_is_tried(server, classifier, tmp_path):
@@ -125,3 +46,15 @@ def test_the_page_may_do_nothing_else(server, tmp_path):
         assert page.run("document.title") == "encoder-cls"
         refused = [complaint for complaint in page.complaints if "Content Security Policy" in complaint]
         assert len(refused) >= 3
+
+
+@needs_axe
+def test_the_page_is_accessible(server, tmp_path):
+    """With an answer, an error and coloured words, in light and in dark colours."""
+    with opened(f"http://127.0.0.1:{server.port}/", tmp_path / "profile") as page:
+        page.run("document.querySelector('#text').value = 'rain and the ball zebra'")
+        page.run("document.querySelector('#send').click()")
+        page.until("document.querySelectorAll('article').length == 1")
+        page.run("document.querySelector('#error').textContent = 'no such thing'")
+        assert violations(page) == []
+        assert page.run("getComputedStyle(document.body).backgroundColor") == "rgb(15, 19, 24)"  # dark comes last
