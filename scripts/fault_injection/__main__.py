@@ -1,6 +1,6 @@
 """Fault injection: try to break every promise about reliability; each promise has one or more cases.
 
-    python scripts/fault_injection                          # every case at its full count: over an hour on 2 cores
+    python scripts/fault_injection                          # every case at its full count: three hours
     python scripts/fault_injection signals bit-flips-model  # some cases
     python scripts/fault_injection --fraction 0.05 --jobs 2  # a twentieth of every case, two cases at a time, as in CI
     python scripts/fault_injection signals --only 17        # one try again, as it was
