@@ -56,9 +56,10 @@ class Promises:
 
         Args:
             probabilities: (texts, classes).
-            labels: their classes, (texts,).
+            labels: their classes, (texts,); one beyond the classes is never right, and in no set.
         """
-        confidence, of_labels = probabilities.max(axis=1), probabilities[np.arange(len(labels)), labels]
+        confidence, is_known = probabilities.max(axis=1), labels < probabilities.shape[1]
+        of_labels = probabilities[is_known, labels[is_known]]
         right = confidence[probabilities.argmax(axis=1) == labels]
         answers, are_right, covered = (_at_least(values) for values in (confidence, right, of_labels))
         return cls(answers=answers, right=are_right, covered=covered)
@@ -97,7 +98,7 @@ class Promises:
     @property
     def highest_coverage(self) -> float:
         """The highest that can be promised, in thousandths."""
-        return math.floor(1000 * self.num_texts / (self.num_texts + 1)) / 1000
+        return math.floor(1000 * int(self.covered[0]) / (self.num_texts + 1)) / 1000
 
     def _are_kept(self, precision: float) -> NDArray[np.bool_]:
         """Which thresholds are shown to keep a precision, (thresholds,)."""
@@ -134,9 +135,10 @@ class Promises:
                 raise ValueError("the promises are none that this version knows")
         answers, right, covered = (np.array(column, dtype=np.int64) for column in columns)
         is_table = all((np.diff(column) <= 0).all() and column[-1] >= 0 for column in (answers, right, covered))
-        if not is_table or len(values) != len(COLUMNS) or (right > np.minimum(answers, covered)).any():
+        is_possible = covered[0] <= answers[0] and (right <= np.minimum(answers, covered)).all()
+        if not is_table or len(values) != len(COLUMNS) or not is_possible:
             raise ValueError("the promises contradict themselves")
-        if not 1 <= answers[0] == covered[0]:
+        if answers[0] < 1:
             raise ValueError("the promises are of no text")
         return cls(answers=answers, right=right, covered=covered)
 

@@ -73,6 +73,19 @@ def test_few_texts_promise_little():
     assert wrong.precision_threshold(0.5) is None
 
 
+def test_a_label_that_training_never_shows_is_not_right_and_in_no_set():
+    """Of 100 texts five have one: no more than 95% can be right, or covered, whatever the threshold."""
+    labels = np.arange(100) % 2
+    probabilities = np.where(np.arange(2) == labels[:, None], 0.99, 0.01)
+    labels[:5] = 2
+    promises = Promises.from_json(Promises.of(probabilities, labels).to_json())
+    assert (promises.num_texts, promises.right[0], promises.covered[0]) == (100, 95, 95)
+    assert promises.precision_threshold(0.95) is None
+    assert promises.coverage_threshold(0.94) is not None
+    assert promises.coverage_threshold(0.95) is None
+    assert promises.highest_coverage == 0.94
+
+
 def test_one_wrong_label_among_the_surest_answers_does_not_end_it():
     """The sequence begins in several places."""
     confidence = np.linspace(0.999, 0.6, 2000)
@@ -102,6 +115,8 @@ def test_what_cannot_be_meant_is_not_promised():
         lambda values: values | {"right": [count + 1 for count in values["right"]]},
         lambda values: values | {"answers": [0.5] * len(THRESHOLDS)},
         lambda values: values | {"covered": [0] * len(THRESHOLDS)},
+        lambda values: values | {"covered": [count + 1 for count in values["covered"]]},
+        lambda values: {name: [0] * len(THRESHOLDS) for name in values},
         lambda values: values | {"more": []},
     ],
 )
