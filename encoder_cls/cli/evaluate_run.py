@@ -24,11 +24,9 @@ from encoder_cls.evaluation.report import AnyReport, Report
 from encoder_cls.evaluation.report_files import REPORT_FILES, write_report
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.logits import Logits
-from encoder_cls.inference.serialization import load_classifier
 from encoder_cls.inference.tasks import MULTI_LABEL
-from encoder_cls.inference.torch_engine import torch_encoder
 from encoder_cls.tracking.run_dir import RunDir, run_of
-from encoder_cls.tracking.validation_logits import read_validation_logits
+from encoder_cls.tracking.validation_logits import classifier_to_score
 from encoder_cls.training.checkpoint import newest_fingerprint
 from encoder_cls.training.class_weight_check import class_weights_note
 
@@ -58,7 +56,7 @@ def evaluate_run(
         DataError: the data is missing or malformed, or no longer what the classifier was trained on.
         EncoderClsError: the disk refuses the folder that was named.
     """
-    classifier, other = loaded(path), loaded(against) if against else None
+    classifier, other = classifier_to_score(path), classifier_to_score(against) if against else None
     for folder_of, its in ((path, classifier), (against, other)):
         if against and its and its.task is MULTI_LABEL:
             raise ConfigError(
@@ -67,20 +65,17 @@ def evaluate_run(
     run = run_of(path)
     origin = _origin(path, run, classifier, data=data, tell=tell)
     dataset = origin.dataset
-    linear_logits = None
     if data is not None:
         data_config = origin.data_config.model_copy(update=dict(reading or {}))
         name, split = data, _split_of(data, data_config, classifier, dataset)
     else:
         assert dataset is not None
         name, split = _reported(path, dataset)
-        if run and not dataset.test:
-            linear_logits = read_validation_logits(run.validation_logits, num_texts=len(split))
     train = dataset.train if dataset and data is not None else None
     for note in _notes(name, split, classifier.label_names, train):
         tell(note)
     reference = reference_of(dataset, split) if dataset else None
-    report, logits = evaluate(classifier, split, name=name, reference=reference, linear_logits=linear_logits)
+    report, logits = evaluate(classifier, split, name=name, reference=reference)
     if isinstance(report, Report) and data is None and dataset:
         report = _with_what_its_run_tells(report, classifier, run, dataset, can_weigh_classes=origin.can_weigh_classes)
     of_itself = report
@@ -115,24 +110,13 @@ def _with_what_its_run_tells(
         report = replace(report, class_weights_note=_class_weights_note(classifier, dataset.train))
     if run is None:
         return report
-    is_refitted = run.validation_logits.exists()
-    if is_refitted:
+    if run.validation_logits.exists():
         report = replace(report, num_refitted=len(dataset.selection))
     former = run.load_config().from_run
     if dataset.former is None or former is None or not RunDir(Path(former)).model.is_dir():
         return report
-    if dataset.former.test is None and is_refitted:  # it has learned from those texts
-        return report
-    answers = compare_with_former(classifier, loaded(Path(former)), dataset.former, run=former)
+    answers = compare_with_former(classifier, classifier_to_score(Path(former)), dataset.former, run=former)
     return replace(report, former_answers=answers)
-
-
-def loaded(path: Path) -> Classifier:
-    """The classifier of a folder, with the engine for many texts."""
-    classifier = load_classifier(path)
-    if classifier.encoder:
-        classifier.encoder = torch_encoder(classifier)
-    return classifier
 
 
 def _compared(

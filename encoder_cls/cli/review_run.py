@@ -1,7 +1,7 @@
 """A run folder in, its labels in the order in which a person should look at them out.
 
 Labels of training texts are judged by a linear classifier that was trained on the others, by cross-validation; those of
-the other splits by the run's classifier, which has not been trained on them.
+the other splits by the run's classifier, as it was before it learned any of them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from encoder_cls.cli.evaluate_run import dataset_of_run, loaded
+from encoder_cls.cli.evaluate_run import dataset_of_run
 from encoder_cls.data.dataset import Dataset
 from encoder_cls.data.split import Split
 from encoder_cls.errors import ConfigError
@@ -23,6 +23,7 @@ from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.logits import Logits, softmax
 from encoder_cls.inference.tasks import MULTI_LABEL
 from encoder_cls.tracking.run_dir import run_of
+from encoder_cls.tracking.validation_logits import classifier_to_score
 from encoder_cls.training.nbsvm import out_of_fold_logits
 
 
@@ -53,7 +54,7 @@ def review_run(path: Path, *, tell: Callable[[str], None]) -> Review:
         ConfigError: it is no run, or has no classifier yet, no labels, or several a text.
         DataError: its data is gone, or no longer what it was trained on.
     """
-    classifier, run = loaded(path), run_of(path)
+    classifier, run = classifier_to_score(path), run_of(path)
     if run is None:
         raise ConfigError(f"{path}: a model folder without its run has no data to review; name the run")
     if classifier.task is MULTI_LABEL:

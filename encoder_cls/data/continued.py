@@ -58,6 +58,13 @@ def config_of_former(run: str) -> Config:
     return load_config(path)
 
 
+def names_validation(config: Config) -> bool:
+    """Whether a run, or one that it goes on from, has a file of validation texts."""
+    if config.data.validation is not None or config.from_run is None:
+        return config.data.validation is not None
+    return names_validation(config_of_former(config.from_run))
+
+
 def joined(former: Dataset, new: Dataset, *, run: str) -> Dataset:
     """The data of a former run, then what is new in other data.
 

@@ -34,7 +34,6 @@ def evaluate(
     *,
     name: str,
     reference: dict[str, Any] | None,
-    linear_logits: Logits | None = None,
     batch_tokens: int | None = None,
     after_batch: Callable[[], None] | None = None,
 ) -> tuple[AnyReport, Logits]:
@@ -45,7 +44,6 @@ def evaluate(
         split: the examples; labels are indices into the classifier's class names, then into those it has not seen.
         name: what to call the split in the report.
         reference: what `linear_reference` says of the split; multi-label `multi_label_reference`.
-        linear_logits: of the split, from before the linear classifier has learned from it, where it has.
         batch_tokens: the most tokens in a batch; none: what the device is fast with.
         after_batch: called after each batch; what it raises ends the work.
 
@@ -54,8 +52,6 @@ def evaluate(
     """
     tokenized = classifier.tokenize(split.texts)
     of_parts = classifier.part_logits(tokenized, batch_tokens=batch_tokens, after_batch=after_batch)
-    if linear_logits is not None:
-        of_parts = {**of_parts, "linear": linear_logits}
     logits = classifier.combined(of_parts)
     if classifier.task is MULTI_LABEL:
         return multi_label_report(classifier, split, tokenized, of_parts, name=name, reference=reference), logits

@@ -88,6 +88,8 @@ class Classifier:
         familiarity: what is usual in held-out texts; none where nobody has measured that.
         delimiter: what separated the fields of the files of training, if that was named (`data.delimiter`).
         encoding: of the files of training.
+        before_refit: replaces the linear part's logits of texts by those from before it learned their labels; set where
+            texts are scored.
     """
 
     sha256 = ""
@@ -99,6 +101,7 @@ class Classifier:
     encoder_architecture: EncoderArchitecture | None = None
     promises: Promises | None = None
     familiarity: Familiarity | None = None
+    before_refit: Callable[[Logits, TokenizedTexts], Logits] | None = None
 
     def __init__(  # noqa: PLR0913 - what a folder holds
         self,
@@ -223,7 +226,7 @@ class Classifier:
         after_batch: Callable[[], None] | None = None,
     ) -> Logits:
         """Calibrated logits of all texts, (texts, classes); arguments as in `Encoder.logits`."""
-        return self.combined(self.part_logits(texts, batch_tokens=batch_tokens, after_batch=after_batch))
+        return self.combined(self._read(texts, batch_tokens=batch_tokens, after_batch=after_batch)[0])
 
     def part_logits(
         self,
@@ -232,8 +235,11 @@ class Classifier:
         batch_tokens: int | None = None,
         after_batch: Callable[[], None] | None = None,
     ) -> dict[str, Logits]:
-        """The logits of each of the `parts` by itself, (texts, classes); arguments as in `Encoder.logits`."""
-        return self._read(texts, batch_tokens=batch_tokens, after_batch=after_batch, with_rarity=False)[0]
+        """The logits by which each of the `parts` is scored, (texts, classes); arguments as in `Encoder.logits`.
+
+        Those of the linear part are of `before_refit`.
+        """
+        return self._read(texts, batch_tokens=batch_tokens, after_batch=after_batch, to_score=True)[0]
 
     def familiarity_numbers(
         self,
@@ -242,8 +248,13 @@ class Classifier:
         batch_tokens: int | None = None,
         after_batch: Callable[[], None] | None = None,
     ) -> tuple[Logits, NDArray[np.float64]]:
-        """The calibrated logits of texts, and the numbers that tell how usual they are, (texts, numbers)."""
-        of_parts, rarity = self._read(texts, batch_tokens=batch_tokens, after_batch=after_batch, with_rarity=True)
+        """The calibrated logits of held-out texts, and the numbers that tell how usual they are, (texts, numbers).
+
+        As if they had not been learned from, by `before_refit`.
+        """
+        of_parts, rarity = self._read(
+            texts, batch_tokens=batch_tokens, after_batch=after_batch, with_rarity=True, to_score=True
+        )
         logits = self.combined(of_parts)
         return logits, text_numbers(self.task.probabilities(logits), texts.unknown_share, rarity)
 
@@ -253,15 +264,18 @@ class Classifier:
         *,
         batch_tokens: int | None = None,
         after_batch: Callable[[], None] | None = None,
-        with_rarity: bool,
+        with_rarity: bool = False,
+        to_score: bool = False,
     ) -> tuple[dict[str, Logits], NDArray[np.float64] | None]:
         """The logits of the parts, and how rare the features of each text are, which the linear part tells."""
         logits, rarity = {}, None
         if self.encoder:
             logits["encoder"] = self.encoder.logits(texts, batch_tokens=batch_tokens, after_batch=after_batch)
         if self.linear:
-            reading = self.linear.read(texts, with_rarity=with_rarity)
-            logits["linear"], rarity = reading.logits, reading.rarity if with_rarity else None
+            before_refit = self.before_refit if to_score else None
+            reading = self.linear.read(texts, with_rarity=with_rarity, leave_out=before_refit is not None)
+            logits["linear"] = before_refit(reading.logits, texts) if before_refit else reading.logits
+            rarity = reading.rarity if with_rarity else None
         return logits, rarity
 
     def combined(self, part_logits: Mapping[str, Logits]) -> Logits:

@@ -51,7 +51,7 @@ def fit_calibrated_linear(
         lambda: fit_linear_classifier(setup, read, on_better=on_better if save_first else None), stop_if_asked
     )
     if setup.refits_on_validation:
-        write_validation_logits(run.validation_logits, fitted.validation_logits)
+        write_validation_logits(run.validation_logits, fitted.validation_logits, setup.validation_texts)
     return _calibrated(setup, fitted)
 
 

@@ -5,24 +5,22 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import torch
 
 from encoder_cls.evaluation.baseline import reference_of
 from encoder_cls.evaluation.evaluate import evaluate
-from encoder_cls.evaluation.former_answers import FormerAnswers, compare_with_former
+from encoder_cls.evaluation.former_answers import compare_with_former
 from encoder_cls.evaluation.model_card import model_card
 from encoder_cls.evaluation.report import AnyReport, Report
 from encoder_cls.evaluation.report_files import write_report
-from encoder_cls.inference.classifier import Classifier
-from encoder_cls.inference.serialization import load_classifier
 from encoder_cls.inference.tasks import SINGLE_LABEL
-from encoder_cls.inference.torch_engine import torch_encoder
 from encoder_cls.system.files import write_file
 from encoder_cls.tracking.metric_log import MetricLog
 from encoder_cls.tracking.run_dir import RunDir
 from encoder_cls.tracking.tensorboard import log_final_report
-from encoder_cls.tracking.validation_logits import read_validation_logits
+from encoder_cls.tracking.validation_logits import classifier_to_score
 from encoder_cls.training.class_weight_check import class_weights_note
 from encoder_cls.training.compaction import compact
 from encoder_cls.training.interruptible import run_interruptibly
@@ -56,18 +54,11 @@ def write_final_report(
     validation_texts, labels = setup.validation_texts, dataset.selection.labels
     if len(labels):
         compact(run.model, validation_texts, labels, device=str(device), after_batch=stop_if_asked)
-    best = load_classifier(run.model, device=str(device))
-    if best.encoder:
-        best.encoder = torch_encoder(best)
-    linear_logits = read_validation_logits(run.validation_logits, num_texts=len(labels))
+    best = classifier_to_score(run.path, device=str(device))
     if setup.task is SINGLE_LABEL and len(labels):
-        held_out_logits = None
-        if linear_logits is not None:
-            of_parts = best.part_logits(validation_texts, after_batch=stop_if_asked)
-            held_out_logits = best.combined({**of_parts, "linear": linear_logits})
-        fit_promises(
-            best, run.model, validation_texts, labels, held_out_logits=held_out_logits, after_batch=stop_if_asked
-        )
+        held_out = dataset.validation
+        texts = validation_texts if held_out is dataset.selection else best.tokenize(held_out.texts)
+        fit_promises(best, run.model, texts, held_out.labels, after_batch=stop_if_asked)
     name, split = dataset.reported
     if not len(split):
         _write_model_card(setup, run, None, best_step=best_step)
@@ -76,15 +67,16 @@ def write_final_report(
         best,
         split,
         name=name,
-        linear_logits=None if dataset.test else linear_logits,
         reference=run_interruptibly(lambda: reference_of(dataset, split), stop_if_asked),
         batch_tokens=config.train.batch_tokens,
         after_batch=stop_if_asked,
     )
     if isinstance(report, Report) and setup.refits_on_validation:
         report = replace(report, num_refitted=len(labels))
-    if isinstance(report, Report) and dataset.former and (dataset.former.test or not setup.refits_on_validation):
-        report = replace(report, former_answers=_former_answers(setup, best, device))
+    if isinstance(report, Report) and dataset.former and config.from_run:
+        former = classifier_to_score(Path(config.from_run), device=str(device))
+        answers = compare_with_former(best, former, dataset.former, run=config.from_run)
+        report = replace(report, former_answers=answers)
     weighs_classes = config.train.class_weights == "none" and not dataset.has_names_alone
     if isinstance(report, Report) and setup.recipe.linear and weighs_classes:
         read, train = setup.recipe.linear, dataset.train
@@ -106,16 +98,6 @@ def write_final_report(
     shutil.rmtree(run.stages, ignore_errors=True)
     _write_model_card(setup, run, report, best_step=best_step)
     return report
-
-
-def _former_answers(setup: TrainingSetup, best: Classifier, device: torch.device) -> FormerAnswers:
-    """What has changed since the run that this one goes on from."""
-    run, dataset = setup.config.from_run, setup.dataset.former
-    assert run and dataset
-    former = load_classifier(run, device=str(device))
-    if former.encoder:
-        former.encoder = torch_encoder(former)
-    return compare_with_former(best, former, dataset, run=run)
 
 
 def _write_model_card(setup: TrainingSetup, run: RunDir, report: AnyReport | None, *, best_step: int) -> None:

@@ -17,6 +17,7 @@ from encoder_cls.inference.encoder_architecture import EncoderArchitecture
 from encoder_cls.inference.serialization import load_classifier, weights_of_part
 from encoder_cls.model import EncoderClassifier
 from encoder_cls.tracking.run_dir import RunDir
+from encoder_cls.tracking.validation_logits import read_validation_logits
 from encoder_cls.training.checkpoint import newest_fingerprint
 
 WORDS, HEAD = "encoder.embedding.tokens.weight", "head.linear."
@@ -52,10 +53,13 @@ def check_former_data(config: Config, dataset: Dataset) -> None:
 
     Raises:
         DataError: it is not.
+        EncoderClsError: the logits of its validation texts cannot be read.
     """
     if config.from_run is None or dataset.former is None:
         return
     run, former = RunDir(Path(config.from_run)), dataset.former
+    if run.validation_logits.exists():
+        read_validation_logits(run.validation_logits)  # the final report needs them
     known = newest_fingerprint(run.checkpoints)
     found = {"training_data": former.train.fingerprint, "validation_data": former.selection.fingerprint}
     for name, fingerprint in found.items():

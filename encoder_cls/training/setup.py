@@ -14,6 +14,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from encoder_cls.config import Config, TrainConfig
+from encoder_cls.data.continued import names_validation
 from encoder_cls.data.dataset import Dataset
 from encoder_cls.inference.classifier import Classifier, Encoder
 from encoder_cls.inference.encoder_architecture import EncoderArchitecture
@@ -111,7 +112,7 @@ class TrainingSetup:
     def refits_on_validation(self) -> bool:
         """Whether the linear classifier also learns from the texts held out for validation, of no file of their own."""
         config, linear = self.config, self.recipe.linear
-        if not config.train.refit_on_validation or config.data.validation is not None:
+        if not config.train.refit_on_validation or names_validation(config):
             return False
         # What a run that goes on from another holds out is what both are compared on.
         is_possible = self.task is SINGLE_LABEL and config.from_run is None and len(self.validation_texts) > 0

@@ -29,8 +29,8 @@ from encoder_cls.config import load_config
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.logits import softmax
 from encoder_cls.inference.promises import CONFIDENCE, THRESHOLDS, Promises
-from encoder_cls.inference.serialization import load_classifier
 from encoder_cls.tracking.run_dir import RunDir
+from encoder_cls.tracking.validation_logits import classifier_to_score
 from encoder_cls.training.prepare import prepare
 from encoder_cls.training.promises import fit_promises
 from encoder_cls.training.trainer import train
@@ -108,7 +108,7 @@ def trained(name: str, folder: Path) -> tuple[Classifier, Probabilities, Labels]
         run, setup = RunDir(Path(temporary) / "run"), prepare(config)
         for _ in train(setup, run, device=torch.device("cpu"), with_report=False):
             pass
-        classifier = load_classifier(run.path, device="cpu", engine="numpy")
+        classifier = classifier_to_score(run.path, device="cpu")
         labels = setup.dataset.selection.labels
         fit_promises(classifier, run.model, setup.validation_texts, labels, after_batch=lambda: None)
     test = setup.dataset.test

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import random
 import shutil
@@ -14,6 +15,7 @@ import pytest
 from encoder_cls.evaluation.kept_promises import keep_promises, promise_sentences
 from encoder_cls.inference.logits import softmax
 from encoder_cls.inference.serialization import load_classifier, save_classifier
+from encoder_cls.training import setup as training_setup
 from encoder_cls.training.promises import fit_promises
 
 WORDS = [["soup", "bread", "salt", "pan"], ["ball", "goal", "team", "coach"], ["rain", "snow", "cloud", "wind"]]
@@ -62,8 +64,28 @@ def test_logits_of_another_classifier_are_what_is_promised_by(folder, held_out, 
     classifier = load_classifier(folder)
     logits = np.tile(np.array([9.0, 0, 0], dtype=np.float32), (241, 1))
     texts = classifier.tokenize(held_out[0])
-    fit_promises(classifier, tmp_path / "model", texts, held_out[1], held_out_logits=logits, after_batch=lambda: None)
+    classifier.before_refit = lambda learned, texts: logits
+    classifier.combined = lambda of_parts: of_parts["linear"]
+    fit_promises(classifier, tmp_path / "model", texts, held_out[1], after_batch=lambda: None)
     assert load_classifier(tmp_path / "model").promises.right[0] == (held_out[1][:-1] == 0).sum()
+
+
+def test_validation_rows_of_labels_that_training_never_shows_count(cli, held_out, blank_plots, monkeypatch):
+    """They are what a model promises by, too, though they choose no weights; of what is usual they say nothing."""
+    monkeypatch.setattr(training_setup, "MOST_LABELLED", 0)
+    rows = [(text, "abc"[label]) for text, label in zip(held_out[0][:-1], held_out[1], strict=False)]
+    for name, more in (("train", []), ("all", [(text, "d") for text, _ in rows[:12]]), ("known", [])):
+        with Path(f"{name}.csv").open("w", newline="") as file:
+            csv.writer(file).writerows([("text", "label"), *rows, *more])
+    options = ("train", "--set", "data.train=train.csv", "--set", "model.encoder=false")
+    for name in ("all", "known"):
+        assert cli(*options, "--set", f"data.validation={name}.csv", "--run-dir", name).code == 0
+    all_rows, known = load_classifier("all"), load_classifier("known")
+    assert (all_rows.promises.num_texts, known.promises.num_texts) == (252, 240)
+    assert np.array_equal(all_rows.promises.right, known.promises.right)
+    assert all_rows.familiarity.to_json() == known.familiarity.to_json()
+    outcome = cli("predict", "--model", "all", "--coverage", 0.98, "rain")
+    assert (outcome.code, "the highest that can be is 0.948" in outcome.err) == (2, True), outcome.err
 
 
 def test_predict_withholds_what_is_below_a_promise(cli, folder, held_out):
