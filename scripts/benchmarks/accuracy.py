@@ -1,154 +1,145 @@
-"""Compare the accuracy of encoder-cls with that of other methods on the same splits; write a Markdown page.
+"""Compare the test accuracy of encoder-cls with that of other methods, over several seeds.
 
-    python scripts/benchmarks/accuracy.py FOLDER --results RESULTS.jsonl [--output docs/accuracy.md]
-        [--only DATASET]... [--method METHOD]... [--part main|curves|ablation]... [--seeds N] [--threads N]
-        [--any-commit] [--tables-only]
+    python scripts/benchmarks/accuracy.py FOLDER [--only DATASET]... [--method METHOD]... [--rounds N]
+        [--texts N]... [--output docs/results.md]
 
-FOLDER holds a subfolder for each data set (trec6, sst2, ...) with train.parquet, test.parquet and, where the data set
-has one, validation.parquet, each with the columns `text` and `label`; `example` is the bundled data.
-
-Each training appends a line to RESULTS.jsonl: its scores, and the commit, data, machine and versions they depend on. So
-the benchmark can be interrupted at any time, and the same command goes on with what is missing; several calls at a time
-share the work. Results of another commit are left out, unless --any-commit is given; the commit is the last one that
-changed encoder_cls or what trains and scores here. The most telling results come first: one seed of every method and
-data set, then more seeds, the learning curves, the ablation. The picture of the learning curves is written beside the
-page. fastText comes with `pip install -e '.[bench]'`.
+FOLDER has a subfolder for each data set (trec6, sst2, ...) with train.parquet, test.parquet and perhaps
+validation.parquet, of the columns `text` and `label`; `example` is the bundled data. A round's number is its seed. With
+--texts so many labelled texts, a tenth of them for validation, take the place of all. fastText comes with
+`pip install -e '.[bench]'`.
 """
 
 from __future__ import annotations
 
 import argparse
-import shlex
-import signal
+import json
+import math
+import statistics
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
-from accuracy_benchmark.curves import write_curves
-from accuracy_benchmark.document import document
-from accuracy_benchmark.measure import measure
-from accuracy_benchmark.plan import COMPARED, METHODS, PARTS, SEEDS, Plan, Training, installed
-from accuracy_benchmark.results import ResultFile, Results, code_version, finished
-from accuracy_benchmark.splits import data_hash, missing_file
-from reporting import note
+from shared.benchmark import Benchmark, Case, Found, Row, grouped, mean_and_spread, median, values
+from shared.commands import report, run, train
+from shared.data import DATA, add_data_arguments, overrides, splits, stratified_order, write
+from shared.page import NOT_MEASURED, table
+from shared.peers import installed
 
-from encoder_cls.system.files import write_file
-
-INTERRUPTED = 130  # the exit code
-
-
-@dataclass(frozen=True, kw_only=True)
-class Benchmark:
-    """A plan, and where and of what its results are."""
-
-    plan: Plan
-    file: ResultFile
-    commit: str
-    data_hashes: Mapping[str, str]
-    threads: int
-
-    def run(self) -> tuple[Results, int]:
-        """Make all trainings that have no result yet; the results of all, and how many failed.
-
-        Raises:
-            SystemExit: the code changed meanwhile, so nobody knows what a result would be of.
-        """
-        results, failures = self.file.read(), 0
-        trainings = self.plan.trainings()
-        missing = [training for training in trainings if training not in results]
-        note(f"commit {self.commit}: {len(trainings) - len(missing)} of {len(trainings)} results are there")
-        for training in missing:
-            with self.file.claim(training) as is_ours:
-                failures += is_ours and not self._measure(training)
-        return self.file.read(quietly=True), failures
-
-    def _measure(self, training: Training) -> bool:
-        try:
-            scores = measure(self.plan.folder, training, threads=self.threads)
-        except Exception as error:  # whatever it is, the other trainings go on
-            note(f"{training}: FAILED: {type(error).__name__}: {error}")
-            return False
-        if code_version() != self.commit:
-            sys.exit(f"the code changed meanwhile: {self.commit} is {code_version()} now; start again")
-        result = finished(training, scores, commit=self.commit, data_hashes=self.data_hashes, threads=self.threads)
-        self.file.append(result)
-        note(f"{training}: {100 * scores.accuracy:.2f} %, {scores.seconds:.1f} s {scores.settings}")
-        return True
+PLAIN = (
+    "pretrain.epochs=0", "model.linear=false", "model.char_ngram_buckets=0", "model.bigram_buckets=0",
+    "train.rdrop_weight=0",
+)  # fmt: skip
+DEFAULT = "encoder-cls"
+OURS = {DEFAULT: (), "plain encoder": PLAIN}
+PEERS = {"fastText": "fasttext", "TF-IDF, words": "tfidf-words", "TF-IDF, characters too": "tfidf-chars"}
+METHODS = (*OURS, *PEERS)
+FOREVER = 1e9  # seconds of a search
 
 
-def main() -> None:
-    """Measure what is asked for and missing, and print or write the page."""
-    arguments = parse(sys.argv[1:])
-    benchmark = prepared(arguments)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # an interrupt ends the training, too
-    failures = 0
-    try:
-        results, failures = (benchmark.file.read(), 0) if arguments.tables_only else benchmark.run()
-    except KeyboardInterrupt:
-        note(f"interrupted; the finished results are in {arguments.results}, the same command goes on")
-        sys.exit(INTERRUPTED)
-    write(benchmark.plan, results, output=arguments.output, command=command(arguments))
-    if failures:
-        sys.exit(f"{failures} failed; the next run tries again")
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what to measure."""
+    add_data_arguments(parser)
+    parser.add_argument("--method", choices=METHODS, action="append", help="repeatable; default: all")
+    parser.add_argument("--texts", type=int, action="append", help="labelled texts; repeatable; default: all")
 
 
-def parse(words: Sequence[str]) -> argparse.Namespace:
-    """The command line; data sets whose files are missing are refused."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--results", type=Path, required=True, help="the file of single results, made if missing")
-    parser.add_argument("--output", type=Path, help="a Markdown file to write; default: standard output")
-    parser.add_argument("--only", choices=SEEDS, action="append", help="repeatable; default: all data sets")
-    parser.add_argument(
-        "--method", choices=METHODS, action="append", help=f"repeatable; default: {', '.join(COMPARED)}"
-    )
-    parser.add_argument("--part", choices=PARTS, action="append", help="repeatable; default: all")
-    parser.add_argument("--seeds", type=int, help="of every part; default: main 5 (imdb 3), curves and ablation 3")
-    parser.add_argument("--threads", type=int, default=1, help="of a training; fastText always has one; default: 1")
-    parser.add_argument("--any-commit", action="store_true", help="take results of other commits, too")
-    parser.add_argument("--tables-only", action="store_true", help="train nothing: the page of the results that exist")
-    arguments = parser.parse_args(words)
-    if missing := missing_file(arguments.folder, arguments.only or SEEDS):
-        parser.error(f"{missing} is missing; choose data sets with --only")
-    return arguments
+def cases(arguments: argparse.Namespace) -> list[Case]:
+    """Data sets by methods."""
+    there = installed(list(PEERS.values()))
+    methods = [it for it in arguments.method or METHODS if it in OURS or PEERS[it] in there]
+    return [
+        {"data": data, "texts": number, "method": method}
+        for number in arguments.texts or [None]
+        for data in arguments.only or DATA
+        for method in methods
+    ]
 
 
-def prepared(arguments: argparse.Namespace) -> Benchmark:
-    """What the command line asks for; methods that are not installed are left out."""
-    plan = Plan(
-        folder=arguments.folder,
-        data=[name for name in SEEDS if name in (arguments.only or SEEDS)],
-        methods=installed([name for name in METHODS if name in (arguments.method or COMPARED)]),
-        parts=arguments.part or PARTS,
-        seeds=arguments.seeds,
-    )
-    commit, data_hashes = code_version(), {name: data_hash(plan.folder, name) for name in plan.data}
-    file = ResultFile(arguments.results, commit=commit, any_commit=arguments.any_commit, data_hashes=data_hashes)
-    return Benchmark(plan=plan, file=file, commit=commit, data_hashes=data_hashes, threads=arguments.threads)
+def measure(arguments: argparse.Namespace, case: Case) -> Found:
+    """Train, and score the test split."""
+    folder, data, method, seed = arguments.folder, case["data"], case["method"], case["round"]
+    with tempfile.TemporaryDirectory() as temporary:
+        work = Path(temporary)
+        of_peer, settings = splits(folder, data, seed), overrides(folder, data, seed)
+        if case["texts"]:
+            train_texts = of_peer["train"]
+            chosen = stratified_order(train_texts.labels, seed)[: case["texts"]]
+            few = train_texts.take(chosen)
+            order = stratified_order(few.labels, seed)
+            held_out = max(len(few.classes), len(order) // 10)
+            of_peer |= {"train": few.take(order[held_out:]), "validation": few.take(order[:held_out])}
+            settings += [f"data.train={write(work / 'few.parquet', few)}", "data.validation=null"]
+        if method in OURS:
+            ended = train([*settings, *OURS[method]], work / "run")
+            found = report(work / "run")
+            return {
+                "accuracy": found["accuracy"],
+                "num_test": found["num_examples"],
+                "calibration": found["ece"],
+                "seconds": ended.seconds,
+                "peak_bytes": ended.peak_bytes,
+            }
+        for name, texts in of_peer.items():
+            write(work / f"{name}.parquet", texts)
+        curve = json.loads(search(PEERS[method], seed, FOREVER, work))
+    return {
+        "accuracy": curve["points"][-1][1],
+        "num_test": curve["num_test"],
+        "seconds": curve["chosen_seconds"],
+        "search_seconds": curve["seconds"],
+        "setting": curve["chosen"],
+    }
 
 
-def write(plan: Plan, results: Results, *, output: Path | None, command: str) -> None:
-    """The page, to a file with the picture beside it, or to standard output."""
-    picture = output.with_name(f"{output.stem}_curves.png") if output else None
-    is_drawn = picture is not None and write_curves(plan, results, picture)
-    text = document(plan, results, command=command, picture=picture.name if picture and is_drawn else None)
-    if output:
-        write_file(output, text.encode())
-    else:
-        print(text)
+def search(system: str, seed: int, seconds: float, folder: Path) -> str:
+    """The curve of another system, as JSON; it has a process of its own."""
+    code = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); from shared import peers; peers.main"
+    call = f"{code}({system!r}, {str(seed)!r}, {str(seconds)!r}, {str(folder)!r})"
+    return run([sys.executable, "-c", call]).output.splitlines()[-1]
 
 
-def command(arguments: argparse.Namespace) -> str:
-    """The command that makes the page, without this machine's paths."""
-    words = ["python", "scripts/benchmarks/accuracy.py", "FOLDER", "--results", "RESULTS.jsonl"]
-    for option in ("only", "method", "part"):
-        words += [word for value in getattr(arguments, option) or () for word in (f"--{option}", value)]
-    words += ["--seeds", str(arguments.seeds)] if arguments.seeds else []
-    words += ["--threads", str(arguments.threads)] if arguments.threads != 1 else []
-    words += ["--any-commit"] if arguments.any_commit else []
-    return shlex.join([*words, *(["--output", "docs/accuracy.md"] if arguments.output else [])])
+def lines(rows: Sequence[Row]) -> list[str]:
+    """Accuracy; then calibration and time."""
+    methods = [it for it in METHODS if any(row.case["method"] == it for row in rows)]
+    scores, costs, chance = [], [], []
+    for (data, texts), of_data in grouped(rows, "data", "texts").items():
+        name, cells = data if texts is None else f"{data}, {texts:,} labels", grouped(of_data, "method")
+        means = {it: statistics.mean(values(cells[it,], "accuracy")) for it in methods if (it,) in cells}
+        best, seeds = max(means.values()), max(map(len, cells.values()))
+        row = [name, str(of_data[0].found["num_test"]), str(seeds)]
+        for method in methods:
+            numbers = values(cells.get((method,), []), "accuracy")
+            cell = mean_and_spread(numbers) if numbers else NOT_MEASURED
+            cell = f"**{cell}**" if numbers and round(means[method], 3) == round(best, 3) else cell
+            row.append(f"{cell} ({len(numbers)} of {seeds} seeds)" if 0 < len(numbers) < seeds else cell)
+        scores.append(row)
+        errors = values(cells.get((DEFAULT,), []), "calibration")
+        calibration = f"{statistics.mean(errors):.3f}" if errors else NOT_MEASURED
+        costs.append([name, calibration, *(_seconds(cells.get((it,), [])) for it in methods)])
+        middle = statistics.median(values(of_data, "accuracy"))
+        error = 200 * math.sqrt(2 * middle * (1 - middle) / of_data[0].found["num_test"])
+        chance.append(f"{name} {error:.1f}")
+    return [
+        *table(["data set", "test texts", "seeds", *methods], scores),
+        "",
+        f"Two standard errors, by the number of test texts: {', '.join(chance)}.",
+        "",
+        *table(["data set", "calibration error", *(f"{it}, s" for it in methods)], costs),
+    ]
 
+
+def _seconds(rows: Sequence[Row]) -> str:
+    """The median time, and that of the whole search."""
+    if not rows:
+        return NOT_MEASURED
+    whole = f" ({median(rows, 'search_seconds'):,.0f})" if values(rows, "search_seconds") else ""
+    return f"{median(rows, 'seconds'):,.1f}{whole}"
+
+
+BENCHMARK = Benchmark(
+    name="accuracy", doc=__doc__, add_arguments=add_arguments, cases=cases, measure=measure, lines=lines, rounds=5
+)
 
 if __name__ == "__main__":
-    main()
+    BENCHMARK.main()

@@ -1,13 +1,13 @@
 """Bulk prediction by a local Ray, one of whose workers is killed meanwhile, and by a local Spark.
 
     pip install 'ray[data]' pyspark pandas s3fs 'moto[server]'
-    python scripts/benchmarks/cluster.py RUN [--texts 20000] [--page PAGE.md]
+    python scripts/benchmarks/cluster.py RUN [--texts 20000] [--output docs/results.md]
 
-Writes Parquet files of short texts with an `id`, hands them to `encoder_cls.Predictor` by Ray's
-`Dataset.map_batches` with one worker, with two, and with two of which one is killed with SIGKILL; does the same by
-`encoder-cls predict --runner ray` from and to an object store, an S3 of moto on this machine; then by Spark's
-`mapInPandas`; and prints how many workers were started, how many rows came out, how many ids, whether answers are
-those of one process, and rows a second, the start of the workers counted.
+Writes Parquet files of short texts with an `id`, and answers them: in one process by `encoder_cls.Predictor`; by Ray's
+`Dataset.map_batches` with one worker, with two, and with two of which one is killed with SIGKILL; the same three by
+`encoder-cls predict --runner ray`, from and to an S3 of moto on this machine; by Spark's `mapInPandas`. Rows a second
+count the start of the workers. The command fails where a row is missing, comes twice, or has another label than one
+process gives.
 """
 
 from __future__ import annotations
@@ -21,80 +21,85 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pyarrow
 import pyarrow.parquet
-from reporting import put_table, table
+from shared.benchmark import Benchmark, Case, Found, Row, grouped, median
+from shared.commands import PROGRAM, work_folder
+from shared.page import table
 
 from encoder_cls import Predictor
 
 PARTS = 20
 KILL_AFTER = 3.0  # seconds after the first batch
 PORT = 5055  # of the object store
+WORKERS = {"1 worker": 1, "2 workers": 2, "2 workers, one killed": 2}
 
 
 class Recorded(Predictor):
-    """A predictor that leaves its process's number where it can be found."""
+    """A predictor that leaves its process's number in a folder."""
 
     def __init__(self, model: str, folder: str) -> None:
         super().__init__(model)
         Path(folder, str(os.getpid())).touch()
 
 
-def main() -> None:
-    """Run all ways and print a table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the run and the number of texts."""
     parser.add_argument("run", type=Path)
     parser.add_argument("--texts", type=int, default=20_000)
-    parser.add_argument("--page", type=Path, help="with a place for the table; default: standard output")
-    arguments = parser.parse_args()
+
+
+def cases(arguments: argparse.Namespace) -> list[Case]:
+    """Ways to answer."""
+    ways = [("one process", ""), *((way, it) for way in ("Ray", "predict --runner ray, S3") for it in WORKERS)]
+    return [{"way": way, "workers": it, "texts": arguments.texts} for way, it in (*ways, ("Spark, 2 threads", ""))]
+
+
+def measure(arguments: argparse.Namespace, case: Case) -> Found:
+    """One of them; answers are compared with those of one process."""
     model = str(arguments.run.resolve())
-    with tempfile.TemporaryDirectory() as folder:
-        words = Predictor(model).classifier.tokenizer.get_vocab()
-        known = sorted(word for word in words if word.isalpha())[:2000]
-        texts = [" ".join(known[(7 * i + 13 * k) % len(known)] for k in range(10)) for i in range(arguments.texts)]
-        rows = pyarrow.table({"id": range(arguments.texts), "text": texts})
-        size = -(-arguments.texts // PARTS)
-        Path(folder, "in").mkdir()
-        for part in range(PARTS):
-            pyarrow.parquet.write_table(rows.slice(part * size, size), f"{folder}/in/part-{part:02}.parquet")
-        began = time.monotonic()
-        expected = Predictor(model)(rows)
-        lines = [["one process", "1", *_line(expected, expected, time.monotonic() - began)]]
-        for workers, kills in ((1, False), (2, False), (2, True)):
-            found, seconds, started = _by_ray(model, folder, workers=workers, kills=kills)
-            name = f"Ray, {workers} worker{'s' * (workers > 1)}{', one killed' * kills}"
-            lines.append([name, str(started), *_line(found, expected, seconds)])
+    rows, expected, seconds = prepared(model, case["texts"])
+    workers, kills = WORKERS.get(case["workers"], 1), case["workers"].endswith("killed")
+    answers, started = expected, 1
+    if case["way"] == "Ray":
+        answers, seconds, started = _by_ray(model, workers=workers, kills=kills)
+    elif case["way"].startswith("predict"):
         with _object_store() as environment:
-            for workers, kills in ((1, False), (2, False), (2, True)):
-                found, seconds, started = _by_command(model, folder, environment, workers=workers, kills=kills)
-                name = f"predict --runner ray, S3, {workers} worker{'s' * (workers > 1)}{', one killed' * kills}"
-                lines.append([name, str(started), *_line(found, expected, seconds)])
-        found, seconds = _by_spark(model, folder)
-        lines.append(["Spark, 2 threads", "", *_line(found, expected, seconds)])
-    columns = ["", "workers started", "rows", "ids", "answers are equal", "rows a second"]
-    if arguments.page:
-        put_table(["", *table(columns, lines)], arguments.page, name="clusters")
-    else:
-        print("\n".join(table(columns, lines)))
+            answers, seconds, started = _by_command(model, environment, workers=workers, kills=kills)
+    elif case["way"].startswith("Spark"):
+        answers, seconds = _by_spark(model)
+        started = 0
+    is_equal = answers.sort_by("id").select(["id", "label"]).equals(expected.select(["id", "label"]))
+    ids = len(set(answers.column("id").to_pylist()))
+    equal = bool(is_equal) and answers.num_rows == ids == rows.num_rows
+    return {"started": started, "rows": answers.num_rows, "ids": ids, "equal": equal, "speed": ids / seconds}
 
 
-def _line(found: Any, expected: Any, seconds: float) -> list[str]:
-    in_order = found.sort_by("id").select(["id", "label"])
-    is_equal = in_order.equals(expected.select(["id", "label"]))
-    ids = len(set(found.column("id").to_pylist()))
-    return [f"{found.num_rows:,}", f"{ids:,}", "yes" if is_equal else "no", f"{found.num_rows / seconds:,.0f}"]
+@cache
+def prepared(model: str, texts: int) -> tuple[Any, Any, float]:
+    """The rows, which lie in files as well, the answers of one process, and its seconds."""
+    known = sorted(word for word in Predictor(model).classifier.tokenizer.get_vocab() if word.isalpha())[:2000]
+    made = [" ".join(known[(7 * row + 13 * place) % len(known)] for place in range(10)) for row in range(texts)]
+    rows, size = pyarrow.table({"id": range(texts), "text": made}), -(-texts // PARTS)
+    (work_folder() / "in").mkdir()
+    for part in range(PARTS):
+        pyarrow.parquet.write_table(rows.slice(part * size, size), work_folder() / "in" / f"part-{part:02}.parquet")
+    began = time.monotonic()
+    expected = Predictor(model)(rows)
+    return rows, expected, time.monotonic() - began
 
 
-def _by_ray(model: str, folder: str, *, workers: int, kills: bool) -> tuple[Any, float, int]:
+def _by_ray(model: str, *, workers: int, kills: bool) -> tuple[Any, float, int]:
     import ray
 
     ray.init(num_cpus=3, include_dashboard=False, log_to_driver=False, configure_logging=False)
-    workers_folder = Path(tempfile.mkdtemp(dir=folder))
+    workers_folder = Path(tempfile.mkdtemp(dir=work_folder()))
     killer = threading.Thread(target=_kill_one, args=(workers_folder,), daemon=True)
     try:
         ray.data.DataContext.get_current().enable_progress_bars = False
@@ -102,7 +107,7 @@ def _by_ray(model: str, folder: str, *, workers: int, kills: bool) -> tuple[Any,
             killer.start()
         began = time.monotonic()
         answered = (
-            ray.data.read_parquet(f"{folder}/in")
+            ray.data.read_parquet(f"{work_folder()}/in")
             .repartition(PARTS)
             .map_batches(
                 Recorded,
@@ -129,7 +134,7 @@ def _kill_one(workers: Path) -> None:
 
 @contextmanager
 def _object_store() -> Iterator[dict[str, str]]:
-    """An S3 on this machine: the environment in which it is found."""
+    """Start an S3 on this machine; the environment leads to it."""
     server = subprocess.Popen(
         [sys.executable, "-m", "moto.server", "-p", str(PORT)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
@@ -147,20 +152,16 @@ def _object_store() -> Iterator[dict[str, str]]:
         server.wait()
 
 
-def _by_command(
-    model: str, folder: str, environment: dict[str, str], *, workers: int, kills: bool
-) -> tuple[Any, float, int]:
+def _by_command(model: str, environment: dict[str, str], *, workers: int, kills: bool) -> tuple[Any, float, int]:
     import fsspec
 
-    store, bucket = fsspec.filesystem("s3", skip_instance_cache=True), f"b{workers}{int(kills)}"
+    store, bucket = fsspec.filesystem("s3", skip_instance_cache=True), "texts"
     store.mkdir(bucket)
-    store.put(f"{folder}/in", f"{bucket}/in", recursive=True)
-    command = [sys.executable, "-m", "encoder_cls", "predict", "--runner", "ray", "--model", model]
-    command += ["--engine", "numpy", "--workers", str(workers)]
-    command += ["--input", f"s3://{bucket}/in", "--output", f"s3://{bucket}/out"]
-    began, seen = time.monotonic(), set[int]()
+    store.put(f"{work_folder()}/in", f"{bucket}/in", recursive=True)
+    command = [*PROGRAM, "predict", "--runner", "ray", "--model", model, "--engine", "numpy"]
+    command += ["--workers", str(workers), "--input", f"s3://{bucket}/in", "--output", f"s3://{bucket}/out"]
+    began, seen, first = time.monotonic(), set[int](), None
     with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:
-        first = None
         while process.poll() is None:
             running = _processes("ray::_Actor.answer")
             first = first or (time.monotonic() if running else None)
@@ -170,7 +171,7 @@ def _by_command(
             seen |= set(running)
             time.sleep(0.05)
         if process.returncode:
-            sys.exit(process.stderr.read() if process.stderr else "failed")
+            raise RuntimeError(process.stderr.read() if process.stderr else "failed")
     seconds = time.monotonic() - began
     store.invalidate_cache()
     tables = [pyarrow.parquet.read_table(store.open(path)) for path in sorted(store.glob(f"{bucket}/out/*.parquet"))]
@@ -187,20 +188,47 @@ def _processes(title: str) -> list[int]:
     return found
 
 
-def _by_spark(model: str, folder: str) -> tuple[Any, float]:
+def _by_spark(model: str) -> tuple[Any, float]:
     from pyspark.sql import SparkSession
 
     spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
+    target = tempfile.mkdtemp(dir=work_folder()) + "/out"
     try:
         began = time.monotonic()
-        frame = spark.read.parquet(f"{folder}/in")
+        frame = spark.read.parquet(f"{work_folder()}/in")
         schema = "id long, text string, label string, probability double, reason string"
-        frame.mapInPandas(Predictor(model).frames, schema).write.parquet(f"{folder}/out")
-        return pyarrow.parquet.read_table(f"{folder}/out"), time.monotonic() - began
+        frame.mapInPandas(Predictor(model).frames, schema).write.parquet(target)
+        return pyarrow.parquet.read_table(target), time.monotonic() - began
     finally:
         spark.stop()
 
 
+def lines(rows: Sequence[Row]) -> list[str]:
+    """A row for each way."""
+    cells = []
+    for (way, workers), them in grouped(rows, "way", "workers").items():
+        found, name = them[-1].found, f"{way}, {workers}" if workers else way
+        counts = [f"{found[key]:,}" for key in ("started", "rows", "ids")]
+        cells.append([name, *counts, "yes" if found["equal"] else "no", f"{median(them, 'speed'):,.0f}"])
+    return table(["", "workers started", "rows", "ids", "answers are equal", "rows a second"], cells)
+
+
+def failures(rows: Sequence[Row]) -> list[str]:
+    """The ways whose answers are not those of one process."""
+    return [f"{row.case['way']} {row.case['workers']}: other answers" for row in rows if not row.found["equal"]]
+
+
+BENCHMARK = Benchmark(
+    name="cluster",
+    doc=__doc__,
+    add_arguments=add_arguments,
+    cases=cases,
+    measure=measure,
+    lines=lines,
+    failures=failures,
+    rounds=1,
+)
+
 if __name__ == "__main__":
-    main()
+    BENCHMARK.main()

@@ -1,16 +1,13 @@
-"""How much memory a training takes as the number of texts grows.
+"""The memory and time of a training as the number of texts grows.
 
-    python scripts/benchmarks/memory.py [--texts 100000 300000 1000000] [--linear] [--default-recipe] [--cache]
-        [--prepare-only] [--set section.key=value]...
+    python scripts/benchmarks/memory.py [--texts 1000000]... [--linear] [--default-recipe] [--cache]
+        [--set section.key=value]... [--output docs/results.md]
 
-Makes files of short random texts (about 12 words; of the 200,000 of a vocabulary each is the rarer the later it stands
-there, as in language), trains a tiny model on each of them for one epoch, in a process of its own and to the end of the
-final report, and prints a table. `peak` is the most memory that was resident. In it, files that are mapped into memory
-count as long as the system has room for them; `own` is the most without these. Seconds are of the processor, so that
-they can be compared where other programs run, and tokens a second the median of what the training logs. With --cache
-each size has a second line: the same again, from the cache (`data.cache`) that the first has filled. --default-recipe
-trains as `encoder-cls train` does where a config names the data alone, in place of the tiny model. --set is that of
-`encoder-cls train`. `TMPDIR` names the folder for the texts, and for what the training puts on disk.
+Makes files of random texts of about 12 words by Zipf's law, and trains on each for one epoch, to the end of the final
+report: a tiny model, with --linear beside a linear classifier; with --default-recipe what `encoder-cls train` trains by
+default. Peak is the most memory that was resident; files that are mapped into memory count as long as the system has
+room for them, and own is the most without these. Seconds are of the processor. With --cache each size has a second row:
+the same once more, from what the first has kept. `TMPDIR` names the folder for all files.
 """
 
 from __future__ import annotations
@@ -19,132 +16,54 @@ import argparse
 import os
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from shared.benchmark import Benchmark, Case, Found, Row, grouped, median, values
+from shared.commands import metrics, train_command
+from shared.page import table
 
-from encoder_cls.tracking.metric_log import read_metrics
-from encoder_cls.tracking.run_dir import RunDir
-
-VOCABULARY = 200_000
-MEAN_WORDS = 12
-CLASSES = 4
+VOCABULARY, MEAN_WORDS, CLASSES = 200_000, 12, 4
 CHUNK = 50_000  # texts made at once
 SECONDS_BETWEEN_LOOKS = 0.02
-
-DATA = """\
-data: {{train: {folder}/train.csv, cache: {cache}}}
-"""
-TINY_MODEL = """\
-model: {{d_model: 16, num_layers: 1, num_heads: 2, d_ff: 32, char_ngram_buckets: 1024, bigram_buckets: 1024,
-  linear: {linear}}}
-pretrain: {{epochs: 0}}
-train: {{epochs: 1, batch_size: 2048, batch_tokens: 65536, precision: float32}}
-"""
+TINY = (
+    "model.d_model=16", "model.num_layers=1", "model.num_heads=2", "model.d_ff=32", "model.char_ngram_buckets=1024",
+    "model.bigram_buckets=1024", "pretrain.epochs=0", "train.epochs=1", "train.batch_size=2048",
+    "train.batch_tokens=65536", "train.precision=float32",
+)  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Measured:
-    """A finished training: processor seconds until its first step and in all, peaks of its memory in bytes.
-
-    Tokens a second are none where there was no step.
-    """
-
-    texts: int
-    seconds_to_first_step: float
-    seconds: float
-    peak_bytes: int
-    own_bytes: int
-    tokens_per_second: float | None = None
-
-
-def main() -> None:
-    """Measure each number of texts and print a table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--texts", type=int, nargs="+", default=[100_000, 300_000, 1_000_000])
-    parser.add_argument("--linear", action="store_true", help="a linear classifier beside the encoder")
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what to measure."""
+    parser.add_argument("--texts", type=int, action="append", help="repeatable; default: 100000 and 1000000")
+    parser.add_argument("--linear", action="store_true", help="a linear classifier beside the tiny encoder")
     parser.add_argument("--default-recipe", action="store_true", help="in place of a tiny model")
     parser.add_argument("--cache", action="store_true", help="each size once more, from a cache")
-    parser.add_argument("--prepare-only", action="store_true", help="end before the first step")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a config value, repeatable")
-    arguments = parser.parse_args()
-    print("|      texts | to first step, s | in all, s | peak, MiB | own, MiB | tokens/s |")
-    print("| ---------: | ---------------: | --------: | --------: | -------: | -------: |")
-    found = []
-    for texts in arguments.texts:
-        measurements = measure(
-            texts,
-            prepare_only=arguments.prepare_only,
-            linear=arguments.linear,
-            default_recipe=arguments.default_recipe,
-            times=2 if arguments.cache else 1,
-            overrides=arguments.set,
-        )
-        for measured in measurements:
-            print(row(measured), flush=True)
-        found.append(measured)
-    if len(found) > 1:
-        slopes = [bytes_per_text(found[0], found[-1], what) for what in ("peak_bytes", "own_bytes")]
-        print("\nBytes for each further text: {:.0f}, of these {:.0f} own".format(*slopes))
 
 
-def row(measured: Measured) -> str:
-    """A row of the table."""
-    return (
-        f"| {measured.texts:10,} | {measured.seconds_to_first_step:16.1f} | {measured.seconds:9.1f} "
-        f"| {measured.peak_bytes / 2**20:9,.0f} | {measured.own_bytes / 2**20:8,.0f} "
-        f"| {measured.tokens_per_second or 0:8,.0f} |"
-    )
+def cases(arguments: argparse.Namespace) -> list[Case]:
+    """Numbers of texts."""
+    tiny = () if arguments.default_recipe else (*TINY, f"model.linear={str(arguments.linear).lower()}")
+    settings, times = [*tiny, *arguments.set], 2 if arguments.cache else 1
+    return [{"texts": number, "times": times, "settings": settings} for number in arguments.texts or (10**5, 10**6)]
 
 
-def bytes_per_text(less: Measured, more: Measured, what: str) -> float:
-    """By how much a peak grows with each text."""
-    return float((getattr(more, what) - getattr(less, what)) / (more.texts - less.texts))
+def measure(_arguments: argparse.Namespace, case: Case) -> Found:
+    """What each of the trainings on so many texts takes, one after the other."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        write_texts(folder / "train.csv", case["texts"])
+        cache = folder / "cache" if case["times"] > 1 else "null"
+        data = [f"data.train={folder / 'train.csv'}", "data.validation=null", "data.test=null", f"data.cache={cache}"]
+        return {"trainings": [watched([*data, *case["settings"]], folder / str(it)) for it in range(case["times"])]}
 
 
-def measure(
-    texts: int,
-    *,
-    vocabulary: int = VOCABULARY,
-    prepare_only: bool = False,
-    linear: bool = False,
-    default_recipe: bool = False,
-    times: int = 1,
-    overrides: Sequence[str] = (),
-) -> Iterator[Measured]:
-    """Train on so many texts, in a temporary folder, or only prepare to; several times: with a cache."""
-    with tempfile.TemporaryDirectory() as folder:
-        write_texts(Path(folder) / "train.csv", texts, vocabulary=vocabulary)
-        config = Path(folder) / "config.yaml"
-        content = DATA.format(folder=folder, cache=f"{folder}/cache" if times > 1 else "null")
-        if not default_recipe:
-            content += TINY_MODEL.format(linear=str(linear).lower())
-        config.write_text(content)
-        command = [
-            str(Path(sys.executable).with_name("encoder-cls")),
-            "train",
-            "--config",
-            str(config),
-            "--device",
-            "cpu",
-            *(["--dry-run"] if prepare_only else []),
-            *(word for override in overrides for word in ("--set", override)),
-        ]
-        for number in range(times):
-            run_dir = RunDir(Path(folder) / str(number))
-            measured = run([*command, "--run-dir", str(run_dir.path)], texts)
-            rows = [] if prepare_only else read_metrics(run_dir.metrics_file)
-            speeds = [row["tokens_per_s"] for row in rows if "tokens_per_s" in row]
-            yield replace(measured, tokens_per_second=statistics.median(speeds) if speeds else None)
-
-
-def write_texts(path: Path, texts: int, *, vocabulary: int, seed: int = 0) -> None:
-    """Write a CSV file of random texts; the first word tells the class."""
+def write_texts(path: Path, texts: int, *, vocabulary: int = VOCABULARY, seed: int = 0) -> None:
+    """Write a CSV file of random texts, each of a class that its first word decides."""
     random = np.random.default_rng(seed)
     letters = np.array(list("abcdefghijklmnopqrstuvwxyz"))
     words = ["".join(letters[random.integers(0, 26, length)]) for length in random.integers(2, 12, vocabulary)]
@@ -158,28 +77,35 @@ def write_texts(path: Path, texts: int, *, vocabulary: int, seed: int = 0) -> No
                 file.write(f"{' '.join([words[rank] for rank in drawn.tolist()])},class {drawn[0] % CLASSES}\n")
 
 
-def run(command: list[str], texts: int) -> Measured:
-    """Run a training to its end, looking at it all the time.
+def watched(overrides: Sequence[str], run_dir: Path, *words: str) -> Found:
+    """Look at a training's memory all the time.
 
     Raises:
-        SystemExit: it failed; its standard error is shown.
+        RuntimeError: it failed; the message is the end of its standard error.
     """
-    own_bytes, seconds_to_first_step = 0, 0.0
+    own, to_first_step = 0, 0.0
     with tempfile.TemporaryFile() as errors:
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors)
+        process = subprocess.Popen(train_command(overrides, run_dir, *words), stdout=subprocess.DEVNULL, stderr=errors)
         while True:
             pid, status, usage = os.wait4(process.pid, os.WNOHANG)
             if pid:
                 break
-            own_bytes = max(own_bytes, _own_bytes(process.pid))
-            if not seconds_to_first_step and b"training in" in os.pread(errors.fileno(), 1 << 16, 0):
-                seconds_to_first_step = _processor_seconds(process.pid)
+            own = max(own, _own_bytes(process.pid))
+            if not to_first_step and b"training in" in os.pread(errors.fileno(), 1 << 16, 0):
+                to_first_step = _processor_seconds(process.pid)
             time.sleep(SECONDS_BETWEEN_LOOKS)
         process.returncode = os.waitstatus_to_exitcode(status)
         if process.returncode:
-            sys.exit(f"{' '.join(command)}\n{os.pread(errors.fileno(), 1 << 16, 0).decode()}")
+            raise RuntimeError(os.pread(errors.fileno(), 1 << 16, 0).decode()[-500:])
     seconds = usage.ru_utime + usage.ru_stime
-    return Measured(texts, seconds_to_first_step or seconds, seconds, usage.ru_maxrss * 1024, own_bytes)
+    speeds = [row["tokens_per_s"] for row in metrics(run_dir) if "tokens_per_s" in row]
+    return {
+        "first_step": to_first_step or seconds,
+        "seconds": seconds,
+        "peak": usage.ru_maxrss * 1024,
+        "own": own,
+        "speed": statistics.median(speeds) if speeds else None,
+    }
 
 
 def _own_bytes(pid: int) -> int:
@@ -194,5 +120,22 @@ def _processor_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+def lines(rows: Sequence[Row]) -> list[str]:
+    """A row for each training, medians over the rounds."""
+    cells = []
+    for (texts, times), them in grouped(rows, "texts", "times").items():
+        for number in range(times):
+            each = [Row(**{**vars(row), "found": row.found["trainings"][number]}) for row in them]
+            name = f"{texts:,}{' from the cache' * (number > 0)}"
+            seconds = [f"{median(each, key):,.1f}" for key in ("first_step", "seconds")]
+            memory = [f"{median(each, key) / 2**20:,.0f}" for key in ("peak", "own")]
+            cells.append([name, *seconds, *memory, f"{median(each, 'speed'):,.0f}" if values(each, "speed") else "-"])
+    return table(["texts", "to first step, s", "in all, s", "peak, MiB", "own, MiB", "tokens/s"], cells)
+
+
+BENCHMARK = Benchmark(
+    name="memory", doc=__doc__, add_arguments=add_arguments, cases=cases, measure=measure, lines=lines, rounds=1
+)
+
 if __name__ == "__main__":
-    main()
+    BENCHMARK.main()

@@ -1,22 +1,19 @@
 """How fast and how robust `encoder-cls serve` is, over loopback.
 
-    python scripts/benchmarks/serve.py RUN [--requests 20000] [--seconds 10] [--texts FILE]
+    python scripts/benchmarks/serve.py RUN [--requests 20000] [--seconds 10] [--output docs/results.md]
 
 Asks a server of RUN for the bundled example's test texts, one in a request: by 1, 8 and 64 clients for some seconds
-each, and the same model in this process, one text after the other. Then 64 clients send many requests, of which 1% are
-hostile (broken JSON, bodies of 50 MB, half requests, writers that send a byte now and then); half-way the server is
-told to load its model again, and near the end to stop. Every request that is not hostile has to be answered with 200,
-or with 503 once the server stops; the exit code is 1 where one is not. Prints two Markdown tables. Client and server
-share the machine's cores.
+each, and the same model in a process of its own, one text after the other. Then 64 clients send many requests, of which
+1% are hostile (broken JSON, bodies of 50 MB, half requests, writers that send a byte now and then); half-way the server
+is told to load its model again, and near the end to stop. Every request that is not hostile has to be answered with
+200, or with 503 once the server stops; the command fails where one is not. Client and server share the machine's cores.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import csv
 import json
-import os
 import re
 import signal
 import statistics
@@ -25,14 +22,13 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
 from itertools import chain, cycle, islice
 from pathlib import Path
 
-from reporting import cpu_name, note, table
+from shared.benchmark import Benchmark, Case, Found, Row, median, note
+from shared.data import EXAMPLE, path_of, read
+from shared.page import table
 
-ROOT = Path(__file__).parents[2]
-TEXTS = ROOT / "encoder_cls" / "data" / "example" / "test.csv"
 CLIENTS = (1, 8, 64)
 HOSTILE_EVERY = 100  # requests
 LARGE_BODY = 50 << 20
@@ -42,7 +38,6 @@ LONGEST_WAIT = 60  # seconds, for an answer; longer counts as none
 HEAD = "POST /predict HTTP/1.1\r\nHost: bench\r\nContent-Length: {}\r\n\r\n"
 
 
-@dataclass
 class Seen:
     """What became of requests.
 
@@ -53,10 +48,11 @@ class Seen:
         memory: the server's resident bytes, now and then.
     """
 
-    seconds: list[float] = field(default_factory=list)
-    outcomes: Counter[str] = field(default_factory=Counter)
-    hostile: Counter[str] = field(default_factory=Counter)
-    memory: list[int] = field(default_factory=list)
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
+        self.outcomes: Counter[str] = Counter()
+        self.hostile: Counter[str] = Counter()
+        self.memory: list[int] = []
 
 
 class Client:
@@ -99,44 +95,42 @@ class Client:
             self._streams = None
 
 
-def main() -> None:
-    """Measure, and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the run, and how much to ask."""
     parser.add_argument("run", type=Path)
     parser.add_argument("--requests", type=int, default=20_000)
     parser.add_argument("--seconds", type=float, default=10, help="for each number of clients")
-    parser.add_argument("--texts", type=Path, default=TEXTS, help="a CSV file with a column `text`")
-    arguments = parser.parse_args()
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    with arguments.texts.open(encoding="utf-8", newline="") as file:
-        texts = [row["text"] for row in csv.DictReader(file)]
-    print(f"{cpu_name()}, {os.cpu_count()} cores; texts of {statistics.mean(map(len, texts)):.0f} characters\n")
-    print("\n".join(asyncio.run(throughput(arguments.run, texts, seconds=arguments.seconds))), flush=True)
-    seen, code = asyncio.run(hostile(arguments.run, texts, requests=arguments.requests))
-    print("\n" + "\n".join(hostile_table(seen, code)))
-    sys.exit(1 if code or lost(seen) else 0)
 
 
-async def throughput(run: Path, texts: Sequence[str], *, seconds: float) -> list[str]:
-    """A table: the model in this process, and the server with more and more clients."""
-    rows = [row("in process, one by one", in_process(run, texts, seconds=seconds))]
+def cases(arguments: argparse.Namespace) -> list[Case]:
+    """Numbers of clients, 0 without a server; then hostile ones among many."""
+    return [{"clients": it, "requests": 0} for it in (0, *CLIENTS)] + [{"clients": 64, "requests": arguments.requests}]
+
+
+def measure(arguments: argparse.Namespace, case: Case) -> Found:
+    """One of the cases."""
+    texts = read(path_of(Path(), EXAMPLE, "test")).texts
+    if case["requests"]:
+        return asyncio.run(hostile(arguments.run, texts, requests=case["requests"], clients=case["clients"]))
+    if not case["clients"]:
+        return summary(*in_process(arguments.run, texts, seconds=arguments.seconds))
+    return asyncio.run(served(arguments.run, texts, clients=case["clients"], seconds=arguments.seconds))
+
+
+async def served(run: Path, texts: Sequence[str], *, clients: int, seconds: float) -> Found:
+    """How fast a server answers so many clients."""
     async with server(run) as (_, port, _):
-        for clients in CLIENTS:
-            note(f"{clients} clients")
-            began = time.perf_counter()
-            found = await asyncio.gather(
-                *(ask_for(port, [*texts[number:], *texts[:number]], seconds=seconds) for number in range(clients))
-            )
-            elapsed = time.perf_counter() - began
-            rows.append(row(f"served, {clients} client{'s' * (clients > 1)}", (elapsed, list(chain(*found)))))
-    return table(("", "texts a second", "p50, ms", "p99, ms"), rows)
+        began = time.perf_counter()
+        found = await asyncio.gather(
+            *(ask_for(port, [*texts[number:], *texts[:number]], seconds=seconds) for number in range(clients))
+        )
+        return summary(time.perf_counter() - began, list(chain(*found)))
 
 
-def row(what: str, measured: tuple[float, list[float]]) -> list[str]:
-    """A row of the table: of seconds in all, and of each text."""
-    elapsed, found = measured
-    percentiles = statistics.quantiles(found, n=100)
-    return [what, f"{len(found) / elapsed:,.0f}", f"{1e3 * percentiles[49]:.1f}", f"{1e3 * percentiles[98]:.1f}"]
+def summary(elapsed: float, seconds: Sequence[float]) -> Found:
+    """Texts a second and percentiles, of seconds in all and of each text."""
+    percentiles = statistics.quantiles(seconds, n=100)
+    return {"speed": len(seconds) / elapsed, "p50": 1000 * percentiles[49], "p99": 1000 * percentiles[98]}
 
 
 def in_process(run: Path, texts: Sequence[str], *, seconds: float) -> tuple[float, list[float]]:
@@ -202,8 +196,8 @@ async def server(run: Path) -> AsyncIterator[tuple[asyncio.subprocess.Process, i
         await listening
 
 
-async def hostile(run: Path, texts: Sequence[str], *, requests: int, clients: int = CLIENTS[-1]) -> tuple[Seen, int]:
-    """What became of many requests, hostile ones among them, and the server's exit code."""
+async def hostile(run: Path, texts: Sequence[str], *, requests: int, clients: int) -> Found:
+    """What became of many requests, hostile ones among them, and of the server."""
     seen = Seen()
     async with server(run) as (process, port, said):
         watching = asyncio.create_task(watch(process.pid, seen))
@@ -231,9 +225,19 @@ async def hostile(run: Path, texts: Sequence[str], *, requests: int, clients: in
             task.cancel()
         await asyncio.gather(*attacks, return_exceptions=True)
         watching.cancel()
-    seen.outcomes["reloaded"] = sum("reloaded" in line for line in said)
     note("".join(said).strip())
-    return seen, code
+    middle = len(seen.memory) // 2  # about when it loads its model again, and holds two for a moment
+    moments = [seen.memory[it] for it in (middle // 2, middle - 2, middle + middle // 2, -2)] if middle > 1 else []
+    percentiles = statistics.quantiles(seen.seconds, n=100)
+    return {
+        "outcomes": dict(sorted(seen.outcomes.items())),
+        "hostile": dict(sorted(seen.hostile.items())),
+        "p50": 1000 * percentiles[49],
+        "p99": 1000 * percentiles[98],
+        "reloads": sum("reloaded" in line for line in said),
+        "memory": [*moments, max(seen.memory, default=0)],
+        "code": code,
+    }
 
 
 async def ask_counted(client: Client, text: str, seen: Seen) -> None:
@@ -296,32 +300,56 @@ async def watch(pid: int, seen: Seen) -> None:
         await asyncio.sleep(SECONDS_BETWEEN_LOOKS)
 
 
-def lost(seen: Seen) -> int:
+def lost(found: Found) -> int:
     """How many requests that were not hostile got neither an answer nor a refusal."""
-    return sum(count for what, count in seen.outcomes.items() if what.startswith(("no answer", "4", "500")))
+    return sum(count for what, count in found["outcomes"].items() if what.startswith(("no answer", "4", "500")))
 
 
-def hostile_table(seen: Seen, code: int) -> list[str]:
-    """A table of what became of requests and of the server."""
-    percentiles = statistics.quantiles(seen.seconds, n=100)
-    middle = len(seen.memory) // 2  # about when it loads its model again, and holds two for a moment
-    moments = (middle // 2, middle - 2, middle + middle // 2, -2)
-    mebibytes = [f"{seen.memory[moment] / 2**20:.0f}" for moment in moments] + [f"{max(seen.memory) / 2**20:.0f}"]
-    rows = [
-        *(
-            [f"honest requests: {what}", f"{count:,}"]
-            for what, count in sorted(seen.outcomes.items())
-            if what != "reloaded"
-        ),
-        ["honest requests: p50, p99 of the answers, ms", f"{1e3 * percentiles[49]:.0f}, {1e3 * percentiles[98]:.0f}"],
-        *([f"hostile requests: {what}", f"{count:,}"] for what, count in sorted(seen.hostile.items())),
-        ["reloads under load", str(seen.outcomes["reloaded"])],
-        ["lost", str(lost(seen))],
-        ["memory, MiB: after 1/4, before the reload, after 3/4, at the end, peak", ", ".join(mebibytes)],
-        ["exit code of the server", str(code)],
+def lines(rows: Sequence[Row]) -> list[str]:
+    """Speed by the number of clients; then what became of hostile requests and of the server."""
+    speeds, found = [], []
+    for clients in (0, *CLIENTS):
+        them = [row for row in rows if row.case["clients"] == clients and not row.case["requests"]]
+        if them:
+            name = f"served, {clients} client{'s' * (clients > 1)}" if clients else "in process, one by one"
+            speeds.append(
+                [name, f"{median(them, 'speed'):,.0f}", *(f"{median(them, it):.1f}" for it in ("p50", "p99"))]
+            )
+    for row in rows:
+        if row.case["requests"]:
+            found += table((f"{row.case['requests']:,} requests, 1% of them hostile", ""), _outcomes(row.found))
+    return [*table(("", "texts a second", "p50, ms", "p99, ms"), speeds), "", *found]
+
+
+def _outcomes(found: Found) -> list[list[str]]:
+    return [
+        *([f"honest: {what}", f"{count:,}"] for what, count in found["outcomes"].items()),
+        ["honest: p50, p99 of the answers, ms", f"{found['p50']:.0f}, {found['p99']:.0f}"],
+        *([f"hostile: {what}", f"{count:,}"] for what, count in found["hostile"].items()),
+        ["reloads; lost; exit code", f"{found['reloads']}; {lost(found)}; {found['code']}"],
+        [
+            "memory, MiB: after 1/4, before the reload, after 3/4, at the end, peak",
+            ", ".join(f"{it / 2**20:.0f}" for it in found["memory"]),
+        ],
     ]
-    return table(("", "found"), rows)
 
+
+def failures(rows: Sequence[Row]) -> list[str]:
+    """What was lost."""
+    hostile_rows = [row.found for row in rows if row.case["requests"]]
+    return [f"lost: {lost(it)}; exit code: {it['code']}" for it in hostile_rows if lost(it) or it["code"]]
+
+
+BENCHMARK = Benchmark(
+    name="serve",
+    doc=__doc__,
+    add_arguments=add_arguments,
+    cases=cases,
+    measure=measure,
+    lines=lines,
+    failures=failures,
+    rounds=1,
+)
 
 if __name__ == "__main__":
-    main()
+    BENCHMARK.main()

@@ -1,247 +1,201 @@
-"""Compare the speed of encoder-cls with that of other tools and with the machine's limit; write a Markdown page.
+"""The speed of training and of prediction beside Hugging Face, fastText and a linear model.
 
-    python scripts/benchmarks/speed.py [FOLDER] --cache CACHE [--part train|predict|start|breakdown|growth|all]...
-        [--size 256/4]... [--texts sst2]... [--precision float32|bfloat16]... [--rounds N] [--output docs/speed.md]
+    python scripts/benchmarks/speed.py FOLDER [--only DATASET]... [--size 128/2]... [--rounds N]
+        [--output docs/results.md]
 
-FOLDER holds a subfolder for each of sst2, ag_news and imdb with train.parquet, which has the columns `text` and
-`label`; without it texts of such lengths are made up. Each cell of a part (a size and a kind of texts) is one
-interleaved run and a file in CACHE, so the benchmark can be stopped and started again; a cell is measured again when
-the code, the versions or the machine change. The picture is written beside the page as cost.png. Peers come with
-`pip install -e '.[bench]'`; those that are not installed are left out. All on the CPU; run nothing else meanwhile.
+FOLDER is as that of `accuracy.py`. A case is one system in a process of its own, on 2,048 texts at most: tokens a
+second of `encoder-cls train` are the median of its own log, those of the Trainer are counted in the same way, without
+padding. In prediction the models are loaded already; `cold.py` has the first answer. Weights of encoders that predict
+are hardly trained, which does not change their speed. Others come with `pip install -e '.[bench]'`.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import platform
-import shlex
+import shutil
+import statistics
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from importlib import metadata
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-from reporting import cpu_name, note, source_hash
-from speed_benchmark import breakdown, growth, prediction, starting, training
-from speed_benchmark.plan import Plan
-from speed_benchmark.sizes import SIZES, Size
-from speed_benchmark.texts import KINDS
-from speed_benchmark.timing import PRECISIONS
+from shared.benchmark import Benchmark, Case, Found, Row, median, note, pivot
+from shared.commands import metrics, run, train, work_folder
+from shared.data import Texts, add_data_arguments, path_of, read, sample, write
+from shared.hugging_face import Size
+from shared.peers import FASTTEXT, LIBRARIES, Predict, fasttext_file, fasttext_model, installed, tfidf
 
-import encoder_cls
-from encoder_cls.system.device import resolve_precision
-from encoder_cls.system.files import sha256, to_json, write_file
-
-HERE = Path(__file__).parent
-PICTURE = "cost.png"
-PEERS = ("transformers", "accelerate", "fasttext-numpy2-wheel", "scikit-learn")
-
-
-@dataclass(frozen=True)
-class Part:
-    """A part of the benchmark: which cells it has, how to measure one, and what to write of them."""
-
-    cells: Callable[[Plan], Sequence[Any]]
-    measure: Callable[..., dict[str, Any]]
-    section: Callable[[Plan, dict[Any, dict[str, Any]]], list[str]]
-
-
-PARTS = {
-    "train": Part(training.cells, training.measure, training.section),
-    "predict": Part(prediction.cells, prediction.measure, prediction.section),
-    "start": Part(starting.cells, starting.measure, starting.section),
-    "breakdown": Part(breakdown.cells, breakdown.measure, breakdown.section),
-    "growth": Part(growth.cells, growth.measure, growth.section),
+DATA = ("sst2", "ag_news", "imdb", "example")
+SIZES = {str(it): it for it in (Size(128, 2), Size(256, 4), Size(512, 6))}
+MOST_TEXTS = 2048
+LABELS_ALONE = ("pretrain.epochs=0", "model.linear=false", "train.rdrop_weight=0", "train.epochs=1")
+PLAIN = ("model.char_ngram_buckets=0", "model.bigram_buckets=0")  # an encoder as the others have it
+OURS = {"encoder-cls, plain encoder": PLAIN, "encoder-cls, default tables": ()}
+OURS_WHOLE = "encoder-cls, default, with linear model"
+HF_BEST, HF_DEFAULT = "HF Trainer, best effort", "HF Trainer, default"
+PRECISIONS = ("float32", "bfloat16")
+TRAINING = [
+    *(f"{system}, {precision}" for precision in PRECISIONS for system in (*OURS, HF_BEST)),
+    f"{HF_DEFAULT}, float32",
+]
+PEERS = {
+    "HF pipeline, default": "hf-trainer",
+    "HF pipeline, batched": "hf-trainer",
+    "fastText": "fasttext",
+    "TF-IDF, linear SVM": "tfidf-words",
 }
-
-Results = dict[str, dict[Any, dict[str, Any]]]
-
-
-def main() -> None:
-    """Measure what is asked for and not yet in the cache, and print or write the page."""
-    arguments = parse(sys.argv[1:])
-    plan = planned(arguments)
-    note(f"{machine()}; {abilities()}")
-    for name in ("transformers", "fasttext"):
-        if not getattr(plan, f"has_{name}"):
-            note(f"{name} is not installed (pip install -e '.[bench]'); what needs it is left out")
-    results, failures = measure_all(plan, arguments.part, arguments.cache, tables_only=arguments.tables_only)
-    text = document(plan, results, command(arguments))
-    if arguments.output:
-        write_file(arguments.output, text.encode())
-        if results.get("growth"):
-            growth.picture(results["growth"], arguments.output.with_name(PICTURE))
-    else:
-        print(text)
-    if failures:
-        sys.exit(f"{failures} failed; the next run tries again")
+PREDICTION = [*OURS, OURS_WHOLE, *PEERS]
+LENGTHS = {"imdb": 512}  # tokens beyond which texts are cut; else 128
+SECONDS = 1.0  # of a prediction, at least: else it is repeated
 
 
-def parse(words: Sequence[str]) -> argparse.Namespace:
-    """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path, nargs="?", help="default: texts are made up")
-    parser.add_argument("--cache", type=Path, required=True, help="the folder of single results")
-    parser.add_argument("--part", choices=[*PARTS, "all"], action="append", help="repeatable; default: all")
-    parser.add_argument("--size", choices=SIZES, action="append", help="d_model/layers; repeatable; default: all")
-    parser.add_argument("--texts", choices=KINDS, action="append", help="repeatable; default: all")
-    parser.add_argument(
-        "--precision", choices=PRECISIONS, action="append", help="repeatable; default: those that this CPU is fast at"
-    )
-    parser.add_argument("--rounds", type=int, default=3, help="default: 3")
-    parser.add_argument("--quick", action="store_true", help="tiny sizes, only to see that everything runs")
-    parser.add_argument("--tables-only", action="store_true", help="run nothing: the tables of what is in the cache")
-    parser.add_argument("--output", type=Path, help="a Markdown file to write; default: standard output")
-    arguments = parser.parse_args(words)
-    chosen = arguments.part or ["all"]
-    arguments.part = [part for part in PARTS if part in chosen or "all" in chosen]
-    for name in arguments.texts or KINDS:
-        if arguments.folder and not (arguments.folder / name / "train.parquet").exists():
-            parser.error(f"{arguments.folder / name / 'train.parquet'} is missing; choose texts with --texts")
-    return arguments
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what to measure."""
+    add_data_arguments(parser, DATA)
+    parser.add_argument("--size", choices=SIZES, action="append", help="repeatable; default: 128/2 and 256/4")
 
 
-def planned(arguments: argparse.Namespace) -> Plan:
-    """What the command line asks for; tiny, where that is asked for."""
-    default = ["sst2"] if arguments.quick else KINDS
-    fast = ["float32", "bfloat16"] if fast_at_bfloat16() else ["float32"]
-    return Plan(
-        folder=arguments.folder,
-        sizes=[Size(32, 1)] if arguments.quick else [SIZES[name] for name in arguments.size or SIZES],
-        kinds=[KINDS[name] for name in arguments.texts or default],
-        precisions=tuple(arguments.precision or fast),
-        rounds=arguments.rounds,
-        seconds=0.0 if arguments.quick else Plan.seconds,
-        quick=arguments.quick,
-    )
-
-
-# Measuring
-
-
-def measure_all(plan: Plan, parts: Sequence[str], cache: Path, *, tables_only: bool) -> tuple[Results, int]:
-    """The results of all cells, from the cache or new, and how many failed."""
-    results: Results = {}
-    failures = 0
-    for part in parts:
-        results[part] = {}
-        for cell in PARTS[part].cells(plan):
-            name = cell_name(part, cell)
-            path = cache / f"{name}-{sha256(json.dumps(key(plan, part, cell), sort_keys=True).encode())[:16]}.json"
-            found = load(path)
-            if found is None and not tables_only:
-                began = time.monotonic()
-                note(f"{name} ...")
-                try:
-                    found = PARTS[part].measure(plan, *cell)
-                except Exception as error:  # whatever it is, the other cells go on
-                    failures += 1
-                    note(f"{name}: FAILED: {type(error).__name__}: {error}")
-                    continue
-                write_file(path, to_json(found))
-                note(f"{name}: {time.monotonic() - began:.0f} s")
-            if found is not None:
-                results[part][cell] = found
-    return results, failures
-
-
-def cell_name(part: str, cell: Sequence[Any]) -> str:
-    """For files and people."""
-    words = [str(getattr(value, "name", value)).replace("/", "x").replace(" ", "-") for value in cell]
-    return "-".join([part, *words])
-
-
-def key(plan: Plan, part: str, cell: Sequence[Any]) -> dict[str, Any]:
-    """All that a result depends on."""
-    folder = plan.folder
-    sources = [
-        *Path(encoder_cls.__file__).parent.rglob("*.py"),
-        *(HERE / "speed_benchmark").glob("*.py"),
-        HERE / "peers.py",
+def cases(arguments: argparse.Namespace) -> list[Case]:
+    """Texts and sizes by systems, first of training, then of prediction."""
+    there = installed(list(LIBRARIES))
+    training = [it for it in TRAINING if not it.startswith("HF") or "hf-trainer" in there]
+    prediction = [it for it in PREDICTION if it not in PEERS or PEERS[it] in there]
+    return [
+        {"part": part, "data": data, "size": size, "system": system}
+        for part, systems in (("training", training), ("prediction", prediction))
+        for size in arguments.size or ("128/2", "256/4")
+        for data in arguments.only or ("sst2", "ag_news")
+        for system in systems
     ]
-    return {
-        "cell": cell_name(part, cell),
-        "plan": [plan.rounds, plan.seconds, plan.quick, plan.precisions],
-        "data": {kind.name: (folder / kind.name / "train.parquet").stat().st_size for kind in plan.kinds}
-        if folder
-        else None,
-        "peers": [plan.has_transformers, plan.has_fasttext],
-        "source": source_hash(sorted(sources)),
-        "versions": versions(),
-        "machine": machine(),
-    }
 
 
-def load(path: Path) -> dict[str, Any] | None:
-    """A result from the cache; none where the file is missing or damaged."""
-    try:
-        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return content
+def measure(arguments: argparse.Namespace, case: Case) -> Found:
+    """Tokens or texts a second of one system."""
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    size, length = SIZES[case["size"]], LENGTHS.get(case["data"], 128)
+    work = work_folder() / case["data"]
+    if not work.exists():
+        work.mkdir()
+        write(work / "train.parquet", sample(read(path_of(arguments.folder, case["data"], "train")), MOST_TEXTS))
+    if case["part"] == "training" and not case["system"].startswith("HF"):
+        system, _, precision = case["system"].rpartition(", ")
+        return {"speed": train_ours(work, size, length, [*OURS[system], f"train.precision={precision}"])}
+    model = trained(work, size, length, case["system"])
+    words = [case["part"], case["system"], case["size"], str(length), str(work / "train.parquet"), str(model)]
+    return {"speed": float(run([sys.executable, __file__, "--child", *words]).output.split()[-1])}
 
 
-# The page
+def train_ours(work: Path, size: Size, length: int, overrides: Sequence[str]) -> float:
+    """Tokens a second of a training on labels, the median over its steps but for the first ones."""
+    with tempfile.TemporaryDirectory() as folder:
+        train([*settings(work, size, length), *LABELS_ALONE, "train.log_every=1", *overrides], Path(folder, "run"))
+        rows = metrics(Path(folder, "run"))
+    speeds = [float(row["tokens_per_s"]) for row in rows if "tokens_per_s" in row]
+    return statistics.median(speeds[2:] or speeds)
 
 
-def document(plan: Plan, results: Results, command: str) -> str:
-    """The Markdown page."""
-    named = ", ".join(f"{name} {version}" for name, version in versions().items())
-    lines = ["# Speed", "", f"On {machine()}; {abilities()}. {named}. Made by:", "", "```sh", command, "```", ""]
-    lines += ["All on the CPU. Rows of one kind of texts and one size are of one run, in turns."]
-    for part, found in results.items():
-        if found:
-            lines += ["", *PARTS[part].section(plan, found)]
-    if results.get("growth"):
-        lines += ["", f"![Seconds of setup, of an epoch and of a step as the work grows]({PICTURE})"]
-    return "\n".join(lines) + "\n"
+def settings(work: Path, size: Size, length: int) -> list[str]:
+    """The config values of the data and of the shape."""
+    data = [f"data.train={work / 'train.parquet'}", "data.validation=null", "data.test=null"]
+    return [*data, *size.overrides, f"model.max_seq_len={length}"]
 
 
-def command(arguments: argparse.Namespace) -> str:
-    """The command that made the page, without this machine's paths."""
-    words = ["python", "scripts/benchmarks/speed.py", *(["FOLDER"] if arguments.folder else []), "--cache", "CACHE"]
-    if len(arguments.part) < len(PARTS):
-        words += [word for part in arguments.part for word in ("--part", part)]
-    for option in ("size", "texts", "precision"):
-        words += [word for value in getattr(arguments, option) or () for word in (f"--{option}", value)]
-    words += ["--rounds", str(arguments.rounds)] if arguments.rounds != 3 else []
-    words += ["--quick"] if arguments.quick else []
-    return shlex.join([*words, *(["--output", "docs/speed.md"] if arguments.output else [])])
-
-
-def machine() -> str:
-    """Processor, cores and threads."""
-    return f"{cpu_name()}, {os.cpu_count()} cores, {torch.get_num_threads()} threads used"
-
-
-def abilities() -> str:
-    """What the processor's matrix units can do, as far as torch tells."""
-    probes = {"AVX-512 bfloat16": "_is_avx512_bf16_supported", "AMX tiles": "_is_amx_tile_supported"}
-    known = {name: getattr(torch.cpu, probe, None) for name, probe in probes.items()}
-    told = [f"{name}: {'yes' if probe() else 'no'}" for name, probe in known.items() if probe]
-    return ", ".join([f"{platform.machine()}, {torch.backends.cpu.get_cpu_capability()}", *told])
-
-
-def fast_at_bfloat16() -> bool:
-    """Whether encoder-cls itself would choose bfloat16 here."""
-    return resolve_precision("auto", torch.device("cpu")) == torch.bfloat16
-
-
-def versions() -> dict[str, str]:
-    """Of Python, torch and the peers that are installed."""
-    found = {"Python": platform.python_version(), "torch": torch.__version__}
-    for name in PEERS:
+def trained(work: Path, size: Size, length: int, system: str) -> Path:
+    """The model folder of a short training, made once; other systems take the tokenizer of the plain encoder's."""
+    overrides = () if system == OURS_WHOLE else (*LABELS_ALONE, *OURS.get(system, PLAIN))
+    kind = "whole" if system == OURS_WHOLE else "tables" if overrides == LABELS_ALONE else "plain"
+    run_dir = work / f"{kind}-{size.d_model}"
+    if not run_dir.exists():
+        note(f"a model to predict with: {run_dir.name}")
+        short = ("pretrain.epochs=0", "train.epochs=1")
         try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
+            train([*settings(work, size, length), *short, *overrides], run_dir)
+        except RuntimeError:
+            shutil.rmtree(run_dir, ignore_errors=True)
+            raise
+    return run_dir / "model"
+
+
+def child(part: str, system: str, size: str, length: str, data: str, model: str) -> None:
+    """Measure another system's training, or a prediction, in this process; print amounts a second."""
+    texts = read(Path(data))
+    if part == "training":
+        print(train_hugging_face(system, SIZES[size], int(length), texts, model))
+        return
+    predict = predictor(system, SIZES[size], int(length), texts, model)
+    predict(texts.texts[:64])  # to warm up
+    number, began = 0, time.perf_counter()
+    while not number or time.perf_counter() - began < SECONDS:
+        number += len(predict(texts.texts))
+    print(number / (time.perf_counter() - began))
+
+
+def train_hugging_face(system: str, size: Size, length: int, texts: Texts, model: str) -> float:
+    """Tokens a second of Hugging Face's Trainer.
+
+    By default it pads all texts to the same length; at its best to the longest of a batch, and texts of similar
+    length come together.
+    """
+    from shared.hugging_face import fit, load
+
+    bert = load(f"{model}/tokenizer.json", texts.classes, max_length=length, size=size)
+    batch = 64 if length == 128 else 8
+    options: dict[str, Any] = {
+        "per_device_train_batch_size": batch,
+        "bf16": system.endswith("bfloat16"),
+        "num_train_epochs": 1,
+    }
+    if system.startswith(HF_BEST):
+        speed = fit(bert, texts, train_sampling_strategy="group_by_length", **options)
+    else:
+        speed = fit(bert, texts, padding=True, max_steps=8, **options)
+    return speed.tokens / speed.seconds
+
+
+def predictor(system: str, size: Size, length: int, texts: Texts, model: str) -> Predict:
+    """What answers texts by a loaded model."""
+    if system not in PEERS:
+        from encoder_cls import load_classifier
+
+        classifier = load_classifier(model, device="cpu", engine="torch")
+        return lambda them: [it.label or "" for it in classifier.predict(them)]
+    if system == "fastText":
+        path = fasttext_file(Path(tempfile.mkdtemp(dir=Path(model).parent), "train.txt"), texts)
+        return fasttext_model(path, texts.classes, {**FASTTEXT, "wordNgrams": 2, "dim": 20, "epoch": 1})
+    if system == "TF-IDF, linear SVM":
+        return next(tfidf(texts, texts, 0, settings=[("linear SVM", 1.0)])).predict
+    from shared.hugging_face import load
+
+    bert = load(f"{model}/tokenizer.json", texts.classes, max_length=length, size=size)
+    if system == "HF pipeline, batched":
+        return bert.predict
+    answer = bert.pipeline()
+    return lambda them: [it["label"] for it in answer(list(them), truncation=True)]
+
+
+def lines(rows: Sequence[Row]) -> list[str]:
+    """Systems by texts and sizes, medians over the rounds."""
+    found: list[str] = []
+    for part, unit in (("training", "Training: tokens a second"), ("prediction", "Prediction: texts a second")):
+        chosen = [_in_column(row) for row in rows if row.case["part"] == part]
+        if chosen:
+            found += ["", f"{unit}", ""] if found else [unit, ""]
+            found += pivot(chosen, "system", "column", lambda them: f"{median(them, 'speed'):,.0f}")
     return found
 
 
+def _in_column(row: Row) -> Row:
+    case = {**row.case, "column": f"{row.case['data']} {row.case['size']}"}
+    return Row(**{**vars(row), "case": case})
+
+
+BENCHMARK = Benchmark(name="speed", doc=__doc__, add_arguments=add_arguments, cases=cases, measure=measure, lines=lines)
+
 if __name__ == "__main__":
-    main()
+    if sys.argv[1:2] == ["--child"]:
+        child(*sys.argv[2:])
+    else:
+        BENCHMARK.main()

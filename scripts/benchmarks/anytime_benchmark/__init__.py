@@ -1,1 +1,0 @@
-"""What systems have after how many seconds: `anytime.py`."""

@@ -1,0 +1,169 @@
+"""The first answer: one text, the start of the process included, and one text of a loaded classifier.
+
+    python scripts/benchmarks/cold.py RUN [--rounds N] [--output docs/results.md]
+
+RUN is a finished run of the bundled example. fastText, a scikit-learn pipeline, a model2vec pipeline and Hugging Face's
+`pipeline` do the same, each with a model of the same texts; weights of the last two are random, since time does not
+depend on them and nothing is downloaded. Others come with `pip install -e '.[bench]' model2vec`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from shared.benchmark import Benchmark, Case, Found, Row, grouped, median
+from shared.commands import run, work_folder
+from shared.data import EXAMPLE, Texts, path_of, read
+from shared.hugging_face import Size
+from shared.page import NOT_MEASURED, table
+from shared.peers import fasttext_file
+
+TEXT = (
+    "where on earth is my parcel? i ordered it two weeks ago and the page still says that it is in your depot, "
+    "please tell me"
+)
+LOADED = """
+import statistics, time
+answer([TEXT])
+times = []
+for _ in range(100):
+    start = time.perf_counter()
+    answer([TEXT])
+    times.append(time.perf_counter() - start)
+print(statistics.median(times))
+"""
+# What answers a list of texts, by the library that it needs and the lines that make it.
+SYSTEMS = {
+    "encoder-cls": (
+        "encoder_cls",
+        "from encoder_cls import load_classifier\nanswer = load_classifier({run!r}).predict",
+    ),
+    "fastText": ("fasttext", "import fasttext\nanswer = fasttext.load_model({folder!r} + '/fasttext.bin').predict"),
+    "scikit-learn": ("sklearn", "import joblib\nanswer = joblib.load({folder!r} + '/sklearn.joblib').predict"),
+    "model2vec": (
+        "model2vec",
+        "from model2vec.inference import StaticModelPipeline\n"
+        "answer = StaticModelPipeline.from_pretrained({folder!r} + '/model2vec').predict",
+    ),
+    "Hugging Face pipeline": (
+        "transformers",
+        "from transformers import pipeline\n"
+        "answer = pipeline('text-classification', model={folder!r} + '/bert', device='cpu')",
+    ),
+}
+LIBRARIES, TORCH = "import numpy, tokenizers, typer", "import torch"
+COMMANDS = {"encoder-cls --help": ["--help"], "encoder-cls predict TEXT": ["predict", "--model", "RUN", TEXT]}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the run."""
+    parser.add_argument("run", type=Path)
+
+
+def cases(_arguments: argparse.Namespace) -> list[Case]:
+    """Programs, then each system in Python."""
+    systems = [name for name, (library, _) in SYSTEMS.items() if find_spec(library)]
+    return [{"what": it} for it in (LIBRARIES, TORCH, *COMMANDS, *systems)]
+
+
+def measure(arguments: argparse.Namespace, case: Case) -> Found:
+    """Seconds and memory of a process, and the seconds of an answer once it is loaded."""
+    what, model = case["what"], str(arguments.run.resolve())
+    if what in COMMANDS:
+        program = str(Path(sys.executable).with_name("encoder-cls"))
+        return cold([program, *(model if word == "RUN" else word for word in COMMANDS[what])])
+    if what not in SYSTEMS:
+        return cold([sys.executable, "-c", what])
+    code = f"TEXT = {json.dumps(TEXT)}\n" + SYSTEMS[what][1].format(run=model, folder=str(peers()))
+    loaded = float(run([sys.executable, "-c", code + LOADED]).output.split()[-1])
+    return {**cold([sys.executable, "-c", f"{code}\nanswer([TEXT])"]), "loaded": loaded}
+
+
+def cold(command: Sequence[str]) -> Found:
+    """Run a command twice, first so that its files are in memory, and measure the second time."""
+    run(command)
+    ended = run(command)
+    return {"seconds": ended.seconds, "peak": ended.peak_bytes}
+
+
+@cache
+def peers() -> Path:
+    """A folder with the models of the other systems."""
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    folder, texts = work_folder() / "peers", read(path_of(Path(), EXAMPLE, "train"))
+    folder.mkdir()
+    if find_spec("fasttext"):
+        import fasttext
+
+        path = fasttext_file(folder / "train.txt", texts)
+        model = fasttext.train_supervised(str(path), epoch=5, wordNgrams=2, verbose=0, thread=1)
+        model.save_model(str(folder / "fasttext.bin"))
+    _make_sklearn(texts, folder)
+    if find_spec("model2vec"):
+        _make_model2vec(texts, folder)
+    if find_spec("transformers"):
+        from shared.hugging_face import Bert
+
+        bert = Bert(_tokenizer(texts), texts.classes, max_length=512, size=Size(128, 2))
+        bert.model.save_pretrained(folder / "bert")
+        bert.tokenizer.save_pretrained(folder / "bert")
+    return folder
+
+
+def _make_sklearn(texts: Texts, folder: Path) -> None:
+    import joblib
+    from sklearn.feature_extraction.text import TfidfVectorizer
+    from sklearn.pipeline import make_pipeline
+    from sklearn.svm import LinearSVC
+
+    model = make_pipeline(TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True), LinearSVC())
+    joblib.dump(model.fit(texts.texts, texts.labels), folder / "sklearn.joblib")
+
+
+def _make_model2vec(texts: Texts, folder: Path) -> None:
+    """A pipeline of the size of its small models: vectors of width 256, one linear map."""
+    import numpy as np
+    from model2vec import StaticModel
+    from model2vec.inference import StaticModelPipeline
+    from model2vec.inference.mlp import Activation, Layer, MLPHead
+
+    random, tokenizer, names = np.random.default_rng(0), _tokenizer(texts), texts.classes
+    vectors = random.normal(size=(tokenizer.get_vocab_size(), 256)).astype(np.float32)
+    layer = Layer(random.normal(size=(len(names), 256)).astype(np.float32), np.zeros(len(names), dtype=np.float32))
+    head = MLPHead([layer], Activation.SOFTMAX, np.array(names))
+    StaticModelPipeline(StaticModel(vectors, tokenizer), head).save_pretrained(str(folder / "model2vec"))
+
+
+def _tokenizer(texts: Texts) -> Any:
+    from tokenizers import BertWordPieceTokenizer
+
+    wordpiece = BertWordPieceTokenizer()
+    wordpiece.train_from_iterator(texts.texts, vocab_size=8000, show_progress=False)
+    return wordpiece._tokenizer
+
+
+def lines(rows: Sequence[Row]) -> list[str]:
+    """A row for each program, medians over the rounds."""
+    them = {what: of for (what,), of in grouped(rows, "what").items()}
+    cells = []
+    for what, of in them.items():
+        name = f"{what}, in Python" if what in SYSTEMS else f"python -c '{what}'" if what not in COMMANDS else what
+        loaded = f"{1000 * median(of, 'loaded'):.2f}" if what in SYSTEMS else NOT_MEASURED
+        cells.append([name, f"{median(of, 'seconds'):.3f}", f"{median(of, 'peak') / 1e6:.0f}", loaded])
+    return table(["one text, cold", "seconds", "memory, MB", "loaded, ms"], cells)
+
+
+BENCHMARK = Benchmark(
+    name="cold", doc=__doc__, add_arguments=add_arguments, cases=cases, measure=measure, lines=lines, rounds=7
+)
+
+if __name__ == "__main__":
+    BENCHMARK.main()

@@ -1,0 +1,83 @@
+"""Commands in processes of their own: seconds, memory and what a run leaves behind."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+# A child's peak of memory begins with what its parent had, so a small process starts it.
+LAUNCH = """
+import os, subprocess, sys, time
+start = time.perf_counter()
+process = subprocess.Popen(sys.argv[2:], stdout=open(sys.argv[1] + '/out', 'w'), stderr=open(sys.argv[1] + '/err', 'w'))
+_, status, usage = os.wait4(process.pid, 0)
+print(time.perf_counter() - start, usage.ru_maxrss * 1024, usage.ru_utime + usage.ru_stime,
+      os.waitstatus_to_exitcode(status))
+"""
+PROGRAM = [sys.executable, "-m", "encoder_cls"]
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A command that has ended: wall and processor seconds, peak of resident memory, what it printed."""
+
+    seconds: float
+    peak_bytes: float
+    processor_seconds: float
+    output: str
+
+
+def run(command: Sequence[str]) -> Ended:
+    """Run a command to its end.
+
+    Raises:
+        RuntimeError: it failed; the message is the end of its standard error.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        launched = [sys.executable, "-S", "-c", LAUNCH, folder, *command]
+        numbers = subprocess.run(launched, capture_output=True, text=True, check=True).stdout.split()
+        seconds, peak, processor, code = map(float, numbers)
+        if code:
+            raise RuntimeError(Path(folder, "err").read_text(encoding="utf-8", errors="replace")[-2000:].strip())
+        output = Path(folder, "out").read_text(encoding="utf-8", errors="replace")
+    return Ended(seconds, peak, processor, output)
+
+
+def train_command(overrides: Sequence[str], run_dir: Path, *words: str) -> list[str]:
+    """The command line of a training."""
+    settings = [word for override in overrides for word in ("--set", override)]
+    return [*PROGRAM, "train", *words, "--device", "cpu", "--run-dir", str(run_dir), *settings]
+
+
+def train(overrides: Sequence[str], run_dir: Path, *words: str) -> Ended:
+    """Train as a user does."""
+    return run(train_command(overrides, run_dir, *words))
+
+
+def report(run_dir: Path) -> dict[str, Any]:
+    """The report on the test split."""
+    content: dict[str, Any] = json.loads((run_dir / "eval" / "report.json").read_text(encoding="utf-8"))
+    return content
+
+
+def metrics(run_dir: Path) -> list[dict[str, Any]]:
+    """The logged rows, as far as they are whole."""
+    path = run_dir / "metrics.jsonl"
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    return [json.loads(line) for line in lines if line.endswith("}")]
+
+
+@cache
+def work_folder() -> Path:
+    """A folder for what several cases share, removed at the end."""
+    folder = tempfile.TemporaryDirectory()
+    atexit.register(folder.cleanup)
+    return Path(folder.name)

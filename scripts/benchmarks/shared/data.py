@@ -1,0 +1,107 @@
+"""Labelled texts: data sets in a folder, the bundled example, made-up texts; and the files that a training reads."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow
+import pyarrow.csv
+import pyarrow.parquet
+from numpy.typing import NDArray
+
+from shared.benchmark import ROOT
+
+EXAMPLE = "example"  # the bundled data
+DATA = ("trec6", "sst2", "banking77", EXAMPLE, "ag_news", "imdb")
+VALIDATION_PART = 0.1  # of train, where a data set has no validation file
+FOLDER_HELP = "with a subfolder for each data set: train.parquet, test.parquet, perhaps validation.parquet"
+
+
+class Texts(NamedTuple):
+    """Texts with their labels."""
+
+    texts: list[str]
+    labels: list[str]
+
+    def take(self, rows: NDArray[np.int64]) -> Texts:
+        """Some of them."""
+        return Texts([self.texts[row] for row in rows], [self.labels[row] for row in rows])
+
+    @property
+    def classes(self) -> list[str]:
+        """The labels, each once."""
+        return sorted(set(self.labels))
+
+
+def add_data_arguments(parser: argparse.ArgumentParser, names: Sequence[str] = DATA) -> None:
+    """Add the folder of data sets, and a choice of them."""
+    parser.add_argument("folder", type=Path, help=FOLDER_HELP)
+    parser.add_argument("--only", choices=names, action="append", help="repeatable; default: all data sets")
+
+
+def path_of(folder: Path, name: str, split: str) -> Path:
+    """The file of a split; of some data sets there is no validation file."""
+    if name == EXAMPLE:
+        return next((ROOT / "encoder_cls").rglob(f"{EXAMPLE}/{split}.csv"))
+    return folder / name / f"{split}.parquet"
+
+
+@cache
+def read(path: Path) -> Texts:
+    """The labelled texts of a CSV or Parquet file, without those that are blank."""
+    rows = pyarrow.csv.read_csv(path) if path.suffix == ".csv" else pyarrow.parquet.read_table(path)
+    pairs = zip(rows["text"].to_pylist(), rows["label"].to_pylist(), strict=True)
+    texts, labels = zip(*((text, str(label)) for text, label in pairs if text and text.strip()), strict=True)
+    return Texts(list(texts), list(labels))
+
+
+def splits(folder: Path, name: str, seed: int) -> dict[str, Texts]:
+    """Train, validation and test as other systems see them: without a validation file a tenth of train validates."""
+    train, test = (read(path_of(folder, name, split)) for split in ("train", "test"))
+    validation = path_of(folder, name, "validation")
+    if validation.exists():
+        return {"train": train, "validation": read(validation), "test": test}
+    order = stratified_order(train.labels, seed)
+    first = round(VALIDATION_PART * len(order))
+    return {"train": train.take(order[first:]), "validation": train.take(order[:first]), "test": test}
+
+
+def stratified_order(labels: Sequence[str], seed: int) -> NDArray[np.int64]:
+    """An order of rows of which every beginning has about the same part of each class."""
+    random = np.random.default_rng(seed)
+    _, classes = np.unique(np.array(labels), return_inverse=True)
+    order = random.permutation(len(labels))
+    ranks = np.empty(len(labels))
+    for number in range(classes.max() + 1):
+        members = order[classes[order] == number]
+        ranks[members] = (np.arange(len(members)) + random.random()) / len(members)
+    return order[np.argsort(ranks[order], kind="stable")]
+
+
+def overrides(folder: Path, name: str, seed: int = 0) -> list[str]:
+    """The config values with which encoder-cls reads a data set; what it holds out is drawn anew with each seed."""
+    files = {split: path_of(folder, name, split) for split in ("train", "test")}
+    validation = path_of(folder, name, "validation")
+    files |= {"validation": validation} if validation.exists() else {}
+    named = {f"data.{split}": json.dumps(str(path.resolve())) for split, path in files.items()}
+    return [f"{key}={value}" for key, value in ({"data.validation": "null"} | named).items()] + [
+        f"seed={seed}",
+        f"data.split_seed={seed}",
+    ]
+
+
+def write(path: Path, texts: Texts) -> Path:
+    """Write a Parquet file that encoder-cls reads."""
+    pyarrow.parquet.write_table(pyarrow.table({"text": texts.texts, "label": texts.labels}), path)
+    return path
+
+
+def sample(texts: Texts, most: int, seed: int = 0) -> Texts:
+    """So many texts at most, drawn at random."""
+    return texts.take(np.random.default_rng(seed).permutation(len(texts.texts))[:most])

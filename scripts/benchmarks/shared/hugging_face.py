@@ -1,0 +1,147 @@
+"""Hugging Face's side: a BERT from random weights, its Trainer and its pipeline; nothing is downloaded."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from tokenizers import Tokenizer
+
+from shared.data import Texts
+
+SPECIAL = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "mask_token": "[MASK]"}
+
+
+class Size(NamedTuple):
+    """Width and number of layers of an encoder; heads have a width of 32."""
+
+    d_model: int = 128
+    layers: int = 2
+
+    def __str__(self) -> str:
+        return f"{self.d_model}/{self.layers}"
+
+    @property
+    def overrides(self) -> list[str]:
+        """The config values of encoder-cls."""
+        heads, d_ff = max(1, self.d_model // 32), 4 * self.d_model
+        return [
+            f"model.d_model={self.d_model}",
+            f"model.num_layers={self.layers}",
+            f"model.num_heads={heads}",
+            f"model.d_ff={d_ff}",
+        ]
+
+
+SMALL = Size()
+
+
+class Bert:
+    """`BertForSequenceClassification` of a size, with a tokenizer.
+
+    Args:
+        tokenizer: its vocabulary has the special tokens.
+        classes: names of the labels.
+        max_length: tokens beyond which texts are cut.
+        size: of the encoder.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, classes: Sequence[str], *, max_length: int, size: Size = SMALL) -> None:
+        from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast
+        from transformers.utils import logging
+
+        logging.set_verbosity_error()
+        logging.disable_progress_bar()
+        self.classes, self.max_length = list(classes), max_length
+        self.tokenizer = PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=max_length, **SPECIAL)
+        self.model = BertForSequenceClassification(
+            BertConfig(
+                vocab_size=tokenizer.get_vocab_size(),
+                hidden_size=size.d_model,
+                num_hidden_layers=size.layers,
+                num_attention_heads=max(1, size.d_model // 32),
+                intermediate_size=4 * size.d_model,
+                max_position_embeddings=max_length,
+                num_labels=len(self.classes),
+                pad_token_id=self.tokenizer.pad_token_id,
+            )
+        )
+
+    def rows(self, texts: Texts, *, padding: bool = False) -> list[dict[str, Any]]:
+        """Texts as tokens with labels, on request all padded to the same length."""
+        numbers = {name: number for number, name in enumerate(self.classes)}
+        how = {"padding": "max_length"} if padding else {}
+        found = self.tokenizer(texts.texts, truncation=True, max_length=self.max_length, **how)
+        columns = zip(found["input_ids"], found["attention_mask"], texts.labels, strict=True)
+        return [{"input_ids": ids, "attention_mask": mask, "labels": numbers[label]} for ids, mask, label in columns]
+
+    def predict(self, texts: Sequence[str]) -> Sequence[str]:
+        """The labels of texts, by Hugging Face's pipeline in batches."""
+        answers = self.pipeline()(list(texts), truncation=True, batch_size=64)
+        return [self.classes[int(answer["label"].removeprefix("LABEL_"))] for answer in answers]
+
+    def pipeline(self) -> Any:
+        """Its pipeline as users make it."""
+        from transformers import pipeline
+
+        return pipeline("text-classification", model=self.model.eval(), tokenizer=self.tokenizer, device="cpu")
+
+
+class Speed(NamedTuple):
+    """Seconds and real tokens, never padding, of the steps after the first."""
+
+    seconds: float
+    tokens: int
+
+
+def fit(
+    bert: Bert, texts: Texts, *, padding: bool = False, after_epoch: Callable[[], bool] = lambda: True, **options: Any
+) -> Speed:
+    """Train by `Trainer.train`.
+
+    Args:
+        bert: the model.
+        texts: the training texts.
+        padding: all to the same length, as the text-classification example does; else to the longest of a batch.
+        after_epoch: whether to go on after an epoch.
+        options: of `TrainingArguments`.
+    """
+    from transformers import DataCollatorWithPadding, PrinterCallback, Trainer, TrainerCallback, TrainingArguments
+
+    moments: list[float] = []
+    tokens: list[int] = []
+
+    class Stamps(TrainerCallback):  # type: ignore[misc]
+        def on_step_end(self, *_: Any, **__: Any) -> None:
+            moments.append(time.perf_counter())
+
+        def on_epoch_end(self, _arguments: Any, _state: Any, control: Any, **_: Any) -> None:
+            control.should_training_stop = not after_epoch()
+            bert.model.train()
+
+    options = {"per_device_train_batch_size": 32, **options}
+    hook = bert.model.register_forward_pre_hook(
+        lambda _, __, inputs: tokens.append(int(inputs["attention_mask"].sum())), with_kwargs=True
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        fixed = {"save_strategy": "no", "report_to": [], "disable_tqdm": True, "use_cpu": True}
+        trainer = Trainer(
+            model=bert.model.train(),
+            args=TrainingArguments(output_dir=folder, **fixed, **options),
+            train_dataset=bert.rows(texts, padding=padding),
+            data_collator=DataCollatorWithPadding(bert.tokenizer),
+            callbacks=[Stamps()],
+        )
+        trainer.remove_callback(PrinterCallback)
+        trainer.train()
+    hook.remove()
+    return Speed(moments[-1] - moments[0], sum(tokens[1:]))
+
+
+def load(path: str, classes: Sequence[str], *, max_length: int, size: Size) -> Bert:
+    """A BERT of random weights with the tokenizer of a model folder of encoder-cls."""
+    torch.manual_seed(0)
+    return Bert(Tokenizer.from_file(path), classes, max_length=max_length, size=size)

@@ -1,0 +1,274 @@
+"""Other systems: searches over settings on the same texts, and models that are fitted once.
+
+    python -m shared.peers SYSTEM SEED SECONDS FOLDER    # a search: prints its `Curve` as JSON
+
+FOLDER has train.parquet, validation.parquet and test.parquet. A search ends after so many seconds, and says when its
+best model on the validation texts changed, and how accurate that was on the test texts. fastText and Hugging Face's
+libraries are loaded only where they are used.
+"""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import json
+import os
+import re
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from shared.benchmark import note
+from shared.data import Texts, read
+
+TOKEN = r"\w+|[^\w\s]+"  # words and runs of punctuation
+MUCH_TEXT = 1_000_000  # training tokens from which fastText reads the texts less often
+AUTOTUNED = (10, 30, 60, 120, 300)  # seconds of fastText's own search
+TFIDF_SETTINGS = [
+    *(("logistic regression", c) for c in (1.0, 3.0, 10.0, 30.0, 100.0)),
+    *(("linear SVM", c) for c in (0.1, 0.3, 1.0, 3.0, 10.0)),
+]
+SVM_SETTINGS = [("linear SVM", c) for c in (1.0, 0.3, 3.0, 0.1, 10.0)]  # the usual one first
+FASTTEXT = {"bucket": 500_000, "thread": 1, "verbose": 0}
+
+Predict = Callable[[Sequence[str]], Sequence[str]]
+
+
+class Trial(NamedTuple):
+    """A trained model: its setting, the seconds that it took alone, and what it answers."""
+
+    setting: str
+    seconds: float
+    predict: Predict
+
+
+Search = Callable[[Texts, Texts, int], Iterator[Trial]]
+
+
+@dataclass
+class Curve:
+    """How a search went.
+
+    Attributes:
+        points: seconds and test accuracy of the model that was best until then; scoring takes no time.
+        start_up: seconds of imports, before the first text is read; not part of `points`.
+        seconds: of the whole search.
+        chosen: the setting that was best on the validation texts.
+        chosen_seconds: to train with it.
+        num_test: the number of test texts.
+    """
+
+    points: list[tuple[float, float]] = field(default_factory=list)
+    start_up: float = 0.0
+    seconds: float = 0.0
+    chosen: str = ""
+    chosen_seconds: float = 0.0
+    num_test: int = 0
+
+
+def accuracy(predict: Predict, texts: Texts) -> float:
+    """The part of answers that are right."""
+    return float(np.mean([a == b for a, b in zip(predict(texts.texts), texts.labels, strict=True)]))
+
+
+class Follower:
+    """Keeps the model of a search that is best on the validation texts, of equals the first.
+
+    Args:
+        splits: validation and test.
+        seconds: after which the search is to end.
+    """
+
+    def __init__(self, splits: dict[str, Texts], seconds: float) -> None:
+        self.curve = Curve(num_test=len(splits["test"].texts))
+        self._splits, self._limit, self._best = splits, seconds, -1.0
+        self._began = time.perf_counter()
+
+    def take(self, trial: Trial) -> bool:
+        """Score a model, on the test texts only where it is the best so far; whether there is time for more."""
+        score = accuracy(trial.predict, self._splits["validation"])
+        self.curve.seconds = time.perf_counter() - self._began
+        is_in_time = self.curve.seconds <= self._limit
+        if is_in_time and score > self._best:
+            self._best, self.curve.chosen, self.curve.chosen_seconds = score, trial.setting, trial.seconds
+            started = time.perf_counter()
+            self.curve.points.append((self.curve.seconds, accuracy(trial.predict, self._splits["test"])))
+            self._began += time.perf_counter() - started
+        return is_in_time
+
+
+def follow(system: str, seed: int, seconds: float, splits: dict[str, Texts]) -> Curve:
+    """Run a search."""
+    began = time.perf_counter()
+    for name in LIBRARIES[system]:
+        importlib.import_module(name)
+    start_up = time.perf_counter() - began
+    follower = Follower(splits, seconds)
+    follower.curve.start_up = start_up
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of optimizers that stop at their last step: validation judges the result
+        if system == HF_TRAINER:
+            hf_trainer(splits["train"], seed, follower.take)
+        else:
+            all(map(follower.take, SEARCHES[system](splits["train"], splits["validation"], seed)))
+    return follower.curve
+
+
+def tfidf(
+    train: Texts,
+    _validation: Texts,
+    seed: int,
+    *,
+    settings: Sequence[tuple[str, float]] = TFIDF_SETTINGS,
+    chars: Sequence[bool] = (False,),
+) -> Iterator[Trial]:
+    """TF-IDF of words and pairs of words, on request with character n-grams besides, and linear models on it."""
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.svm import LinearSVC
+
+    for with_chars in chars:
+        began = time.perf_counter()
+        vectorizer = tfidf_features(chars=with_chars)
+        features = vectorizer.fit_transform(train.texts)
+        shared = time.perf_counter() - began
+        for kind, c in settings:
+            began = time.perf_counter()
+            is_svm = kind == "linear SVM"
+            empty: Any = LinearSVC if is_svm else partial(LogisticRegression, max_iter=500)
+            model = empty(C=c, random_state=seed).fit(features, train.labels)
+            seconds = shared + time.perf_counter() - began
+            yield Trial(f"{kind}, C={c:g}", seconds, partial(_linear_answers, vectorizer, model))
+
+
+def tfidf_features(*, chars: bool) -> Any:
+    """What turns texts into TF-IDF features."""
+    from sklearn.feature_extraction.text import TfidfVectorizer
+    from sklearn.pipeline import make_union
+
+    common: dict[str, Any] = {"sublinear_tf": True, "dtype": np.float32}
+    parts = [TfidfVectorizer(ngram_range=(1, 2), token_pattern=TOKEN, **common)]
+    parts += [TfidfVectorizer(analyzer="char_wb", ngram_range=(2, 5), **common)] if chars else []
+    return make_union(*parts)
+
+
+def _linear_answers(vectorizer: Any, model: Any, texts: Sequence[str]) -> Sequence[str]:
+    answers: Sequence[str] = model.predict(vectorizer.transform(texts))
+    return answers
+
+
+def fasttext(train: Texts, _validation: Texts, seed: int, *, usual_first: bool = False) -> Iterator[Trial]:
+    """FastText (Joulin et al., 2017) on words and pairs of words, on one thread, with 16 settings."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = fasttext_file(Path(folder, "train.txt"), train, seed)
+        many = sum(len(line.split()) for line in path.read_text(encoding="utf-8").splitlines()) > MUCH_TEXT
+        axes = {"lr": (0.1, 0.25, 0.5, 1.0), "epoch": (3, 10) if many else (5, 25), "dim": (20, 100)}
+        grid = [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
+        for setting in [*([{}] if usual_first else []), *({"wordNgrams": 2, **it} for it in grid)]:
+            began = time.perf_counter()
+            with suppress(RuntimeError):  # it diverged: the learning rate is too high for these texts
+                predict = fasttext_model(path, train.classes, {"seed": seed, **FASTTEXT, **setting})
+                name = ", ".join(f"{key} {value:g}" for key, value in setting.items())
+                yield Trial(name, time.perf_counter() - began, predict)
+
+
+def fasttext_autotune(train: Texts, validation: Texts, seed: int) -> Iterator[Trial]:
+    """FastText's own search on the validation texts, made once for each of so many seconds."""
+    with tempfile.TemporaryDirectory() as folder:
+        paths = [fasttext_file(Path(folder, name), it, seed) for name, it in (("train", train), ("val", validation))]
+        for duration in AUTOTUNED:
+            options = {
+                "thread": 1,
+                "verbose": 0,
+                "seed": seed,
+                "autotuneValidationFile": str(paths[1]),
+                "autotuneDuration": duration,
+            }
+            try:
+                yield Trial("", duration, fasttext_model(paths[0], train.classes, options))
+            except RuntimeError as error:  # what it has chosen diverges, and there is no model
+                note(f"fastText's autotune of {duration} s: {error}")
+
+
+def fasttext_file(path: Path, texts: Texts, seed: int = 0) -> Path:
+    """Write texts as fastText reads them, in random order: it keeps to the file's, which may be by class."""
+    numbers = {name: number for number, name in enumerate(texts.classes)}
+    order = np.random.default_rng(seed).permutation(len(texts.texts))
+    lines = (f"__label__{numbers[texts.labels[row]]} {fasttext_line(texts.texts[row])}\n" for row in order)
+    path.write_text("".join(lines), encoding="utf-8")
+    return path
+
+
+def fasttext_line(text: str) -> str:
+    """A text on one line, a space between tokens, no token that fastText would take for a label."""
+    return " ".join(re.findall(TOKEN, text.lower())).replace("__label__", "label")
+
+
+def fasttext_model(path: Path, classes: Sequence[str], options: dict[str, Any]) -> Predict:
+    """Train fastText on a file; the answer is "" where it knows no word of a text."""
+    model = importlib.import_module("fasttext").train_supervised(input=str(path), **options)
+
+    def predict(texts: Sequence[str]) -> Sequence[str]:
+        answers, _ = model.predict([fasttext_line(text) for text in texts])
+        return [classes[int(it[0].removeprefix("__label__"))] if it else "" for it in answers]
+
+    return predict
+
+
+def hf_trainer(train: Texts, seed: int, take: Callable[[Trial], bool]) -> None:
+    """Hugging Face's Trainer with a BERT from random weights, of the size of encoder-cls's default, epoch by epoch."""
+    from tokenizers import BertWordPieceTokenizer
+    from transformers import set_seed
+
+    from shared.hugging_face import Bert, fit
+
+    set_seed(seed)
+    wordpiece = BertWordPieceTokenizer()
+    wordpiece.train_from_iterator(train.texts, vocab_size=30_000, show_progress=False)
+    bert = Bert(wordpiece._tokenizer, train.classes, max_length=512)
+    options: dict[str, Any] = {"learning_rate": 5e-4, "warmup_steps": 100, "weight_decay": 0.01, "seed": seed}
+    fit(bert, train, after_epoch=lambda: take(Trial("", 0.0, bert.predict)), num_train_epochs=30, **options)
+
+
+HF_TRAINER = "hf-trainer"
+SEARCHES: dict[str, Search] = {
+    "fasttext": fasttext,
+    "tfidf-words": tfidf,
+    "tfidf-chars": partial(tfidf, chars=(True,)),
+    "tfidf-svm": partial(tfidf, settings=SVM_SETTINGS, chars=(False, True)),
+    "fasttext-usual-first": partial(fasttext, usual_first=True),
+    "fasttext-autotune": fasttext_autotune,
+}
+LIBRARIES = {
+    HF_TRAINER: ("transformers", "accelerate", "torch"),
+    **{name: (("fasttext",) if name.startswith("fasttext") else ("sklearn.linear_model",)) for name in SEARCHES},
+}
+
+
+def installed(systems: Sequence[str]) -> list[str]:
+    """The systems whose libraries are installed; a note names the others."""
+    needed = {it: {name.partition(".")[0] for name in LIBRARIES.get(it, ())} for it in systems}
+    missing = [it for it, names in needed.items() if not all(map(find_spec, names))]
+    if missing:
+        note(f"not installed (pip install -e '.[bench]'), so left out: {', '.join(missing)}")
+    return [it for it in systems if it not in missing]
+
+
+def main(system: str, seed: str, seconds: str, folder: str) -> None:
+    """Run a search, and print its curve as JSON."""
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    splits = {name: read(Path(folder, f"{name}.parquet")) for name in ("train", "validation", "test")}
+    print(json.dumps(asdict(follow(system, int(seed), float(seconds), splits))))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,150 @@
+"""The scripts that measure: each describes itself and lays out its tables; what is shared works on a small case."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import json
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "scripts" / "benchmarks"))
+
+from shared.benchmark import Benchmark, cpu_name
+from shared.data import Texts, overrides, splits, write
+from shared.page import write_section
+from shared.peers import follow
+
+SCRIPTS = sorted(path.stem for path in Path(sys.path[0]).glob("*.py"))
+ROW = {"commit": "abc", "cpu": "a processor", "cores": 2, "threads": 1, "versions": "Python", "finished": "2026"}
+TRAINING = {"first_step": 1.5, "seconds": 3.0, "peak": 100 << 20, "own": 50 << 20, "speed": 2000.0}
+# What a script measures of each case, and a line of the tables that are made of it.
+FOUND = {
+    "accuracy": ({"accuracy": 0.9, "num_test": 500, "seconds": 2.0}, "| trec6 | 500 | 1 | **90.0** |"),
+    "anytime": ({"points": [[1.0, 0.8], [9.0, 0.9]], "seconds": 20.0}, "| trec6 | 2.0 s | 80.0 |"),
+    "cluster": ({"started": 2, "rows": 20, "ids": 20, "equal": True, "speed": 7}, "| 2 | 20 | 20 | yes | 7 |"),
+    "cold": ({"seconds": 0.5, "peak": 2e6, "loaded": 0.001}, "| encoder-cls, in Python | 0.500 | 2 | 1.00 |"),
+    "continued": (
+        {"second": 0.9, "both": 0.9, "second_seconds": 2, "both_seconds": 8},
+        "| sst2 | 90.0 | 90.0 | 2 | 8 | 0.25 | yes |",
+    ),
+    "distributed": ({"speed": 1000}, "| one process | 1,000 (1.00) |"),
+    "engines": ({"texts": 9, "different": 0, "largest": 1e-7, "size": 2e6}, "| trec6 | 9 | 0 | 1.0e-07 | 2.0 |"),
+    "memory": ({"trainings": [TRAINING]}, "| 100,000 | 1.5 | 3.0 | 100 | 50 | 2,000 |"),
+    "promises": (
+        {"texts": 90, "kept": [[1, 0, 0, 0.95, 1]] * 4, "pairs": [["imdb", 0.9, 0.8, 0.5, 0.1]]},
+        "| trec6 | imdb | 0.900 | 0.800 | 50% | 10.0% |",
+    ),
+    "serve": (
+        {
+            "speed": 9, "p50": 1.0, "p99": 2.0, "outcomes": {"200": 99, "503": 7}, "hostile": {}, "reloads": 1,
+            "memory": [1 << 20], "code": 0,
+        },
+        "| served, 8 clients | 9 | 1.0 | 2.0 |",
+    ),
+    "speed": ({"speed": 1234}, "| encoder-cls, plain encoder, float32 | 1,234 |"),
+    "start": (
+        dict.fromkeys(("imports", "texts, tokenizer", "run folder, first weights", "first step", "in all"), 1.0),
+        "| trec6 | 1.00 | 1.00 | 1.00 | 1.00 | 1.00 | - |",
+    ),
+    "suggestions": ({"curve": [[it, it / 2000] for it in range(100, 1050, 50)]}, "| 15.0%: 300 (1.00) |"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_a_script_describes_itself_and_lays_out_its_tables(name, tmp_path, capsys):
+    """From a file of measured cases, into its section of a page; targets that are missed are its exit code."""
+    benchmark, (found, line) = importlib.import_module(name).BENCHMARK, FOUND[name]
+    with pytest.raises(SystemExit, match="0"):
+        benchmark.main(["--help"])
+    assert f"scripts/benchmarks/{name}.py" in capsys.readouterr().out
+    positional = re.findall(rf"scripts/benchmarks/{name}\.py ([A-Z]+)\b", benchmark.doc)
+    cases = list(benchmark.cases(benchmark._parser().parse_args(positional)))
+    results, page = tmp_path / "results.jsonl", tmp_path / "page.md"
+    rows = [{**ROW, "case": {**case, "round": 0}, "found": found} for case in cases]
+    results.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    page.write_text(f"before\n<!-- {name} -->\nformer lines\n<!-- end -->\nafter\n")
+    words = [*positional, "--rounds", "1", "--tables-only", "--results", str(results), "--output", str(page)]
+    if name == "suggestions":  # in the made-up curves they save nothing
+        with pytest.raises(SystemExit, match="two thirds of the labels are enough on 0 data sets"):
+            benchmark.main(words)
+    else:
+        benchmark.main(words)
+    text = page.read_text()
+    assert line in text
+    command = " ".join(["python", f"scripts/benchmarks/{name}.py", *positional, "--rounds 1"])
+    assert f"{command} --output {page}" in text
+    assert (text.startswith("before\n"), text.endswith("<!-- end -->\nafter\n"), "former lines" in text) == (
+        True,
+        True,
+        False,
+    )
+
+
+def test_the_same_command_goes_on_with_what_is_missing(tmp_path, capsys):
+    """A case that fails is reported and measured again; those of another processor are left out of the table."""
+    measured = []
+
+    def measure(_arguments, case):
+        measured.append((case["n"], case["round"]))
+        if len(measured) == 2:
+            raise RuntimeError("no luck")
+        return {"n": case["n"]}
+
+    benchmark = Benchmark(
+        name="test", doc="", add_arguments=lambda parser: None, cases=lambda _: [{"n": 1}, {"n": 2}], measure=measure,
+        lines=lambda rows: [f"{row.case['n']} on {row.cpu}" for row in rows], rounds=1,
+    )  # fmt: skip
+    other = {**ROW, "case": {"n": 1, "round": 0}, "found": {}}
+    Path("test.jsonl").write_text(json.dumps(other) + '\n{"cut off')
+    with pytest.raises(SystemExit, match="n 2, round 0: RuntimeError: no luck"):
+        benchmark.main([])
+    benchmark.main([])
+    with pytest.raises(SystemExit, match="nothing is measured"):
+        benchmark.main(["--tables-only", "--results", "none.jsonl"])
+    assert measured == [(1, 0), (2, 0), (2, 0)]
+    assert f"1 on {cpu_name()}\n2 on {cpu_name()}" in capsys.readouterr().out
+
+
+def test_a_page_without_the_section_is_refused(tmp_path):
+    with pytest.raises(SystemExit, match="no section between <!-- speed -->"):
+        write_section(tmp_path / "page.md", "speed", ["a line"])
+
+
+def test_other_systems_learn_from_the_splits_that_a_training_reads(tmp_path):
+    """Without a validation file a tenth of train, of each class, that changes with the seed."""
+    texts = Texts([f"{word} number {n}" for n in range(40) for word in ("rain", "soup")], ["a", "b"] * 40)
+    (tmp_path / "trec6").mkdir()
+    for split in ("train", "test"):
+        write(tmp_path / "trec6" / f"{split}.parquet", texts)
+    first, second = (splits(tmp_path, "trec6", seed) for seed in (0, 1))
+    assert [len(first[name].texts) for name in ("train", "validation", "test")] == [72, 8, 80]
+    assert (sorted(first["validation"].labels), first != second) == (["a"] * 4 + ["b"] * 4, True)
+    assert {"data.validation=null", "data.split_seed=1"} < set(overrides(tmp_path, "trec6", 1))
+    curve = follow("tfidf-words", 0, 100.0, first)
+    assert (curve.points[-1][1], curve.num_test, curve.chosen) == (1.0, 80, "logistic regression, C=1")
+    assert follow("tfidf-words", 0, 0.0, first).points == []
+
+
+def test_every_request_to_a_server_is_accounted_for(trained_run):
+    """By several clients, a hostile one among them, through a reload and a stop."""
+    serve = importlib.import_module("serve")
+    found = asyncio.run(serve.hostile(trained_run.path, ["rain and snow", "soup"], requests=100, clients=4))
+    assert (found["code"], serve.lost(found), found["reloads"], sum(found["outcomes"].values())) == (0, 0, 1, 99)
+    assert found["hostile"] == {"broken JSON: 400": 1}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_memory_grows_by_little_with_each_text(tmp_path):
+    """By less than the text itself: neither texts nor tokens stay in memory, and a few numbers of each text do."""
+    memory, own = importlib.import_module("memory"), []
+    for number in (60_000, 180_000):
+        memory.write_texts(tmp_path / "train.csv", number, vocabulary=2000)
+        settings = [f"data.train={tmp_path / 'train.csv'}", "data.validation=null", "data.test=null", *memory.TINY]
+        own.append(memory.watched(settings, tmp_path / "run", "--dry-run")["own"])
+    assert np.diff(own)[0] / 120_000 < 200
