@@ -33,7 +33,7 @@ COINED = {
     r"are added up|scores added up|linear_part\b": "a weighted sum of logits",
     r"train\.consistency": "train.rdrop_weight",
 }
-QUOTING = {"CHANGELOG.md", "accuracy.md", "accuracy_five_seeds.md"}
+QUOTING = {"CHANGELOG.md", "accuracy.md"}
 
 
 def anchors(page: Path) -> set[str]:

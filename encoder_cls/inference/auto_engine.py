@@ -21,8 +21,8 @@ from encoder_cls.text.token_arrays import TokenizedTexts
 if TYPE_CHECKING:
     from encoder_cls.inference.torch_engine import TorchEncoder
 
-# Multiplications from which PyTorch is quicker, its import of one to two seconds included (docs/results.md). An engine is
-# chosen by the work and not by the clock, so that equal inputs have equal results.
+# Multiplications from which PyTorch is quicker, its import of one to two seconds included (docs/results.md). The work
+# chooses the engine, not the clock, so that equal inputs have equal results.
 BREAK_EVEN = 6e10
 
 
