@@ -150,11 +150,10 @@ def _class_weights_note(classifier: Classifier, train: Split) -> str:
     if linear is None:
         return ""
     return class_weights_note(
+        train,
         classifier.tokenize(train.texts),
-        train.labels,
         max_tokens=linear.max_tokens,
         use_char_ngrams=bool(len(linear.frequent_token_ids)),
-        groups=train.groups,
     )
 
 

@@ -86,7 +86,7 @@ def _judged(dataset: Dataset, classifier: Classifier) -> list[tuple[str, Split, 
         class_weights=[np.ones(len(classifier.label_names), dtype=np.float32)],
         max_tokens=linear.max_tokens if linear else classifier.max_seq_len,
         use_char_ngrams=bool(linear and len(linear.frequent_token_ids)),
-        groups=train.groups,
+        together=train.together,
     )
     judged = [("train", train, out_of_fold)]
     for name, split in (("validation", dataset.validation), ("test", dataset.test)):
@@ -97,6 +97,7 @@ def _judged(dataset: Dataset, classifier: Classifier) -> list[tuple[str, Split, 
 
 
 def _has_others(split: Split) -> NDArray[np.bool_]:
-    """Which texts are not the only one of their class, of which others would tell."""
-    several: NDArray[np.bool_] = np.bincount(split.labels)[split.labels] > 1
+    """Which texts share their class with texts that are not held out with them."""
+    pairs = np.unique([split.labels, split.together], axis=1)
+    several: NDArray[np.bool_] = np.bincount(pairs[0])[split.labels] > 1
     return several

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,26 +20,16 @@ FEW_ROWS = 10  # beyond them, for one of each class: of little data, where they 
 NO_GROUP = 0  # the number of rows that belong to no group
 
 
-def group_number(group: str) -> int:
-    """The number of a group, the same in all splits and at any time: 64 bits of a hash of its name."""
-    digest = hashlib.blake2b(group.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+def group_number(group: str, *, kind: bytes = b"") -> int:
+    """The number of a group, the same in all splits and at any time: 64 bits of a hash of its name and kind."""
+    digest = hashlib.blake2b(group.encode("utf-8", "surrogatepass"), digest_size=8, person=kind).digest()
     return int.from_bytes(digest, "little", signed=True)
 
 
-def in_groups(groups: NDArray[np.int64], otherwise: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Groups numbered from 0 on; rows without one, `NO_GROUP`, are grouped as their numbers in `otherwise` are."""
-    has_none = groups == NO_GROUP
-    pairs = np.stack([has_none, np.where(has_none, otherwise, groups)], axis=1)
-    numbers: NDArray[np.int64] = np.unique(pairs, axis=0, return_inverse=True)[1].reshape(-1)
-    return numbers
-
-
-def equal_texts(texts: Iterable[str]) -> NDArray[np.int64]:
-    """Of each text a number that it has in common with those that differ from it in case and white space at most."""
-    numbers: dict[int, int] = {}
-    # Hashes in place of texts: these may be more than memory holds.
-    found = (numbers.setdefault(hash(" ".join(text.casefold().split())), len(numbers)) for text in texts)
-    return np.fromiter(found, dtype=np.int64)
+def equal_texts(texts: Sequence[str]) -> NDArray[np.int64]:
+    """The number of each text, the same of those that differ in case and white space at most, and of no group."""
+    numbers = (group_number(" ".join(text.casefold().split()), kind=b"text") for text in texts)
+    return np.fromiter(numbers, dtype=np.int64, count=len(texts))
 
 
 def rows_to_hold_out(

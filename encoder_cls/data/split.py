@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from encoder_cls.data.holdout import equal_texts, in_groups, rows_to_hold_out
+from encoder_cls.data.holdout import NO_GROUP, equal_texts, rows_to_hold_out
 from encoder_cls.data.multi_label_holdout import rows_to_hold_out_of_several_labels
 from encoder_cls.data.reading import NONE_SKIPPED, SkippedRows
 from encoder_cls.errors import DataError
@@ -85,13 +85,16 @@ class Split:
 
     def subset(self, indices: NDArray[np.int64]) -> Split:
         """The examples with these indices, in this order."""
-        return Split(
+        chosen = Split(
             texts=_selected(self.texts, indices),
             labels=self.labels[indices],
             where=_selected(self.where, indices),
             groups=None if self.groups is None else self.groups[indices],
             unseen_names=self.unseen_names,
         )
+        if "together" in vars(self):  # not computed twice: of millions of texts it takes seconds
+            vars(chosen)["together"] = self.together[indices]
+        return chosen
 
     def known(self, num_classes: int) -> Split:
         """The examples whose labels occur in train, which has so many classes; all of them: the split itself.
@@ -115,6 +118,13 @@ class Split:
             skipped=whole.skipped,
             notes=whole.notes,
         )
+
+    @cached_property
+    def together(self) -> NDArray[np.int64]:
+        """The number that an example shares with those held out with it: of its group, without one of equal texts."""
+        of_texts = equal_texts(self.texts)
+        # Not equal texts as well: what everybody says would make one group of them all.
+        return of_texts if self.groups is None else np.where(self.groups == NO_GROUP, of_texts, self.groups)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -170,10 +180,7 @@ def hold_out(
         DataError: each class has a single text, or a single group, so none can be held out.
     """
     fraction = min(fraction, MOST_HELD_OUT / len(split))
-    groups = equal_texts(split.texts)
-    if split.groups is not None:
-        # Not equal texts as well: what everybody says would make one group of them all.
-        groups = in_groups(split.groups, groups)
+    groups = np.unique(split.together, return_inverse=True)[1]
     if split.is_multi_label:
         is_held_out = rows_to_hold_out_of_several_labels(split.labels, groups, fraction=fraction, seed=seed)
     else:

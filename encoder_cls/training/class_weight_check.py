@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from encoder_cls.data.split import Split
 from encoder_cls.evaluation.intervals import paired_macro_f1_interval
 from encoder_cls.evaluation.parts import score_answers
 from encoder_cls.inference.tasks import SINGLE_LABEL
 from encoder_cls.text.token_arrays import TokenizedTexts
-from encoder_cls.training.folds import Groups
 from encoder_cls.training.nbsvm import out_of_fold_logits
 
 SKEWED = 3.0  # times as many texts has the largest class as the smallest: below that weights are nearly equal
@@ -17,44 +17,40 @@ MOST_TEXTS, MOST_WORK = 4000, 30_000  # that are read, and texts times classes: 
 PENALTY = 1.0
 
 
-def class_weights_note(
-    texts: TokenizedTexts, labels: NDArray[np.int64], *, max_tokens: int, use_char_ngrams: bool, groups: Groups
-) -> str:
+def class_weights_note(train: Split, texts: TokenizedTexts, *, max_tokens: int, use_char_ngrams: bool) -> str:
     """What `train.class_weights=balanced` would bring; nothing where it would not help by more than chance.
 
     The linear classifier is cross-validated with and without: it helps where the 95% interval of the difference of
     macro-F1, in which each class counts as much, is above zero.
 
     Args:
-        texts: the training texts.
-        labels: their classes, (texts,), each of which occurs.
+        train: what is learned from; each class occurs.
+        texts: its texts.
         max_tokens: as in `fit_linear`.
         use_char_ngrams: as in `fit_linear`.
-        groups: of the texts, as in `folds`.
     """
-    sizes = np.bincount(labels)
+    sizes = np.bincount(train.labels)
     if sizes.max() < SKEWED * sizes.min():
         return ""
     most = min(MOST_TEXTS, MOST_WORK // SINGLE_LABEL.num_one_vs_rest(len(sizes)))
-    if len(labels) > most:
-        rows = np.sort(np.random.default_rng(0).permutation(len(labels))[:most])
-        texts, labels = texts.take(rows), labels[rows]
-        groups = None if groups is None else groups[rows]
+    if len(train) > most:
+        rows = np.sort(np.random.default_rng(0).permutation(len(train))[:most])
+        train, texts = train.subset(rows), texts.take(rows)
     plain, balanced = (
         logits.argmax(axis=1)
         for logits in out_of_fold_logits(
             texts,
-            labels,
+            train.labels,
             class_weights=[np.ones(len(sizes), dtype=np.float32), balanced_weights(sizes)],
             max_tokens=max_tokens,
             use_char_ngrams=use_char_ngrams,
-            groups=groups,
+            together=train.together,
             penalty=PENALTY,
         )
     )
-    if paired_macro_f1_interval(labels, balanced, plain)[0] <= 0:
+    if paired_macro_f1_interval(train.labels, balanced, plain)[0] <= 0:
         return ""
-    before, after = (score_answers(answers, labels) for answers in (plain, balanced))
+    before, after = (score_answers(answers, train.labels) for answers in (plain, balanced))
     return (
         f"classes are skewed ({sizes.min():,} to {sizes.max():,} texts), and --set train.class_weights=balanced may "
         f"help the rare ones: macro-F1 {before.macro_f1:.1%} -> {after.macro_f1:.1%}, accuracy {before.accuracy:.1%} "

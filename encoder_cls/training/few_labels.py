@@ -19,7 +19,7 @@ from encoder_cls.inference.logits import Logits
 from encoder_cls.inference.row_table import compress
 from encoder_cls.text.token_arrays import TokenizedTexts
 from encoder_cls.training.feature_corpus import FeatureCorpus, read_corpus
-from encoder_cls.training.folds import NO_TEXTS, Groups, folds
+from encoder_cls.training.folds import NO_TEXTS, folds
 from encoder_cls.training.nbsvm import fit_linear
 from encoder_cls.training.recipe import LinearInput
 from encoder_cls.training.technique_search import Techniques, TechniqueSearch
@@ -59,8 +59,8 @@ def fit_linear_from_few_labels(
     class_weights: NDArray[np.float32],
     read: LinearInput,
     config: TrainConfig,
+    together: NDArray[np.int64],
     held_out: NDArray[np.int64] = NO_TEXTS,
-    groups: Groups = None,
 ) -> FewLabelsResult:
     """Train a linear classifier with whatever the labelled texts show to help.
 
@@ -71,8 +71,8 @@ def fit_linear_from_few_labels(
         class_weights: how much each class counts, (classes,).
         read: what of the texts is looked at.
         config: what is to be tried.
+        together: of the texts with labels, as in `folds`.
         held_out: labelled texts that are one part of the cross-validation.
-        groups: of the texts with labels, as in `folds`.
     """
     choices: dict[str, Any] = {
         "class_weights": class_weights,
@@ -80,7 +80,7 @@ def fit_linear_from_few_labels(
         "use_char_ngrams": read.use_char_ngrams,
     }
     corpus = read_corpus(texts, labels, names, dimensions=config.lsa_dimensions, **choices)
-    parts = folds(len(labels), groups, first=held_out)
+    parts = folds(together, first=held_out)
     search = TechniqueSearch(corpus, parts)
     before = search.best
     search.try_each(_worth_trying(config, corpus))

@@ -82,11 +82,10 @@ def write_final_report(
         read, train = setup.recipe.linear, dataset.train
         note = run_interruptibly(
             lambda: class_weights_note(
+                train,
                 setup.train_texts,
-                train.labels,
                 max_tokens=read.max_tokens,
                 use_char_ngrams=read.use_char_ngrams,
-                groups=train.groups,
             ),
             stop_if_asked,
         )

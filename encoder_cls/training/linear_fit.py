@@ -33,7 +33,7 @@ def fit_linear_classifier(
             that of the first penalty; none: it is not wanted.
     """
     config, train, validation = setup.config, setup.dataset.train, setup.dataset.selection
-    labels, groups, weights = train.labels, train.groups, setup.class_weights.numpy()
+    labels, weights = train.labels, setup.class_weights.numpy()
 
     def fitted(classifier: LinearClassifier) -> FittedLinear:
         return FittedLinear(classifier, classifier.logits(setup.validation_texts), None)
@@ -52,7 +52,11 @@ def fit_linear_classifier(
     if not setup.has_few_labels:
         if read.is_streamed:
             classifier = fit_linear_from_stream(
-                setup.train_texts, labels, class_weights=weights, max_tokens=read.max_tokens
+                setup.train_texts,
+                labels,
+                class_weights=weights,
+                max_tokens=read.max_tokens,
+                together=train.together,
             )
             return fitted(classifier)
         classifier, found = fit_linear_with_choice(
@@ -62,7 +66,7 @@ def fit_linear_classifier(
             max_tokens=read.max_tokens,
             use_char_ngrams=read.use_char_ngrams,
             held_out=held_out_texts,
-            parts=folds_of(labels, groups),
+            parts=folds_of(labels, train.together),
             on_first=lambda first: on_better(fitted(first)) if on_better else None,
         )
         if not setup.refits_on_validation:
@@ -76,13 +80,12 @@ def fit_linear_classifier(
             use_char_ngrams=read.use_char_ngrams,
         )
         return FittedLinear(refitted, classifier.logits(setup.validation_texts), None)
-    texts, held_out = setup.texts, NO_TEXTS
+    texts, together, held_out = setup.texts, train.together, NO_TEXTS
     if setup.refits_on_validation:
         texts = _tokenized(setup, train.texts, validation.texts, setup.dataset.unlabelled.texts)
         held_out = len(labels) + np.arange(len(setup.validation_texts))
         labels = np.concatenate([labels, validation.labels])
-        if groups is not None and validation.groups is not None:
-            groups = np.concatenate([groups, validation.groups])
+        together = np.concatenate([together, validation.together])
     names = names_as_texts(setup.dataset.label_names)
     result = fit_linear_from_few_labels(
         texts,
@@ -91,7 +94,7 @@ def fit_linear_classifier(
         held_out=held_out,
         config=config.train,
         class_weights=weights,
-        groups=groups,
+        together=together,
         read=read,
     )
     is_held_out = len(held_out) > 0

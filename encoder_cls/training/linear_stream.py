@@ -32,6 +32,7 @@ from encoder_cls.training.feature_matrix import (
     scaled_columns,
     tfidf_matrix,
 )
+from encoder_cls.training.folds import first_held_out
 from encoder_cls.training.nbsvm import calibrate
 from encoder_cls.training.one_vs_rest import (
     OneVsRest,
@@ -55,18 +56,19 @@ def fit_linear_from_stream(
     *,
     class_weights: NDArray[np.float32],
     max_tokens: int,
+    together: NDArray[np.int64],
 ) -> LinearClassifier:
     """Train a linear classifier of words and pairs; texts that are held out calibrate its scores.
 
     Memory holds what a fixed number of texts needs, besides a few numbers for each text and feature. The order of the
     texts is random, so that it does not matter how they are sorted.
 
-    Args as of `nbsvm.fit_linear`.
+    Args as of `nbsvm.fit_linear` and `folds`.
     """
     task = task_of(labels)
     order = np.random.default_rng(SEED).permutation(len(labels))
-    num_held_out = min(MOST_HELD_OUT, max(1, len(labels) // 20))
-    held_out, learned = order[:num_held_out], order[num_held_out:]
+    is_held_out = first_held_out(order, together, min(MOST_HELD_OUT, max(1, len(labels) // 20)))[order]
+    held_out, learned = order[is_held_out], order[~is_held_out]
     stream = _CountStream(texts, learned, max_tokens=max_tokens)
     most = most_features_of(len(class_weights), task)
     occurrences = count_occurrences_of_many(stream, TEMPLATE_IDS).most_frequent(most)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from encoder_cls.evaluation.multi_label_metrics import best_f1_threshold, f1_scores
 from encoder_cls.inference.logits import Logits, sigmoid
 from encoder_cls.training.calibration import MAX_SCALE, MAX_SHIFT, targets_of
+from encoder_cls.training.folds import all_folds
 
 Floats = NDArray[np.float64]
 
@@ -24,7 +25,6 @@ CALIBRATION_PENALTY = 4.0  # nats, that a label's examples have to gain for a sc
 SLOPES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5)
 STRENGTHS = (np.inf, 1000.0, 300.0)
 MACRO_WEIGHT = 0.5  # of macro-F1 beside micro-F1: of few examples it tells by chance
-FOLDS = 5  # of this cross-validation
 MOST_PAIRS, FEWEST_TEXTS = 1_000_000, 1000  # of text and label, on which it is done: a second or two
 LOWEST, HIGHEST = -12.0, 12.0  # logits of thresholds
 
@@ -85,7 +85,7 @@ class ThresholdRule(NamedTuple):
     strength: float
 
 
-def fit_thresholds(logits: Logits, targets: NDArray[np.int8]) -> Floats:
+def fit_thresholds(logits: Logits, targets: NDArray[np.int8], together: NDArray[np.int64]) -> Floats:
     """The probability of each label from which a text is said to have it, (labels,).
 
     One threshold for all labels has the best micro-F1, but leaves rare labels out; the best one of each label (Lipton
@@ -97,20 +97,20 @@ def fit_thresholds(logits: Logits, targets: NDArray[np.int8]) -> Floats:
     Args:
         logits: of texts held out, (texts, labels).
         targets: which labels they have, (texts, labels).
+        together: as in `folds`.
     """
     scores = np.clip(logits.astype(np.float64), LOWEST, HIGHEST)
     most_texts = max(FEWEST_TEXTS, MOST_PAIRS // scores.shape[1])
     sample = np.random.default_rng(0).permutation(len(scores))[:most_texts]
-    rule = _best_rule(scores[sample], targets[sample])
+    rule = _best_rule(scores[sample], targets[sample], together[sample])
     return sigmoid(_thresholds(scores, targets, [rule])[rule])
 
 
-def _best_rule(scores: Floats, targets: NDArray[np.int8]) -> ThresholdRule:
+def _best_rule(scores: Floats, targets: NDArray[np.int8], together: NDArray[np.int64]) -> ThresholdRule:
     rules = [ThresholdRule(slope, strength) for slope in SLOPES for strength in STRENGTHS]
     answers = {rule: np.zeros(targets.shape, dtype=bool) for rule in rules}
-    order = np.random.default_rng(0).permutation(len(targets))
-    for fold in np.array_split(order, min(FOLDS, len(order))):
-        others = np.setdiff1d(order, fold)
+    for fold in all_folds(together):
+        others = np.setdiff1d(np.arange(len(targets)), fold)
         for rule, thresholds in _thresholds(scores[others], targets[others], rules).items():
             answers[rule][fold] = scores[fold] >= thresholds
     found = {rule: f1_scores(answered, targets) for rule, answered in answers.items()}

@@ -32,7 +32,7 @@ from encoder_cls.training.feature_matrix import (
     most_features_of,
     tfidf_matrix,
 )
-from encoder_cls.training.folds import ENOUGH_HELD_OUT, Groups, all_folds, folds
+from encoder_cls.training.folds import ENOUGH_HELD_OUT, all_folds, folds
 from encoder_cls.training.multi_label_calibration import fit_platt_per_label
 from encoder_cls.training.one_vs_rest import OneVsRest, learn_one_vs_rest, weights_of_texts
 
@@ -87,7 +87,7 @@ def fit_linear(
         max_tokens: how many tokens of a text to read, `[CLS]` counted.
         use_char_ngrams: as in `count_features`.
         held_out: these texts; none, or not enough of them: those of cross-validation.
-        parts: the folds of cross-validation; none: `folds_of` all texts.
+        parts: the folds of cross-validation; none: `folds_of` texts of which each is held out for itself.
     """
     return fit_linear_with_choice(
         texts,
@@ -119,7 +119,9 @@ def fit_linear_with_choice(
     feature_ids, counts = _counted(counter, texts, labels, num_classes=len(class_weights))
     learner = _Learner(counts, feature_ids, labels, class_weights)
     if held_out is None or len(held_out.labels) < _enough_held_out(labels):
-        found = cross_validate(counts, feature_ids, labels, class_weights, parts or folds_of(labels))
+        found = cross_validate(
+            counts, feature_ids, labels, class_weights, parts or folds_of(labels, np.arange(len(labels)))
+        )
         return learner.classifier(counter, learner.learn(found.penalty), found), found
     features = learner.features(count_matrix(counter.counts(held_out.texts), feature_ids))
     learned: dict[float, OneVsRest] = {}
@@ -182,17 +184,17 @@ def out_of_fold_logits(
     class_weights: Sequence[NDArray[np.float32]],
     max_tokens: int,
     use_char_ngrams: bool,
-    groups: Groups = None,
+    together: NDArray[np.int64],
     penalty: float = OUT_OF_FOLD_PENALTY,
 ) -> list[Logits]:
     """The logits of all texts, (texts, classes), each from a classifier that has learned from other folds alone.
 
-    Args as of `fit_linear`, but of class weights there are several choices, each of which gives logits, and the penalty
-    is given.
+    Args as of `fit_linear` and `folds`, but of class weights there are several choices, each of which gives logits, and
+    the penalty is given.
     """
     counter = FeatureCounter.of(texts, max_tokens=max_tokens, use_char_ngrams=use_char_ngrams)
     feature_ids, counts = _counted(counter, texts, labels, num_classes=len(class_weights[0]))
-    parts = all_folds(len(labels), groups)
+    parts = all_folds(together)
     in_order = np.argsort(np.concatenate(parts))
     return [
         cross_validate(counts, feature_ids, labels, weights, parts, penalties=[penalty]).logits[in_order]
@@ -209,9 +211,9 @@ def _counted(
     return feature_ids, count_matrix(counts, feature_ids)
 
 
-def folds_of(labels: NDArray[Any], groups: Groups = None) -> list[NDArray[np.int64]]:
+def folds_of(labels: NDArray[Any], together: NDArray[np.int64]) -> list[NDArray[np.int64]]:
     """The folds of texts with these labels, of which as many are held out as there are numbers to find."""
-    return folds(len(labels), groups, enough=_enough_held_out(labels))
+    return folds(together, enough=_enough_held_out(labels))
 
 
 def _enough_held_out(labels: NDArray[Any]) -> int:

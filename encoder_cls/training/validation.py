@@ -68,7 +68,7 @@ def judge(
     metrics: Metrics | MultiLabelMetrics
     thresholds: tuple[float, ...] = ()
     if dataset.is_multi_label:
-        thresholds = tuple(fit_thresholds(joint, labels).tolist())
+        thresholds = tuple(fit_thresholds(joint, labels, dataset.selection.together).tolist())
         metrics = compute_multi_label_metrics(joint, labels, names, thresholds)
         alone = parts_alone(parts, mixture_weights, shares)
         of_parts = {f"{part}_micro_f1": micro_f1(it, labels, thresholds) for part, it in alone.items()}

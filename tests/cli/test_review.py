@@ -200,6 +200,18 @@ def test_what_does_not_fit_is_one_error(cli, reviewed, what):
     assert outcome.err.count("error:") == 1
 
 
+def test_wrong_labels_of_repeated_texts_are_listed(cli):
+    """Other texts judge them, not their copies with the same label; a class of one text, repeated, is not judged."""
+    write_data()
+    with Path("train.csv").open("a") as file:
+        file.write("ball zebra okapi quagga,food\n" * 4 + "42,number\n" * 3)
+    assert cli("train", "--config", "c.yaml", "--set", "data.validation=test.csv", "--run-dir", "r").code == 0
+    assert cli("review", "r", "--output", "review.csv").code == 0
+    listed = [row["text"] for row in read("review.csv")]
+    assert listed.count("ball zebra okapi quagga") == 4
+    assert "42" not in listed
+
+
 def test_indices_are_mended_by_their_names(cli):
     """Where labels are numbers into data.label_names, a cell has the name."""
     lines = [{"text": f"text {number}", "label": number % 2} for number in range(20)]

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from encoder_cls.config import TokenizerConfig
+from encoder_cls.data.split import Split
 from encoder_cls.text.tokenizer import tokenize
 from encoder_cls.text.tokenizer_trainer import train_tokenizer
 from encoder_cls.training import class_weight_check
@@ -26,7 +27,8 @@ def note(*, sizes: tuple[int, ...], overlap: float, seed: int = 0) -> str:
         for label in labels
     ]
     tokenized = tokenize(train_tokenizer(texts, TokenizerConfig()), texts, max_seq_len=16)
-    return class_weights_note(tokenized, labels, max_tokens=16, use_char_ngrams=False, groups=None)
+    train = Split(texts=texts, labels=labels, where=texts)
+    return class_weights_note(train, tokenized, max_tokens=16, use_char_ngrams=False)
 
 
 def test_it_is_suggested_where_rare_classes_are_missed():

@@ -56,15 +56,17 @@ def tokenized(num_classes: int) -> tuple[TokenizedTexts, TokenizedTexts]:
 
 
 def fit(num_classes: int, *, labels=None, names: tuple[str, ...] = (), num_texts=None, **config) -> FewLabelsResult:
-    texts, _ = corpus(num_classes)
+    texts, of_texts = corpus(num_classes)
+    labels = of_texts[:LABELLED] if labels is None else labels
     tokenizer = train_tokenizer(texts[:-TEST], TokenizerConfig())
     return fit_linear_from_few_labels(
         tokenized(num_classes)[0].first(num_texts or LABELLED + UNLABELLED),
-        corpus(num_classes)[1][:LABELLED] if labels is None else labels,
+        labels,
         tokenize(tokenizer, names_as_texts(names or ("1",) * num_classes), max_seq_len=MAX_SEQ_LEN),
         class_weights=np.ones(num_classes, dtype=np.float32),
         read=LinearInput(**CHOICES),
         config=TrainConfig(**config),
+        together=np.arange(len(labels)),
     )
 
 
@@ -111,6 +113,7 @@ def test_a_name_that_says_something_is_learned_from():
             class_weights=np.ones(len(names), dtype=np.float32),
             read=LinearInput(**CHOICES),
             config=TrainConfig(**config),
+            together=np.arange(len(labels)),
         ).kept
 
     assert kept(names) == Techniques(label_names=True)

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from encoder_cls.config import config_of
-from encoder_cls.data.holdout import NO_GROUP
-from encoder_cls.training.folds import FOLDS, all_folds, folds
+from encoder_cls.training.folds import FOLDS, all_folds, first_held_out, folds
 from encoder_cls.training.linear_fit import fit_linear_classifier
 from encoder_cls.training.prepare import prepare
 
@@ -18,7 +17,7 @@ from encoder_cls.training.prepare import prepare
 def test_folds_keep_groups_together(num_groups):
     """Each text is in one fold; folds are of about one size where groups are small."""
     groups = np.random.default_rng(0).integers(1, num_groups + 1, size=1000)
-    found = all_folds(1000, groups)
+    found = all_folds(groups)
     assert sorted(np.concatenate(found).tolist()) == list(range(1000))
     members = [set(groups[fold].tolist()) for fold in found]
     assert sum(map(len, members)) == len(set(groups.tolist()))
@@ -29,30 +28,40 @@ def test_folds_keep_groups_together(num_groups):
 
 def test_folds_without_groups_are_those_there_were():
     """One group of all, or each text alone: as without groups at all, the former since nothing can be held out."""
-    plain = folds(100)
     expected = np.array_split(np.random.default_rng(0).permutation(100), FOLDS)
-    assert [fold.tolist() for fold in plain] == [fold.tolist() for fold in expected]
-    assert [fold.tolist() for fold in folds(100, np.full(100, 5))] == [fold.tolist() for fold in plain]
-    assert len(folds(100, np.full(100, NO_GROUP))) == FOLDS
+    for together in (np.arange(100)[::-1], np.full(100, 5)):
+        assert [fold.tolist() for fold in folds(together)] == [fold.tolist() for fold in expected]
     nearly_all = np.append(np.full(99, 5), 6)
-    assert sorted(map(len, folds(100, nearly_all))) == [1, 99]
+    assert sorted(map(len, folds(nearly_all))) == [1, 99]
+
+
+def test_what_is_held_out_once_are_whole_groups():
+    """As many texts as fit; those alone in the order given; large groups are learned from."""
+    random = np.random.default_rng(0)
+    order, groups = random.permutation(1000), random.integers(1, 300, size=1000)
+    assert np.array_equal(np.flatnonzero(first_held_out(order, np.arange(1000), 50)), np.sort(order[:50]))
+    groups[:400] = 0
+    is_held_out = first_held_out(order, groups, 50)
+    assert not set(groups[is_held_out]) & set(groups[~is_held_out])
+    assert 45 <= is_held_out.sum() <= 50
+    assert first_held_out(order, np.repeat([1, 2], 500), 50).sum() == 50
 
 
 @pytest.mark.parametrize("few_labels", [False, True])
-def test_the_linear_classifier_is_not_sure_of_what_its_groups_repeat(few_labels):
-    """Labels here are drawn by lot, but each text is there five times: across groups nothing can be learned."""
+def test_the_linear_classifier_is_not_sure_of_what_is_repeated(few_labels):
+    """Labels are drawn by lot, each text occurs five times: across groups, or equal texts, nothing can be learned."""
     random = np.random.default_rng(0)
-    rows = [
-        f"{text},{'xy'[random.integers(2)]},{number}\n" * 5
-        for number, text in enumerate(" ".join(map(str, random.integers(0, 30, size=6))) for _ in range(60))
-    ]
-    Path("a.csv").write_text("text,label,customer\n" + "".join(rows))
-    values = {"name": "a", "data.train": "a.csv", "data.validation": "a.csv", "model.encoder": False}
-    values |= {"train.label_names_as_texts": few_labels}
-    surest = []
-    for column in (None, "customer"):
-        setup = prepare(config_of(values | {"data.group_column": column}, source="test"))
+    texts = [" ".join(map(str, random.integers(0, 30, size=6))) for _ in range(60)]
+    rows = [(number, text, "xy"[random.integers(2)]) for number, text in enumerate(texts)] * 5
+    for file, ends in (("equal.csv", [" X", "  x"]), ("other.csv", [f" end{row}" for row in range(len(rows))])):
+        lines = (f"{text}{ends[i % len(ends)]},{label},{number}" for i, (number, text, label) in enumerate(rows))
+        Path(file).write_text("\n".join(["text,label,customer", *lines]))
+    values = {"name": "a", "model.encoder": False, "train.label_names_as_texts": few_labels}
+    sure = []
+    for file, column in (("other.csv", None), ("other.csv", "customer"), ("equal.csv", None)):
+        data = {"data.train": file, "data.validation": file, "data.group_column": column}
+        setup = prepare(config_of(values | data, source="test"))
         assert setup.has_few_labels == few_labels
         classifier = fit_linear_classifier(setup, setup.recipe.linear).classifier
-        surest.append(np.abs(np.diff(classifier.logits(setup.train_texts), axis=1)).mean())
-    assert surest[0] > 3 * surest[1]
+        sure.append(np.abs(np.diff(classifier.logits(setup.train_texts), axis=1)).mean())
+    assert sure[0] > 3 * max(sure[1:])

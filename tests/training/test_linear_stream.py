@@ -44,6 +44,10 @@ def several_chunks(monkeypatch):
     monkeypatch.setattr(linear_stream, "TEXTS_AT_ONCE", 200)
 
 
+def stream(texts, labels, **options):
+    return fit_linear_from_stream(texts, labels, max_tokens=16, together=np.arange(len(labels)), **options)
+
+
 def loss_of(classifier, texts, labels) -> float:
     return cross_entropy(softmax(classifier.logits(texts)), one_hot(labels, NUM_CLASSES))
 
@@ -51,7 +55,7 @@ def loss_of(classifier, texts, labels) -> float:
 def test_is_nearly_as_good_as_the_classifier_that_needs_all_texts_at_once(corpus):
     texts, labels, others, their_labels = corpus
     weights = np.ones(NUM_CLASSES, dtype=np.float32)
-    streamed = fit_linear_from_stream(texts, labels, class_weights=weights, max_tokens=16)
+    streamed = stream(texts, labels, class_weights=weights)
     whole = fit_linear(texts, labels, class_weights=weights, max_tokens=16, use_char_ngrams=False)
     accuracies = [(it.logits(others).argmax(axis=1) == their_labels).mean() for it in (streamed, whole)]
     assert accuracies[0] >= accuracies[1] - 0.01 > 0.8
@@ -61,22 +65,18 @@ def test_is_nearly_as_good_as_the_classifier_that_needs_all_texts_at_once(corpus
 def test_same_texts_give_the_same_bits(corpus):
     texts, labels, others, _ = corpus
     weights = np.ones(NUM_CLASSES, dtype=np.float32)
-    first, second = (
-        fit_linear_from_stream(texts, labels, class_weights=weights, max_tokens=16).logits(others) for _ in range(2)
-    )
+    first, second = (stream(texts, labels, class_weights=weights).logits(others) for _ in range(2))
     assert (first == second).all()
 
 
 def test_two_classes_have_one_machine_and_several_labels_one_each(corpus):
     texts, labels, others, their_labels = corpus
-    of_two = fit_linear_from_stream(
-        texts, np.minimum(labels, 1), class_weights=np.ones(2, dtype=np.float32), max_tokens=16
-    )
+    of_two = stream(texts, np.minimum(labels, 1), class_weights=np.ones(2, dtype=np.float32))
     assert of_two.biases.shape == (1,)
     assert (of_two.logits(others).argmax(axis=1) == np.minimum(their_labels, 1)).mean() > 0.85
     several = one_hot(labels, NUM_CLASSES).astype(np.int8)
     weights = np.ones(NUM_CLASSES, dtype=np.float32)
-    of_labels = fit_linear_from_stream(texts, several, class_weights=weights, max_tokens=16)
+    of_labels = stream(texts, several, class_weights=weights)
     assert ((of_labels.logits(others) > 0) == one_hot(their_labels, NUM_CLASSES)).mean() > 0.9
 
 
@@ -85,7 +85,7 @@ def test_words_that_many_texts_of_a_label_have_are_counted():
     texts = [f"{'red' if i % 2 else 'blue'} the w{i % 7}" for i in range(1200)]
     tokenized = tokenize(train_tokenizer(texts, TokenizerConfig()), texts, max_seq_len=16)
     labels = np.stack([np.arange(1200) % 2, 1 - np.arange(1200) % 2], axis=1).astype(np.int8)
-    classifier = fit_linear_from_stream(tokenized, labels, class_weights=np.ones(2, np.float32), max_tokens=16)
+    classifier = stream(tokenized, labels, class_weights=np.ones(2, np.float32))
     assert ((classifier.logits(tokenized) > 0) == labels).all()
 
 
@@ -94,12 +94,26 @@ def test_heavier_classes_are_found_more_often(corpus):
     random = np.random.default_rng(1)
     labels = np.where(random.random(len(labels)) < 0.5, random.integers(0, NUM_CLASSES, len(labels)), labels)
     plain, heavier = (
-        fit_linear_from_stream(
-            texts, labels, class_weights=np.array([1, 1, weight], dtype=np.float32), max_tokens=16
-        ).logits(others)
+        stream(texts, labels, class_weights=np.array([1, 1, weight], dtype=np.float32)).logits(others)
         for weight in (1, 20)
     )
     assert (heavier.argmax(axis=1) == 2).sum() > (plain.argmax(axis=1) == 2).sum()
+
+
+def test_repeated_texts_are_not_held_out_from_themselves():
+    """Labels are drawn by lot, each text occurs four times: nothing can be learned that a text held out would show."""
+    random = np.random.default_rng(0)
+    texts = [" ".join(f"w{word}" for word in random.integers(0, 300, size=8)) for _ in range(600)] * 4
+    labels, tokenized = (
+        np.tile(random.integers(0, 2, 600), 4),
+        tokenize(train_tokenizer(texts, TokenizerConfig()), texts, max_seq_len=16),
+    )
+    options = {"class_weights": np.ones(2, np.float32), "max_tokens": 16}
+    alone, equal = (
+        np.abs(fit_linear_from_stream(tokenized, labels, together=together, **options).logits(tokenized)).mean()
+        for together in (np.arange(2400), np.arange(2400) % 600)
+    )
+    assert alone > 3 * equal
 
 
 def test_a_run_with_much_text_has_a_linear_classifier(monkeypatch):

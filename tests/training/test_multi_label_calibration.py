@@ -7,7 +7,9 @@ import pytest
 
 from encoder_cls.evaluation.multi_label_metrics import f1_scores
 from encoder_cls.inference.logits import sigmoid
+from encoder_cls.training import multi_label_calibration
 from encoder_cls.training.calibration import fit_inverse_temperature, fit_mixture_weights
+from encoder_cls.training.folds import all_folds
 from encoder_cls.training.multi_label_calibration import fit_platt_per_label, fit_thresholds
 
 SCALES, SHIFTS = np.array([2.0, 2.0, 0.5, 2.0]), np.array([-1.0, -1.0, 0.0, -1.0])
@@ -37,7 +39,7 @@ def test_a_label_that_all_or_no_text_has_gets_a_finite_scale(value):
     labels[:, 0] = value
     scales, shifts = fit_platt_per_label(margins, labels)
     assert np.isfinite([*scales, *shifts]).all()
-    thresholds = fit_thresholds((margins * scales + shifts).astype(np.float32), labels)
+    thresholds = fit_thresholds((margins * scales + shifts).astype(np.float32), labels, np.arange(200))
     assert ((thresholds >= 0) & (thresholds <= 1)).all()
 
 
@@ -68,10 +70,21 @@ def test_thresholds_of_rare_labels_do_not_overfit():
         max(np.unique(logits[:, it]), key=lambda t: _f1(logits[:, it], labels[:, it], t)) for it in range(len(rates))
     ]
     common = max(np.linspace(-3, 1, 81), key=lambda t: f1_scores(logits >= t, labels).micro)
-    found = f1_scores(sigmoid(new_logits) >= fit_thresholds(logits, labels), new_labels)
+    found = f1_scores(sigmoid(new_logits) >= fit_thresholds(logits, labels, np.arange(800)), new_labels)
     assert found.micro > f1_scores(new_logits >= np.array(own), new_labels).micro + 0.005
     assert found.micro > f1_scores(new_logits >= common, new_labels).micro - 0.02
     assert found.macro > f1_scores(new_logits >= common, new_labels).macro + 0.05
+
+
+def test_repeated_texts_do_not_choose_the_rule(monkeypatch):
+    """They are in one fold of the cross-validation."""
+    logits, labels = (np.repeat(it, 5, axis=0) for it in drawn(40))
+    folds = []
+    monkeypatch.setattr(multi_label_calibration, "all_folds", lambda them: folds.extend(all_folds(them)) or folds)
+    texts = np.repeat(np.arange(40), 5)
+    fit_thresholds(logits, labels, texts)
+    sampled = texts[np.random.default_rng(0).permutation(200)]
+    assert sum(len(set(sampled[fold])) for fold in folds) == 40
 
 
 def _f1(scores: np.ndarray, labels: np.ndarray, threshold: float) -> float:

@@ -456,7 +456,7 @@ def test_texts_held_out_choose_where_they_are_enough(monkeypatch):
         monkeypatch.setattr(nbsvm, "ENOUGH_HELD_OUT", enough)
         rest = tokenized.take(np.arange(30, 90))
         options = {"class_weights": np.ones(3, np.float32), "max_tokens": MAX_SEQ_LEN, "use_char_ngrams": False}
-        options |= {"held_out": held_out, "parts": folds_of(labels[30:]), "on_first": first.append}
+        options |= {"held_out": held_out, "parts": folds_of(labels[30:], np.arange(60)), "on_first": first.append}
         classifier, _ = fit_linear_with_choice(rest, labels[30:], **options)
         if enough == 30:
             assert learned == [(60, 0.01), (60, 1e-4), (60, 2.0)]
