@@ -1,6 +1,7 @@
 """A config in, its data set out; of a run that goes on from another, the data of both joined, each text on one side.
 
-A text that the former run has held out, or was tested on, is never learned from, also where the new data has it.
+A text that the former run has held out, or was tested on, is never learned from, also where the new data has it or
+another text of its group.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encoder_cls.config import Config, load_config, missing_sources
+from encoder_cls.data.checks import shared_groups
 from encoder_cls.data.dataset import Dataset
 from encoder_cls.data.dataset_cache import load_or_map_dataset
-from encoder_cls.data.holdout import NO_GROUP
+from encoder_cls.data.holdout import NO_GROUP, equal_texts
 from encoder_cls.data.readers import Row
 from encoder_cls.data.split import Split, concatenated
 from encoder_cls.errors import ConfigError, DataError
@@ -69,7 +71,7 @@ def joined(former: Dataset, new: Dataset, *, run: str) -> Dataset:
     """The data of a former run, then what is new in other data.
 
     Left out of the new is what the former has already: of train, texts that it held out or has with the same label; of
-    validation and test, all its texts.
+    validation and test, all its texts. So are texts of groups that it has in another split.
 
     Args:
         former: the data of the run.
@@ -88,22 +90,32 @@ def joined(former: Dataset, new: Dataset, *, run: str) -> Dataset:
             f"{run}: a run goes on from another with labelled texts, and of one of both no text has a label"
         )
     names = tuple(dict.fromkeys((*former.label_names, *new.label_names)))
-    held_out = _numbers(former.validation) | (_numbers(former.test) if former.test else set())
-    learned = {*zip(_hashes(former.train), _labels(former.train, former.label_names), strict=True)}
-    of_new = zip(_hashes(new.train), _labels(new.train, new.label_names), strict=True)
-    is_new = np.array([text not in held_out and (text, label) not in learned for text, label in of_new])
-    if not is_new.any():
-        raise DataError(f"{new.train.where[0]}: all texts are among those of {run} already; nothing is new")
-    known = held_out | {text for text, _ in learned}
-    notes = [_left_out("train", is_new, run)]
+    of_former = {role: it for role in ("train", "validation", "test") if (it := getattr(former, role)) is not None}
+    texts = {role: equal_texts(it.texts) for role, it in of_former.items()}
+    learned = {*zip(texts["train"].tolist(), _labels(former.train, former.label_names), strict=True)}
+    notes = []
+    if former.train.groups is not None and new.train.groups is None:
+        notes.append(f"{run} keeps groups together; name their column of the new data, too, in data.group_column")
 
     def unseen(split: Split | None, role: str) -> Split | None:
-        """What the former run has never seen of a split."""
+        """What the former run has not seen of a split."""
         if split is None:
             return None
-        is_unseen = np.array([text not in known for text in _hashes(split)], dtype=bool)
-        notes.append(_left_out(role, is_unseen, run))
-        return split.subset(np.flatnonzero(is_unseen)).of_source(split)
+        numbers, others = equal_texts(split.texts), of_former.keys() - {role}
+        is_known = np.isin(numbers, np.concatenate([texts[it] for it in (others if role == "train" else texts)]))
+        if role == "train":
+            labelled = zip(numbers.tolist(), _labels(split, new.label_names), strict=True)
+            is_known |= np.array([text in learned for text in labelled])
+        is_elsewhere = np.zeros(len(split), dtype=bool)
+        for other in others:
+            is_elsewhere[shared_groups(of_former[other], split)] = True
+        for count, why in (
+            (is_known.sum(), f"which {run} has already"),
+            ((is_elsewhere & ~is_known).sum(), f"whose groups {run} has in another split"),
+        ):
+            if count:
+                notes.append(f"{role}: {count:,} of {len(split):,} new texts are left out, {why}")
+        return split.subset(np.flatnonzero(~is_known & ~is_elsewhere)).of_source(split)
 
     def both(one: Split | None, other: Split | None) -> Split | None:
         if one is None or other is None:
@@ -111,7 +123,10 @@ def joined(former: Dataset, new: Dataset, *, run: str) -> Dataset:
             return split and _renumbered([(split, its.label_names)], names)
         return _renumbered([(one, former.label_names), (other, new.label_names)], names)
 
-    train = both(former.train, new.train.subset(np.flatnonzero(is_new)).of_source(new.train))
+    new_train = unseen(new.train, "train")
+    if not new_train:
+        raise DataError(f"{new.train.where[0]}: nothing is left to learn from: {'; '.join(notes)}")
+    train = both(former.train, new_train)
     validation = both(former.validation, unseen(new.validation, "validation"))
     assert train and validation
     return Dataset(
@@ -123,30 +138,16 @@ def joined(former: Dataset, new: Dataset, *, run: str) -> Dataset:
         labels_are=new.labels_are,
         of_two_types={**former.of_two_types, **new.of_two_types},
         corrected={**former.corrected, **new.corrected},
-        correction_notes=(*former.correction_notes, *new.correction_notes, *filter(None, notes)),
+        correction_notes=(*former.correction_notes, *new.correction_notes, *notes),
         several=new.several or former.several,
         former=former,
     )
-
-
-def _hashes(split: Split) -> list[int]:
-    """A number for each text, equal where texts differ in case and white space at most."""
-    return [hash(" ".join(text.casefold().split())) for text in split.texts]
-
-
-def _numbers(split: Split) -> set[int]:
-    return set(_hashes(split))
 
 
 def _labels(split: Split, label_names: Sequence[str]) -> list[str]:
     """The name of the label of each text, or the names of its labels."""
     names = (*label_names, *split.unseen_names)
     return [split.label_text(row, names) for row in range(len(split))]
-
-
-def _left_out(role: str, is_new: NDArray[np.bool_], run: str) -> str:
-    count = int((~is_new).sum())
-    return f"{role}: {count:,} of {len(is_new):,} new texts are left out, which {run} has already" if count else ""
 
 
 def _renumbered(parts: Sequence[tuple[Split, Sequence[str]]], names: Sequence[str]) -> Split:

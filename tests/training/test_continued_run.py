@@ -105,6 +105,26 @@ def test_data_is_joined_and_each_text_stays_on_its_side():
     assert "test: 1 of 10 new texts are left out, which old has already" in dataset.notes
 
 
+def test_groups_stay_on_their_side(tmp_path):
+    """New rows of groups that are in another split of the former run are left out, and this is noted."""
+
+    def table(name: str, first: int) -> None:
+        rows = (f"w{row} {row % 2},{row % 2},c{row % 12}\n" for row in range(first, first + 60))
+        Path(name).write_text("text,label,customer\n" + "".join(rows))
+
+    table("a.csv", 0), table("b.csv", 60), table("c.csv", 120)
+    keys = ["data.group_column=customer", "model.encoder=false"]
+    run = RunDir(Path("grouped"))
+    run_all(load_config(None, ["data.train=a.csv", "data.validation_fraction=0.2", *keys]), run.path)
+    new = ["data.train=b.csv", "data.test=c.csv", *keys]
+    dataset = load_all_data(load_config(None, new, from_run=run.path))
+    splits = [set(split.groups.tolist()) for split in (dataset.train, dataset.validation, dataset.test)]
+    assert sum(map(len, splits)) == len(set.union(*splits)) > 0, splits
+    assert any("new texts are left out, whose groups grouped has in another split" in note for note in dataset.notes)
+    forgotten = load_all_data(load_config(None, [new[0]], from_run=run.path))
+    assert "grouped keeps groups together; name their column of the new data, too" in " ".join(forgotten.notes)
+
+
 def test_old_words_and_classes_keep_their_weights():
     """Numbers of old words stay, since pairs of words are found by them; new words and classes begin as they would."""
     setup = prepare(config())
@@ -210,7 +230,11 @@ def test_a_stopped_run_goes_on_exactly(steps):
             DataError,
             "old: its training data .* has changed since it was trained",
         ),
-        ("data.train=old.csv data.test=null", DataError, r"all texts are among those of old already"),
+        (
+            "data.train=old.csv data.test=null",
+            DataError,
+            r"nothing is left to learn from: train: 32 of 32",
+        ),
         (lambda: shutil.rmtree("old"), ConfigError, r"old/config\.yaml: cannot read the config"),
         ("model=3", ConfigError, "model: "),
         ("model.d_model=32", ConfigError, "model: the encoder of old has another shape"),
