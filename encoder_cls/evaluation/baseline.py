@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
+from threading import Lock
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,10 +23,23 @@ MOST_CHARACTERS_BY_CLASSES = 500_000_000
 MOST_WEIGHTS = 60_000_000
 LONGEST_TEXT = 100_000  # characters that it reads of a text: a text is a list of words for a moment
 MOST_SCORES = 4_000_000  # texts times classes that are scored at once
+_LIBLINEAR = Lock()  # it has one random generator a process: beside another fit, `random_state` fixes nothing
 
 # Words, runs of punctuation, and single characters of scripts that are written without spaces.
 _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff"
 WORD_PATTERN = rf"[{_UNSPACED}]|[^\W{_UNSPACED}]+|[^\w\s]+"
+
+
+def fit_svm(features: Any, labels: NDArray[Any], *, sample_weight: NDArray[Any] | None = None, **options: float) -> Any:
+    """Fit a `LinearSVC`: one after the other in a process, so that equal texts give equal weights."""
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.svm import LinearSVC  # most of a second
+
+    with _LIBLINEAR, warnings.catch_warnings():
+        # Labels that contradict each other keep it from converging; texts held out judge what it has learned.
+        warnings.simplefilter("ignore", category=ConvergenceWarning)
+        warnings.filterwarnings("ignore", message="The number of unique classes")  # a few texts each will do
+        return LinearSVC(random_state=0, **options).fit(features, labels, sample_weight)
 
 
 def reference_of(dataset: Dataset, split: Split) -> dict[str, Any] | None:
@@ -48,15 +62,10 @@ def linear_reference(train: Split, split: Split) -> dict[str, Any] | None:
     Returns:
         The scores, as `PartScores` has them; none where no text has a word, or where memory does not suffice.
     """
-    from sklearn.svm import LinearSVC
-
     num_classes = int(train.labels.max()) + 1
     try:
         features = _features(train, num_classes=num_classes)
-        model = LinearSVC(random_state=0)
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="The number of unique classes")  # a few texts each will do
-            model.fit(features.matrix, features.sample.labels)
+        model = fit_svm(features.matrix, features.sample.labels)
         predictions = features.scores(split, model.predict, num_classes=num_classes)
     except (ValueError, MemoryError):  # ValueError of scikit-learn: no text has a word, or one class is left
         return None
@@ -79,8 +88,6 @@ def multi_label_reference(train: Split, validation: Split, split: Split) -> dict
     Returns:
         The scores; none where no text has a word, or where memory does not suffice.
     """
-    from sklearn.svm import LinearSVC
-
     num_classes = train.labels.shape[1]
     try:
         features = _features(train, num_classes=num_classes)
@@ -91,7 +98,7 @@ def multi_label_reference(train: Split, validation: Split, split: Split) -> dict
             if is_label.all() or not is_label.any():
                 biases[label] = 1.0 if is_label.any() else -1.0
                 continue
-            model = LinearSVC(random_state=0).fit(features.matrix, is_label)
+            model = fit_svm(features.matrix, is_label)
             weights[:, label], biases[label] = model.coef_[0], model.intercept_[0]
         tuned_on, scores = (
             features.scores(it, lambda matrix: matrix @ weights + biases, num_classes=num_classes)

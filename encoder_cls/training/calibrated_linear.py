@@ -10,7 +10,7 @@ from encoder_cls.inference.serialization import save_classifier
 from encoder_cls.tracking.run_dir import RunDir
 from encoder_cls.tracking.validation_logits import write_validation_logits
 from encoder_cls.training.fitted_linear import FittedLinear
-from encoder_cls.training.interruptible import run_interruptibly
+from encoder_cls.training.interruptible import run_interruptibly, while_waited_for
 from encoder_cls.training.linear_fit import fit_linear_classifier
 from encoder_cls.training.recipe import LinearInput
 from encoder_cls.training.setup import TrainingSetup
@@ -45,7 +45,9 @@ def fit_calibrated_linear(
     """
 
     def on_better(fitted: FittedLinear) -> None:
-        save_classifier(_calibrated(setup, fitted).classifier, run.model)
+        classifier = _calibrated(setup, fitted).classifier
+        with while_waited_for():  # later the run may be another process's
+            save_classifier(classifier, run.model)
 
     fitted = run_interruptibly(
         lambda: fit_linear_classifier(setup, read, on_better=on_better if save_first else None), stop_if_asked

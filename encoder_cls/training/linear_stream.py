@@ -33,6 +33,7 @@ from encoder_cls.training.feature_matrix import (
     tfidf_matrix,
 )
 from encoder_cls.training.folds import first_held_out
+from encoder_cls.training.interruptible import while_waited_for
 from encoder_cls.training.nbsvm import calibrate
 from encoder_cls.training.one_vs_rest import (
     OneVsRest,
@@ -161,6 +162,8 @@ def _learn(
     ]
     for _ in range(epochs):
         for rows, counts in stream.matrices(feature_ids):
+            with while_waited_for():
+                pass
             features = tfidf_matrix(counts, feature_ids, idf)
             text_weights = weights_of_texts(labels[rows], class_weights)
             for number, scales, of_class in zip(classes, ratios, machines, strict=True):

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from encoder_cls.evaluation.baseline import fit_svm
 from encoder_cls.inference.tasks import task_of
 from encoder_cls.training.feature_matrix import scaled_columns
+from encoder_cls.training.interruptible import while_waited_for
 
 NB_RATIO_POWER = 0.5  # of naive Bayes' ratios: at 1, where classes have few texts, chance scales features
 TOLERANCE = 0.2  # LinearSVC's: with its own 1e-4 no accuracy was another, and learning took up to twice the time
@@ -50,6 +51,8 @@ def learn_one_vs_rest(
     weights, biases = np.zeros((num_features, len(classes)), np.float32), np.zeros(len(classes), np.float32)
     everywhere = np.asarray(present.sum(axis=0, dtype=np.float64)).ravel()
     for column, number in enumerate(classes):
+        with while_waited_for():
+            pass
         is_class, of_class = of_one_class(labels, text_weights, number)
         if is_class.all() or not is_class.any():  # where texts are held out
             biases[column] = 1.0 if is_class.any() else -1.0
@@ -60,8 +63,8 @@ def learn_one_vs_rest(
         scales[: len(ratios)] = ratios
         if further is not None:
             scaled = sp.hstack([scaled, further], format="csr")
-        found, biases[column] = _fit_svm(scaled, is_class, of_class, penalty=penalty)
-        weights[:, column] = found * scales
+        svm = fit_svm(scaled, is_class, sample_weight=of_class, C=penalty, tol=TOLERANCE)
+        weights[:, column], biases[column] = svm.coef_[0] * scales, svm.intercept_[0]
     return OneVsRest(weights, biases)
 
 
@@ -98,18 +101,3 @@ def naive_bayes_ratios(inside: NDArray[np.float64], outside: NDArray[np.float64]
     ratios = np.log((inside / inside.sum()) / (outside / outside.sum())).astype(np.float32)
     scales: NDArray[np.float32] = np.abs(ratios) ** NB_RATIO_POWER
     return scales
-
-
-def _fit_svm(
-    features: sp.csr_matrix, is_class: NDArray[np.bool_], text_weights: NDArray[np.float32], *, penalty: float
-) -> tuple[NDArray[np.float64], float]:
-    """Weights (features,) and bias of a support vector machine."""
-    from sklearn.exceptions import ConvergenceWarning
-    from sklearn.svm import LinearSVC  # most of a second
-
-    svm = LinearSVC(C=penalty, tol=TOLERANCE, random_state=0)
-    with warnings.catch_warnings():
-        # Labels that contradict each other keep it from converging; texts held out judge what it has learned.
-        warnings.simplefilter("ignore", category=ConvergenceWarning)
-        svm.fit(features, is_class, sample_weight=text_weights)
-    return svm.coef_[0], svm.intercept_[0]

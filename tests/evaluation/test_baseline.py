@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 from sklearn.feature_extraction.text import TfidfVectorizer
@@ -9,7 +11,7 @@ from sklearn.svm import LinearSVC
 
 from encoder_cls.data.split import Split
 from encoder_cls.evaluation import baseline
-from encoder_cls.evaluation.baseline import linear_reference
+from encoder_cls.evaluation.baseline import fit_svm, linear_reference
 from encoder_cls.system.disk_arrays import DiskBackedTexts
 
 
@@ -71,6 +73,16 @@ def test_the_more_classes_the_less_the_linear_reference_reads(monkeypatch, class
     assert (found["texts"] < 600) == (classes == 30)
     assert found["features"] == matrix.shape[1] == min(found["of_features"], 900 // classes)
     assert found["accuracy"] > 0
+
+
+def test_fits_in_threads_give_the_weights_of_one_after_the_other():
+    """The library has one random generator a process, by which each decides what it looks at first."""
+    random = np.random.default_rng(0)
+    features, labels = random.normal(size=(200, 300)), random.integers(0, 2, 200)
+    alone = fit_svm(features, labels, tol=0.01).coef_
+    with ThreadPoolExecutor(2) as threads:
+        found = [svm.coef_ for svm in threads.map(lambda _: fit_svm(features, labels, tol=0.01), range(16))]
+    assert all(np.array_equal(weights, alone) for weights in found)
 
 
 def test_a_reference_that_memory_does_not_suffice_for_costs_no_run(monkeypatch):

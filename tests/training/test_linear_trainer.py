@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from encoder_cls.errors import ConfigError, StoppedError
 from encoder_cls.inference.serialization import load_classifier
 from encoder_cls.sklearn import TextClassifier
 from encoder_cls.tracking.run_dir import RunDir
-from encoder_cls.training import recipe
+from encoder_cls.training import interruptible, linear_fit, recipe
 from encoder_cls.training.calibration import fit_mixture_weights
 from encoder_cls.training.events import Finished, LinearFitted, Started, Validated
 from encoder_cls.training.prepare import prepare
@@ -79,6 +80,28 @@ def test_a_run_that_was_stopped_begins_again_and_ends_the_same(tmp_path, answers
         file.write("one more red,red\n")
     with pytest.raises(ConfigError, match="training data has changed"):
         run_all(config, tmp_path / "run", resume=True)
+
+
+def test_a_stopped_fit_writes_nothing_and_ends(tmp_path, monkeypatch):
+    """By then the run may be that of another process."""
+    monkeypatch.setattr(interruptible, "SECONDS_BETWEEN_LOOKS", 0.01)
+    monkeypatch.setattr(interruptible, "SECONDS_TO_END", 0.01)
+    real, threads, is_left = linear_fit.fit_first_linear, [], threading.Event()
+
+    def slow(*args, **options):
+        first = real(*args, **options)
+        threads.append(threading.current_thread())
+        is_left.wait(30)
+        return first
+
+    monkeypatch.setattr(linear_fit, "fit_first_linear", slow)
+    run = RunDir(tmp_path / "run")
+    with pytest.raises(StoppedError):
+        list(train(prepare(without_encoder(tmp_path)), run, device=CPU, stop_signal=lambda: 15 if threads else None))
+    is_left.set()
+    threads[0].join(30)
+    assert not threads[0].is_alive()
+    assert not run.model.exists()
 
 
 def test_too_much_text_for_a_linear_classifier_is_refused(tmp_path, monkeypatch):
