@@ -3,7 +3,7 @@
     CACHE/rows-0f3a.../
       train.text            an array: its numbers, one after the other
       ...
-      record.json           of each array its type, size and SHA-256, and what else was made
+      record.json           the SHA-256 of its second line: of each array type and SHA-256, and what else was made
 
 An entry is a folder that gets its name as a whole. Processes that share a cache take turns in making entries; the
 kernel ends the turn of one that is killed. An entry that is damaged is made again.
@@ -81,13 +81,17 @@ def cached(folder: Path, kind: str, key: Mapping[str, Any], make: Callable[[], M
 def _write(path: Path, arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Any]) -> None:
     listed = {name: {"dtype": array.dtype.str, "sha256": _hash(_blocks(array))} for name, array in arrays.items()}
     record = json.dumps({"arrays": listed, "values": values}).encode()
-    write_folder(path, {name: _blocks(array) for name, array in arrays.items()} | {RECORD_FILE: [record]})
+    lines = [sha256(record).encode(), b"\n", record]
+    write_folder(path, {name: _blocks(array) for name, array in arrays.items()} | {RECORD_FILE: lines})
 
 
 def _open(path: Path) -> Entry | None:
     """The entry of this name; none: there is none that is as it was written."""
     try:
-        record = json.loads((path / RECORD_FILE).read_bytes())
+        digest, _, content = (path / RECORD_FILE).read_bytes().partition(b"\n")
+        if digest != sha256(content).encode():
+            return None
+        record = json.loads(content)
         listed = record["arrays"]
         arrays = {name: DiskBackedArray.of_file(path / name, np.dtype(it["dtype"]).type) for name, it in listed.items()}
         is_whole = all(
@@ -99,7 +103,7 @@ def _open(path: Path) -> Entry | None:
         return None
     except OSError as error:
         raise EncoderClsError(f"{path}: cannot be read: {error.strerror or error}") from error
-    except (ValueError, KeyError, TypeError):  # not what was written
+    except ValueError:  # an array whose size is none of its type
         return None
 
 

@@ -32,11 +32,13 @@ def kill_cache(space: Workspace, draw: random.Random, number: int) -> None:
 
 
 def damage_cache(space: Workspace, draw: random.Random, number: int) -> None:
-    """A bit, or the end, of a file of a cache is lost: it is made again, and the training ends as before."""
+    """A bit, or the end, of a file of a cache is lost, in half of the tries of its record: it is made again."""
     variant, cache = space.cached(list(VARIANTS)[number % len(VARIANTS)])
     ended = fork([*space.train(variant, space.new_path("first")), "--dry-run"], cwd=space.folder).end()
     assert ended.code == 0, ended.err
-    file = draw.choice(sorted(path for path in cache.rglob("*/*") if path.stat().st_size))
+    is_any = draw.random() < 0.5
+    files = sorted(path for path in cache.rglob("*/*") if path.stat().st_size)
+    file = draw.choice([path for path in files if is_any or path.name == "record.json"])
     content = bytearray(file.read_bytes())
     if draw.random() < 0.5:
         content[draw.randrange(len(content))] ^= 1 << draw.randrange(8)

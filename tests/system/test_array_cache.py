@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 from pathlib import Path
@@ -35,6 +34,11 @@ def assert_is_whole(entry: Entry) -> None:
     assert entry.values == {"name": "café", "parts": [1, None]}
 
 
+def flipped(content: bytes, at: int) -> bytes:
+    """Content of which one bit is another."""
+    return content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :]
+
+
 def entry_in(folder: Path) -> Path:
     [entry] = folder.glob("kind-*")
     return entry
@@ -58,19 +62,19 @@ def test_each_key_and_kind_has_an_entry(tmp_path):
 
 
 def test_any_damage_is_noticed(tmp_path):
-    """A bit, a lost end, a lost file, a record that is none, or of another type: the entry is made again."""
+    """A bit of an array or of the record, a lost end, a lost file, a record that is none: the entry is made again."""
     make = Maker()
     cached(tmp_path, "kind", {}, make)
     numbers, record = entry_in(tmp_path) / "numbers", entry_in(tmp_path) / "record.json"
     content, written = numbers.read_bytes(), record.read_bytes()
     damages = [
-        lambda: numbers.write_bytes(bytes([content[0] ^ 1]) + content[1:]),
+        lambda: numbers.write_bytes(flipped(content, 0)),
         lambda: numbers.write_bytes(content[:-4]),
         lambda: numbers.write_bytes(content[:-1]),
         numbers.unlink,
         lambda: record.write_bytes(written[:-2]),
         lambda: record.write_bytes(b"[]"),
-        lambda: record.write_text(json.dumps(json.loads(written) | {"arrays": {"numbers": {"dtype": "O"}}})),
+        *(lambda at=at: record.write_bytes(flipped(written, at)) for at in range(0, len(written), 7)),
         record.unlink,
     ]
     for times, damage in enumerate(damages, start=2):
