@@ -8,6 +8,7 @@ Akiba et al., "Optuna: A Next-generation Hyperparameter Optimization Framework",
 
 from __future__ import annotations
 
+import os
 import shutil
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -19,7 +20,7 @@ from typing import Any
 
 import optuna
 import torch
-from optuna.storages.journal import JournalFileBackend
+from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from encoder_cls.config import Config, SearchRange, changed_config
@@ -98,7 +99,9 @@ class Search:
         with self._alone(), warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
             self._study = optuna.create_study(
-                storage=optuna.storages.JournalStorage(JournalFileBackend(str(folder / JOURNAL))),
+                storage=optuna.storages.JournalStorage(
+                    JournalFileBackend(str(folder / JOURNAL), lock_obj=_JournalLock(folder / JOURNAL))
+                ),
                 study_name=STUDY,
                 direction="minimize" if self._monitor == "loss" else "maximize",
                 pruner=optuna.pruners.MedianPruner(
@@ -250,6 +253,22 @@ class Search:
         with reporting_os_errors(self.folder / LOCK), (self.folder / LOCK).open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
+
+
+class _JournalLock(JournalFileSymlinkLock):
+    """Optuna's lock of a journal to append to, which cuts off a line that a power cut or a full disk has torn."""
+
+    def __init__(self, journal: Path) -> None:
+        super().__init__(str(journal))
+        self._journal = journal
+
+    def acquire(self) -> bool:
+        """Wait for the lock, then look at the last line."""
+        is_acquired = super().acquire()
+        content = self._journal.read_bytes()
+        if not content.endswith(b"\n"):
+            os.truncate(self._journal, content.rfind(b"\n") + 1)
+        return is_acquired
 
 
 def search_space(config: Config) -> dict[str, Choices]:

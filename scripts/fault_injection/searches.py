@@ -19,12 +19,20 @@ BUDGET, LEAST_BUDGET = "4s", "0.001s"
 
 
 def kill_tune(space: Workspace, draw: random.Random, number: int) -> None:
-    """Two processes share a search, one is killed at any moment, another goes on: no trial is lost, or made twice."""
+    """Two processes share a search, one is killed at any moment, another goes on: no trial is lost, or made twice.
+
+    In half of the tries, a power cut tears the last line of the journal before that.
+    """
     variant, folder = list(VARIANTS)[number % len(VARIANTS)], space.new_path("search")
     first, second = (fork(_tune(space, variant, folder, BUDGET), cwd=space.folder) for _ in range(2))
     if first.wait(draw.uniform(0, 5)) is None:
         first.signal(signal.SIGKILL)
     first.end()
+    if number % 2:
+        second.end()
+        journal = folder / "study.journal"
+        content = journal.read_bytes()
+        journal.write_bytes(content[: len(content) - draw.randrange(1, 30)])
     third = fork(_tune(space, variant, folder, BUDGET), cwd=space.folder)
     for process in (second, third):
         ended = process.end()

@@ -79,6 +79,17 @@ def test_a_search_goes_on_with_the_trial_whose_process_ended(tmp_path, config):
     assert [(it.number, it.values, it.score) for it in again] == [(it.number, it.values, it.score) for it in whole]
 
 
+def test_a_torn_last_line_of_the_journal_is_cut_off(tmp_path, config):
+    """Whatever is appended after it is read again; the trial whose end was torn is gone on with."""
+    first = trials_of(Search(config, tmp_path / "search", device=CPU), 1)
+    journal = tmp_path / "search" / tuning.JOURNAL
+    journal.write_bytes(journal.read_bytes()[:-20])
+    assert Search(config, tmp_path / "search", device=CPU).results == []
+    second = trials_of(Search(config, tmp_path / "search", device=CPU), 2)
+    assert [it.number for it in Search(config, tmp_path / "search", device=CPU).results] == [0, 1]
+    assert first[0].score == second[0].score
+
+
 def test_a_trial_that_another_process_trains_is_left_to_it(tmp_path, config):
     here, there = (Search(config, tmp_path / "search", device=CPU) for _ in range(2))
     trial, run = here._next_trial()
