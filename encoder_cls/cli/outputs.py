@@ -83,13 +83,13 @@ def check_outputs(
             raise ConfigError(f"{both}: two outputs would be written into one file; name two files")
 
 
-def check_output_folder(folder: Path, files: Sequence[Path], *, source: str, model: Path) -> None:
+def check_output_folder(folder: Path, files: Sequence[Path], *, sources: Sequence[str], model: Path) -> None:
     """Refuse to write files into a folder where something is read; what was written there before may be replaced.
 
     Args:
         folder: which need not be there.
         files: those that are to be written, in it or below.
-        source: the texts that are read.
+        sources: the texts that are read.
         model: the run or model folder that is read; with it goes the data that the run names.
 
     Raises:
@@ -100,7 +100,7 @@ def check_output_folder(folder: Path, files: Sequence[Path], *, source: str, mod
         raise ConfigError(f"{folder}: is no folder; name another, which need not be there yet")
     run = run_of(model)
     data = _data_of(run)
-    read = set(_identities(source))
+    read = {identity for source in sources for identity in _identities(source)}
     for named in data:
         with suppress(DataError):  # it need not be read
             read.update(_identities(named))
@@ -109,7 +109,8 @@ def check_output_folder(folder: Path, files: Sequence[Path], *, source: str, mod
             raise ConfigError(f"{path}: is a folder where a file is to be written; move it")
         target = _target(path)
         _check_model(target, model, run)
-        _check_not_in_input(target, source)
+        for source in sources:
+            _check_not_in_input(target, source)
         if target.status and (target.status.st_dev, target.status.st_ino) in read:
             raise ConfigError(f"{target.name}: is a file that is read; name another folder to write to")
         for named in data:

@@ -96,7 +96,8 @@ def new_parts(source: str, folder: Path, output_format: str, *, attention: Path 
                 f"{other.source} and {part.source}: the answers to both would be written to {part.output}; "
                 "rename one of them"
             )
-    check_output_folder(folder, [path for it in parts for path in (it.output, it.record)], source=source, model=model)
+    outputs = [path for part in parts for path in (part.output, part.record)]
+    check_output_folder(folder, outputs, sources=[source], model=model)
     return parts
 
 

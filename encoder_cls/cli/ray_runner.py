@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
+from posixpath import normpath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from encoder_cls.cli.outputs import check_output_folder
 from encoder_cls.cli.parts import RECORDS
 from encoder_cls.errors import ConfigError, DataError, EncoderClsError
 from encoder_cls.inference.model_files import (
@@ -89,7 +91,7 @@ def predict_by_ray(
     import ray
     from ray.util import ActorPool
 
-    parts = remote_parts(input_uri, output_uri)
+    parts = remote_parts(input_uri, output_uri, model=model)
     folder = model_folder(model)
     files = {name: (folder / name).read_bytes() for name in (TOKENIZER_FILE, WEIGHTS_FILE)}
     files[CONFIG_FILE] = (folder / config_file_of_weights(folder)).read_bytes()
@@ -115,27 +117,41 @@ def predict_by_ray(
     return rows
 
 
-def remote_parts(input_uri: str, output_uri: str) -> list[RemotePart]:
+def remote_parts(input_uri: str, output_uri: str, *, model: Path) -> list[RemotePart]:
     """The files of an input, in the order of their names.
 
     Raises:
-        ConfigError: there is no such file system, or answers would be written where the input is.
+        ConfigError: there is no such file system, or answers would be written over what is read.
         DataError: there is no Parquet file.
     """
-    (inputs, place), (outputs, folder) = _opened(input_uri), _opened(output_uri)
+    (inputs, place), (_, folder) = _opened(input_uri), _opened(output_uri)
     try:
-        found = [place] if inputs.isfile(place) else sorted(inputs.glob(f"{place.rstrip('/')}/*.parquet"))
+        found = [place] if inputs.isfile(place) else inputs.ls(place, detail=False) if inputs.isdir(place) else []
     except OSError as error:
         raise DataError(f"{input_uri}: cannot be read: {error}") from None
+    found = sorted(str(path) for path in found if path == place or str(path).endswith(".parquet"))
     if not found:
         raise DataError(f"{input_uri}: no Parquet file there")
     folder = folder.rstrip("/")
-    if inputs == outputs and PurePosixPath(found[0]).parent == PurePosixPath(folder):
-        raise ConfigError(f"--output {output_uri}: is where the input is; name another folder")
-    return [
+    parts = [
         RemotePart(path, f"{folder}/{PurePosixPath(path).name}", f"{folder}/{RECORDS}/{PurePosixPath(path).stem}.json")
         for path in found
     ]
+    _check_not_read(parts, input_uri, output_uri, model)
+    return parts
+
+
+def _check_not_read(parts: Sequence[RemotePart], input_uri: str, output_uri: str, model: Path) -> None:
+    """Refuse to write over what is read: as for any output where it is on this machine, else by the names of files."""
+    from fsspec.implementations.local import LocalFileSystem
+
+    (inputs, place), (outputs, folder) = (_opened(uri.rpartition("::")[2]) for uri in (input_uri, output_uri))
+    if isinstance(outputs, LocalFileSystem):
+        files = [Path(path) for part in parts for path in (part.output, part.record)]
+        sources = [place] if isinstance(inputs, LocalFileSystem) else []
+        check_output_folder(Path(folder), files, sources=sources, model=model)
+    elif inputs == outputs and {normpath(it.output) for it in parts} & {normpath(it.source) for it in parts}:
+        raise ConfigError(f"--output {output_uri}: is where the input is; name another folder")
 
 
 class _Actor:

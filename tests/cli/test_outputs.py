@@ -196,8 +196,8 @@ def test_files_in_a_folder_are_outputs_like_others(source, file, named):
     os.link("one.csv", "new/twin.csv")
     Path("new/a.jsonl").touch()
     with pytest.raises(ConfigError, match=named):
-        check_output_folder(Path(file).parent, [Path("new/a.jsonl"), Path(file)], source=source, model=Path("run"))
-    check_output_folder(Path("new"), [Path("new/a.jsonl")], source=source, model=Path("run"))
+        check_output_folder(Path(file).parent, [Path("new/a.jsonl"), Path(file)], sources=[source], model=Path("run"))
+    check_output_folder(Path("new"), [Path("new/a.jsonl")], sources=[source], model=Path("run"))
 
 
 # ---------------------------------------------------------------- run folders

@@ -41,7 +41,7 @@ def read(system, path):
 def test_every_row_is_answered_once(store, trained_run, monkeypatch):
     """In its place, beside its columns; what is done is not done again."""
     monkeypatch.setattr(ray_runner, "BATCH_ROWS", 1)
-    parts, worker = remote_parts("memory://in", "memory://out"), worker_of(trained_run)
+    parts, worker = remote_parts("memory://in", "memory://out", model=trained_run.path), worker_of(trained_run)
     assert [worker.answer(part)[1:] for part in parts] == [(2, True), (2, True), (0, True)]
     assert sorted(store.ls("/out", detail=False)) == ["/out/_parts", *(f"/out/part-{n}.parquet" for n in range(3))]
     predictor = Predictor(str(trained_run.path))
@@ -54,7 +54,7 @@ def test_every_row_is_answered_once(store, trained_run, monkeypatch):
 
 def test_what_is_not_as_it_was_is_answered_again(store, trained_run):
     """Another model, another input, answers without their record, or of another size."""
-    (part, *_), worker = remote_parts("memory://in", "memory://out"), worker_of(trained_run)
+    (part, *_), worker = remote_parts("memory://in", "memory://out", model=trained_run.path), worker_of(trained_run)
     worker.answer(part)
     assert worker_of(trained_run, sha256="other").answer(part)[2]
     assert worker.answer(part)[2]
@@ -78,7 +78,9 @@ def test_a_file_that_cannot_be_read_is_named(store, trained_run):
         pq.write_table(pyarrow.table({"words": ["rain"]}), file)
     worker = worker_of(trained_run)
     for part, message in zip(
-        remote_parts("memory://in", "memory://out"), ("cannot be read", "no column"), strict=False
+        remote_parts("memory://in", "memory://out", model=trained_run.path),
+        ("cannot be read", "no column"),
+        strict=False,
     ):
         with pytest.raises(DataError, match=f"{part.source}.*{message}"):
             worker.answer(part)
@@ -91,14 +93,31 @@ def test_a_file_that_cannot_be_read_is_named(store, trained_run):
     [
         ("memory://in", "memory://in", ConfigError, "is where the input is"),
         ("memory://in/part-0.parquet", "memory://in/", ConfigError, "is where the input is"),
+        ("memory://in", "memory://out/../in", ConfigError, "is where the input is"),
+        ("simplecache::memory://in", "memory://in", ConfigError, "is where the input is"),
         ("memory://nothing", "memory://out", DataError, "no Parquet file there"),
         ("nowhere://in", "memory://out", ConfigError, "nowhere"),
     ],
 )
-def test_places_that_cannot_be_are_refused(store, source, output, error, message):
+def test_places_that_cannot_be_are_refused(store, trained_run, source, output, error, message):
     """Before any work."""
     with pytest.raises(error, match=message):
-        remote_parts(source, output)
+        remote_parts(source, output, model=trained_run.path)
+
+
+def test_no_output_replaces_files_of_this_machine_that_are_read(trained_run, tmp_path, monkeypatch):
+    """The input by any of its names, a file linked to it, and the model are refused."""
+    monkeypatch.chdir(tmp_path)
+    for folder in ("in", "linked"):
+        (tmp_path / folder).mkdir()
+    pq.write_table(pyarrow.table({"text": ["rain"]}), "in/part.parquet")
+    (tmp_path / "link").symlink_to("in")
+    (tmp_path / "linked" / "part.parquet").hardlink_to("in/part.parquet")
+    places = ("in", "link", "in/../in", "simplecache::file://link", f"file://{tmp_path}/in", "linked")
+    for output in (*places, str(trained_run.model)):
+        with pytest.raises(ConfigError, match=r"is among what is read|is a file that is read|is a part of"):
+            remote_parts("in", output, model=trained_run.path)
+    assert remote_parts("in", "out", model=trained_run.path)
 
 
 @pytest.mark.parametrize(
