@@ -77,6 +77,47 @@ def test_all_columns_are_there_where_they_are_kept():
     assert column_names(Path(source), text_columns=["text"]) == ["text", "", "n", "n.1"]
 
 
+def edited(name: str, former: bytes, new: bytes) -> str:
+    """A file in whose sheet something else stands."""
+    with zipfile.ZipFile(name) as file:
+        parts = {part: file.read(part) for part in file.namelist()}
+    sheet = "xl/worksheets/sheet1.xml"
+    assert former in parts[sheet]
+    with zipfile.ZipFile(name, "w", zipfile.ZIP_DEFLATED) as file:
+        for part, content in parts.items():
+            file.writestr(part, content.replace(former, new) if part == sheet else content)
+    return name
+
+
+def test_a_formula_without_a_stored_result_makes_a_bad_row():
+    """Also where the row has nothing else; a stored result is read, an empty one, too."""
+    rows = [["text", "label"], ["a", "x"], ["=A2", None], ["=A2", "x"], ['=""', "x"], ["b", "=B2"]]
+    source = edited(write("a.xlsx", data=rows), b'<c r="A5">', b'<c r="A5" t="str">')
+    assert refusal(source).startswith("a.xlsx:3: column 'text' holds a formula without a stored result; save the file")
+    reading = Reading(bad_rows="skip")
+    assert [row[:2] for row in read(source, reading=reading)] == [("a", "x"), ("", "x")]
+    assert reading.skipped.num_rows == 3
+    edited(source, b"<v />", b"<v>7</v>")
+    assert [row[:2] for row in read(source)] == [("a", "x"), ("7", None), ("7", "x"), ("7", "x"), ("b", 7)]
+
+
+def test_a_formula_in_another_column_is_noted_once():
+    """The row is read, and what is kept of the column is empty."""
+    told: list[str] = []
+    source = write("a.xlsx", data=[["text", "n"], ["a", "=1"], ["b", "=2"]])
+    found = list(read_rows_and_columns(source, text_columns=["text"], reading=Reading(tell=told.append)))
+    assert [columns for _, columns in found] == [{"text": "a", "n": None}, {"text": "b", "n": None}]
+    assert told == ["warning: a.xlsx: cells that hold a formula without a stored result are read as empty"]
+
+
+def test_a_row_that_unpacks_to_more_than_memory_should_hold_is_refused():
+    """Whether a cell is large or there are many, before openpyxl reads it."""
+    for content in (b"a" * (18 << 20), b"<c/>" * (5 << 20)):
+        source = edited(write("a.xlsx", data=[["text", "label"], ["word", "x"]]), b"word", content)
+        assert Path(source).stat().st_size < 1 << 20
+        assert refusal(source).endswith("xl/worksheets/sheet1.xml: more than 16 MiB in one row")
+
+
 def test_many_rows_come_in_order():
     """More than are read at once."""
     source = write("a.xlsx", data=[["text", "label"], *([f"t{number}", "x"] for number in range(2500))])
