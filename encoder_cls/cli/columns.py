@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import math
 from collections.abc import Container, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from encoder_cls.errors import DataError
-from encoder_cls.system.display import json_text, printable, shown
+from encoder_cls.system.display import csv_row, json_text, printable, shown
 
 if TYPE_CHECKING:
     from encoder_cls.cli.request import Request
@@ -165,10 +163,7 @@ class TableLines:
     def _joined(self, fields: Sequence[str]) -> str:
         if not self.is_csv:
             return "\t".join(fields)
-        line = io.StringIO()
-        # What is in a line end is quoted, so in both of them.
-        csv.writer(line, delimiter=self.separator, lineterminator="\r\n").writerow(fields)
-        return line.getvalue()[:-2]
+        return csv_row(fields, separator=self.separator, is_guarded=False)
 
 
 def _field(value: Any) -> str:

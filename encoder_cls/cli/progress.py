@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from encoder_cls.cli.streams import note
+from encoder_cls.cli.streams import note, note_above
 from encoder_cls.system.display import counted
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class Progress:
     def tell(self, message: str) -> None:
         """Write a line to standard error, above the bar where there is one."""
         if self._bar is not None:
-            self._bar.write(message, file=sys.stderr)
+            note_above(self._bar, message)
         else:
             note(message)
 

@@ -11,9 +11,10 @@ import os
 import stat
 import sys
 from contextlib import suppress
-from typing import TextIO
+from typing import Any, TextIO
 
 from encoder_cls.errors import EncoderClsError
+from encoder_cls.system.display import printable
 
 STREAMS = ("stdin", "stdout", "stderr")  # by their numbers
 
@@ -66,7 +67,7 @@ def note(message: str, *, is_error: bool = False) -> None:
     if _is_quiet and not is_error:
         return
     try:
-        sys.stderr.write(f"{message}\n")
+        sys.stderr.write(printable(f"{message}\n", keep="\n"))
         sys.stderr.flush()
     except OSError:
         with suppress(OSError):
@@ -76,6 +77,11 @@ def note(message: str, *, is_error: bool = False) -> None:
             sys.stderr.flush()  # what waits is lost; at exit it would be an error once more
             os.dup2(kept, descriptor)
             os.close(kept)
+
+
+def note_above(bar: Any, message: str) -> None:
+    """Write a line to standard error above a bar of tqdm."""
+    bar.write(printable(message, keep="\n"), file=sys.stderr)
 
 
 def warn_if_output_closed() -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import csv
-import io
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -92,7 +91,7 @@ def suggest_command(
     if len(found) < number:
         note(f"warning: {pool}: has only {len(found):,} different texts to suggest")
     is_json = as_json or (output is not None and output.suffix.lower() == ".jsonl")
-    lines = _json_lines(found) if is_json else _table(found)
+    lines = _json_lines(found) if is_json else _table(found, for_terminal=output is None and sys.stdout.isatty())
     if output:
         from encoder_cls.system.files import write_output
 
@@ -118,11 +117,11 @@ def _pool(
         progress.done(chunk[-1].where, len(chunk))
 
 
-def _table(found: Sequence[PoolText]) -> Iterator[str]:
+def _table(found: Sequence[PoolText], *, for_terminal: bool) -> Iterator[str]:
+    from encoder_cls.system.display import csv_row, printable
+
     for fields in (COLUMNS, *(_fields(it) for it in found)):
-        line = io.StringIO()
-        csv.writer(line, lineterminator="\r\n").writerow(fields)  # what is in a line end is quoted, so in both of them
-        yield line.getvalue().removesuffix("\r\n") + "\n"
+        yield csv_row(map(printable, fields) if for_terminal else fields) + "\n"
 
 
 def _fields(suggested: PoolText) -> list[str]:

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from encoder_cls.cli.streams import note, print_out
+from encoder_cls.cli.streams import note, note_above, print_out
 from encoder_cls.system.display import counted
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def show_training(events: Iterator[Event], run: Path, *, num_processes: int = 1)
         dynamic_ncols=True,
     ) as bar:
         # Above the bar; where there is none, standard error may be closed by whoever read it.
-        tell = note if bar.disable else partial(bar.write, file=sys.stderr)
+        tell = note if bar.disable else partial(note_above, bar)
         for event in events:
             match event:
                 case Stepped():

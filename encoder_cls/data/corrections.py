@@ -15,25 +15,12 @@ from encoder_cls.data.readers import Row, read_rows_and_columns
 from encoder_cls.data.reading import Reading
 from encoder_cls.data.records import SourceLocation
 from encoder_cls.errors import DataError
-from encoder_cls.system.display import shown
+from encoder_cls.system.display import shown, unguarded
 from encoder_cls.system.text_files import is_utf8
 
 COLUMNS = ("split", "file", "line", "text", "label", "suggested", "score")
 NEEDED = ("file", "line", "label")  # besides `text`
-# What a spreadsheet takes for the beginning of a formula, unless an apostrophe is before it (OWASP, "CSV Injection",
-# https://owasp.org/www-community/attacks/CSV_Injection).
-FORMULA = ("=", "+", "-", "@", "\t", "\r")
 _WHOLE = re.compile(r"-?[0-9]{1,18}(?:\.0+)?")  # a line, also as a spreadsheet may have it
-
-
-def guarded(cell: str) -> str:
-    """A cell that no spreadsheet takes for a formula: with an apostrophe before what could be one."""
-    return f"'{cell}" if cell.startswith(FORMULA) else cell
-
-
-def unguarded(cell: str) -> str:
-    """A cell without such an apostrophe."""
-    return cell[1:] if cell.startswith("'") and cell[1:].startswith(FORMULA) else cell
 
 
 class Correction(NamedTuple):
@@ -181,7 +168,7 @@ def _correction(source: str, row: Row, record: Mapping[str, Any]) -> Correction:
         raise DataError(f"{row.where}: the line is {shown(written)}; a whole number is expected")
     if label is None or not str(label).strip():
         raise DataError(f"{row.where}: the label is empty; give it one, or remove the row")
-    of = SourceLocation(str(file or ""), int(written.partition(".")[0]) if written else -1)
+    of = SourceLocation(unguarded(str(file or "")), int(written.partition(".")[0]) if written else -1)
     return Correction(row.where, of, _comparable(row.text), unguarded(str(label)))
 
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from encoder_cls.data.corrections import guarded
 from encoder_cls.data.dataset import Dataset
 from encoder_cls.evaluation.label_files import BYTE_ORDER_MARK, csv_line, file_and_line
 from encoder_cls.evaluation.paired import PairedComparison, compare_answers, comparison_lines
@@ -130,5 +129,4 @@ def changed_table(changed: tuple[ChangedAnswer, ...]) -> Iterator[bytes]:
     yield BYTE_ORDER_MARK.encode() + csv_line(COLUMNS)
     for answer in changed:
         file, line = file_and_line(answer.where)
-        cells = (guarded(cell) for cell in (answer.text, answer.label, answer.before, answer.now))
-        yield csv_line([file, line, *cells])
+        yield csv_line([file, line, answer.text, answer.label, answer.before, answer.now])

@@ -6,18 +6,17 @@ A row names its split, file and line, so that a mended cell of the column `label
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from encoder_cls.data.corrections import COLUMNS, guarded
+from encoder_cls.data.corrections import COLUMNS
 from encoder_cls.data.split import Split
 from encoder_cls.evaluation.label_errors import self_confidence
 from encoder_cls.inference.logits import Logits, softmax
+from encoder_cls.system.display import csv_row
 
 BYTE_ORDER_MARK = "\ufeff"  # by which spreadsheets know UTF-8
 
@@ -82,8 +81,7 @@ def label_table(rows: Iterable[LabelRow]) -> Iterator[bytes]:
     yield BYTE_ORDER_MARK.encode() + csv_line(COLUMNS)
     for row in by_score(rows):
         file, line = file_and_line(row.where)
-        cells = (guarded(cell) for cell in (row.text, row.label, row.suggested))
-        yield csv_line([row.split, file, line, *cells, f"{row.score:.4f}"])
+        yield csv_line([row.split, file, line, row.text, row.label, row.suggested, f"{row.score:.4f}"])
 
 
 def mistakes(split: Split, logits: Logits) -> NDArray[np.int64]:
@@ -99,6 +97,4 @@ def file_and_line(where: str) -> tuple[str, str]:
 
 def csv_line(fields: Sequence[str]) -> bytes:
     """A row of CSV with its line end."""
-    line = io.StringIO()
-    csv.writer(line, lineterminator="\r\n").writerow(fields)  # what is in a line end is quoted, so in both of them
-    return line.getvalue().encode("utf-8", "backslashreplace")
+    return f"{csv_row(fields)}\r\n".encode("utf-8", "backslashreplace")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from encoder_cls.data.corrections import COLUMNS, guarded
+from encoder_cls.data.corrections import COLUMNS
 from encoder_cls.data.split import Split
 from encoder_cls.evaluation.label_files import BYTE_ORDER_MARK, csv_line, file_and_line
 from encoder_cls.evaluation.multi_label_metrics import answers_of
@@ -54,8 +54,7 @@ def multi_label_rows(
         label, suggested = (
             SEPARATOR.join(names[it] for it in np.flatnonzero(found[row])) for found in (has_label, answers)
         )
-        cells = map(guarded, (split.texts[row], label, suggested))
-        yield csv_line([report.split, file, line, *cells, f"{differences[row]:.4f}"])
+        yield csv_line([report.split, file, line, split.texts[row], label, suggested, f"{differences[row]:.4f}"])
 
 
 def multi_label_lines(report: MultiLabelReport, split: Split, logits: Logits) -> Iterator[bytes]:

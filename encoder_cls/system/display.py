@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import re
+from collections.abc import Iterable
 from typing import Any
+
+# What a spreadsheet takes for the beginning of a formula, unless an apostrophe is before it (OWASP, "CSV Injection",
+# https://owasp.org/www-community/attacks/CSV_Injection).
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+_NEGATIVE = re.compile(r"-[0-9]+(?:\.[0-9]+)?")
 
 
 def counted(number: int, one: str, many: str | None = None) -> str:
@@ -27,9 +35,9 @@ def kind(value: Any) -> str:
     return "nothing" if value is None else f"{type(value).__name__} {shown(str(value), limit=40)}"
 
 
-def printable(text: str) -> str:
-    """A text on one line in which control, formatting and half surrogate characters are escaped."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+def printable(text: str, *, keep: str = "") -> str:
+    """A text on one line in which control, formatting and half surrogate characters are escaped; some may be kept."""
+    return "".join(c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in text)
 
 
 def replace_unprintable(text: str, *, keep: str = "") -> str:
@@ -50,6 +58,26 @@ def markdown_code(text: str) -> str:
 def markdown_text(text: str) -> str:
     """A text as Markdown on one line in which nothing is markup, whatever is in it."""
     return "".join(f"&#{ord(c)};" if c in "<>&|*_`[]()#\\!~" else c if c.isprintable() else " " for c in text)
+
+
+def guarded(cell: str) -> str:
+    """A cell that no spreadsheet takes for a formula: with an apostrophe before what could be one."""
+    return f"'{cell}" if cell.startswith(_FORMULA) and not _NEGATIVE.fullmatch(cell) else cell
+
+
+def unguarded(cell: str) -> str:
+    """A cell without such an apostrophe."""
+    return cell[1:] if cell.startswith("'") and cell[1:].startswith(_FORMULA) else cell
+
+
+def csv_row(fields: Iterable[str], *, separator: str = ",", is_guarded: bool = True) -> str:
+    """A row of CSV without its line end, for spreadsheets; not guarded, for programs that want fields as they are."""
+    line = io.StringIO()
+    # What is in a line end is quoted, so in both of them.
+    csv.writer(line, delimiter=separator, lineterminator="\r\n").writerow(
+        map(guarded, fields) if is_guarded else fields
+    )
+    return line.getvalue()[:-2]
 
 
 def json_text(value: Any, *, indent: int | None = None) -> str:

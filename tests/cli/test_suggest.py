@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -82,6 +83,20 @@ def test_a_table_is_printed_to_be_filled_in(cli, trained_run, pool):
     assert len({" ".join(it["text"].lower().split()) for it in found}) == len(found) <= 8
     assert list(found[0]) == ["file", "line", "text", "label", "suggested", "probability"]
     assert found[0]["label"] is None
+
+
+def test_a_table_is_safe_to_show_and_to_open(cli, trained_run, monkeypatch):
+    """A terminal gets no control characters, a spreadsheet no formulas; other programs get texts as they are."""
+    texts = ['=HYPERLINK("a")', "rain\x1b[2J\x9b\n soup", "-1"]
+    with Path("pool.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([["text"], *([text] for text in texts)])
+    cli("suggest", trained_run.path, "--input", "pool.csv", "--output", "next.csv")
+    with Path("next.csv").open(newline="", encoding="utf-8-sig") as file:
+        assert {row["text"] for row in csv.DictReader(file)} == {f"'{texts[0]}", *texts[1:]}
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    shown = cli("suggest", trained_run.path, "--input", "pool.csv").out
+    assert len(shown.splitlines()) == 4
+    assert shown.replace("\n", "").isprintable()
 
 
 def test_fewer_texts_than_are_wanted_are_told(cli, trained_run, pool):

@@ -29,7 +29,7 @@ def test_each_row_leads_back_to_its_data():
     """Split, file and line; the text with its quotes and line ends, but no formula; the most doubtful first."""
     texts = ["=1+1", 'he said "no",\r\nthen; left\n', "天気 \N{GRINNING FACE}", "right"]
     split = Split(
-        texts=texts, labels=np.array([0, 1, 2, 0]), where=["x/f.csv:12", "c:/d.csv:3", "good/7.txt", "x/f.csv:13"]
+        texts=texts, labels=np.array([0, 1, 2, 0]), where=["=f.csv:12", "c:/d.csv:3", "good/7.txt", "x/f.csv:13"]
     )
     logits = np.log(np.array([[0.4, 0.6], [0.9, 0.1], [0.3, 0.7], [0.9, 0.1]], dtype=np.float32))
     assert mistakes(split, logits).tolist() == [0, 1, 2]
@@ -38,7 +38,7 @@ def test_each_row_leads_back_to_its_data():
     assert [tuple(row.values()) for row in found] == [
         ("test", "good/7.txt", "", texts[2], "new", "b", "1.0000"),
         ("test", "c:/d.csv", "3", texts[1], "b", "a", "0.9000"),
-        ("test", "x/f.csv", "12", "'=1+1", "a", "b", "0.6000"),
+        ("test", "'=f.csv", "12", "'=1+1", "a", "b", "0.6000"),
     ]
 
 
