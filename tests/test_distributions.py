@@ -16,7 +16,7 @@ from importlib import metadata
 from pathlib import Path
 from threading import Timer
 from typing import Any
-from urllib.request import urlopen
+from urllib.request import Request, urlopen
 
 import pytest
 from packaging.requirements import Requirement
@@ -170,7 +170,8 @@ def test_the_runtime_serves_with_its_extra(installed, trained_run, classifier):
         try:
             address = re.search(r"http://[0-9.:]+", server.stderr.readline())[0]
             body = json.dumps({"texts": ["rain and snow"], "explain": True}).encode()
-            with urlopen(f"{address}/predict", body) as reply:
+            request = Request(f"{address}/predict", body, {"Content-Type": "application/json"})
+            with urlopen(request) as reply:
                 found = json.loads(reply.read())
             for path, part in (("metrics", b"encoder_cls_texts_total 1.0"), ("", b"<title>"), ("health", b'"ok"')):
                 with urlopen(f"{address}/{path}") as reply:

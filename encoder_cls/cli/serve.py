@@ -21,6 +21,16 @@ def serve_command(
         str, typer.Option(help="The address to listen on; 0.0.0.0 is each of this machine's.", metavar="ADDRESS")
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 takes a free one.")] = 8000,
+    allowed_hosts: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--allowed-host",
+            help="A name by which clients know the server, such as that of a proxy. Repeatable. Default: localhost "
+            "and loopback addresses where it listens to one; elsewhere any.",
+            metavar="NAME",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Answer over HTTP: POST /predict, GET /health and /metrics, and a page to try texts."""
     missing = [name for name in LIBRARIES if not is_installed(name)]
@@ -33,4 +43,4 @@ def serve_command(
 
     from encoder_cls.serving.server import serve
 
-    serve(run, host=host, port=port, tell=note)
+    serve(run, host=host, port=port, allowed_hosts=allowed_hosts or (), tell=note)

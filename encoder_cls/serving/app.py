@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from ipaddress import ip_address
 from typing import Any
+from urllib.parse import urlsplit
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -32,10 +34,14 @@ class Service:
     Args:
         classifier: which answers; another one may take its place at any time.
         warn: told of failures that the server's owner should know of.
+        hosts: by which clients may name this server beside `localhost` and loopback addresses; none: by any.
     """
 
-    def __init__(self, classifier: Classifier, warn: Callable[[str], None]) -> None:
+    def __init__(
+        self, classifier: Classifier, warn: Callable[[str], None], *, hosts: Sequence[str] | None = ()
+    ) -> None:
         self.classifier = classifier
+        self._hosts = hosts
         self.is_stopping = False
         self._warn = warn
         self._held_bytes = 0
@@ -54,7 +60,9 @@ class Service:
             RefusedError: self._refused,
             HTTPException: _no_such_page,
         }
-        return _Counting(Starlette(routes=routes, exception_handlers=handlers), self.metrics)
+        app = Starlette(routes=routes, exception_handlers=handlers)
+        app.router.redirect_slashes = False  # to whatever host the client names
+        return _Counting(_Guarded(app, self._hosts), self.metrics)
 
     def stop(self) -> None:
         """Accept nothing more; what is accepted is answered."""
@@ -65,6 +73,9 @@ class Service:
         began = time.perf_counter()
         held = _Held(self)
         try:
+            # Pages of other sites can send other types without asking.
+            if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+                raise RefusedError(415, "the body is JSON; send it with Content-Type: application/json")
             body = await _read(request, held.add)
             answer = await self._answer(parse_predict_request(body), request)
         except ClientDisconnect:
@@ -148,6 +159,42 @@ class _Counting:
             await send(message)
 
         await self._app(scope, receive, counting)
+
+
+class _Guarded:
+    """Refuses what pages of other sites make browsers send, around the application.
+
+    A page can let its own name lead to a loopback address (DNS rebinding), so names are checked, too.
+    """
+
+    def __init__(self, app: ASGIApp, hosts: Sequence[str] | None) -> None:
+        self._app, self._hosts = app, hosts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = Request(scope).headers
+        host, origin = headers.get("host"), headers.get("origin")
+        app = self._app
+        if self._hosts is not None and host and not is_loopback(name := host_name(host)) and name not in self._hosts:
+            app = _json({"error": f"not a name of this server: {name}; --allowed-host adds one"}, 403)
+        elif origin and origin.partition("://")[2] != host and host_name(origin) not in (self._hosts or ()):
+            app = _json({"error": f"asked by a page of another site, {origin}; --allowed-host allows its name"}, 403)
+        await app(scope, receive, send)
+
+
+def host_name(address: str) -> str:
+    """The name or IP address in an origin or the header `Host`; empty where there is none."""
+    try:
+        return (urlsplit(address if "://" in address else f"//{address}").hostname or "").rstrip(".")
+    except ValueError:
+        return ""
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a name or an IP address is one by which a machine calls itself."""
+    try:
+        return host == "localhost" or ip_address(host.partition("%")[0]).is_loopback
+    except ValueError:
+        return False
 
 
 async def _read(request: Request, hold: Callable[[int], None]) -> bytes:

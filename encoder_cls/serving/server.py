@@ -9,9 +9,8 @@ import asyncio
 import os
 import signal
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from ipaddress import ip_address
 from pathlib import Path
 
 import uvicorn
@@ -19,7 +18,7 @@ import uvicorn
 from encoder_cls.errors import ConfigError, EncoderClsError, StoppedError
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.serialization import load_classifier
-from encoder_cls.serving.app import Service
+from encoder_cls.serving.app import Service, host_name, is_loopback
 from encoder_cls.serving.limits import CLOSING_SECONDS, KEEP_ALIVE_SECONDS, STOPPING_SECONDS
 from encoder_cls.serving.protocol import TimedProtocol
 
@@ -28,13 +27,15 @@ SECONDS_BETWEEN_LOOKS = 0.05
 SHORT_HASH = 12  # characters of a model's SHA-256 that are shown
 
 
-def serve(folder: Path, *, host: str, port: int, tell: Callable[[str], None]) -> None:
+def serve(folder: Path, *, host: str, port: int, allowed_hosts: Sequence[str], tell: Callable[[str], None]) -> None:
     """Serve a classifier until a signal comes.
 
     Args:
         folder: a run or model folder, read again at SIGHUP.
         host: the address to listen on.
         port: of TCP; 0: one that is free.
+        allowed_hosts: by which clients may name the server, beside this host, `localhost` and loopback addresses;
+            without any, at another address than a loopback one, by any.
         tell: told, in lines, where the server listens, what it does and what goes wrong.
 
     Raises:
@@ -43,7 +44,10 @@ def serve(folder: Path, *, host: str, port: int, tell: Callable[[str], None]) ->
         StoppedError: a second signal came before all was answered.
     """
     with _listening(host, port) as listener:
-        service = Service(_load(folder), tell)
+        is_open = not (allowed_hosts or is_loopback(listener.getsockname()[0]))
+        names = [host_name(name) for name in (host, *allowed_hosts)]
+        hosts = None if is_open else [name for name in names if name and not is_loopback(name)]
+        service = Service(_load(folder), tell, hosts=hosts)
         config = uvicorn.Config(
             service.app(),
             http=TimedProtocol,
@@ -87,7 +91,7 @@ class _Server(uvicorn.Server):
         await super().startup(sockets)
         for listener in sockets or []:
             host, port = listener.getsockname()[:2]
-            if not ip_address(host.partition("%")[0]).is_loopback:
+            if not is_loopback(host):
                 self._tell(f"warning: whoever can connect to {host} can ask: there are no passwords and no encryption")
             model, address = self._service.classifier.sha256[:SHORT_HASH], f"[{host}]" if ":" in host else host
             self._tell(f"serving {self._folder} (model {model}) on http://{address}:{port}; Ctrl-C stops it")

@@ -35,7 +35,7 @@ LARGE_BODY = 50 << 20
 SECONDS_BETWEEN_BYTES = 0.5
 SECONDS_BETWEEN_LOOKS = 0.5
 LONGEST_WAIT = 60  # seconds, for an answer; longer counts as none
-HEAD = "POST /predict HTTP/1.1\r\nHost: bench\r\nContent-Length: {}\r\n\r\n"
+HEAD = "POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n"
 
 
 class Seen:

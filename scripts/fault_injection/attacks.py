@@ -36,7 +36,7 @@ def _send(served: Served, content: bytes) -> socket.socket:
 
 
 def _post(body: bytes, length: int | None = None) -> bytes:
-    return b"POST /predict HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%b" % (length or len(body), body)
+    return HEAD + b"Content-Length: %d\r\n\r\n%b" % (length or len(body), body)
 
 
 def _slow_writer(served: Served, draw: random.Random) -> socket.socket:
@@ -64,7 +64,7 @@ def _hangs_up(served: Served, draw: random.Random) -> None:
 
 def _never_reads(served: Served, _draw: random.Random) -> socket.socket:
     """Asks for a page thousands of times, and reads no answer but, much later, the first."""
-    return _send(served, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n" * 2000)
+    return _send(served, b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n" * 2000)
 
 
 def _chance(served: Served, draw: random.Random) -> socket.socket:
@@ -88,11 +88,12 @@ def status_of(connection: socket.socket) -> int:
     return int(found[1]) if found else 0
 
 
-CHUNKED = b"POST /predict HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
-HALF = b"POST /predict HTTP/1.1\r\nHost: a\r\nContent-Le"
+HEAD = b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
+HALF = HEAD + b"Content-Le"
 LARGE = b"%x\r\n%b\r\n" % (MEGABYTE, b" " * MEGABYTE)
-LONG_HEAD = b"GET /health HTTP/1.1\r\nHost: a\r\nX: " + b"x" * (4 << 20)
-BOTH_LENGTHS = _post(b"{}").replace(b"Host: a", b"Host: a\r\nContent-Length: 7")
+LONG_HEAD = b"GET /health HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * (4 << 20)
+BOTH_LENGTHS = _post(b"{}").replace(b"Host: localhost", b"Host: localhost\r\nContent-Length: 7")
 ATTACKS: dict[str, tuple[Attack, set[int]]] = {
     "broken JSON": (_sends(_post(b'{"texts":'), _post(b"\xff\xfe"), _post(b"[" * 100_000), _post(b"")), {400}),
     "values of other kinds": (
@@ -120,9 +121,20 @@ ATTACKS: dict[str, tuple[Attack, set[int]]] = {
     "slow writer": (_slow_writer, {408, 0}),
     "who hangs up": (_hangs_up, set()),
     "who never reads": (_never_reads, {200, 0}),
-    "any bytes": (_chance, {0, 200, 400, 404, 405, 408, 413, 422, 501}),
+    "pages of other sites": (
+        _sends(
+            _post(b'{"texts": ["a"]}').replace(b"Host: localhost", b"Host: evil.example"),
+            _post(b'{"texts": ["a"]}').replace(b"Host: ", b"Origin: http://evil.example\r\nHost: "),
+            _post(b'{"texts": ["a"]}').replace(b"application/json", b"text/plain"),
+        ),
+        {403, 415},
+    ),
+    "any bytes": (_chance, {0, 200, 400, 403, 404, 405, 408, 413, 415, 422, 501}),
     "other paths": (
-        _sends(b"GET /../../etc/passwd HTTP/1.1\r\nHost: a\r\n\r\n", b"PUT /predict HTTP/1.1\r\nHost: a\r\n\r\n"),
+        _sends(
+            b"GET /../../etc/passwd HTTP/1.1\r\nHost: localhost\r\n\r\n",
+            b"PUT /predict HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        ),
         {404, 405},
     ),
 }

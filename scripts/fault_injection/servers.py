@@ -182,7 +182,7 @@ class Load:
                 body |= {"explain": True} if len(chosen) == 5 else {}
                 began, status, what = time.monotonic(), 0, ""
                 try:
-                    connection.request("POST", "/predict", json.dumps(body))
+                    connection.request("POST", "/predict", json.dumps(body), {"Content-Type": "application/json"})
                     reply = connection.getresponse()
                     content = json.loads(reply.read())
                     status = reply.status

@@ -34,11 +34,12 @@ class Running:
     port: int
     warnings: list[str]
 
-    def ask(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
+    def ask(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any]:
         """The status and the content of a reply; a body that is no bytes is sent as JSON."""
+        sent = {"Content-Type": "application/json"} | {name.replace("_", "-"): it for name, it in headers.items()}
         content = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
         with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)) as connection:
-            connection.request(method, path, content)
+            connection.request(method, path, content, sent)
             reply = connection.getresponse()
             found = reply.read()
         is_json = reply.headers["Content-Type"] == "application/json"
@@ -69,9 +70,9 @@ def start() -> Iterator[Callable[..., Running]]:
     """Starts a server of a model, after some lines of Python that change its limits."""
     started = []
 
-    def run(model: Path, before: str = "", *, host: str = "127.0.0.1") -> Running:
+    def run(model: Path, before: str = "", *options: str, host: str = "127.0.0.1") -> Running:
         code = f"{before}\nfrom encoder_cls.cli import main; main()"
-        command = [sys.executable, "-c", code, "serve", str(model), "--port", "0", "--host", host]
+        command = [sys.executable, "-c", code, "serve", str(model), "--port", "0", "--host", host, *options]
         process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
         started.append(process)
         said = []

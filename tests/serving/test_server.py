@@ -18,6 +18,7 @@ from encoder_cls.serving.limits import MOST_BODY_BYTES
 from encoder_cls.serving.page import PAGE
 
 TEXTS = ["rain and snow", "ball goal team", "soup bread", "", "rain " * 200, "\ud800 <b>zebra</b>"]
+HEAD = b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 IMPATIENT = """
 import encoder_cls.serving.protocol as protocol, encoder_cls.serving.app as app
 protocol.HEADER_SECONDS = app.BODY_SECONDS = protocol.SEND_SECONDS = 0.3
@@ -84,6 +85,7 @@ def test_clients_at_once_get_their_own_answers(server, classifier):
         ("POST", "/predict", {"texts": ["a"] * 1001}, 413, "1,001"),
         ("GET", "/predict", None, 405, "GET"),
         ("GET", "/elsewhere", None, 404, "POST /predict"),
+        ("GET", "/predict/", None, 404, "POST /predict"),
     ],
 )
 def test_what_is_refused_is_told_as_json(server, method, path, body, status, message):
@@ -94,9 +96,42 @@ def test_what_is_refused_is_told_as_json(server, method, path, body, status, mes
     assert message in reply["error"]
 
 
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Host": "localhost:1", "Content_Type": "Application/JSON; charset=utf-8"}, 200),
+        ({"Host": "[::1]", "Origin": "http://[::1]"}, 200),
+        ({"Host": "evil.example"}, 403),
+        ({"Host": "localhost.evil.example"}, 403),
+        ({"Host": "[localhost"}, 403),
+        ({"Host": "localhost", "Origin": "http://localhost:3000"}, 403),
+        ({"Origin": "null"}, 403),
+        ({"Content_Type": "text/plain"}, 415),
+    ],
+)
+def test_pages_of_other_sites_get_no_answer(server, headers, status):
+    """Their browsers send their own origin, the name that led here, or a type that needs no leave."""
+    assert server.ask("POST", "/predict", {"texts": ["rain"]}, **headers)[0] == status
+    assert server.ask("GET", "/health", **headers)[0] == (403 if status == 403 else 200)
+
+
+def test_hosts_are_checked_where_they_are_named(start, trained_run):
+    """A name that is allowed may be that of a proxy, whose pages ask; at an open address without any, all are."""
+    named = start(trained_run.path, "", "--allowed-host", "example.org", host="0.0.0.0")
+    for headers, status in (
+        ({"Host": "example.org"}, 200),
+        ({"Host": "localhost", "Origin": "https://example.org"}, 200),
+        ({"Host": "other.org"}, 403),
+    ):
+        assert named.ask("GET", "/health", **headers)[0] == status
+    anywhere = start(trained_run.path, host="0.0.0.0")
+    assert anywhere.ask("GET", "/health", Host="other.org")[0] == 200
+    assert anywhere.ask("GET", "/health", Host="other.org", Origin="http://evil.example")[0] == 403
+
+
 def test_a_body_without_a_length_has_an_end(server):
     """Sent in chunks, it is refused as soon as it is too large, though more would come."""
-    head = b"POST /predict HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+    head = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
     chunk = b"%x\r\n%b\r\n" % (1 << 16, b" " * (1 << 16))
     with raw(server, head + chunk * 17) as connection:
         assert b" 413 " in connection.recv(1 << 16)
@@ -105,7 +140,7 @@ def test_a_body_without_a_length_has_an_end(server):
 def test_an_answer_comes_without_delay(server):
     """On a connection that is kept, it does not wait for the acknowledgement of its head, which takes 40 ms."""
     body = json.dumps({"texts": ["rain"]}).encode()
-    content = b"POST /predict HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
+    content = HEAD + b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
     with raw(server, b"") as connection:
         seconds = []
         for _ in range(20):
@@ -159,9 +194,9 @@ def test_health_and_metrics_say_how_it_is(start, trained_run, classifier):
 def test_slow_clients_are_let_go_and_hold_up_nobody(start, trained_run):
     """Half a head, half a body, an answer that nobody reads, too many connections: each has its end."""
     server = start(trained_run.path, IMPATIENT)
-    head = b"POST /predict HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n"
+    head = HEAD + b"Content-Length: 100\r\n"
     half_head, half_body, silent = raw(server, head), raw(server, head + b'\r\n{"te'), raw(server, b"")
-    unread = raw(server, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n" * 4000)  # answers of 20 MB
+    unread = raw(server, b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n" * 4000)  # answers of 20 MB
     assert server.predict("rain")[0] == 200
     more = [raw(server, b"") for _ in range(3)]
     refused = read_all(more[-1])
@@ -184,7 +219,7 @@ def test_who_hangs_up_is_forgotten(start, trained_run):
     server = start(trained_run.path, "import encoder_cls.serving.app as app; app.MOST_HELD_BYTES = 40_000")
     body = json.dumps({"texts": ["rain snow " * 2000]}).encode()
     for _ in range(5):
-        raw(server, b"POST /predict HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)).close()
+        raw(server, HEAD + b"Content-Length: %d\r\n\r\n%b" % (len(body), body)).close()
     deadline = time.monotonic() + 20
     while (
         server.ask("POST", "/predict", body)[0] == 429 or "waiting_requests 0" not in server.ask("GET", "/metrics")[1]
