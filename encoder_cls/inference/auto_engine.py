@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Mapping
-from threading import Lock
+from threading import RLock
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
 # chooses the engine, not the clock, so that equal inputs have equal results.
 BREAK_EVEN = 6e10
 
+_LOCK = RLock()
+if hasattr(os, "register_at_fork"):  # what another thread holds at that moment nobody would release in the child
+    os.register_at_fork(before=_LOCK.acquire, after_in_parent=_LOCK.release, after_in_child=_LOCK.release)
+
 
 class AutoEncoder:
     """An encoder with its head, as a part of a `Classifier`, computed by whatever is quicker.
@@ -43,7 +48,6 @@ class AutoEncoder:
         self._numpy = NumpyEncoder(architecture, weights)
         self._torch: TorchEncoder | None = None
         self._work_done = 0.0
-        self._lock = Lock()
 
     @property
     def engine(self) -> str:
@@ -87,7 +91,7 @@ class AutoEncoder:
         """
         from encoder_cls.inference.torch_engine import TorchEncoder
 
-        with self._lock:  # of several threads the first one makes it
+        with _LOCK:  # of several threads the first one makes it
             if self._torch is None:
                 self._torch = TorchEncoder.from_weights(self.architecture, self.weights(), device=self._device)
             return self._torch
@@ -96,10 +100,7 @@ class AutoEncoder:
         """What a copy is made of, also one for another process, which need not have PyTorch, nor the same device."""
         # The copy of one by PyTorch is one that has done enough work to be computed by it.
         work_done = math.inf if self._torch else self._work_done
-        return self.__dict__ | {"_torch": None, "_lock": None, "_work_done": work_done}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state | {"_lock": Lock()})
+        return self.__dict__ | {"_torch": None, "_work_done": work_done}
 
     def _quicker_for(self, texts: TokenizedTexts) -> NumpyEncoder | TorchEncoder:
         """The engine for these texts, whose work is then counted as done."""
@@ -107,7 +108,7 @@ class AutoEncoder:
         if self._torch is None and max(work, self._work_done) > BREAK_EVEN and is_installed("torch"):
             log("debug", f"engine: PyTorch, for {max(work, self._work_done):.0e} multiplications at once or so far")
             self.torch()
-        with self._lock:
+        with _LOCK:
             self._work_done += work
         return self._torch or self._numpy
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import platform
 import sys
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import version
 
 import torch
 
 from encoder_cls.errors import ConfigError
+
+if hasattr(os, "register_at_fork"):  # OpenMP's other threads are not in a forked child, which would wait for them
+    os.register_at_fork(after_in_child=partial(torch.set_num_threads, 1))
 
 
 def resolve_device(name: str) -> torch.device:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -13,6 +16,29 @@ from encoder_cls.inference.numpy_engine import NumpyEncoder
 from encoder_cls.inference.torch_engine import TorchEncoder, torch_encoder
 
 TEXTS = ["rain and snow today", "", "soup with zzz"]
+
+
+FORKING = """
+import os, signal, sys, threading, torch
+from encoder_cls import load_classifier
+from encoder_cls.inference import auto_engine
+torch.set_num_threads(2)
+classifier, texts, held = load_classifier(sys.argv[1]), ["rain and snow today"] * 300, threading.Event()
+classifier.encoder.torch()
+classifier.predict(texts)
+def hold():
+    with auto_engine._LOCK:
+        held.set()
+        threading.Event().wait(0.1)
+threading.Thread(target=hold).start()
+held.wait()
+child = os.fork()
+if child == 0:
+    signal.alarm(5)
+    classifier.predict(texts)
+    os._exit(0)
+print(os.waitpid(child, 0)[1], torch.get_num_threads())
+"""
 
 
 @pytest.fixture
@@ -71,3 +97,10 @@ def test_the_work_is_what_the_layers_multiply(classifier):
     width, inner, layers = architecture.d_model, architecture.d_ff, architecture.num_layers
     by_hand = layers * (5 * (4 * width**2 + 2 * width * inner) + (9 + 4) * 2 * width)
     assert multiplications(architecture, np.array([3, 2])) == by_hand
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_forked_child_answers(trained_run):
+    """After PyTorch has answered on several threads, and while another thread chooses an engine."""
+    ended = subprocess.run([sys.executable, "-c", FORKING, trained_run.path], capture_output=True, check=True)
+    assert ended.stdout == b"0 2\n"
