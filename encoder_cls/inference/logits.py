@@ -27,7 +27,9 @@ def log_sigmoid(margins: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]
     return cast("NDArray[np.floating[Any]]", -np.logaddexp(0, -margins))
 
 
-def combine_logits(logits: Sequence[Logits], weights: Sequence[float]) -> NDArray[np.float64]:
+def combine_logits(
+    logits: Sequence[NDArray[np.floating[Any]]], weights: Sequence[float] | NDArray[np.float64]
+) -> NDArray[np.float64]:
     """The weighted sum of the logits of several classifiers, (texts, classes).
 
     A logarithmic opinion pool (Genest and Zidek, "Combining Probability Distributions: A Critique and an Annotated

@@ -16,10 +16,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from encoder_cls.evaluation.metrics import cross_entropy, one_hot
+from encoder_cls.evaluation.metrics import MIN_PROBABILITY, cross_entropy, one_hot
 from encoder_cls.evaluation.multi_label_metrics import binary_cross_entropy
 from encoder_cls.inference.logits import Logits, combine_logits, log_sigmoid, sigmoid, softmax
 from encoder_cls.inference.tasks import MULTI_LABEL, task_of
+
+Floats = NDArray[np.float64]
 
 MAX_SCALE = 20.0  # temperatures, and scales, from 1 / MAX_SCALE to MAX_SCALE: beyond there is nothing to calibrate on
 MAX_SHIFT = 10.0  # shifts: a sigmoid is then as good as an exponential, or certain
@@ -31,58 +33,43 @@ def fit_inverse_temperature(logits: Logits, labels: NDArray[Any]) -> float:
     """The number by which logits are multiplied so that labels, as in `Split`, have the lowest loss."""
     from scipy.optimize import minimize_scalar
 
+    scores = logits.astype(np.float64)
     loss_of = _loss_on(labels, logits.shape[1])
-
-    def loss(log_scale: float) -> float:
-        return loss_of(logits * np.exp(log_scale))
-
     limit = float(np.log(MAX_SCALE))
-    return float(np.exp(minimize_scalar(loss, bounds=(-limit, limit), method="bounded").x))
+    found = minimize_scalar(lambda it: loss_of(scores * np.exp(it))[0], bounds=(-limit, limit), method="bounded")
+    return float(np.exp(found.x))
 
 
-def fit_platt(margins: Logits, labels: NDArray[np.int64]) -> tuple[float, float]:
-    """The scale and the shift of one-vs-rest margins under which labels (texts,) have the lowest loss.
+def fit_platt(
+    margins: Sequence[NDArray[np.float32]], labels: NDArray[np.int64], num_classes: int
+) -> tuple[tuple[float, ...], float]:
+    """The scales of one-vs-rest margins and the shift of their sum under which labels (texts,) have the lowest loss.
 
     Platt scaling (1999), the same of all classes: each by itself has the probability sigmoid(scale * margin + shift);
     then a text's probabilities are normalized (Zadrozny and Elkan, "Transforming Classifier Scores into Accurate
     Multiclass Probability Estimates", 2002, https://doi.org/10.1145/775047.775151). The lower the shift, the nearer is
-    that to a softmax of scaled margins.
+    that to a softmax of scaled margins. The margins of more than one classifier are summed (stacking: Wolpert, "Stacked
+    Generalization", 1992). No scale is below 0; that of the first is positive. Of two classes margins have one column,
+    the second's.
     """
     from scipy.optimize import minimize
 
-    targets = targets_of(labels, margins.shape[1])
+    scores = [it.astype(np.float64) for it in margins]
+    loss_of = _loss_on(labels, num_classes)
 
-    def loss(numbers: NDArray[np.float64]) -> float:
-        log_scale, shift = numbers
-        return cross_entropy(softmax(log_sigmoid(margins * np.exp(log_scale) + shift)), targets)
-
-    limit = float(np.log(MAX_SCALE))
-    bounds = [(-limit, limit), (-MAX_SHIFT, MAX_SHIFT)]
-    log_scale, shift = minimize(loss, (0.0, 0.0), method="L-BFGS-B", bounds=bounds).x
-    return float(np.exp(log_scale)), float(shift)
-
-
-def fit_sum_of_margins(
-    margins: Sequence[NDArray[np.float32]], labels: NDArray[np.int64], num_classes: int
-) -> tuple[tuple[float, ...], float]:
-    """The scales of several one-vs-rest margins and the shift of their sum under which labels have the lowest loss.
-
-    Platt scaling as in `fit_platt`, of more than one classifier (stacking: Wolpert, "Stacked Generalization", 1992).
-    No scale is below 0; that of the first is positive. Of two classes margins have one column, the second's.
-    """
-    from scipy.optimize import minimize
-
-    targets = targets_of(labels, num_classes)
-
-    def loss(numbers: NDArray[np.float64]) -> float:
-        *scales, shift = numbers
-        total = combine_logits(margins, scales) + shift
-        logits = np.hstack([-total, total]) if total.shape[1] == 1 else log_sigmoid(total)
-        return cross_entropy(softmax(logits), targets)
+    def loss(numbers: Floats) -> tuple[float, Floats]:
+        total = combine_logits(scores, numbers[:-1]) + numbers[-1]
+        if total.shape[1] == 1:
+            value, of_logits = loss_of(np.hstack([-total, total]))
+            of_total = of_logits[:, 1:] - of_logits[:, :1]
+        else:
+            value, of_logits = loss_of(log_sigmoid(total))
+            of_total = of_logits * sigmoid(-total)
+        return value, np.array([*((of_total * it).sum() for it in scores), of_total.sum()])
 
     bounds = [(1 / MAX_SCALE, MAX_SCALE), *[(0.0, MAX_SCALE)] * (len(margins) - 1), (-MAX_SHIFT, MAX_SHIFT)]
     start = [1.0, *[0.0] * (len(margins) - 1), 0.0]
-    *scales, shift = minimize(loss, start, method="L-BFGS-B", bounds=bounds).x
+    *scales, shift = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds).x
     return tuple(map(float, scales)), float(shift)
 
 
@@ -106,6 +93,7 @@ def fit_mixture_weights(
     if not is_last_calibrated:
         (only,) = logits
         return (fit_inverse_temperature(only, labels),), (1.0,)
+    scores = [it.astype(np.float64) for it in logits]
     loss_of = _loss_on(labels, logits[0].shape[1])
     # A student's probabilities are to be those of its calibrated teacher.
     alone = np.array(
@@ -113,21 +101,37 @@ def fit_mixture_weights(
     )
     expected = np.full(len(logits), 1 / len(logits)) if expects_equal_shares else np.eye(len(logits))[-1]
 
-    def loss(shares: NDArray[np.float64]) -> float:
-        penalty = RIDGE_PENALTY * ((shares - expected) ** 2).sum() / len(labels)
-        return loss_of(combine_logits(logits, shares * alone)) + float(penalty)
+    def loss(shares: Floats) -> tuple[float, Floats]:
+        value, of_logits = loss_of(combine_logits(scores, shares * alone))
+        away = shares - expected
+        of_shares = alone * [(of_logits * it).sum() for it in scores] + 2 * RIDGE_PENALTY * away / len(labels)
+        return value + float(RIDGE_PENALTY * (away**2).sum() / len(labels)), of_shares
 
     equal = np.full(len(logits), 1 / len(logits))
-    found = minimize(loss, equal, method="L-BFGS-B", bounds=[(MIN_WEIGHT, MAX_SCALE)] * len(logits)).x
+    found = minimize(loss, equal, jac=True, method="L-BFGS-B", bounds=[(MIN_WEIGHT, MAX_SCALE)] * len(logits)).x
     return tuple((found * alone).tolist()), tuple((found / found.sum()).tolist())
 
 
-def _loss_on(labels: NDArray[Any], num_classes: int) -> Callable[[NDArray[np.floating[Any]]], float]:
-    """From logits (texts, classes) to the mean negative log-likelihood of labels, which are as in `Split`."""
+def _loss_on(labels: NDArray[Any], num_classes: int) -> Callable[[NDArray[np.floating[Any]]], tuple[float, Floats]]:
+    """From logits (texts, classes) to the mean negative log-likelihood of labels, as in `Split`, and its gradient.
+
+    Both are in float64: differences of a loss in float32 show a minimizer no slope.
+    """
     targets = targets_of(labels, num_classes)
-    if task_of(labels) is MULTI_LABEL:
-        return lambda logits: binary_cross_entropy(sigmoid(logits), targets)
-    return lambda logits: cross_entropy(softmax(logits), targets)
+
+    def of_classes(logits: NDArray[np.floating[Any]]) -> tuple[float, Floats]:
+        probabilities = softmax(logits)
+        counted = targets * (probabilities > MIN_PROBABILITY)
+        gradient = counted.sum(axis=-1, keepdims=True) * probabilities - counted
+        return cross_entropy(probabilities, targets), gradient / len(targets)
+
+    def of_each_label(logits: NDArray[np.floating[Any]]) -> tuple[float, Floats]:
+        yes = sigmoid(logits)
+        no = 1 - yes
+        gradient = (1 - targets) * (no > MIN_PROBABILITY) * yes - targets * (yes > MIN_PROBABILITY) * no
+        return binary_cross_entropy(yes, targets), gradient / len(targets)
+
+    return of_each_label if task_of(labels) is MULTI_LABEL else of_classes
 
 
 def targets_of(labels: NDArray[Any], num_classes: int) -> NDArray[np.float64]:

@@ -325,7 +325,7 @@ def calibrate(
     if SINGLE_LABEL.num_one_vs_rest(len(class_weights)) == 1:  # a shift of opposite margins has no bias to go to
         scale, shift = fit_inverse_temperature(SINGLE_LABEL.margins_to_logits(margins), labels), 0.0
     else:
-        scale, shift = fit_platt(margins, labels)
+        (scale,), shift = fit_platt([margins], labels, len(class_weights))
     logits = SINGLE_LABEL.margins_to_logits((margins * scale + shift).astype(np.float32))
     # What is learned counts classes by their weights, and so does the choice of the penalty; calibration does not.
     loss = cross_entropy(softmax(logits), one_hot(labels, len(class_weights)), class_weights[labels])

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from encoder_cls.inference.logits import Logits, combine_logits, softmax
 from encoder_cls.inference.tasks import SINGLE_LABEL
-from encoder_cls.training.calibration import fit_sum_of_margins
+from encoder_cls.training.calibration import fit_platt
 from encoder_cls.training.feature_corpus import FeatureCorpus
 from encoder_cls.training.naive_bayes_em import log_ratios
 from encoder_cls.training.nbsvm import cross_validate
@@ -106,7 +106,7 @@ class TechniqueSearch:
         for name in names:
             techniques = self.best.techniques._replace(**{name: True})
             margins = self._margins_held_out(techniques)
-            scales, shift = fit_sum_of_margins(margins, self._held_out, self.corpus.num_classes)
+            scales, shift = fit_platt(margins, self._held_out, self.corpus.num_classes)
             total = np.add.reduce([scale * part for scale, part in zip(scales, margins, strict=True)]) + shift
             found = self._found(techniques, scales, shift, SINGLE_LABEL.margins_to_logits(total.astype(np.float32)))
             if _is_better(found, self.best):

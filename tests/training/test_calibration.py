@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 import scipy.special
@@ -11,7 +13,8 @@ from hypothesis.extra.numpy import arrays
 from sklearn.metrics import log_loss
 
 from encoder_cls.evaluation.metrics import cross_entropy, one_hot
-from encoder_cls.inference.logits import combine_logits, log_sigmoid, softmax
+from encoder_cls.evaluation.multi_label_metrics import binary_cross_entropy
+from encoder_cls.inference.logits import combine_logits, log_sigmoid, sigmoid, softmax
 from encoder_cls.training.calibration import (
     MAX_SCALE,
     MAX_SHIFT,
@@ -20,7 +23,7 @@ from encoder_cls.training.calibration import (
     fit_inverse_temperature,
     fit_mixture_weights,
     fit_platt,
-    fit_sum_of_margins,
+    targets_of,
 )
 
 LOGITS = arrays(np.float32, st.tuples(st.integers(1, 6), st.integers(2, 5)), elements=st.floats(-1e4, 1e4, width=32))
@@ -117,13 +120,14 @@ def draw_by_sigmoids(scale: float, shift: float, *, texts: int = 20_000):
 def test_the_sigmoids_that_made_the_labels_are_found(scale, shift):
     """Twenty thousand texts tell both numbers."""
     margins, labels = draw_by_sigmoids(scale, shift)
-    assert fit_platt(margins, labels) == (pytest.approx(scale, rel=0.1), pytest.approx(shift, abs=0.3))
+    (found,), found_shift = fit_platt([margins], labels, 4)
+    assert (found, found_shift) == (pytest.approx(scale, rel=0.1), pytest.approx(shift, abs=0.3))
 
 
 def test_sigmoids_explain_the_labels_of_a_softmax_as_well_as_a_scale():
     """With the least shift they are exponentials."""
     logits, labels = draw(2.0)
-    scale, shift = fit_platt(logits, labels)
+    (scale,), shift = fit_platt([logits], labels, 4)
     assert shift < -2
     targets = one_hot(labels, 4)
     found = cross_entropy(softmax(log_sigmoid(logits * scale + shift)), targets)
@@ -137,7 +141,7 @@ def test_sigmoids_explain_the_labels_of_a_softmax_as_well_as_a_scale():
 def test_sigmoids_are_bounded_and_their_logarithms_finite(margins, seed):
     """For any margins and labels, however few or foolish."""
     labels = np.random.default_rng(seed).integers(0, margins.shape[1], size=len(margins))
-    scale, shift = fit_platt(margins, labels)
+    (scale,), shift = fit_platt([margins], labels, margins.shape[1])
     assert 1 / MAX_SCALE <= scale <= MAX_SCALE * (1 + 1e-9)
     assert abs(shift) <= MAX_SHIFT
     assert np.isfinite(log_sigmoid(margins * scale + shift)).all()
@@ -234,16 +238,66 @@ def test_scores_are_added_up_in_double_precision():
     assert total.tolist() == [[3.125 + 0.25e-12, -4.0 + 4e-12]]
 
 
+def probabilities_by_sum(margins, numbers):
+    """The sigmoids of margins, summed by scales and a shift, normalized; one column is the second of two classes."""
+    total = combine_logits(margins, numbers[:-1]) + numbers[-1]
+    return softmax(np.hstack([-total, total]) if total.shape[1] == 1 else log_sigmoid(total))
+
+
+def drawn_by_sum(numbers, columns, *, texts):
+    """Margins of as many classifiers as there are scales, and labels drawn from their sum."""
+    random = np.random.default_rng(0)
+    margins = [random.normal(size=(texts, columns)).astype(np.float32) for _ in numbers[1:]]
+    shares = probabilities_by_sum(margins, numbers).cumsum(axis=1)
+    return margins, (random.random((texts, 1)) > shares[:, :-1]).sum(axis=1)
+
+
+def assert_lowest(loss, found, *, start):
+    """No point of a fine grid around the fitted numbers has a lower loss, and where the fit starts it is higher."""
+    steps = np.array([-0.3, -0.01, -0.001, 0, 0.001, 0.01, 0.3])
+    assert (
+        loss(found) <= min(loss(found + np.array(step)) for step in itertools.product(steps, repeat=len(found))) + 1e-8
+    )
+    assert loss(found) < loss(start) - 0.01
+
+
+@pytest.mark.parametrize("columns", [1, 4])
+@pytest.mark.parametrize("numbers", [(3.0, -0.7), (3.0, 0.6, -0.7)], ids=["one", "two"])
+def test_scales_and_shift_of_float32_margins_have_the_lowest_loss(columns, numbers):
+    """Whatever a product of float32 and float64 is: in float32 a loss has no slope to follow."""
+    margins, labels = drawn_by_sum(numbers, columns, texts=300)
+    targets = targets_of(labels, max(2, columns))
+    scales, shift = fit_platt(margins, labels, max(2, columns))
+    start = (1.0, *[0.0] * len(margins))
+    assert_lowest(lambda it: cross_entropy(probabilities_by_sum(margins, it), targets), (*scales, shift), start=start)
+
+
+@pytest.mark.parametrize("of_several", [False, True], ids=["one label", "several labels"])
+def test_mixture_weights_of_float32_logits_have_the_lowest_loss(of_several):
+    """With their penalty."""
+    random = np.random.default_rng(0)
+    scores = list(random.normal(size=(2, 300, 3)).astype(np.float32))
+    total = 3 * scores[0] + scores[1]
+    one = (random.random((300, 1)) > softmax(total).cumsum(axis=1)[:, :-1]).sum(axis=1)
+    labels = (random.random((300, 3)) < sigmoid(total)).astype(np.int8) if of_several else one
+    targets, alone = targets_of(labels, 3), np.array([fit_inverse_temperature(scores[0], labels), 1.0])
+
+    def loss(weights):
+        logits = combine_logits(scores, weights)
+        penalty = RIDGE_PENALTY * ((weights / alone - [0, 1]) ** 2).sum() / 300
+        return penalty + (
+            binary_cross_entropy(sigmoid(logits), targets) if of_several else cross_entropy(softmax(logits), targets)
+        )
+
+    assert_lowest(loss, fit_mixture_weights(scores, labels)[0], start=alone / 2)
+
+
 @pytest.mark.parametrize("num_classes", [2, 4])
 def test_the_scales_of_a_sum_of_margins_are_found(num_classes):
     """Of two classifiers' margins; one that tells nothing has no weight."""
-    random = np.random.default_rng(0)
     columns = 1 if num_classes == 2 else num_classes
-    one, two, nothing = (random.normal(size=(20_000, columns)).astype(np.float32) for _ in range(3))
-    total = 2.0 * one + 0.5 * two - 0.3
-    logits = np.hstack([-total, total]) if columns == 1 else log_sigmoid(total)
-    labels = np.array([random.choice(num_classes, p=row) for row in softmax(logits)])
-    scales, shift = fit_sum_of_margins([one, two, nothing], labels, num_classes)
+    margins, labels = drawn_by_sum([2.0, 0.5, 0.0, -0.3], columns, texts=20_000)
+    scales, shift = fit_platt(margins, labels, num_classes)
     assert scales == pytest.approx([2.0, 0.5, 0.0], abs=0.15)
     assert min(scales) >= 0
     assert shift == pytest.approx(-0.3, abs=0.1 if columns == 1 else 0.6)

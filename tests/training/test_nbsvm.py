@@ -285,7 +285,7 @@ def test_scores_are_the_logits_of_texts_never_seen(num_classes, weight):
     assert fit_inverse_temperature(scores, labels[asked]) == pytest.approx(1, abs=0.15)
     if num_classes > 2:
         margins = logit(np.exp(scores.astype(np.float64)))
-        scale, shift = fit_platt(margins, labels[asked])
+        (scale,), shift = fit_platt([margins], labels[asked], num_classes)
         of_both = [scores, log_sigmoid(margins * scale + shift)]
         found, best = (cross_entropy(softmax(it), one_hot(labels[asked], num_classes)) for it in of_both)
         assert found < best + 0.008
