@@ -64,10 +64,8 @@ def serve(folder: Path, *, host: str, port: int, allowed_hosts: Sequence[str], t
         )
         server = _Server(config, service, folder, tell)
         server.run(sockets=[listener])
-    if server.ended_by:
-        raise StoppedError(
-            f"stopped at once; requests without an answer: {service.batcher.waiting}", signal_number=server.ended_by
-        )
+    if server.stopped:
+        raise server.stopped
     tell("stopped; all accepted requests are answered")
 
 
@@ -75,12 +73,12 @@ class _Server(uvicorn.Server):
     """Which signals do what.
 
     Attributes:
-        ended_by: the second signal to stop, which asks to do so at once; 0: there was none.
+        stopped: by the second signal, at once, with the requests that waited then; none: there was no second signal.
     """
 
     def __init__(self, config: uvicorn.Config, service: Service, folder: Path, tell: Callable[[str], None]) -> None:
         super().__init__(config)
-        self.ended_by = 0
+        self.stopped: StoppedError | None = None
         self._service, self._folder, self._tell = service, folder, tell
         self._tasks: set[asyncio.Task[None]] = set()  # which the event loop alone would not keep
         self._reloading = asyncio.Lock()
@@ -120,7 +118,11 @@ class _Server(uvicorn.Server):
 
     def _stop_by(self, number: int) -> None:
         if self._service.is_stopping:
-            self.ended_by, self.force_exit, self.should_exit = number, True, True
+            reason = f"stopped at once; requests without an answer: {self._service.batcher.waiting}"
+            self.stopped = self.stopped or StoppedError(reason, signal_number=number)
+            self.force_exit = self.should_exit = True
+            for connection in list(self.server_state.connections):  # Python 3.12 and later wait for each to close
+                connection.transport.abort()
             return
         self._service.stop()
         self._tell(f"stopping: {self._service.batcher.waiting} requests wait; once more ends at once")

@@ -31,7 +31,7 @@ from encoder_cls.inference.classifier import Classifier
 real = Classifier.tokenize
 def tokenize(self, texts):
     texts = list(texts)
-    time.sleep(20 * (len(texts) > 1))
+    time.sleep(60 * (len(texts) > 1))
     return real(self, texts)
 Classifier.tokenize = tokenize
 """
