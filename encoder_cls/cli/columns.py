@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Container, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -180,7 +179,7 @@ def cell(value: Any) -> str:
         return ""
     if isinstance(value, str):
         return value
-    return json.dumps(plain(value), ensure_ascii=False) if isinstance(value, dict | list | bool) else str(value)
+    return record_text(value) if isinstance(value, dict | list | bool) else str(value)
 
 
 def encodable(text: str) -> str:
@@ -188,8 +187,8 @@ def encodable(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
-def record_text(record: Mapping[str, Any]) -> str:
-    """A record as a line of JSON, also where it has values that JSON does not know, such as times.
+def record_text(record: Any) -> str:
+    """A record or a value as a line of JSON, also where it has values that JSON does not know, such as times.
 
     Raises:
         DataError: it is nested too deeply.
