@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import pytest
+from support.time_limit import TIME_LIMIT
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
 AXE = Path(os.environ.get("AXE_CORE") or Path(__file__).parents[1] / ".cache/node_modules/axe-core/axe.min.js")
@@ -77,7 +78,7 @@ class Page:
 
     def until(self, code: str) -> Any:
         """The value of an expression as soon as it is a true one."""
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + TIME_LIMIT
         while not (found := self.run(code)):
             assert time.monotonic() < deadline, (code, self.complaints)
             time.sleep(0.02)

@@ -19,6 +19,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 import pytest
 import torch
 from blank_plots import PLOTS, blank_plot
+from hypothesis import HealthCheck, settings
 
 from encoder_cls.cli import main
 from encoder_cls.config import load_config
@@ -45,6 +46,10 @@ model:
 pretrain: {{epochs: 0}}
 train: {{epochs: 6, batch_size: 12, learning_rate: 0.01, precision: float32}}
 """
+
+# On a busy machine examples are drawn slowly; that says nothing of what is tested.
+settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("suite")
 
 MOST_WORKERS = 8  # each takes a gigabyte of memory
 

@@ -17,6 +17,7 @@ from urllib.parse import quote
 import numpy as np
 import pytest
 from browser import Page, needs_axe, needs_browser, opened, violations
+from support.time_limit import TIME_LIMIT
 
 from encoder_cls.data.split import Split
 from encoder_cls.evaluation.evaluate import evaluate
@@ -155,7 +156,7 @@ def tensorboard(folder: Path):
 
 
 def ask(address: str) -> Any:
-    with urllib.request.urlopen(address, timeout=30) as answer:
+    with urllib.request.urlopen(address, timeout=TIME_LIMIT) as answer:
         return json.load(answer)
 
 
@@ -165,7 +166,7 @@ def test_tensorboard_shows_what_was_measured(trained_run, tmp_path):
     rows = read_metrics(trained_run.metrics_file)
     with tensorboard(trained_run.path.parent) as address:
         wanted = {"timeseries", "scalars", "images", "text", "pr_curves", "hparams", "projector"}
-        missing, deadline = wanted, time.monotonic() + 60
+        missing, deadline = wanted, time.monotonic() + TIME_LIMIT
         while missing and time.monotonic() < deadline:  # it reads the files bit by bit
             time.sleep(0.5)
             missing = wanted - {
@@ -213,7 +214,7 @@ def check_images(address: str, rows: list[dict]) -> None:
         assert [sample["step"] for sample in samples] == steps
         assert len(steps) > 1
         for sample in samples:
-            with urllib.request.urlopen(f"{where}individualImage?{sample['query']}", timeout=30) as answer:
+            with urllib.request.urlopen(f"{where}individualImage?{sample['query']}", timeout=TIME_LIMIT) as answer:
                 assert answer.read(8) == b"\x89PNG\r\n\x1a\n"
 
 
@@ -232,8 +233,8 @@ def check_projector(address: str) -> None:
     (found,) = ask(f"{where}info?run={RUN}")["embeddings"]
     query = f"run={RUN}&name={found['tensorName']}"
     for kind, start in (("metadata", b"label\ttext\n"), ("sprite_image", b"\x89PNG")):
-        with urllib.request.urlopen(f"{where}{kind}?{query}", timeout=30) as answer:
+        with urllib.request.urlopen(f"{where}{kind}?{query}", timeout=TIME_LIMIT) as answer:
             assert answer.read().startswith(start)
     points, width = found["tensorShape"]
-    with urllib.request.urlopen(f"{where}tensor?{query}", timeout=30) as answer:
+    with urllib.request.urlopen(f"{where}tensor?{query}", timeout=TIME_LIMIT) as answer:
         assert len(answer.read()) == 4 * points * width

@@ -20,6 +20,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 from packaging.requirements import Requirement
+from support.time_limit import TIME_LIMIT
 
 import encoder_cls
 
@@ -165,7 +166,7 @@ def test_the_runtime_serves_with_its_extra(installed, trained_run, classifier):
     """Predictions, metrics and the page; and it stops with 0."""
     command = installed("serve").command("serve", trained_run.path, "--port", 0)
     with subprocess.Popen(**command, stderr=subprocess.PIPE) as server:
-        patience = Timer(60, server.kill)
+        patience = Timer(TIME_LIMIT, server.kill)
         patience.start()
         try:
             address = re.search(r"http://[0-9.:]+", server.stderr.readline())[0]

@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
+from support.time_limit import TIME_LIMIT
 
 from encoder_cls.cli import part_files
 from encoder_cls.cli.part_files import held, remove_begun
@@ -172,7 +173,7 @@ def test_two_processes_at_once_share_the_parts(trained_run, parts):
     """Both end well when all is there, and no part has been done by both."""
     command = [sys.executable, "-c", KILLED, "1000000", *arguments(trained_run)]
     both = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(2)]
-    told = [process.communicate(timeout=60)[1] for process in both]
+    told = [process.communicate(timeout=TIME_LIMIT)[1] for process in both]
     assert [process.returncode for process in both] == [0, 0]
     written = [
         int(line.split(": ")[1].split(" of ")[0]) for text in told for line in text.splitlines() if " of 4" in line

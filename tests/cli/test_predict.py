@@ -22,6 +22,7 @@ import pyarrow.parquet
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.time_limit import TIME_LIMIT
 
 from encoder_cls.cli.output_formats import predict_lines
 from encoder_cls.cli.request import Request
@@ -385,7 +386,7 @@ def test_what_can_be_read_only_once_is(trained_run):
     writer.start()
     command = [sys.executable, "-c", "from encoder_cls.cli import main; main()", "predict", "--model", trained_run.path]
     # In a process of its own: whoever opens the pipe once more waits for ever.
-    subprocess.run([*command, "--input", "rows.csv", "--output", "answers.jsonl"], check=True, timeout=60)
+    subprocess.run([*command, "--input", "rows.csv", "--output", "answers.jsonl"], check=True, timeout=TIME_LIMIT)
     assert json.loads(Path("answers.jsonl").read_text("utf-8"))["label"] == "weather"
 
 
@@ -441,10 +442,10 @@ def test_standard_input_is_answered_line_by_line(trained_run):
             for text, label in zip(TEXTS, LABELS, strict=True):
                 process.stdin.write(f"{text}\n")
                 process.stdin.flush()
-                assert select.select([process.stdout], [], [], 30)[0], "no answer while the pipe is open"
+                assert select.select([process.stdout], [], [], TIME_LIMIT)[0], "no answer while the pipe is open"
                 assert json.loads(process.stdout.readline())["label"] == label
             process.stdin.write("soup")
-            assert process.communicate(timeout=30)[0].count("\n") == 1
+            assert process.communicate(timeout=TIME_LIMIT)[0].count("\n") == 1
         finally:
             process.kill()
     assert process.returncode == 0

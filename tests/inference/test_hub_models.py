@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from hub_stand_in import HubStandIn
+from support.time_limit import TIME_LIMIT
 
 from encoder_cls.errors import ConfigError
 from encoder_cls.inference import hub_models
@@ -72,7 +73,7 @@ def run(code: str, *arguments: str, folder: Path, **environment: str) -> subproc
         stdin=subprocess.DEVNULL,
         capture_output=True,
         encoding="utf-8",
-        timeout=60,
+        timeout=TIME_LIMIT,
         check=False,
     )
 

@@ -11,6 +11,7 @@ from threading import Barrier
 
 import numpy as np
 import pytest
+from support.time_limit import TIME_LIMIT
 
 from encoder_cls.errors import ConfigError
 from encoder_cls.inference import auto_engine, torch_engine
@@ -98,7 +99,7 @@ def test_threads_that_predict_at_once_get_the_same_answers(trained_run, engine):
     together = Barrier(len(of_each))
 
     def answers(texts: list[str]) -> list[object]:
-        together.wait(30)
+        together.wait(TIME_LIMIT)
         return [(classifier.predict_proba(texts).tolist(), classifier.embed(texts).tolist()) for _ in range(10)]
 
     with ThreadPoolExecutor(len(of_each)) as pool:
@@ -117,7 +118,7 @@ def test_threads_make_one_engine(trained_run, monkeypatch):
     classifier, together = load_classifier(trained_run.path), Barrier(8)
 
     def answer(_: int) -> list[list[float]]:
-        together.wait(30)
+        together.wait(TIME_LIMIT)
         return classifier.embed(TEXTS).tolist()
 
     with ThreadPoolExecutor(8) as pool:

@@ -16,6 +16,7 @@ from threading import Timer
 from typing import Any
 
 import pytest
+from support.time_limit import TIME_LIMIT
 
 BLOCKED = ["torch", "scipy", "sklearn", "pyarrow", "pydantic", "pandas", "datasets", "yaml", "jinja2", "matplotlib"]
 
@@ -38,7 +39,7 @@ class Running:
         """The status and the content of a reply; a body that is no bytes is sent as JSON."""
         sent = {"Content-Type": "application/json"} | {name.replace("_", "-"): it for name, it in headers.items()}
         content = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
-        with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)) as connection:
+        with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=TIME_LIMIT)) as connection:
             connection.request(method, path, content, sent)
             reply = connection.getresponse()
             found = reply.read()

@@ -6,6 +6,7 @@ import json
 from threading import Event
 
 import pytest
+from support.time_limit import TIME_LIMIT
 
 from encoder_cls.cli.output_formats import predict_lines
 from encoder_cls.cli.request import Request
@@ -26,7 +27,7 @@ class Held:
     def tokenize(self, texts):
         self.batches.append(list(texts))
         self.begun.set()
-        assert self.goes_on.wait(30)
+        assert self.goes_on.wait(TIME_LIMIT)
         if self._fails_on in texts:
             raise MemoryError("no more\nat all")
         return self._classifier.tokenize(texts)
@@ -42,7 +43,7 @@ def ask(*texts: str, **options) -> PredictRequest:
 def submitted(batcher: Batcher, held: Held, *requests: PredictRequest) -> list:
     """The futures of requests, of which all but the first waited for it together."""
     first = batcher.submit(requests[0], held)
-    assert held.begun.wait(30)
+    assert held.begun.wait(TIME_LIMIT)
     others = [batcher.submit(request, held) for request in requests[1:]]
     held.goes_on.set()
     return [first, *others]
@@ -53,7 +54,7 @@ def test_what_waits_is_computed_together(classifier):
     held, sizes = Held(classifier), []
     asked = [ask("rain"), ask("ball goal", "soup", top_k=2), ask("", threshold=1), ask("snow and rain", explain=True)]
     batcher = Batcher(sizes.append)
-    answers = [future.result(30) for future in submitted(batcher, held, *asked)]
+    answers = [future.result(TIME_LIMIT) for future in submitted(batcher, held, *asked)]
     assert held.batches == [["rain"], ["ball goal", "soup", "", "snow and rain"]]
     assert sizes == [1, 3]
     for request, answer in zip(asked, answers, strict=True):
@@ -73,8 +74,8 @@ def test_a_long_request_is_cut_so_that_short_ones_come_between(classifier, monke
     held = Held(classifier)
     long = ["rain snow", "ball goal", "soup bread", "wind frost"]
     _, answer, short = submitted(Batcher(), held, ask("rain"), ask(*long), ask("snow"))
-    assert [record["label"] for record in answer.result(30).records] == ["weather", "sport", "küche", "weather"]
-    assert short.result(30)
+    assert [record["label"] for record in answer.result(TIME_LIMIT).records] == ["weather", "sport", "küche", "weather"]
+    assert short.result(TIME_LIMIT)
     assert held.batches == [["rain"], [*long[:1], "snow"], *([text] for text in long[1:])]
 
 
@@ -83,7 +84,7 @@ def test_of_texts_to_be_explained_one_is_in_a_batch(classifier):
     held = Held(classifier)
     asked = [ask("soup"), ask("rain", "snow", explain=True), ask("ball", explain=True), ask("goal")]
     futures = submitted(Batcher(), held, *asked)
-    assert all(future.result(30) for future in futures)
+    assert all(future.result(TIME_LIMIT) for future in futures)
     assert held.batches == [["soup"], ["rain", "goal"], ["ball"], ["snow"]]
 
 
@@ -92,10 +93,10 @@ def test_a_failure_is_that_of_one_request(classifier):
     held, batcher = Held(classifier, fails_on="bad"), Batcher()
     fine, other, bad = submitted(batcher, held, ask("rain"), ask("snow"), ask("bad"))
     with pytest.raises(RefusedError, match=r"MemoryError: no more$") as refused:
-        bad.result(30)
+        bad.result(TIME_LIMIT)
     assert refused.value.status == 500
     later = batcher.submit(ask("ball"), held)
-    assert [future.result(30).labels for future in (fine, other, later)] == [
+    assert [future.result(TIME_LIMIT).labels for future in (fine, other, later)] == [
         [("weather",)],
         [("weather",)],
         [("sport",)],
@@ -107,12 +108,12 @@ def test_what_nobody_waits_for_is_not_computed(classifier):
     """A request whose sender has gone leaves the queue."""
     held, batcher = Held(classifier), Batcher()
     first = batcher.submit(ask("rain"), held)
-    assert held.begun.wait(30)
+    assert held.begun.wait(TIME_LIMIT)
     gone, other = batcher.submit(ask("ball"), held), batcher.submit(ask("snow"), held)
     assert gone.cancel()
     held.goes_on.set()
-    assert first.result(30).records
-    assert other.result(30).records
+    assert first.result(TIME_LIMIT).records
+    assert other.result(TIME_LIMIT).records
     assert held.batches == [["rain"], ["snow"]]
 
 
@@ -125,8 +126,8 @@ def test_the_queue_has_an_end(classifier, monkeypatch):
         batcher.submit(ask("ball"), held)
     assert refused.value.status == 429
     held.goes_on.set()
-    assert all(future.result(30) for future in futures)
-    batcher.submit(ask("ball"), held).result(30)
+    assert all(future.result(TIME_LIMIT) for future in futures)
+    batcher.submit(ask("ball"), held).result(TIME_LIMIT)
 
 
 def test_what_was_accepted_is_answered_before_the_end(classifier):
@@ -138,7 +139,7 @@ def test_what_was_accepted_is_answered_before_the_end(classifier):
         batcher.submit(ask("snow"), held)
     assert refused.value.status == 503
     held.goes_on.set()
-    batcher.join(30)
+    batcher.join(TIME_LIMIT)
     assert all(future.done() for future in futures)
     assert not batcher.is_alive
     assert batcher.waiting == 0
@@ -150,8 +151,8 @@ def test_an_answer_is_that_of_one_model(classifier):
     new.sha256 = "new"
     new.goes_on.set()
     batcher.submit(ask("soup"), former)
-    assert former.begun.wait(30)
+    assert former.begun.wait(TIME_LIMIT)
     first, second = batcher.submit(ask("rain", "snow"), former), batcher.submit(ask("ball", "goal"), new)
     former.goes_on.set()
-    assert (first.result(30).model, second.result(30).model) == ("hash", "new")
+    assert (first.result(TIME_LIMIT).model, second.result(TIME_LIMIT).model) == ("hash", "new")
     assert (former.batches, new.batches) == ([["soup"], ["rain", "snow"]], [["ball", "goal"]])

@@ -259,10 +259,10 @@ def test_a_text_cut_by_characters_is_flagged(kind):
     "text", ["a" * 10_000_000, "a " * 5_000_000, "ﷺ" * 3_000_000], ids=["word", "words", "expanding"]
 )
 def test_ten_megabytes_cost_no_more_than_a_page(kind, text):
-    """One endless word or endless words take well under two seconds."""
-    start = time.perf_counter()
+    """One endless word or endless words take well under two seconds of a processor."""
+    start = time.process_time()
     result = tokenize(trained(kind), [text], max_seq_len=256)
-    assert time.perf_counter() - start < 2
+    assert time.process_time() - start < 2
     assert result.truncated.tolist() == [True]
     assert result.lengths[0] <= 256
 

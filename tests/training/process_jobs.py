@@ -20,14 +20,13 @@ import torch
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from blank_plots import PLOTS, blank_plot
+from support.time_limit import TIME_LIMIT
 
 import encoder_cls.training.follower
 import encoder_cls.training.prepare
 import encoder_cls.training.trainer  # noqa: F401
 from encoder_cls.cli import main
 from encoder_cls.evaluation import plots
-
-LONGEST = 60.0  # seconds
 
 
 def started(rank: int, job: dict[str, Any], port: int, output: Path) -> int:
@@ -58,7 +57,7 @@ def started(rank: int, job: dict[str, Any], port: int, output: Path) -> int:
 
 
 def ended(job: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Run one job to its end: the exit code and the output of each process, and how long it took after a signal."""
+    """Run one job to its end: the exit code and the output of each process."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -66,7 +65,7 @@ def ended(job: dict[str, Any], folder: Path) -> dict[str, Any]:
     pids = [started(rank, job, port, output) for rank, output in enumerate(outputs)]
     began = time.monotonic()
     if "signal" in job:
-        while not Path(job["after"]).exists() and time.monotonic() - began < LONGEST:
+        while not Path(job["after"]).exists() and time.monotonic() - began < TIME_LIMIT:
             time.sleep(0.001)
         os.kill(pids[job["to"]], getattr(signal, job["signal"]))
         began = time.monotonic()
@@ -78,17 +77,13 @@ def ended(job: dict[str, Any], folder: Path) -> dict[str, Any]:
             gone, status = os.waitpid(pid, os.WNOHANG)
             if gone:
                 codes[rank] = os.waitstatus_to_exitcode(status)
-        if time.monotonic() - began > LONGEST:
+        if time.monotonic() - began > TIME_LIMIT:
             for rank, pid in enumerate(pids):
                 if rank not in codes:
                     os.kill(pid, signal.SIGKILL)
         time.sleep(0.005)
     in_order = [codes[rank] for rank in range(job["size"])]
-    return {
-        "codes": in_order,
-        "seconds": time.monotonic() - began,
-        "outputs": [output.read_text() for output in outputs],
-    }
+    return {"codes": in_order, "outputs": [output.read_text() for output in outputs]}
 
 
 def all_ended(jobs: list[dict[str, Any]]) -> list[dict[str, Any]]:

