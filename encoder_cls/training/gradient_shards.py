@@ -93,9 +93,9 @@ class GradientShards:
         for table, start in zip(self._tables, self._starts, strict=False):
             is_here = (rows >= start) & (rows < start + len(table))
             if is_here.any():
-                table.grad = torch.sparse_coo_tensor(
-                    (rows[is_here] - start)[None], values[is_here], table.shape, check_invariants=False
-                )
+                # Not by the argument `check_invariants`, of which torch 2.11 warns.
+                with torch.sparse.check_sparse_tensor_invariants(enable=False):  # type: ignore[no-untyped-call]
+                    table.grad = torch.sparse_coo_tensor((rows[is_here] - start)[None], values[is_here], table.shape)
 
     def summed(self, shards: ShardGradients) -> ShardGradients:
         """The same as of one shard."""
