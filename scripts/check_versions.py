@@ -1,0 +1,108 @@
+"""Tries the versions that pyproject.toml declares: the suite and the README's command, with the lowest and the newest.
+
+    python scripts/check_versions.py [--lowest PYTHON] [--newest PYTHON ...] [--jobs N] [--keep FOLDER]
+
+The lowest version of each direct dependency is tried on the oldest Python of the classifiers, the newest versions on
+the newest Python that is installed; a Python is a version or the path of one. uv (`pip install uv`) makes both
+environments, which are removed at the end unless `--keep` names a folder. What it downloads, some 3 GB for each version
+of PyTorch, stays in its cache. At the end a table is printed; the exit code is 1 where a test or the command failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+PYTHONS: list[str] = [name.rpartition(" ")[2] for name in PROJECT["classifiers"] if "Python :: 3." in name]
+SHOWN = ("torch", "numpy", "scipy", "scikit-learn", "matplotlib", "pyarrow", "typer", "pydantic")
+VERSIONS = "import json, platform, sys; from importlib.metadata import version as v; "
+VERSIONS += "print(json.dumps([platform.python_version(), *map(v, sys.argv[1:])]))"
+# The README's main command, cut short: the linear model, then an epoch of the encoder.
+EXAMPLE = ["train", "--set", "pretrain.epochs=0", "--set", "train.epochs=1", "--run-dir", "run"]
+UNWANTED = {"PYTHONPATH", "VIRTUAL_ENV"}
+
+
+def run(*command: object, folder: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    """Run a command without the settings of this environment; what it prints is kept."""
+    inherited = {name: value for name, value in os.environ.items() if name not in UNWANTED}
+    return subprocess.run([*map(str, command)], check=False, capture_output=True, text=True, cwd=folder, env=inherited)
+
+
+def uv(*arguments: object) -> subprocess.CompletedProcess[str]:
+    """Run uv; a failure ends the script.
+
+    Raises:
+        SystemExit: with the last lines of what it says.
+    """
+    done = run("uv", *arguments)
+    if done.returncode:
+        sys.exit(f"error: uv {' '.join(map(str, arguments))}:\n{last_lines(done)}")
+    return done
+
+
+def last_lines(done: subprocess.CompletedProcess[str], number: int = 30) -> str:
+    """The end of what a command printed."""
+    return "\n".join((done.stdout + done.stderr).strip().splitlines()[-number:])
+
+
+def newest_installed() -> str:
+    """The newest of the Pythons declared that uv finds on this machine."""
+    found = (it for it in reversed(PYTHONS) if not run("uv", "python", "find", "--no-python-downloads", it).returncode)
+    return next(found, PYTHONS[0])
+
+
+def tried(name: str, python: str, work: Path, *, jobs: int) -> tuple[list[str], bool]:
+    """Make an environment and try the suite and the command in it: a row of the table, and whether all was well."""
+    folder = work / f"{name}-{Path(python).name}"
+    uv("venv", "--quiet", "--python", python, folder)
+    inside = folder / "bin" / "python"
+    resolution = {"lowest": "lowest-direct", "newest": "highest"}[name]
+    uv("pip", "install", "--quiet", "--python", inside, "--resolution", resolution, "--editable", f"{ROOT}[dev]")
+    versions = json.loads(run(inside, "-c", VERSIONS, *SHOWN).stdout)
+    suite = run(inside, "-m", "pytest", "-p", "no:cacheprovider", "-n", jobs)
+    example = run(folder / "bin" / "encoder-cls", *EXAMPLE, folder=folder)
+    for done in (suite, example):
+        if done.returncode:
+            print(f"{name}, Python {versions[0]}: exit code {done.returncode}\n{last_lines(done)}\n", flush=True)
+    counts = ", ".join(re.findall(r"\d+ (?:passed|failed|errors?|skipped)", last_lines(suite, 1))) or "none"
+    result = "failed"
+    if not example.returncode:
+        rows = [json.loads(line) for line in (folder / "run" / "metrics.jsonl").read_text().splitlines()]
+        test = next(row for row in reversed(rows) if row["split"] == "test")
+        result = f"accuracy {test['accuracy']:.3f}, calibration error {test['ece']:.3f}"
+    return [name, *versions, counts, result], not suite.returncode and not example.returncode
+
+
+def main() -> None:
+    """Try each environment, one after the other."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--lowest", metavar="PYTHON", default=PYTHONS[0], help=f"default: {PYTHONS[0]}")
+    parser.add_argument("--newest", metavar="PYTHON", action="append", help="repeatable; default: the newest installed")
+    parser.add_argument("--jobs", metavar="N", type=int, default=os.cpu_count(), help="processes of the suite")
+    parser.add_argument("--keep", metavar="FOLDER", type=Path, help="a new folder in which the environments are kept")
+    arguments = parser.parse_args()
+    if arguments.keep:
+        arguments.keep.mkdir(parents=True)
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as temporary:
+        work = (arguments.keep or Path(temporary)).resolve()
+        pairs = [("lowest", arguments.lowest)]
+        pairs += [("newest", python) for python in arguments.newest or [newest_installed()]]
+        results = [tried(name, python, work, jobs=arguments.jobs) for name, python in pairs]
+    table = [["versions", "Python", *SHOWN, "tests", "the example"], *(row for row, _ in results)]
+    table.insert(1, ["---"] * len(table[0]))
+    for cells in table:
+        print(f"| {' | '.join(cells)} |")
+    sys.exit(not all(is_well for _, is_well in results))
+
+
+if __name__ == "__main__":
+    main()
