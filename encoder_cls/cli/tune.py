@@ -95,7 +95,8 @@ def _train_again(search: Search, best: TrialResult, *, device: torch.device, sto
             with run.lock():
                 run.check_trainable(config, resume=True)
                 note(f"training {run.path}, to its report")
-                for _ in train(prepare(config), run, device=device, resume=True, stop_signal=stop_signal):
+                setup = prepare(config, stop_signal=stop_signal)
+                for _ in train(setup, run, device=device, resume=True, stop_signal=stop_signal):
                     pass
         except LockedError:
             note(f"{run.path}: another process of this search trains here, and will report")

@@ -153,7 +153,8 @@ class TokenizerConfig(Section):
     """How a text becomes tokens; learned from the training texts and those without labels."""
 
     type: Literal["word_level", "word_piece", "bpe", "unigram"] = "word_level"
-    """`word_level`: whole words; or one of the sub-word models `word_piece`, `bpe` and `unigram`."""
+    """`word_level`: whole words; or one of the sub-word models `word_piece`, `bpe` and `unigram`, which do not learn
+    from words of more than 500 characters."""
     lowercase: bool = True
     """Fold upper case to lower case."""
     normalization: Literal["none", "nfc", "nfkc"] = "nfkc"

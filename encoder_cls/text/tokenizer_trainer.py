@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,12 +14,17 @@ from tokenizers import Tokenizer, models, normalizers, trainers
 from encoder_cls.errors import ConfigError
 from encoder_cls.system.disk_arrays import in_chunks
 from encoder_cls.text.arrow_words import ArrowWords
-from encoder_cls.text.pre_tokenizer import replace_surrogates
+from encoder_cls.text.pre_tokenizer import replace_surrogates, split_by_tokenizer
 from encoder_cls.text.token_arrays import CHARACTERS_PER_TOKEN, SPECIAL_TOKENS, UNK_ID, TokenizedTexts, index_tokens
 from encoder_cls.text.tokenizer import pre_tokenizer, token_ids, tokenize, with_cls_template
 
 if TYPE_CHECKING:
     from encoder_cls.config import TokenizerConfig
+
+# Sub-word models do not learn from longer words: one attachment would fill the vocabulary, in minutes.
+LONGEST_LEARNED = 500
+_LONG_PIECE = re.compile(rf"(?<!\S)\S{{{LONGEST_LEARNED + 1},}}", re.ASCII)
+WITHOUT_LIMIT = sys.maxsize // CHARACTERS_PER_TOKEN
 
 
 def train_tokenizer(texts: Iterable[str], config: TokenizerConfig) -> Tokenizer:
@@ -30,17 +36,38 @@ def train_tokenizer(texts: Iterable[str], config: TokenizerConfig) -> Tokenizer:
         ConfigError: max_vocab_size is less than the characters that a sub-word model begins with.
     """
     if config.type == "word_level":
-        return train_and_tokenize(texts, config, max_seq_len=sys.maxsize // CHARACTERS_PER_TOKEN)[0]
-    return _train_subwords(texts, config)
+        return train_and_tokenize(texts, config, max_seq_len=WITHOUT_LIMIT)[0]
+    return train_subwords(texts, config, max_seq_len=WITHOUT_LIMIT)[0]
 
 
-def _train_subwords(texts: Iterable[str], config: TokenizerConfig) -> Tokenizer:
-    tokenizer = _untrained(config)
+def train_subwords(texts: Iterable[str], config: TokenizerConfig, *, max_seq_len: int) -> tuple[Tokenizer, int]:
+    """Train a sub-word tokenizer on what is read of the texts, and count the words that are too long to learn from.
+
+    Args:
+        texts: what it is trained on.
+        config: its settings.
+        max_seq_len: as of `tokenize`.
+
+    Raises:
+        ConfigError: as `train_tokenizer`.
+    """
+    tokenizer, splitter, long_words = _untrained(config), _untrained(config), 0
+
+    def learned() -> Iterator[str]:
+        nonlocal long_words
+        long_words = 0
+        for text in texts:
+            kept, left_out = _without_long_words(
+                replace_surrogates(text[: CHARACTERS_PER_TOKEN * max_seq_len]), splitter
+            )
+            long_words += left_out
+            yield kept
+
     first_tokens = SPECIAL_TOKENS
     if config.type == "word_piece":
-        first_tokens = [*SPECIAL_TOKENS, *_continuations(tokenizer, texts)]
+        first_tokens = [*SPECIAL_TOKENS, *_continuations(splitter, learned())]
     try:
-        tokenizer.train_from_iterator(in_chunks(map(replace_surrogates, texts)), trainer=_trainer(config, first_tokens))
+        tokenizer.train_from_iterator(in_chunks(learned()), trainer=_trainer(config, first_tokens))
     except Exception as error:
         raise ConfigError(f"tokenizer.max_vocab_size: {config.max_vocab_size}: {error}") from None
     if tokenizer.get_vocab_size() > config.max_vocab_size:
@@ -50,7 +77,21 @@ def _train_subwords(texts: Iterable[str], config: TokenizerConfig) -> Tokenizer:
         )
     if config.type in {"word_piece", "unigram"}:
         tokenizer = _reproducible(tokenizer)
-    return with_cls_template(tokenizer)
+    return with_cls_template(tokenizer), long_words
+
+
+def _without_long_words(text: str, splitter: Tokenizer) -> tuple[str, int]:
+    """A text without its words of more than `LONGEST_LEARNED` characters, and how many these are."""
+    left_out = 0
+
+    def shortened(piece: re.Match[str]) -> str:
+        nonlocal left_out
+        words = split_by_tokenizer(splitter, piece[0])
+        kept = [word for word in words if len(word) <= LONGEST_LEARNED]
+        left_out += len(words) - len(kept)
+        return piece[0] if len(kept) == len(words) else " ".join(kept)
+
+    return _LONG_PIECE.sub(shortened, text), left_out
 
 
 def train_and_tokenize(
@@ -71,7 +112,7 @@ def train_and_tokenize(
         ConfigError: as `train_tokenizer`.
     """
     if config.type != "word_level":
-        tokenizer = former or _train_subwords(texts, config)
+        tokenizer = former or train_subwords(texts, config, max_seq_len=max_seq_len)[0]
         return tokenizer, tokenize(tokenizer, texts, max_seq_len=max_seq_len)
     tokenizer = _untrained(config)
     found, words = index_tokens(ArrowWords(tokenizer).read, texts, max_seq_len=max_seq_len, in_processes=True)

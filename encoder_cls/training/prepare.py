@@ -11,11 +11,14 @@ from encoder_cls.data.checks import data_warnings
 from encoder_cls.data.continued import load_all_data
 from encoder_cls.data.dataset import Dataset, listed
 from encoder_cls.data.readers import Row
-from encoder_cls.errors import ConfigError
+from encoder_cls.errors import ConfigError, StoppedError
 from encoder_cls.inference.tasks import MULTI_LABEL, SINGLE_LABEL, task_of
+from encoder_cls.text.tokenizer_trainer import LONGEST_LEARNED
 from encoder_cls.training.former_run import check_former_data, former_classifier
+from encoder_cls.training.interruptible import StopSignal
 from encoder_cls.training.recipe import resolve_auto, training_schedule
 from encoder_cls.training.setup import TrainingSetup, corpus_size
+from encoder_cls.training.time_budget import TimeBudget
 from encoder_cls.training.token_cache import tokenized_data
 
 MOST_TRUNCATED = 0.05  # of the training texts, without a warning
@@ -25,26 +28,44 @@ MONITORS = {
 }
 
 
-def prepare(config: Config, *, train_rows: Iterable[Row] | None = None) -> TrainingSetup:
+def prepare(
+    config: Config, *, train_rows: Iterable[Row] | None = None, stop_signal: StopSignal = lambda: None
+) -> TrainingSetup:
     """Read the data, train the tokenizer and decide on the recipe.
 
     Args:
         config: of the run.
         train_rows: as in `load_dataset`.
+        stop_signal: asked now and then while a sub-word tokenizer is trained.
 
     Raises:
+        StoppedError: a signal asked to stop.
         DataError: the data is missing, malformed or not enough.
         ConfigError: there is nothing to go on from as the config has it; class weights name a class that does not
-            occur, or a score to monitor is none of the task.
+            occur, or a score to monitor is none of the task; or the time budget ends before training can begin.
     """
     began = time.monotonic()
+    budget = TimeBudget(config, seconds_spent=0.0)
+
+    def stop_if_asked() -> None:
+        signal_number = stop_signal()
+        if signal_number is not None:
+            raise StoppedError("stopped before the training began", signal_number=signal_number)
+        if budget.seconds_for(pretraining=False) == 0:
+            raise ConfigError(
+                f"train.time_budget: it is over while the {config.tokenizer.type} tokenizer is trained; give it more "
+                "time, or set tokenizer.type=word_level, which takes seconds"
+            )
+
     former = former_classifier(config)
     dataset = load_all_data(config, train_rows=train_rows)
     check_former_data(config, dataset)
     _check_class_weights(config, dataset)
     _check_monitor(config, dataset)
     _check_linear(config, dataset)
-    tokenized = tokenized_data(dataset, config, former=former.tokenizer if former else None)
+    tokenized = tokenized_data(
+        dataset, config, former=former.tokenizer if former else None, stop_if_asked=stop_if_asked
+    )
     texts = tokenized.texts
     labelled = texts.first(len(dataset.train))
     recipe = resolve_auto(
@@ -63,6 +84,7 @@ def prepare(config: Config, *, train_rows: Iterable[Row] | None = None) -> Train
         validation_texts=tokenized.validation_texts,
         recipe=recipe,
         former=former,
+        long_words=tokenized.long_words,
     )
     if setup.has_pseudo_labels:
         learned_from = corpus_size(texts.take(setup.rows_of_model_stage), config)
@@ -74,6 +96,11 @@ def setup_warnings(setup: TrainingSetup) -> Iterator[str]:
     """What a person should look at before training: warnings about the data, and of texts that are cut."""
     yield from data_warnings(setup.dataset)
     yield from _of_names(setup)
+    if setup.long_words:
+        yield (
+            f"words of more than {LONGEST_LEARNED} characters, which the {setup.config.tokenizer.type} tokenizer does "
+            f"not learn from: {setup.long_words:,}; are they attachments?"
+        )
     truncated = setup.data_statistics["truncated_fraction"]
     if setup.has_encoder and truncated > MOST_TRUNCATED:
         yield (

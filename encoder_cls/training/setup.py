@@ -49,6 +49,7 @@ class TrainingSetup:
         recipe: what was decided for so much text.
         seconds: that it took to prepare all this.
         former: the classifier of the run that this one goes on from; none: it begins from nothing.
+        long_words: how many words were too long for a sub-word tokenizer to learn from.
     """
 
     config: Config
@@ -59,6 +60,7 @@ class TrainingSetup:
     recipe: Recipe
     seconds: float = 0.0
     former: Classifier | None = None
+    long_words: int = 0
 
     @cached_property
     def stages(self) -> list[Stage]:

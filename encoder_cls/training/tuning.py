@@ -150,7 +150,7 @@ class Search:
     def _finished(self, trial: Trial, run: RunDir, has_time: Callable[[], bool]) -> TrialResult:
         """Train a trial to its end, or until it is pruned, and tell the study of it."""
         values = {key: _suggested(trial, key, choices) for key, choices in self._space.items()}
-        setup, state = prepare(self.config_of(trial.number, values)), TrialState.COMPLETE
+        setup, state = prepare(self.config_of(trial.number, values), stop_signal=self._stop_signal), TrialState.COMPLETE
         try:
             if not self._train(trial, run, setup, has_time):
                 state = TrialState.PRUNED

@@ -30,7 +30,7 @@ from encoder_cls.text.token_arrays import (
     UNK_ID,
 )
 from encoder_cls.text.tokenizer import parse_tokenizer, token_spans, tokenize
-from encoder_cls.text.tokenizer_trainer import train_and_tokenize, train_tokenizer
+from encoder_cls.text.tokenizer_trainer import LONGEST_LEARNED, train_and_tokenize, train_subwords, train_tokenizer
 
 TYPES = ["word_level", "word_piece", "bpe", "unigram"]
 ODD_TEXTS = [
@@ -154,6 +154,18 @@ def test_a_vocabulary_too_small_for_the_characters_is_refused(kind):
     """A sub-word model begins with all characters; a limit below that is a mistake in the config, which is named."""
     with pytest.raises(ConfigError, match="max_vocab_size"):
         train_tokenizer(bundled_texts(), TokenizerConfig(type=kind, max_vocab_size=16))
+
+
+@pytest.mark.parametrize("kind", TYPES[1:])
+def test_sub_word_models_learn_nothing_from_long_words_and_from_what_is_not_read(kind):
+    """An attachment, links beside it or not, and what is behind the last character that is read, change no byte."""
+    config, too_long = TokenizerConfig(type=kind, max_vocab_size=600), "qz" * LONGEST_LEARNED
+    unread = "short words" + " " * CHARACTERS_PER_TOKEN * 64 + "unread"
+    spoilt = [*bundled_texts(), f"hello (see {too_long})/here,{'q' * LONGEST_LEARNED}", f"{too_long}", unread]
+    learned = [*bundled_texts(), f"hello (see )/here,{'q' * LONGEST_LEARNED}", "", "short words"]
+    tokenizer, long_words = train_subwords(spoilt, config, max_seq_len=64)
+    expected, none = train_subwords(learned, config, max_seq_len=64)
+    assert (tokenizer.to_str(), long_words, none) == (expected.to_str(), 2, 0)
 
 
 @pytest.mark.parametrize("kind", ["word_level", "word_piece", "bpe"])

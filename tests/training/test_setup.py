@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import signal
+from threading import Event
+
 import numpy as np
 import pytest
 import torch
 from small_runs import CPU, make_config
 
-from encoder_cls.config import Config
-from encoder_cls.errors import ConfigError
+from encoder_cls.config import Config, TokenizerConfig
+from encoder_cls.errors import ConfigError, StoppedError
+from encoder_cls.training import interruptible, token_cache
 from encoder_cls.training import prepare as training_prepare
 from encoder_cls.training.classification import ClassificationObjective
 from encoder_cls.training.masked_lm import MaskedLMObjective
-from encoder_cls.training.prepare import prepare
+from encoder_cls.training.prepare import prepare, setup_warnings
 from encoder_cls.training.setup import TrainingSetup
 
 MODEL = {"d_model": 8, "num_layers": 1, "num_heads": 1, "d_ff": 8, "char_ngram_buckets": 64, "bigram_buckets": 64}
@@ -66,6 +70,38 @@ def test_steps_are_counted_in_updates(tmp_path, many, expected):
     assert stage.sampler.batches_per_epoch == 5
     assert stage.steps_per_epoch == expected
     assert setup.total_steps == stage.total_steps == 3 * expected
+
+
+def with_subwords(folder, **train_values: object) -> Config:
+    config = make_config(folder, **train_values)
+    return config.model_copy(update={"tokenizer": TokenizerConfig(type="bpe")})
+
+
+def test_long_words_that_a_tokenizer_does_not_learn_from_are_in_a_warning(tmp_path):
+    """Also where the tokens come from a cache."""
+    config = with_subwords(tmp_path)
+    with (tmp_path / "train.csv").open("a") as file:
+        file.write(f"{'x' * 501},red\n" * 30)
+    config = config.model_copy(update={"data": config.data.model_copy(update={"cache": str(tmp_path / "cache")})})
+    for _ in range(2):
+        assert any("more than 500 characters" in line for line in setup_warnings(prepare(config)))
+
+
+@pytest.mark.parametrize(
+    ("signal_number", "values", "error"),
+    [(signal.SIGINT, {}, StoppedError), (None, {"time_budget": "0.01s"}, ConfigError)],
+    ids=["signal", "time budget"],
+)
+def test_training_a_tokenizer_keeps_neither_a_signal_nor_the_time_budget_from_being_heard(
+    tmp_path, monkeypatch, signal_number, values, error
+):
+    """The library for tokenizers answers nobody while it works, which may be for minutes."""
+    done = Event()
+    monkeypatch.setattr(interruptible, "SECONDS_BETWEEN_LOOKS", 0.01)
+    monkeypatch.setattr(token_cache, "train_subwords", lambda *_, **__: done.wait(60))
+    with pytest.raises(error):
+        prepare(with_subwords(tmp_path, **values), stop_signal=lambda: signal_number)
+    done.set()
 
 
 def test_statistics_are_measured_on_the_texts(tmp_path):
