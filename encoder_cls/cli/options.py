@@ -19,7 +19,9 @@ ConfigFile = Annotated[
 ConfigOption = Annotated[Path | None, typer.Option("--config", help="The same, as an option.", show_default=False)]
 Overrides = Annotated[
     list[str] | None,
-    typer.Option("--set", help="Override one value: section.key=value. Repeatable.", show_default=False),
+    typer.Option(
+        "--set", help="Override one value: section.key=value, a text as it stands. Repeatable.", show_default=False
+    ),
 ]
 RUNS = Path("runs")
 BAD_ROWS = ("error", "skip")

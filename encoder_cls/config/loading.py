@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from encoder_cls.config.schema import Config, ModelConfig, TokenizerConfig
 from encoder_cls.config.sources import found_beside
-from encoder_cls.config.yaml_dialect import parse_yaml
+from encoder_cls.config.yaml_dialect import parse_setting, parse_yaml
 from encoder_cls.errors import ConfigError
 
 EXAMPLE: dict[str, Any] = {
@@ -196,9 +196,7 @@ def _with_override(values: dict[str, Any], override: str) -> dict[str, Any]:
     keys = dotted.strip().split(".")
     if not equals or not all(keys):
         raise ConfigError(f"--set {override}: write it as section.key=value, such as train.epochs=5")
-    if keys == ["data", "delimiter"] and len(text) == 1:  # which YAML may have another use for
-        return _with_value(values, keys, text)
-    return _with_value(values, keys, parse_yaml(text, source=f"--set {dotted}", keys=keys))
+    return _with_value(values, keys, parse_setting(text, source=f"--set {dotted}", keys=keys))
 
 
 def _with_value(values: dict[str, Any], keys: Sequence[str], value: Any) -> dict[str, Any]:

@@ -22,8 +22,34 @@ def parse_yaml(text: str, *, source: str, keys: Sequence[str] = ()) -> Any:
     Raises:
         ConfigError: naming the source and the line.
     """
+    return _parsed(_PlainLoader, text, source, keys)
+
+
+def parse_setting(text: str, *, source: str, keys: Sequence[str]) -> Any:
+    """Parse the value of one setting: a text as it stands, unless it is null, in quotes or a whole list; else YAML.
+
+    `#` begins no comment.
+
+    Args:
+        text: the value.
+        source: how to call it in a message.
+        keys: those under which it is in a config.
+
+    Raises:
+        ConfigError: naming the source and the line.
+    """
+    value, keys = text.strip(), tuple(keys)
+    if keys in _SEPARATORS and len(text) == 1:  # a space, or what is null in YAML
+        return text
+    is_list = keys in _LISTS and value.startswith("[") and value.endswith("]")
+    if keys not in _TEXTS or is_list or _NULL_OR_QUOTED.fullmatch(value):
+        return _parsed(_SettingLoader, value, source, keys)
+    return value
+
+
+def _parsed(make_loader: type[_PlainLoader], text: str, source: str, keys: Sequence[str]) -> Any:
     try:
-        loader = _PlainLoader(text)
+        loader = make_loader(text)
         node = loader.get_single_node()
         _keep_as_written(node, tuple(keys))
         return None if node is None else loader.construct_document(node)
@@ -40,12 +66,14 @@ def to_yaml(values: dict[str, Any]) -> str:
 
 
 # Values that are texts, and mappings whose keys are: what looks like a number there stays as it is written.
-_TEXTS = {("name",)} | {
-    ("data", key)
-    for key in ("train", "validation", "test", "unlabelled", "text_column", "label_column", "label_names", "encoding")
-}
+_SEPARATORS = {("data", "delimiter"), ("data", "label_separator")}
+_LISTS = {("data", "text_column"), ("data", "label_names")}
+_FILES = {("data", key) for key in ("train", "validation", "test", "unlabelled", "corrections", "cache")}
+_COLUMNS = {("data", "label_column"), ("data", "group_column")}
+_TEXTS = {("name",), ("from_run",), ("data", "encoding")} | _SEPARATORS | _LISTS | _FILES | _COLUMNS
 _TEXT_KEYS = {("train", "class_weights")}
 _TEXT_TAG = "tag:yaml.org,2002:str"
+_NULL_OR_QUOTED = re.compile(r"""|~|null|Null|NULL|'([^']|'')*'|"([^"\\]|\\.)*\"""", re.DOTALL)
 _UNICODE_LINE_BREAK = re.compile("[\x85\u2028\u2029]")
 _NO_TEXT_TAGS = {f"tag:yaml.org,2002:{name}" for name in ("int", "float", "bool")}
 
@@ -105,6 +133,18 @@ class _PlainLoader(yaml.SafeLoader):
                 raise yaml.constructor.ConstructorError(None, None, f"key {key!r} twice", key_node.start_mark)
             seen.add(key)
         return super().construct_mapping(node, deep)
+
+
+class _SettingLoader(_PlainLoader):
+    """A loader of one value, in which a comment would be a mistake."""
+
+    def scan_to_next_token(self) -> None:
+        """Refuse `#` behind a space, where PyYAML would leave out the rest."""
+        while self.peek() == " ":
+            self.forward()
+        if self.peek() == "#":
+            raise yaml.scanner.ScannerError(None, None, "# behind a space must be in quotes", self.get_mark())
+        super().scan_to_next_token()
 
 
 class _PlainDumper(yaml.SafeDumper):

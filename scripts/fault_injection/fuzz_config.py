@@ -64,6 +64,8 @@ def fuzz_config(space: Workspace, draw: random.Random, number: int) -> None:
         _try_trap(space, *list(YAML_TRAPS.items())[number])
     elif number % 4 == 0:
         _fuzz_yaml(space, draw)
+    elif number % 4 == 2:
+        _fuzz_set(draw)
     else:
         _fuzz_value(space, draw, through_command=number % 25 == 1)
 
@@ -110,6 +112,20 @@ def _fuzz_value(space: Workspace, draw: random.Random, *, through_command: bool)
         ended = fork(["train", "--config", path, "--run-dir", space.new_path("run")], cwd=space.folder).end()
         assert ended.code in {2, 3}, f"{field} = {value!r}: exit {ended.code}: {ended.err}"
         assert "Traceback" not in ended.err
+
+
+def _fuzz_set(draw: random.Random) -> None:
+    """A path given by `--set` is read as it stands, whatever it would be in YAML."""
+    begin, end = (draw.choice(["", *"[{@!%&*|>?#-'\""]) for _ in range(2))
+    text = (
+        f"{begin}{draw.choice(['', ' '])}a{draw.choice(['', ' #', ': ', ', '])}{_example(st.text(), draw)}{end}".strip()
+    )
+    try:
+        found = load_config(None, [f"data.train={text}"]).data.train
+    except ConfigError:
+        assert begin in "'\"" or not text.isprintable(), f"--set data.train={text!r} is refused"
+    else:
+        assert found == text or begin in "'\"", f"--set data.train={text!r} is read as {found!r}"
 
 
 def _fuzz_yaml(space: Workspace, draw: random.Random) -> None:

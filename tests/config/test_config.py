@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from types import UnionType
+from typing import Annotated, Union, get_args, get_origin
 
 import pytest
 import yaml
@@ -20,6 +22,7 @@ from encoder_cls.config import (
     TrainConfig,
     config_of,
     load_config,
+    yaml_dialect,
 )
 from encoder_cls.config.loading import USUAL_NAMES, _sections
 from encoder_cls.config.yaml_dialect import parse_yaml
@@ -35,6 +38,7 @@ SECTIONS = {
 }
 FIELDS = [(section, field) for section, model in SECTIONS.items() for field in model.model_fields]
 DATA = "data: {train: a.csv}\n"
+UGLY = ["mails.csv #2", "#1", "[v1]/a.csv", "@team", "*new", "{a}", "!b", "%c", "&d e", "- i", "'j'k", "a: b"]
 
 
 def load(content: str | bytes, *overrides: str, name: str = "run.yaml") -> Config:
@@ -225,7 +229,6 @@ def test_an_unknown_key_that_resembles_none_lists_those_known():
         "seed=-1",
         "seed=4294967296",
         "seed=1.5",
-        "data.train=[a, b]",
         "data.validation_fraction=0",
         "data.validation_fraction=0.51",
         "data.text_column=[]",
@@ -264,7 +267,7 @@ def test_a_value_out_of_range_names_the_field(override):
     """One line, which names the source, the field and what was found."""
     message = refusal(None, override)
     field = override.partition("=")[0]
-    assert message.startswith(f"{'--set' if field == 'data.train' else 'bundled example'}: {field}: ")
+    assert message.startswith(f"bundled example: {field}: ")
     assert "\n" not in message
 
 
@@ -367,6 +370,9 @@ def test_a_malformed_override_shows_how_to_write_it(override):
         ("data.train.x=5", r"run\.yaml: data\.train: "),
         ("train=5", r"run\.yaml: train: "),
         ("train.epochs=[", r"--set train\.epochs:1: not valid YAML"),
+        ("train.epochs=5 # six", r"--set train\.epochs:1: .*# behind a space must be in quotes"),
+        ("data.text_column=[a, #b]", r"--set data\.text_column:1: .*# behind a space must be in quotes"),
+        ("data.text_column=[a] #]", r"--set data\.text_column:1: .*# behind a space must be in quotes"),
         ("train={epochs: 1, epochs: 2}", r"--set train:1: .*'epochs' twice"),
     ],
 )
@@ -402,10 +408,21 @@ def test_class_names_stay_as_they_are_written(listed):
         ("data.label_column=true", "true"),
         ("data.text_column=01", ("01",)),
         ("data.text_column=[01, 1.0]", ("01", "1.0")),
+        ("data.group_column=007", "007"),
+        ("data.label_separator=~", "~"),
+        ("data.label_separator=1", "1"),
+        *((f"data.train={path}", path) for path in UGLY),
+        *((f"data.label_column={column}", column) for column in UGLY),
+        *((f"data.text_column={column}", (column,)) for column in UGLY),
+        ("data.text_column=['a #b', \"c: d\"]", ("a #b", "c: d")),
+        ("data.train= 'it''s' ", "it's"),
+        ('data.train="a\\tb #c"', "a\tb #c"),
+        ("data.train='a' #'", "'a' #'"),
+        ("data.train=[v1]", "[v1]"),
         ("train.class_weights={01: 2, 1e3: 3}", {"01": 2.0, "1e3": 3.0}),
     ],
 )
-def test_every_name_stays_as_it_is_written(override, value):
+def test_every_text_stays_as_it_is_written(override, value):
     """Of columns, files and runs, too; null alone is still no value."""
     key = override.partition("=")[0]
     section, _, field = key.rpartition(".")
@@ -413,6 +430,22 @@ def test_every_name_stays_as_it_is_written(override, value):
     assert getattr(getattr(config, section) if section else config, field) == value
     assert load(config.to_yaml()) == config
     assert load(DATA, "data.label_names=null", "data.test=~").data == load(DATA).data
+
+
+def test_yaml_knows_which_settings_are_texts():
+    """In a file, too, `01` is a text where a setting is one: the dialect lists those of the schema."""
+    kinds = {
+        f"{section}.{name}": field.annotation
+        for section, model in SECTIONS.items()
+        for name, field in model.model_fields.items()
+    }
+    kinds |= {name: field.annotation for name, field in Config.model_fields.items()}
+    assert {key for key, kind in kinds.items() if may_be_text(kind)} == {".".join(keys) for keys in yaml_dialect._TEXTS}
+
+
+def may_be_text(kind: object) -> bool:
+    is_made_of = get_origin(kind) in (Annotated, Union, UnionType, tuple)
+    return kind is str or (is_made_of and any(map(may_be_text, get_args(kind))))
 
 
 def test_a_label_column_among_the_text_columns_is_refused():
