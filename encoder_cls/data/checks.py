@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -70,10 +71,16 @@ def seen_warnings(name: str, split: Split, train: Split) -> Iterator[str]:
 
 def _of_labels(dataset: Dataset) -> Iterator[str]:
     others = [split.unseen_names for split in (dataset.validation, dataset.test) if split]
-    for names in _written_alike(dict.fromkeys(chain(dataset.label_names, *others))):
+    every = list(dict.fromkeys(chain(dataset.label_names, *others)))
+    yield from _of_odd_spaces(every)
+    yield from _of_numbers_beside_names(dataset)
+    groups = list(_written_alike(every))
+    for names in groups[:FEW]:
         alike = len({unicodedata.normalize("NFC", name) for name in names}) < len(names)
         of_all = ", ".join(ascii(name) if alike else shown(name) for name in names)
         yield f"the classes {of_all} differ only in case, in spaces or in how Unicode writes the same characters"
+    if len(groups) > FEW:
+        yield f"groups of classes that differ only so, beside these: {len(groups) - FEW:,}"
     of_two_types = [
         f"{shown(label)} ({integer}, {text})" for label, (integer, text) in list(dataset.of_two_types.items())[:FEW]
     ]
@@ -82,14 +89,55 @@ def _of_labels(dataset: Dataset) -> Iterator[str]:
         yield f"labels that are integers in some rows and texts in others count as one: {', '.join(of_two_types)}{more}"
     counts = [it.class_counts(len(dataset.label_names)) for it in (dataset.train, dataset.validation)]
     # Of names alone each class has the one text that its name is.
-    single = not dataset.has_names_alone and [
-        name for name, *of_each in zip(dataset.label_names, *counts, strict=False) if of_each == [1, 0]
-    ]
+    single = (
+        []
+        if dataset.has_names_alone
+        else [name for name, *of_each in zip(dataset.label_names, *counts, strict=False) if of_each == [1, 0]]
+    )
     if single:
         yield (
             f"classes with one training example and none to validate with: {len(single):,} "
             f"({listed(single, most=FEW)}); add examples"
         )
+    for split_name, split, named in (("validation", dataset.validation, single), ("test", dataset.test, [])):
+        in_split = split.class_counts(len(dataset.label_names)) if split else np.zeros(0)
+        missing = [
+            it for it, count in zip(dataset.label_names, in_split, strict=False) if not count and it not in named
+        ]
+        if missing and in_split.any():
+            yield (
+                f"classes without a text in {split_name}, so that nothing shows how well they are recognized: "
+                f"{len(missing):,} of {len(in_split):,} ({listed(missing, most=FEW)})"
+            )
+
+
+def _of_odd_spaces(names: Sequence[str]) -> Iterator[str]:
+    """A warning of labels with spaces that a person takes for the end of a label, as in fastText files."""
+    odd = [name for name in names if any(character.isspace() and character != " " for character in name)]
+    if odd:
+        yield (
+            f"labels with an unusual space, such as U+00A0, in them: {len(odd):,} ({listed(odd, most=FEW)}); after "
+            "__label__NAME only an ordinary space or a tab ends a label; write ordinary spaces"
+        )
+
+
+def _of_numbers_beside_names(dataset: Dataset) -> Iterator[str]:
+    """A warning of classes of which some are numbers and some names: perhaps one class is written in two ways."""
+    numbers = [name for name in dataset.label_names if re.fullmatch("-?[0-9]+", name)]
+    names = [name for name in dataset.label_names if name not in numbers]
+    if numbers and names:
+        firsts = [dataset.train.where[_first_with(dataset, it[0])] for it in (numbers, names)]
+        yield (
+            f"labels are numbers in some rows and names in others: {counted(len(numbers), 'class', 'classes')} "
+            f"({listed(numbers, most=FEW)}, the first at {firsts[0]}) and {len(names):,} ({listed(names, most=FEW)}, "
+            f"the first at {firsts[1]}); if both mean the same, write them in one way"
+        )
+
+
+def _first_with(dataset: Dataset, name: str) -> int:
+    """The first row of train that has a label."""
+    number, labels = dataset.label_names.index(name), dataset.train.labels
+    return int((labels[:, number] > 0 if dataset.is_multi_label else labels == number).argmax())
 
 
 def _of_texts(dataset: Dataset) -> Iterator[str]:

@@ -148,7 +148,7 @@ def notable_classes(per_class: Mapping[str, ClassMetrics], most: int, *, num_cla
     rare = [number for number in occurring if scores[number].support < usual]
     rarest = sorted(rare, key=lambda number: scores[number].support)[: most // 2]
     others = [number for number in occurring if number not in rarest]
-    return [*rarest, *sorted(others, key=lambda number: scores[number].f1)[: most - len(rarest)]]
+    return [*rarest, *sorted(others, key=lambda number: scores[number].f1 or 0)[: most - len(rarest)]]
 
 
 def accuracy_by_length(lengths: NDArray[np.int64], correct: NDArray[np.bool_]) -> str | None:

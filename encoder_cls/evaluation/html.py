@@ -171,7 +171,7 @@ def _charts(report: Report, split: Split, logits: Logits) -> list[tuple[str, str
 
 def worst_first(per_class: Mapping[str, ClassMetrics]) -> list[tuple[str, ClassMetrics]]:
     """Each class with its scores, the lowest F1 first; classes without a text, whose scores say nothing, come last."""
-    return sorted(per_class.items(), key=lambda item: (item[1].support == 0, item[1].f1))
+    return sorted(per_class.items(), key=lambda item: (item[1].support == 0, item[1].f1 or 0))
 
 
 def _matrix(report: Report, split: Split, logits: Logits) -> Matrix | None:

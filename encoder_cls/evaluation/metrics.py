@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
@@ -19,11 +19,11 @@ MIN_PROBABILITY = 1e-12  # probabilities below count as this: one impossible lab
 
 @dataclass(frozen=True, kw_only=True)
 class ClassMetrics:
-    """How well one class is found: fractions from 0 to 1, and its number of examples."""
+    """How well one class is found: fractions from 0 to 1, none without examples; and the number of these."""
 
-    precision: float
-    recall: float
-    f1: float
+    precision: float | None
+    recall: float | None
+    f1: float | None
     support: int
 
 
@@ -102,6 +102,16 @@ def one_hot(labels: NDArray[np.int64], num_classes: int) -> NDArray[np.float64]:
     return np.eye(num_classes)[labels]
 
 
+def found_scores(scores: Mapping[str, float], support: int) -> dict[str, float | None]:
+    """The scores of a class, none of one without examples."""
+    return {name: float(score) if support else None for name, score in scores.items()}
+
+
+def score_text(score: float | None) -> str:
+    """A score with three digits, a dash for none."""
+    return "-" if score is None else f"{score:.3f}"
+
+
 def compute_metrics(logits: Logits, labels: NDArray[np.int64], label_names: Sequence[str]) -> Metrics:
     """Score predictions against labels.
 
@@ -130,7 +140,8 @@ def compute_metrics(logits: Logits, labels: NDArray[np.int64], label_names: Sequ
         ece=expected_calibration_error(bins),
         per_class={
             name: ClassMetrics(
-                precision=float(precision[i]), recall=float(recall[i]), f1=float(f1[i]), support=int(support[i])
+                support=int(support[i]),
+                **found_scores({"precision": precision[i], "recall": recall[i], "f1": f1[i]}, support[i]),
             )
             for i, name in enumerate(label_names)
         },

@@ -17,6 +17,7 @@ from encoder_cls.evaluation.metrics import (
     Confusion,
     calibration_bins,
     expected_calibration_error,
+    found_scores,
 )
 from encoder_cls.inference.logits import Logits, sigmoid
 
@@ -26,7 +27,7 @@ LEAST_PROBABILITY = 0.1  # of a label that counts for calibration
 
 @dataclass(frozen=True, kw_only=True)
 class LabelMetrics(ClassMetrics):
-    """How well one label is found: fractions from 0 to 1, and its number of examples.
+    """How well one label is found: fractions from 0 to 1, none without examples; and the number of these.
 
     Attributes:
         average_precision: the area below the curve of precision against recall; none where no text has the label.
@@ -216,10 +217,15 @@ def compute_multi_label_metrics(
         predicted_per_text=float(answers.sum(axis=1).mean()),
         per_class={
             name: LabelMetrics(
-                precision=float(right[i] / max(1, answered[i])),
-                recall=float(right[i] / max(1, support[i])),
-                f1=float(scores.of_labels[i]),
                 support=int(support[i]),
+                **found_scores(
+                    {
+                        "precision": right[i] / max(1, answered[i]),
+                        "recall": right[i] / max(1, support[i]),
+                        "f1": scores.of_labels[i],
+                    },
+                    support[i],
+                ),
                 average_precision=None if np.isnan(precisions[i]) else float(precisions[i]),
                 threshold=float(thresholds[i]) if i < num_classes else None,
             )

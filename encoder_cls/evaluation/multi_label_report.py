@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
+from encoder_cls.evaluation.metrics import score_text
 from encoder_cls.evaluation.multi_label_metrics import MultiLabelMetrics
 from encoder_cls.evaluation.multi_label_parts import MultiLabelPartScores
 from encoder_cls.evaluation.parts import COMBINED, Comparison
@@ -152,11 +153,11 @@ def multi_label_detail_lines(report: MultiLabelReport) -> Iterator[str]:
     width = max(len(name) for name in [*names, "label"])
     yield f"\n  {'label':{width}}  precision  recall      F1  average precision  threshold  examples"
     for name, scores in zip(names, report.metrics.per_class.values(), strict=True):
-        average = "-" if scores.average_precision is None else f"{scores.average_precision:.3f}"
-        threshold = "-" if scores.threshold is None else f"{scores.threshold:.3f}"
+        shares = [score_text(it) for it in (scores.precision, scores.recall, scores.f1)]
+        average, threshold = score_text(scores.average_precision), score_text(scores.threshold)
         yield (
-            f"  {name:{width}}  {scores.precision:9.3f}  {scores.recall:6.3f}  {scores.f1:6.3f}  {average:>17}  "
-            f"{threshold:>9}  {scores.support:8d}"
+            f"  {name:{width}}  {shares[0]:>9}  {shares[1]:>6}  {shares[2]:>6}  {average:>17}  {threshold:>9}  "
+            f"{scores.support:8d}"
         )
     if report.label_check_note:
         yield f"\n  labels were not checked: {report.label_check_note}"

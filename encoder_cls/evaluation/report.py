@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from encoder_cls.evaluation.former_answers import FormerAnswers
 from encoder_cls.evaluation.kept_promises import KeptPromises, promise_sentences
-from encoder_cls.evaluation.metrics import Metrics
+from encoder_cls.evaluation.metrics import Metrics, score_text
 from encoder_cls.evaluation.multi_label_report import (
     MultiLabelReport,
     multi_label_detail_lines,
@@ -250,9 +250,8 @@ def _detail_lines(report: Report) -> Iterator[str]:
     width = max(len(name) for name in [*names, "class"])
     yield f"\n  {'class':{width}}  precision  recall      F1  examples"
     for name, scores in zip(names, metrics.per_class.values(), strict=True):
-        yield (
-            f"  {name:{width}}  {scores.precision:9.3f}  {scores.recall:6.3f}  {scores.f1:6.3f}  {scores.support:8d}"
-        )
+        shares = [score_text(it) for it in (scores.precision, scores.recall, scores.f1)]
+        yield f"  {name:{width}}  {shares[0]:>9}  {shares[1]:>6}  {shares[2]:>6}  {scores.support:8d}"
     if metrics.confusion_matrix and len(names) <= LARGEST_TABLE:
         yield "\n  confusion matrix (rows: label, columns: prediction)"
         yield f"  {'':{width + 3}}  " + " ".join(f"{number:>4}" for number in range(1, len(names) + 1))

@@ -38,7 +38,7 @@ class ValidationResult(NamedTuple):
         """What is logged of it, so many epochs into its stage, with what plots are drawn from or without."""
         values: dict[str, Any] = {**self.scores, "epoch": epoch}
         if self.metrics:
-            values |= {f"f1/{name}": scores.f1 for name, scores in self.metrics.per_class.items()}
+            values |= {f"f1/{name}": it.f1 for name, it in self.metrics.per_class.items() if it.f1 is not None}
             values |= self.metrics.drawable() if is_drawn else {}
         return values
 

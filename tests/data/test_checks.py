@@ -32,7 +32,14 @@ def dataset_of(train, validation, test=None, names=("x", "y")) -> Dataset:
 
 def test_a_sound_data_set_has_none():
     """Texts that are each there once, and classes of different names, each of several texts."""
-    assert list(data_warnings(dataset_of([("a", 0), ("b", 1), ("e", 0), ("f", 1)], [("c", 0)], [("d", 1)]))) == []
+    assert (
+        list(
+            data_warnings(
+                dataset_of([("a", 0), ("b", 1), ("e", 0), ("f", 1)], [("c", 0), ("g", 1)], [("d", 1), ("h", 0)])
+            )
+        )
+        == []
+    )
 
 
 @settings(deadline=None, derandomize=True)
@@ -48,14 +55,17 @@ def test_texts_that_are_there_twice_are_counted(train, validation, test):
         known = [number for number, (text, _) in enumerate(rows or ()) if text in labels]
         if known:
             expected.append((f"{len(known)} of {len(rows)} {name} texts", f"{place}:{known[0]}"))
-    found = [line for line in data_warnings(dataset_of(train, validation, test)) if "one training example" not in line]
+    of_classes = ("one training example", "classes without a text")
+    found = [
+        it for it in data_warnings(dataset_of(train, validation, test)) if not any(map(it.__contains__, of_classes))
+    ]
     assert len(found) == len(expected)
     for line, (count, place) in zip(found, expected, strict=True):
         assert line.startswith(count)
         assert f"the first at {place}" in line
 
 
-SOUND = dataset_of([("a", 0), ("b", 1), ("c", 0), ("d", 1)], [("e", 0)], [("f", 0)])
+SOUND = dataset_of([("a", 0), ("b", 1), ("c", 0), ("d", 1)], [("e", 0), ("f", 1)], [("g", 0), ("h", 1)])
 
 
 def test_rows_left_out_are_counted():
@@ -74,7 +84,8 @@ def test_rows_left_out_are_counted():
 def test_classes_that_are_written_alike_are_named():
     """Those, and no others; also a class and a label that only the test split has."""
     names = ("Billing", "a  b", "a b ", "billing", "other")
-    dataset = dataset_of([(f"{n}{i}", n) for n in range(5) for i in "ab"], [("v", 0)], [("e", 5)], names=names)
+    of_each = [(f"v{n}", n) for n in range(5)]
+    dataset = dataset_of([(f"{n}{i}", n) for n in range(5) for i in "ab"], of_each, [("e", 5)], names=names)
     dataset = replace(dataset, test=replace(dataset.test, unseen_names=("OTHER",)))
     assert [line for line in data_warnings(dataset) if "differ" in line] == [
         f"the classes {alike} differ only in case, in spaces or in how Unicode writes the same characters"
@@ -107,7 +118,7 @@ def test_labels_that_train_does_not_have_are_named_with_what_follows():
         validation=replace(dataset.validation, unseen_names=("p", "q")),
         test=replace(dataset.test, unseen_names=("r",)),
     )
-    assert list(data_warnings(dataset))[:2] == [
+    assert [line for line in data_warnings(dataset) if "never occur" in line] == [
         "labels of validation that never occur in train: 'p', 'q'; their 3 of 4 rows, the first at v:1, are left "
         "out of what chooses the weights",
         "labels of test that never occur in train: 'r'; their 1 of 2 rows, the first at e:1, are counted as mistakes",
@@ -119,8 +130,39 @@ def test_classes_of_one_example_are_named():
     rows = [(text, label) for label, text in enumerate("abcdef")]
     dataset = dataset_of([*rows, ("g", 0)], [("v", 1)], names=tuple("ABCDEF"))
     assert list(data_warnings(dataset)) == [
-        "classes with one training example and none to validate with: 4 ('C', 'D', 'E', …); add examples"
+        "classes with one training example and none to validate with: 4 ('C', 'D', 'E', …); add examples",
+        "classes without a text in validation, so that nothing shows how well they are recognized: 1 of 6 ('A')",
     ]
+
+
+def test_classes_that_a_split_lacks_are_named():
+    """Of validation and of test; where classes are many, a few of them."""
+    names, rows = tuple("ABCDEF"), [(f"{text}{label}", label) for label in range(6) for text in "ab"]
+    all_but_a = [(f"v{label}", label) for label in range(1, 6)]
+    assert list(data_warnings(dataset_of(rows, all_but_a, [("e", 0)], names=names))) == [
+        "classes without a text in validation, so that nothing shows how well they are recognized: 1 of 6 ('A')",
+        "classes without a text in test, so that nothing shows how well they are recognized: 5 of 6 ('B', 'C', 'D', …)",
+    ]
+
+
+def test_many_classes_in_two_spellings_take_a_few_lines():
+    """The first pairs, and how many more there are."""
+    names = tuple(f"{sku}-{number}" for number in range(50) for sku in ("sku", "SKU"))
+    *pairs, rest = [line for line in data_warnings(replace(SOUND, label_names=names)) if "differ" in line]
+    assert (len(pairs), rest) == (3, "groups of classes that differ only so, beside these: 47")
+
+
+def test_labels_with_a_space_that_ends_no_label_are_named():
+    """As they come of a fastText line with a no-break space after its label."""
+    (line,) = (it for it in data_warnings(replace(SOUND, label_names=("a", "a\xa0cat"))) if "unusual space" in it)
+    assert "1 ('a\\xa0cat')" in line
+
+
+def test_numbers_beside_names_are_named_with_the_first_of_each():
+    """JSON lines with `1` in some rows and `refund` in others give twice as many classes; a table does so, too."""
+    (line,) = data_warnings(replace(SOUND, label_names=("0", "refund")))
+    assert line.startswith("labels are numbers in some rows and names in others: 1 class ('0', the first at t:0) and")
+    assert "'refund', the first at t:1" in line
 
 
 def test_labels_of_two_types_are_named():

@@ -97,7 +97,8 @@ def test_metrics_agree_with_scikit_learn(seed):
         truth, found = labels == number, predictions == number
         assert scores.support == truth.sum()
         for score, value in (("precision", scores.precision), ("recall", scores.recall), ("f1", scores.f1)):
-            assert value == pytest.approx(getattr(reference, f"{score}_score")(truth, found, zero_division=0))
+            expected = getattr(reference, f"{score}_score")(truth, found, zero_division=0)
+            assert value == (pytest.approx(expected) if truth.any() else None)
 
 
 def test_rows_of_the_confusion_matrix_are_labels():

@@ -45,7 +45,7 @@ def test_the_scores_are_those_of_scikit_learn(scored):
     assert found.unseen_labels == {"unseen": labels[:, 4].sum()}
     rare, never, unseen = (found.per_class[name] for name in ("c", "never", "unseen"))
     assert (rare.threshold, never.threshold, unseen.threshold) == (0.6, 0.9, None)
-    assert (never.support, never.average_precision, unseen.f1) == (0, None, 0)
+    assert (never.support, never.average_precision, never.f1, unseen.f1) == (0, None, None, 0)
     assert found.labels_per_text == pytest.approx(labels.sum(axis=1).mean())
 
 
