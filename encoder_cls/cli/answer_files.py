@@ -18,7 +18,7 @@ from encoder_cls.cli.text_inputs import Columns, Input, add_columns, check_input
 from encoder_cls.errors import DataError
 from encoder_cls.inference.auto_engine import AutoEncoder
 from encoder_cls.inference.tasks import MULTI_LABEL
-from encoder_cls.system.text_files import is_utf8
+from encoder_cls.system.text_files import ending_of, is_utf8, opened
 
 if TYPE_CHECKING:
     from encoder_cls.data.reading import Reading
@@ -59,7 +59,7 @@ class AnsweredSource:
         self._encoding = request.encoding or classifier.encoding
         self._keep_columns = bool(request.keep_columns)
         if request.keep_columns is None:
-            are_of_spreadsheets = bool(self.files) and all(it.suffix.lower() in SPREADSHEETS for it in self.files)
+            are_of_spreadsheets = bool(self.files) and all(ending_of(it) in SPREADSHEETS for it in self.files)
             self._keep_columns = request.output_format == "csv" and are_of_spreadsheets
         self._request = request._replace(keep_columns=self._keep_columns)
         self._columns: Columns | None = None
@@ -146,14 +146,14 @@ class AnsweredSource:
         first = next(iter(self.files), None)
         if not (self._keep_columns and self._request.output_format == "csv" and first and first.is_file()):
             return form
-        is_csv = first.suffix.lower() == ".csv"
-        separator, has_mark = ",", first.suffix.lower() == ".xlsx" or not is_utf8(self._encoding)
+        is_csv = ending_of(first) == ".csv"
+        separator, has_mark = ",", ending_of(first) == ".xlsx" or not is_utf8(self._encoding)
         with suppress(OSError, DataError):  # which is told of where it is read
             if is_csv:
                 from encoder_cls.data.delimited import delimiter_of
 
                 separator = delimiter_of(first, self._text_columns, self._new_reading(is_told=False))
-            with first.open("rb") as file:
+            with opened(first) as file:
                 has_mark = has_mark or file.read(len(codecs.BOM_UTF8)) == codecs.BOM_UTF8
         return form._replace(separator=separator, byte_order_mark=has_mark)
 

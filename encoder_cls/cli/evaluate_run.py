@@ -25,6 +25,7 @@ from encoder_cls.evaluation.report_files import REPORT_FILES, write_report
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.logits import Logits
 from encoder_cls.inference.tasks import MULTI_LABEL
+from encoder_cls.system.text_files import ending_of
 from encoder_cls.tracking.run_dir import RunDir, run_of
 from encoder_cls.tracking.validation_logits import classifier_to_score
 from encoder_cls.training.checkpoint import newest_fingerprint
@@ -215,7 +216,7 @@ def _split_of(data: str, config: DataConfig, classifier: Classifier, dataset: Da
     try:
         return load_split(data, config, classifier.label_names, labels_are=labels_are, is_multi_label=several)
     except DataError as error:
-        is_table = data.lower().endswith((".csv", ".tsv", ".xlsx"))
+        is_table = ending_of(Path(data)) in (".csv", ".tsv", ".xlsx")
         if not (several and is_table and config.label_separator is None):
             raise
         hint = "where a cell has several labels, or none, name what separates them: --set data.label_separator='|'"

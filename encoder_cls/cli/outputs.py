@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING
 from encoder_cls.data.named_files import FASTTEXT, TABLES, TEXT, every_file, texts_of
 from encoder_cls.errors import ConfigError, DataError
 from encoder_cls.evaluation.report_files import REPORT_FILES
-from encoder_cls.system.files import path_of, stream_named
+from encoder_cls.system.files import path_of, pattern_parts, stream_named
+from encoder_cls.system.text_files import ending_of
 from encoder_cls.tracking.run_dir import LOCK_FILE, RunDir, run_of
 from encoder_cls.tracking.written_config import written_sources
 
@@ -269,7 +270,7 @@ def _would_be_data(path: Path, source: str) -> bool:
         return bool(local) and Path(local).is_dir() and path.is_relative_to(path_of(Path(local)))
     if not Path(source).is_dir():
         return _is_found(path, source)
-    folder, ending = path_of(Path(source)), path.suffix.lower()
+    folder, ending = path_of(Path(source)), ending_of(path)
     if path.name.startswith("."):
         return False
     is_text = ending == TEXT and path.parent.parent == folder
@@ -288,12 +289,11 @@ def _would_be_class(folder: Path, source: str) -> bool:
 
 def _is_found(path: Path, pattern: str) -> bool:
     """Whether a pattern would find a file of this path."""
-    parts = Path(pattern).parts
-    plain = next((number for number, part in enumerate(parts) if glob.has_magic(part)), None)
-    if plain is None or Path(pattern).exists():
+    folder, below = pattern_parts(pattern)
+    base = path_of(folder)
+    if not glob.has_magic(below) or Path(pattern).exists() or not path.is_relative_to(base):
         return False
-    base = path_of(Path(*parts[:plain]))
-    return path.is_relative_to(base) and _fits(path.relative_to(base).parts, parts[plain:])
+    return _fits(path.relative_to(base).parts, Path(below).parts)
 
 
 def _fits(names: Sequence[str], patterns: Sequence[str]) -> bool:

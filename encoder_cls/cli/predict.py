@@ -49,8 +49,8 @@ def predict_command(
         str | None,
         typer.Option(
             "--input",
-            help="Texts: a file (.txt, .ft one a line; .csv, .tsv, .xlsx, .jsonl, .parquet: by column), - for standard "
-            "input.",
+            help="Texts: a file (.txt, .ft one a line; .csv, .tsv, .xlsx, .json, .jsonl, .parquet: by column), - for "
+            "standard input.",
             show_default=False,
         ),
     ] = None,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from encoder_cls.cli.streams import note, note_above
 from encoder_cls.system.display import counted
+from encoder_cls.system.text_files import is_gzipped
 
 if TYPE_CHECKING:
     from encoder_cls.data.records import SourceLocation
@@ -102,7 +103,7 @@ def count_lines(files: Iterable[Path]) -> dict[str, int]:
     """The lines, or the rows, of each file; nothing where one of them cannot be told without reading it up."""
     counted: dict[str, int] = {}
     for path in files:
-        if not path.is_file() or path.suffix.lower() == ".xlsx":
+        if not path.is_file() or is_gzipped(path) or path.suffix.lower() in (".xlsx", ".json"):
             return {}
         if path.suffix.lower() == ".parquet":
             import pyarrow.parquet

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from encoder_cls.errors import DataError
 from encoder_cls.system.disk_arrays import in_chunks
+from encoder_cls.system.text_files import ending_of
 
 if TYPE_CHECKING:
     from encoder_cls.data.readers import Row
@@ -121,7 +122,7 @@ def columns_ahead(
     if not files:
         return None
     columns: Columns = {}
-    is_table = len(files) == 1 and files[0].suffix.lower() in HEADED
+    is_table = len(files) == 1 and ending_of(files[0]) in HEADED
     with suppress(DataError):  # which is told of where the rows are classified; what comes after it is not
         columns = _columns_of(files, text_columns, reading) if keep_columns else {}
         for chunk in read_inputs(source, text_columns=text_columns, keep_columns=keep_columns, reading=reading):

@@ -64,11 +64,11 @@ class DataConfig(Section):
     """Where the labelled text is and how to read it."""
 
     train: str | None = None
-    """A CSV, TSV, JSONL, Parquet or Excel file, a .txt or .ft file as fastText reads it (`__label__spam win now`), a
-    folder or glob of them, a folder of class folders with .txt files, `example:train` (the bundled data), or
-    `hub:owner/name[?config=...&split=...&revision=...]`. Relative paths start at the current folder, or
-    else at that of the config file. Where `label_names` is there, rows may have no label; null: no text has one, and a
-    first classifier is learned from those names and the texts of `unlabelled`."""
+    """A CSV, TSV, JSONL (also with .gz), JSON, Parquet or Excel file, a .txt or .ft file as fastText reads it
+    (`__label__spam win now`), a folder or glob of them, a folder of class folders with .txt files, `example:train` (the
+    bundled data), or `hub:owner/name[?config=...&split=...&revision=...]`. Relative paths start at the current folder,
+    or else at that of the config file. Where `label_names` is there, rows may have no label; null: no text has one, and
+    a first classifier is learned from those names and the texts of `unlabelled`."""
     validation: str | None = None
     """The same for the validation split; null: a part of train is held out, stratified by class."""
     test: str | None = None

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import glob
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from encoder_cls.config.schema import Config, DataConfig
+from encoder_cls.system.files import fitting_paths
 
 SOURCES = ("train", "validation", "test", "unlabelled", "corrections")
 SCHEMES = ("hub:", "example:")
@@ -49,7 +49,7 @@ def missing_sources(data: DataConfig) -> list[tuple[str, str]]:
 def is_there(source: str) -> bool:
     """Whether a path or a pattern names a file or a folder."""
     with suppress(OSError, ValueError):  # a name that no file can have
-        return Path(source).exists() or next(glob.iglob(source, recursive=True), None) is not None  # noqa: PTH207
+        return Path(source).exists() or next(fitting_paths(source), None) is not None
     return False
 
 
@@ -61,6 +61,4 @@ def _sources(data: DataConfig) -> Iterator[tuple[str, str]]:
 def _absolute(source: str) -> str:
     if source.startswith(SCHEMES) or Path(source).is_absolute() or not source:
         return source
-    folder = str(Path.cwd())
-    is_pattern = glob.has_magic(source) and not Path(source).exists()
-    return str(Path(glob.escape(folder) if is_pattern else folder, source))
+    return str(Path.cwd() / source)

@@ -12,10 +12,12 @@ from encoder_cls.data.reading import SKIP, Reading
 from encoder_cls.data.records import Record, SourceLocation, check_columns, check_undoubled, numbered
 from encoder_cls.errors import DataError
 from encoder_cls.system.display import shown
+from encoder_cls.system.text_files import ending_of, opened
 
 LONGEST_FIELD = 2**31 - 1  # of a CSV file; the most that a C long holds on every system
 USUAL = {".csv": ",", ".tsv": "\t"}
 SEPARATORS = (",", ";", "\t", "|")
+_SEPARATOR_LINE = re.compile(r'"?sep=([^"\r\n\w])"?\r?\n?', re.IGNORECASE)
 MOST_LINES = 10_000  # of a field in quotes, as far as it is looked for
 
 Rows = Iterator[tuple[int, list[str]]]  # of each the line on which it begins, and its fields
@@ -33,11 +35,13 @@ def delimited_records(path: Path, columns: Sequence[str], reading: Reading, *, a
         DataError: a column is missing, or a row cannot be read.
     """
     rows = _rows(path, columns, reading)
-    _, header = next(rows, (1, []))
+    first_line, header = next(rows, (1, None))
+    if header is None:
+        return  # a file of 0 bytes, as some programs write a part without rows
     if not header:
-        raise DataError(f"{path}: the file is empty")
+        raise DataError(f"{path}: the first line is empty; it is to name the columns")
     check_columns(path, header, columns)
-    check_undoubled(f"{path}:1", header, [*columns, "id"])
+    check_undoubled(f"{path}:{first_line}", header, [*columns, "id"])
     names = numbered(header) if all_columns else header
     name = str(path)
     for line, fields in rows:
@@ -74,24 +78,35 @@ def delimiter_of(path: Path, columns: Sequence[str], reading: Reading) -> str:
     Raises:
         DataError: the file cannot be decoded.
     """
-    return _delimiter(path, next(reading.lines(path), ""), columns, reading)
+    return _begin(path, columns, reading)[2]
 
 
 def _rows(path: Path, columns: Sequence[str], reading: Reading) -> Rows:
-    lines = reading.lines(path)
-    first = next(lines, "")
-    delimiter = _delimiter(path, first, columns, reading)
-    lines = chain([first] if first else [], lines)
-    if path.suffix.lower() == ".tsv" and delimiter == "\t" and reading.delimiter != "\t":
+    lines, number, delimiter = _begin(path, columns, reading)
+    if ending_of(path) == ".tsv" and delimiter == "\t" and reading.delimiter != "\t":
         if not _is_quoted(path, reading):
-            return _unquoted_rows(lines)
+            return _unquoted_rows(lines, number)
         reading.tell(f"{path}: fields in quotes are read as a spreadsheet writes them")
-    return _quoted_rows(path, lines, delimiter, reading)
+    return _quoted_rows(path, lines, number, delimiter, reading)
+
+
+def _begin(path: Path, columns: Sequence[str], reading: Reading) -> tuple[Iterator[str], int, str]:
+    """The lines from the header on, the number of the first, and what separates the fields.
+
+    Excel's `sep=;` before the header names the separator, and goes before all else.
+    """
+    lines = reading.lines(path)
+    first, number = next(lines, ""), 1
+    named = _SEPARATOR_LINE.fullmatch(first)
+    if named:
+        first, number = next(lines, ""), 2
+    delimiter = named[1] if named else _delimiter(path, first, columns, reading)
+    return chain([first] if first else [], lines), number, delimiter
 
 
 def _delimiter(path: Path, first: str, columns: Sequence[str], reading: Reading) -> str:
     """What is asked for or usual, unless the columns are there by one other separator alone."""
-    usual = reading.delimiter or USUAL[path.suffix.lower()]
+    usual = reading.delimiter or USUAL[ending_of(path)]
     fits = [it for it in dict.fromkeys((usual, *SEPARATORS)) if set(columns) <= set(_fields(first, it))]
     if usual in fits or len(fits) != 1:
         return usual
@@ -106,10 +121,10 @@ def _fields(line: str, delimiter: str) -> list[str]:
         return []
 
 
-def _quoted_rows(path: Path, lines: Iterator[str], delimiter: str, reading: Reading) -> Rows:
+def _quoted_rows(path: Path, lines: Iterator[str], number: int, delimiter: str, reading: Reading) -> Rows:
     """Rows with quotes as RFC 4180 has them, whatever separates the fields."""
     csv.field_size_limit(LONGEST_FIELD)
-    source = _Lines(lines, keeps=reading.skips)
+    source = _Lines(lines, number, keeps=reading.skips)
     reader = csv.reader(source, delimiter=delimiter, strict=True)
     while True:
         first_line = source.begin_row()
@@ -135,11 +150,11 @@ def _not_csv(error: csv.Error) -> str:
 class _Lines(Iterator[str]):
     """Lines, of which those of the row that is read can be gone back to: where a quote is left open, to the second."""
 
-    def __init__(self, lines: Iterator[str], *, keeps: bool) -> None:
+    def __init__(self, lines: Iterator[str], first_number: int, *, keeps: bool) -> None:
         self._lines = lines
         self._keeps = keeps
         self._of_row: list[str] = []
-        self._number = 0
+        self._number = first_number - 1
 
     def __next__(self) -> str:
         line = next(self._lines)
@@ -160,10 +175,10 @@ class _Lines(Iterator[str]):
         self._lines = chain(again, self._lines)
 
 
-def _unquoted_rows(lines: Iterator[str]) -> Rows:
+def _unquoted_rows(lines: Iterator[str], number: int) -> Rows:
     """Tab-separated values as most programs write them: a quote is a character like any other."""
     stripped = (line.removesuffix("\n").removesuffix("\r") for line in lines)
-    yield from ((number, line.split("\t") if line else []) for number, line in enumerate(stripped, start=1))
+    yield from ((number, line.split("\t") if line else []) for number, line in enumerate(stripped, number))
 
 
 def _is_quoted(path: Path, reading: Reading) -> bool:
@@ -174,7 +189,7 @@ def _is_quoted(path: Path, reading: Reading) -> bool:
     """
     if not path.is_file():
         return False
-    with path.open("rb") as file:
+    with opened(path) as file:
         if not any(b'"' in block for block in iter(lambda: file.read(1 << 20), b"")):
             return False
     is_seen, begun, num_lines = False, "", 0

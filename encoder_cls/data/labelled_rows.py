@@ -17,7 +17,7 @@ from encoder_cls.config import DataConfig
 from encoder_cls.data.corrections import Corrections
 from encoder_cls.data.holdout import NO_GROUP, group_number
 from encoder_cls.data.labels import FORMER, LabelsAre, class_name, in_order
-from encoder_cls.data.named_files import FASTTEXT, TEXT
+from encoder_cls.data.named_files import FASTTEXT, JSON, TEXT
 from encoder_cls.data.readers import Row, read_rows
 from encoder_cls.data.reading import SHOWN_ROWS, Reading
 from encoder_cls.data.records import SourceLocation
@@ -25,6 +25,7 @@ from encoder_cls.data.split import NO_TEXTS, Unlabelled
 from encoder_cls.errors import DataError
 from encoder_cls.system.disk_arrays import DiskBackedArray, DiskBackedRaggedArray, DiskBackedTexts, LazyTexts, in_chunks
 from encoder_cls.system.display import kind
+from encoder_cls.system.text_files import ending_of
 
 _FASTTEXT_LINES = (
     "labelled .txt and .ft files are fastText's, each line beginning with __label__ (or put each text in a file in a "
@@ -236,13 +237,13 @@ def _with_text(
 
 def _has_types(location: SourceLocation) -> bool:
     """Whether a format tells integers from texts; in a CSV file both are characters."""
-    return location.file.startswith("hub:") or _ending(location.file) in (".jsonl", ".parquet", ".xlsx")
+    return location.file.startswith("hub:") or _ending(location.file) in (".jsonl", JSON, ".parquet", ".xlsx")
 
 
 @lru_cache
 def _ending(file: str) -> str:
     """Of a file's name; asked for each of its rows, of which there may be millions."""
-    return Path(file).suffix.lower()
+    return ending_of(Path(file))
 
 
 def _check_left_out(rows: LabelledRows, empty_texts: str) -> None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import glob
+import codecs
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from encoder_cls.data import fasttext_format
 from encoder_cls.errors import DataError
+from encoder_cls.system.files import fitting_paths
+from encoder_cls.system.text_files import ending_of, opened
 
-TABLES = (".csv", ".tsv", ".jsonl", ".parquet", ".xlsx")
+JSON = ".json"  # an array of objects, or an object a line
+TABLES = (".csv", ".tsv", ".jsonl", JSON, ".parquet", ".xlsx")
 FASTTEXT = ".ft"  # a label and a text a line
 TEXT = ".txt"  # a text a line; where labels are wanted, fastText's lines
 
@@ -37,7 +40,7 @@ def files_named(source: str) -> list[Path]:
             raise DataError(f"{source}: cannot be read: {error.strerror or error}") from None
     if path.exists():
         return [path]
-    return sorted(Path(name) for name in glob.glob(source, recursive=True))  # noqa: PTH207 - absolute patterns, too
+    return sorted(map(Path, fitting_paths(source)))
 
 
 def every_file(source: str) -> Iterator[Path]:
@@ -66,9 +69,10 @@ def data_files(source: str, *, is_labelled: bool) -> list[Path]:
     known = (*TABLES, FASTTEXT, TEXT)
     files = files_named(source)
     if Path(source).is_dir():
-        files = [file for file in files if file.suffix.lower() in known]
+        files = [file for file in files if ending_of(file) in known]
+        files = _without_notes(files, JSON, b"[")
         if is_labelled:
-            files = _without_notes(files)
+            files = _without_notes(files, TEXT, fasttext_format.PREFIX.encode())
         splits = {split for file in files if (split := _split_of(file))}
         if len(splits) > 1:
             raise DataError(f"{source}: holds files of several splits ({', '.join(sorted(splits))}); name one of them")
@@ -78,7 +82,7 @@ def data_files(source: str, *, is_labelled: bool) -> list[Path]:
         start = "" if Path(source).is_absolute() else f" (paths start at the current folder, {Path.cwd()})"
         raise DataError(f"{source}: no such file or folder{start}")
     for file in files:
-        if file.suffix.lower() not in known:
+        if ending_of(file) not in known:
             raise DataError(f"{file}: cannot tell the format from the name; known: {', '.join(known)}")
     return files
 
@@ -90,17 +94,19 @@ def _split_of(file: Path) -> str | None:
     return _SPLIT_WORDS.get(match[1], match[1]) if match else None
 
 
-def _without_notes(files: list[Path]) -> list[Path]:
-    """The files of a folder, less the .txt files beside tables if none of them has labels, such as a README.txt."""
-    lines = [file for file in files if file.suffix.lower() == TEXT]
-    if len(lines) == len(files) or any(map(_begins_with_a_label, lines)):
+def _without_notes(files: list[Path], ending: str, mark: bytes) -> list[Path]:
+    """The files of a folder, less those beside tables of which none begins as data does, such as a README.txt."""
+    notes = [file for file in files if ending_of(file) == ending]
+    if len(notes) == len(files) or any(_begins_with(file, mark) for file in notes):
         return files
-    return [file for file in files if file not in lines]
+    return [file for file in files if file not in notes]
 
 
-def _begins_with_a_label(path: Path) -> bool:
-    with path.open(encoding="utf-8-sig", errors="replace") as file:
-        return fasttext_format.is_labelled(next((line for line in file if line.strip()), ""))
+def _begins_with(path: Path, mark: bytes) -> bool:
+    """Whether a file does, but for blanks and the mark of UTF-8."""
+    with opened(path) as file:
+        first = next((line for line in file if line.removeprefix(codecs.BOM_UTF8).strip()), b"")
+    return first.removeprefix(codecs.BOM_UTF8).lstrip(b" \t\v\f\r\n\0").startswith(mark)
 
 
 def class_folders(path: Path, *, is_labelled: bool) -> list[Path]:
@@ -113,8 +119,8 @@ def class_folders(path: Path, *, is_labelled: bool) -> list[Path]:
         return []
     entries = _visible(path)
     folders = [entry for entry in entries if entry.is_dir()]
-    data = (*TABLES, FASTTEXT) if is_labelled else (*TABLES, FASTTEXT, TEXT)
-    beside = next((entry for entry in entries if entry.suffix.lower() in data and entry not in folders), None)
+    data = {*TABLES, FASTTEXT, TEXT} - {JSON, *({TEXT} if is_labelled else ())}
+    beside = next((entry for entry in entries if ending_of(entry) in data and entry not in folders), None)
     if not any(map(texts_of, folders)):
         if beside is None and not any(entry.suffix.lower() == TEXT for entry in entries):
             _check_not_deeper(folders)

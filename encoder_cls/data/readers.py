@@ -17,7 +17,7 @@ from encoder_cls.data import fasttext_format
 from encoder_cls.data.delimited import USUAL, delimited_records, header_of
 from encoder_cls.data.excel_files import EXCEL, check_openpyxl, excel_header, excel_records
 from encoder_cls.data.hub import hub_records
-from encoder_cls.data.named_files import FASTTEXT, class_folders, data_files, texts_of
+from encoder_cls.data.named_files import FASTTEXT, JSON, class_folders, data_files, texts_of
 from encoder_cls.data.reading import SKIP, Reading
 from encoder_cls.data.records import (
     Record,
@@ -32,6 +32,7 @@ from encoder_cls.data.records import (
 from encoder_cls.errors import ConfigError, DataError
 from encoder_cls.system.display import kind, shown
 from encoder_cls.system.installed import check_installed
+from encoder_cls.system.text_files import ending_of
 
 EXAMPLE = Path(__file__).parent / "example"  # the bundled data
 
@@ -134,7 +135,7 @@ def column_names(path: Path, *, text_columns: Sequence[str], reading: Reading | 
     Raises:
         DataError: the file is missing or malformed.
     """
-    suffix = path.suffix.lower()
+    suffix = ending_of(path)
     try:
         if suffix == ".parquet":
             with _open_parquet(path) as file:
@@ -173,9 +174,9 @@ def _records(
             return
         files = data_files(source, is_labelled=label_column is not None)
         for file in files:  # before any row: what a later file needs is told of first
-            if file.suffix.lower() == ".parquet":
+            if ending_of(file) == ".parquet":
                 check_installed("pyarrow", needed_by=str(file))
-            elif file.suffix.lower() == EXCEL:
+            elif ending_of(file) == EXCEL:
                 check_openpyxl(file)
         for file in files:
             location = file
@@ -189,13 +190,15 @@ def _file_records(
 ) -> Iterator[Record]:
     """The records of one file, whose ending tells its format."""
     columns = _columns(text_columns, label_column, reading)
-    suffix = file.suffix.lower()
+    suffix = ending_of(file)
     if suffix in USUAL:
         yield from delimited_records(file, columns, reading, all_columns=all_columns)
     elif suffix == EXCEL:
         yield from excel_records(file, columns, text_columns, reading, all_columns=all_columns)
     elif suffix == ".jsonl":
         yield from _jsonl_records(file, columns, reading)
+    elif suffix == JSON:
+        yield from _json_records(file, columns, reading)
     elif suffix == ".parquet":
         yield from _parquet_records(file, columns, reading, all_columns=all_columns)
     elif label_column is not None:
@@ -242,21 +245,42 @@ def _jsonl_records(path: Path, columns: Sequence[str], reading: Reading) -> Iter
         if not line.strip():
             continue
         try:
-            record = _json_object(where, line)
-            check_columns(where, list(record), columns)
+            record = _json_object(where, _parsed(where, line, hint=f"; {SKIP}"), columns)
         except DataError as error:
             reading.bad_row(where, error)
             continue
         yield where, record
 
 
-def _json_object(where: SourceLocation, line: str) -> dict[str, Any]:
+def _json_records(path: Path, columns: Sequence[str], reading: Reading) -> Iterator[Record]:
+    """The objects of an array, each with its number; of a file that does not begin as one, of its lines."""
+    name, first = str(path), next((line for line in reading.lines(path) if line.strip()), "")
+    if not first.lstrip().startswith("["):
+        yield from _jsonl_records(path, columns, reading)
+        return
+    content = "".join(reading.lines(path))
+    reading.check_valid(path, SourceLocation(name), content)
+    for number, found in enumerate(_parsed(path, content), start=1):
+        where = SourceLocation(name, number)
+        try:
+            record = _json_object(where, found, columns)
+        except DataError as error:
+            reading.bad_row(where, error)
+            continue
+        yield where, record
+
+
+def _parsed(where: SourceLocation | Path, text: str, *, hint: str = "") -> Any:
     try:
-        record = json.loads(line, object_pairs_hook=_without_doubles)
+        return json.loads(text, object_pairs_hook=_without_doubles)
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{where}: not valid JSON: {error}; {SKIP}") from None
+        raise DataError(f"{where}: not valid JSON: {error}{hint}") from None
+
+
+def _json_object(where: SourceLocation, record: Any, columns: Sequence[str]) -> dict[str, Any]:
     if not isinstance(record, dict):
         raise DataError(f"{where}: a JSON object is expected, not {kind(record)}")
+    check_columns(where, list(record), columns)
     return record
 
 

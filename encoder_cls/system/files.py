@@ -6,6 +6,7 @@ cut, finds the old content or the new one and never a part of either.
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import os
 import secrets
@@ -228,3 +229,15 @@ def _parts(content: bytes | Iterable[bytes]) -> Iterable[bytes]:
 
 def _refused(path: Path, error: OSError, doing: str = "write") -> EncoderClsError:
     return EncoderClsError(f"{path}: cannot {doing}: {error.strerror or error}")
+
+
+def pattern_parts(source: str) -> tuple[Path, str]:
+    """The folder that a pattern begins with and that exists, whatever is in its name, and the pattern below it."""
+    folder = next((parent for parent in Path(source).parents if parent.is_dir()), Path())
+    return folder, str(Path(source).relative_to(folder))
+
+
+def fitting_paths(source: str) -> Iterator[str]:
+    """The paths that fit a pattern; brackets in the names of folders that exist are no pattern."""
+    folder, pattern = pattern_parts(source)
+    return glob.iglob(str(Path(glob.escape(str(folder)), pattern)), recursive=True)  # noqa: PTH207 - absolute, too

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from encoder_cls.errors import DataError
 from encoder_cls.system.display import shown
@@ -21,6 +22,40 @@ WINDOWS = "windows-1252"
 HEAD_BYTES = 1024
 JUDGED_BYTES = 1 << 24  # of a file that is not as it should be
 READ_BYTES = 1 << 16
+GZIPPED = (".csv", ".tsv", ".jsonl", ".json")  # text files that may be packed, with .gz at the end of their names
+GZIP_MARK = b"\x1f\x8b"
+
+
+def is_gzipped(path: Path) -> bool:
+    """Whether the name of a file says that it is a packed table of text."""
+    return path.suffix.lower() == ".gz" and Path(path.stem).suffix.lower() in GZIPPED
+
+
+def ending_of(path: Path) -> str:
+    """The ending of a name by which its format is known, in small letters: `.csv` of `a.CSV.gz`, too."""
+    return Path(path.stem if is_gzipped(path) else path).suffix.lower()
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[Any]:
+    """The bytes of a text file, unpacked where its name ends with .gz.
+
+    Raises:
+        DataError: it is no gzip file, or a damaged one.
+        OSError: it cannot be read.
+    """
+    if not is_gzipped(path):
+        with path.open("rb") as file:
+            yield file
+        return
+    import gzip
+    import zlib
+
+    try:
+        with gzip.open(path) as file:
+            yield file
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise DataError(f"{path}: not a readable gzip file: {error}") from None
 
 
 def encoding_named(name: str) -> str:
@@ -70,8 +105,10 @@ def text_lines(path: Path, encoding: str = UTF8, *, keep_invalid: bool = False) 
         DataError: the file is not written in this encoding; the message has the line, and what it seems to be.
         OSError: it cannot be read.
     """
-    with path.open("rb") as file:
+    with opened(path) as file:
         head = file.peek(HEAD_BYTES)[:HEAD_BYTES]
+        if head.startswith(GZIP_MARK):
+            raise DataError(f"{path}: is a gzip file; name it {path.name}.gz, or unpack it")
         if head.startswith(codecs.BOM_UTF8):
             encoding = UTF8
         if not _has_ascii_lines(encoding):
@@ -117,7 +154,7 @@ def seems_utf8(path: Path) -> bool:
     """Whether a file without a byte order mark has letters beyond ASCII, and all that is looked at is valid UTF-8."""
     if not path.is_file():  # what can be read but once is not looked at
         return False
-    with path.open("rb") as file:
+    with opened(path) as file:
         content = file.read(READ_BYTES)
     if len(content) == READ_BYTES:
         content = content[: content.rfind(b"\n") + 1]
@@ -207,7 +244,7 @@ def _is_mostly_utf8(path: Path) -> bool:
     if not path.is_file():
         return False
     valid = invalid = seen = 0
-    with path.open("rb") as file:
+    with opened(path) as file:
         for line in file:
             seen += len(line)
             if seen > JUDGED_BYTES:

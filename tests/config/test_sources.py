@@ -45,9 +45,11 @@ def test_absolute_sources_name_the_same_from_any_folder():
     """Patterns, too, also where the folder's name has characters of a pattern; the Hub's and the example's stay."""
     Path("[x]").mkdir()
     os.chdir("[x]")
+    Path("[y]").mkdir()
     Path("a.csv").touch()
+    Path("[y]/a.csv").touch()
     Path("run.yaml").write_text(
-        config_of(train="*.csv", validation="a.csv", test="hub:owner/name", unlabelled="example:train")
+        config_of(train="[y]/*.csv", validation="a.csv", test="hub:owner/name", unlabelled="example:train")
     )
     data = with_absolute_sources(load_config(Path("run.yaml"))).data
     os.chdir("/")

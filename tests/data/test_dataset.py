@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 import json
 import re
@@ -29,6 +30,7 @@ from encoder_cls.errors import DataError
 from encoder_cls.system import disk_arrays as columns
 
 GOOD = "text,label\none,x\ntwo,y\n"
+OBJECTS = '{"text": "one", "label": "x"}\n{"text": "two", "label": "y"}\n'
 
 
 def write(name: str, content: str | bytes) -> str:
@@ -73,6 +75,11 @@ def write_parquet(name: str, features: object = None, **columns: object) -> str:
         ("a.csv", b"\xef\xbb\xbf" + GOOD.encode(), [("one", "x"), ("two", "y")]),
         ("a.csv", GOOD.rstrip("\n"), [("one", "x"), ("two", "y")]),
         ("a.csv", GOOD + "\n\n", [("one", "x"), ("two", "y")]),
+        ("a.CSV.gz", gzip.compress(GOOD.encode("utf-8-sig")), [("one", "x"), ("two", "y")]),
+        ("a.tsv.gz", gzip.compress(b'"text"\t"label"\n"o""ne"\tx\ntwo\ty\n'), [('o"ne', "x"), ("two", "y")]),
+        ("a.jsonl.gz", gzip.compress(OBJECTS.encode()), [("one", "x"), ("two", "y")]),
+        ("a.json", "\ufeff\n[\n" + OBJECTS.strip().replace("\n", ",\n") + "\n]\n", [("one", "x"), ("two", "y")]),
+        ("a.json.gz", gzip.compress(OBJECTS.encode()), [("one", "x"), ("two", "y")]),
         ("a.csv", "label,id,text\nx,1,one\ny,2,two\n", [("one", "x"), ("two", "y")]),
         ("a.csv", 'text,label\n"a ""b"", c",x\n"l\n1\r\n\n2",y\n', [('a "b", c', "x"), ("l\n1\r\n\n2", "y")]),
         ("a.csv", "text,label\nNA,null\nnan,None\n007,1e3\n", [("NA", "null"), ("nan", "None"), ("007", "1e3")]),
@@ -275,8 +282,17 @@ def parsed(name: str, content: str) -> list[dict[str, str]]:
         ("a.csv", "text;class\none;x\n", r"a\.csv: no column 'text'; it has 'text;class' \(.*separated by ';'"),
         ("a.csv", "Text ,label\none,x\n", r"a\.csv: no column 'text'; it has 'Text ', .*did you mean 'Text '\?"),
         ("a.csv", "text,label,text\na,b,c\n", r"a\.csv:1: two columns are called 'text'"),
-        ("a.csv", "", r"a\.csv: the file is empty"),
-        ("a.csv", b"\xef\xbb\xbf", r"a\.csv: the file is empty"),
+        ("a.csv", "", r"a\.csv: no rows"),
+        ("a.csv", b"\xef\xbb\xbf", r"a\.csv: no rows"),
+        ("a.csv", "\ntext,label\n", r"a\.csv: the first line is empty"),
+        ("a.csv", gzip.compress(GOOD.encode()), r"a\.csv: is a gzip file; name it a\.csv\.gz, or unpack it"),
+        ("a.csv.gz", GOOD, r"a\.csv\.gz: not a readable gzip file: Not a gzipped file"),
+        ("a.csv.gz", gzip.compress(GOOD.encode())[:-9], r"a\.csv\.gz: not a readable gzip file: "),
+        ("a.csv.gz", gzip.compress(GOOD.encode() * 9)[:20] + b"xxxxxxxx", r"a\.csv\.gz: not a readable gzip file: "),
+        ("a.json", '[{"text": "a", "label": 1}, 7]', r"a\.json:2: a JSON object is expected, not int '7'"),
+        ("a.json", '[{"text": "a"}]', r"a\.json:1: no column 'label'"),
+        ("a.json", '[{"text": "a"}', r"a\.json: not valid JSON: .* line 1"),
+        ("a.json", b'[{"text": "\xff", "label": 1}]', r"a\.json:1: not UTF-8"),
         ("a.jsonl", "", r"a\.jsonl: no rows"),
         ("a.csv", "text,label\n", r"a\.csv: no rows"),
         (
@@ -308,7 +324,11 @@ def parsed(name: str, content: str) -> list[dict[str, str]]:
         ("a.parquet", b"PAR1" + b"\0" * 50 + b"PAR1", r"a\.parquet: "),
         ("a.xls", b"PK", r"a\.xls: cannot tell the format from the name; known: \.csv, .* \.parquet, \.xlsx, "),
         ("a.xlsx", b"PK", r"a\.xlsx: not a readable Excel file: File is not a zip file"),
-        ("d/notes.md", "", r"d: no \.csv, \.tsv, \.jsonl, \.parquet, \.xlsx, \.ft, \.txt file and no class folders"),
+        (
+            "d/notes.md",
+            "",
+            r"d: no \.csv, \.tsv, \.jsonl, \.json, .* \.ft, \.txt file and no class folders",
+        ),
     ],
 )
 def test_a_bad_source_is_refused_with_its_place(name, content, message):

@@ -53,6 +53,28 @@ def test_where_there_is_doubt_the_usual_separator_stays(content, message):
         rows("a.csv", content)
 
 
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv"])
+@pytest.mark.parametrize("separator", [";", "\t", ","])
+@pytest.mark.parametrize("options", [{}, {"delimiter": ";"}, {"delimiter": "|", "bad_rows": "skip"}])
+def test_the_line_that_excel_writes_first_names_the_separator(name, separator, options):
+    """Whatever is set; lines are counted from it on."""
+    content = f"\ufeffsep={separator}\r\ntext{separator}label\r\na{separator}x\r\n"
+    assert rows(name, content, **options)[0] == [("a", "x")]
+    assert column_names(Path(name), text_columns=["text"]) == ["text", "label"]
+    with pytest.raises(DataError, match=rf"{name}:4: 1 fields where the header has 2"):
+        rows(name, f"{content}b\r\n")
+
+
+def test_a_part_of_no_bytes_has_no_rows():
+    """As some programs write a part of nothing; those beside it are read."""
+    Path("d").mkdir()
+    Path("d/a.csv").touch()
+    rows("d/b.csv", "text,label\na,x\n")
+    found = read_rows("d", role="train", text_columns=["text"], label_column="label")
+    assert [row.text for row in found] == ["a"]
+    assert column_names(Path("d/a.csv"), text_columns=["text"]) == []
+
+
 def test_a_separator_that_is_usual_is_not_told_of():
     """Nor is one that was named."""
     assert rows("a.csv", "text,label\na,x\n")[1].notes == []

@@ -29,6 +29,26 @@ def test_names_that_begin_with_a_dot_are_left_out():
     assert names(files_named("d/._a.csv")) == ["d/._a.csv"]
 
 
+def test_brackets_in_the_names_of_folders_are_no_pattern():
+    """In the names below them they are."""
+    make("data [x]/a.csv", "data [x]/b.csv", "data [x]/[y]/c.csv")
+    assert names(files_named("data [x]/*.csv")) == ["data [x]/a.csv", "data [x]/b.csv"]
+    assert names(files_named("data [x]/[ac].csv")) == names(files_named("data [[]x]/[ac].csv")) == ["data [x]/a.csv"]
+    assert names(files_named("data [x]/**/[[]y]/*.csv")) == ["data [x]/[y]/c.csv"]
+
+
+def test_json_beside_tables_is_data_where_it_is_an_array():
+    """A folder of JSON alone is data, too; what only describes the tables is none."""
+    make("d/a.csv", "d/b.csv.gz")
+    Path("d/dataset_infos.json").write_text('{"rows": 1}')
+    assert names(data_files("d", is_labelled=True)) == ["d/a.csv", "d/b.csv.gz"]
+    Path("d/c.json").write_text("\n[]")
+    assert len(data_files("d", is_labelled=False)) == 4
+    Path("e").mkdir()
+    Path("e/part-0.json").write_text("{}")
+    assert names(data_files("e", is_labelled=True)) == ["e/part-0.json"]
+
+
 @pytest.mark.parametrize(
     "together",
     [
