@@ -12,10 +12,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from encoder_cls.inference.classifier import Classifier
-    from encoder_cls.inference.prediction import Prediction
-    from encoder_cls.inference.predictor import Predictor
-    from encoder_cls.inference.serialization import load_classifier
+    from encoder_cls.answers.batches import Predictor
+    from encoder_cls.inference.classifier import Classifier, Prediction
+    from encoder_cls.inference.folder import load_classifier
 
 __version__ = "0.1.0"
 __all__ = ["Classifier", "Prediction", "Predictor", "__version__", "load_classifier"]
@@ -23,14 +22,14 @@ __all__ = ["Classifier", "Prediction", "Predictor", "__version__", "load_classif
 
 # In which file what the library offers is, loaded on first use, so that `import encoder_cls` does not wait for it.
 _HOMES = {
-    "Classifier": "classifier",
-    "Prediction": "prediction",
-    "Predictor": "predictor",
-    "load_classifier": "serialization",
+    "Classifier": "inference.classifier",
+    "Prediction": "inference.classifier",
+    "Predictor": "answers.batches",
+    "load_classifier": "inference.folder",
 }
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'encoder_cls' has no attribute {name!r}")
-    return getattr(import_module(f"encoder_cls.inference.{_HOMES[name]}"), name)
+    return getattr(import_module(f"encoder_cls.{_HOMES[name]}"), name)

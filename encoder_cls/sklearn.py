@@ -25,7 +25,7 @@ from sklearn.utils.validation import check_is_fitted
 from encoder_cls.errors import ConfigError, DataError
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.system.display import kind
-from encoder_cls.system.log import log
+from encoder_cls.system.installed import log
 
 if TYPE_CHECKING:
     from encoder_cls.config import Config
@@ -162,13 +162,13 @@ def _train(config: Config, rows: Iterable[Row]) -> Classifier:
     """A classifier of these rows; what the command line would warn of becomes Python's warnings."""
     import torch
 
-    from encoder_cls.inference.serialization import load_classifier
-    from encoder_cls.system.device import resolve_device
+    from encoder_cls.inference.folder import load_classifier
+    from encoder_cls.system.machine import resolve_device
     from encoder_cls.tracking.run_dir import RunDir
-    from encoder_cls.training.compaction import compact
     from encoder_cls.training.events import Noted, Validated
+    from encoder_cls.training.finish import compact
     from encoder_cls.training.prepare import prepare, setup_warnings
-    from encoder_cls.training.trainer import train
+    from encoder_cls.training.run import train
 
     device = resolve_device("auto")
     # Random numbers of whoever calls this go on as if nothing had been.
@@ -233,7 +233,7 @@ def _as_labels(labels: Any) -> NDArray[Any]:
 def _rows(texts: Sequence[str], names: Iterable[str]) -> Iterator[Row]:
     """Rows as if they were read from a file."""
     from encoder_cls.data.readers import Row
-    from encoder_cls.data.records import SourceLocation
+    from encoder_cls.data.rows import SourceLocation
 
     for number, (text, name) in enumerate(zip(texts, names, strict=True)):
         yield Row(text, name, None, SourceLocation(f"texts[{number}]"))

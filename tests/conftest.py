@@ -25,10 +25,10 @@ from encoder_cls.cli import main
 from encoder_cls.config import load_config
 from encoder_cls.evaluation import plots
 from encoder_cls.inference.classifier import Classifier
-from encoder_cls.inference.serialization import load_classifier
+from encoder_cls.inference.folder import load_classifier
 from encoder_cls.tracking.run_dir import RunDir
 from encoder_cls.training.prepare import prepare
-from encoder_cls.training.trainer import train
+from encoder_cls.training.run import train
 
 # Each class has words of its own, so that a tiny model learns them in a second.
 TOPICS = {

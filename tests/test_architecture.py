@@ -22,15 +22,6 @@ def test_imports_only_go_down(capsys):
     assert cli.lint_imports(config_filename=str(ROOT / "pyproject.toml"), no_cache=True) == 0, capsys.readouterr().out
 
 
-@pytest.mark.parametrize("module", MODULES, ids=module_name)
-def test_every_module_is_described(module):
-    """A module opens with its purpose and has its place in the drawing of ARCHITECTURE.md, beside its package."""
-    assert module.read_text().startswith('"""')
-    drawing = (ROOT / "ARCHITECTURE.md").read_text().split("```")[1]
-    if module.stem not in {"__init__", "__main__"}:
-        assert re.search(rf"\b{module.stem}\b", drawing)
-
-
 def test_the_drawing_has_the_layers_that_are_enforced():
     """In the same order, none more and none less."""
     drawing = (ROOT / "ARCHITECTURE.md").read_text().split("```")[1]

@@ -20,7 +20,7 @@ from encoder_cls.model import (
     sinusoids,
 )
 from encoder_cls.text.char_ngrams import hash_char_ngrams
-from encoder_cls.training.optimizer import make_optimizers
+from encoder_cls.training.encoder.optimizer import make_optimizers
 
 TABLES = {"char_ngram_buckets": 50, "bigram_buckets": 40}
 CONFIG = ModelConfig(d_model=16, num_layers=2, num_heads=2, d_ff=32, max_seq_len=12, dropout=0.5, **TABLES)

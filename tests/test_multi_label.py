@@ -16,16 +16,16 @@ from browser import needs_axe, opened, violations
 
 from encoder_cls.config import config_of
 from encoder_cls.inference.classifier import Classifier
-from encoder_cls.inference.serialization import load_classifier
+from encoder_cls.inference.folder import load_classifier
 from encoder_cls.serving.batching import Batcher
-from encoder_cls.serving.predict_request import PredictRequest
+from encoder_cls.serving.requests import PredictRequest
 from encoder_cls.sklearn import TextClassifier
 from encoder_cls.tracking.metric_log import read_metrics
 from encoder_cls.tracking.run_dir import RunDir
 from encoder_cls.training.events import Validated
-from encoder_cls.training.linear_fit import fit_linear_classifier
+from encoder_cls.training.linear.fit import fit_linear_classifier
 from encoder_cls.training.prepare import prepare
-from encoder_cls.training.trainer import train
+from encoder_cls.training.run import train
 
 pytestmark = pytest.mark.usefixtures("blank_plots")
 
@@ -327,7 +327,7 @@ def test_the_loss_is_binary_cross_entropy_and_the_divergence_of_two_dropout_pass
     """As PyTorch computes them for Bernoulli distributions; a label's weight counts where a text has it."""
     from torch.distributions import Bernoulli, kl_divergence
 
-    from encoder_cls.training.classification import MultiLabelBatch
+    from encoder_cls.training.encoder.classification import MultiLabelBatch
 
     torch.manual_seed(0)
     logits, targets = torch.randn(4, 3), torch.tensor([[1.0, 0, 0], [0, 1, 1]]).repeat(2, 1)
@@ -343,7 +343,7 @@ def test_the_loss_is_binary_cross_entropy_and_the_divergence_of_two_dropout_pass
 
 def test_a_smaller_type_may_change_no_answer(several):
     """Of few texts none, of many so few that micro-F1 stays."""
-    from encoder_cls.training.compaction import ENOUGH_TEXTS, is_close
+    from encoder_cls.training.finish import ENOUGH_TEXTS, is_close
 
     labels = np.tile([[1, 0], [0, 0]], (ENOUGH_TEXTS, 1))
     exact = np.where(labels, 0.9, 0.1)
@@ -378,7 +378,7 @@ def test_a_run_that_was_stopped_ends_as_an_undisturbed_one(tmp_path):
 def test_thresholds_that_are_none_are_refused(several, tmp_path, thresholds):
     """As many as labels, each a probability; those that are come back from disk as they were."""
     from encoder_cls.errors import EncoderClsError
-    from encoder_cls.inference.serialization import save_classifier
+    from encoder_cls.inference.folder import save_classifier
 
     changed = copy.copy(several)
     save_classifier(changed, tmp_path / "good")

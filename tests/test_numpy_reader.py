@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from encoder_cls.inference.serialization import load_classifier, save_classifier
+from encoder_cls.inference.folder import load_classifier, save_classifier
 
 PAGE = (Path(__file__).parent.parent / "docs" / "numpy_reader.md").read_text(encoding="utf-8")
 CODE, _ = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)

@@ -19,7 +19,7 @@ from encoder_cls.config import load_config
 from encoder_cls.tracking.metric_log import read_metrics
 from encoder_cls.tracking.run_dir import RunDir
 from encoder_cls.training.prepare import prepare
-from encoder_cls.training.trainer import train
+from encoder_cls.training.run import train
 
 pytestmark = pytest.mark.usefixtures("blank_plots")
 RECORD = Path(__file__).parent / "recorded_runs.json"

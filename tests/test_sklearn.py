@@ -21,7 +21,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 from encoder_cls.sklearn import TextClassifier
-from encoder_cls.training.trainer import train
+from encoder_cls.training.run import train
 
 ROOT = Path(__file__).parent.parent
 TOPICS = {
@@ -102,7 +102,7 @@ def test_nothing_is_left_behind(tmp_path, monkeypatch):
     torch.manual_seed(5)
     tiny(epochs=1).fit(TEXTS, LABELS)
     assert torch.rand(1).item() == expected
-    monkeypatch.setattr("encoder_cls.training.encoder_trainer.save_classifier", lambda *_: 1 / 0)
+    monkeypatch.setattr("encoder_cls.training.run.save_classifier", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         tiny(epochs=1).fit(TEXTS, LABELS)
     assert list(tmp_path.iterdir()) == []
@@ -184,7 +184,7 @@ def test_a_grid_search_compares_models_that_differ(monkeypatch):
         trained.append((setup.config.model.d_model, setup.config.train.learning_rate, setup.config.model.linear))
         return train(setup, *arguments, **options)
 
-    monkeypatch.setattr("encoder_cls.training.trainer.train", spy)
+    monkeypatch.setattr("encoder_cls.training.run.train", spy)
     without_linear = TINY | {"model.linear": False}
     grid = {"learning_rate": [1e-9, 0.02], "settings": [without_linear, without_linear | {"model.d_model": 4}]}
     search = GridSearchCV(tiny(epochs=6), grid, cv=2, refit=False, scoring="neg_log_loss", error_score="raise")

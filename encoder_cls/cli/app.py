@@ -21,11 +21,11 @@ from encoder_cls.cli.eval import eval_command
 from encoder_cls.cli.predict import predict_command
 from encoder_cls.cli.review import review_command
 from encoder_cls.cli.serve import serve_command
-from encoder_cls.cli.streams import mend_streams, note, print_out
 from encoder_cls.cli.suggest import suggest_command
 from encoder_cls.cli.train import train_command
 from encoder_cls.cli.tune import tune_command
 from encoder_cls.errors import EncoderClsError, StoppedError
+from encoder_cls.system.terminal import mend_streams, note, print_out
 
 PROGRAM = "encoder-cls"  # its name, however it is started, and that of the distribution with everything
 OUT_OF_MEMORY = re.compile("OutOfMemoryError|can't allocate memory|could not create a primitive")  # torch, oneDNN

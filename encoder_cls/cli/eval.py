@@ -1,4 +1,4 @@
-"""`encoder-cls eval`: a run or model folder in, its report printed."""
+"""`encoder-cls eval`."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 from encoder_cls.cli.options import reading_settings
-from encoder_cls.cli.streams import note, print_out, warn_if_output_closed
 from encoder_cls.errors import ConfigError
 from encoder_cls.system.installed import check_training_installed
+from encoder_cls.system.terminal import note, print_out, warn_if_output_closed
 
 
 def eval_command(
@@ -53,8 +53,8 @@ def eval_command(
     # This function is long since Typer takes its parameters for the options.
     check_training_installed()
 
-    from encoder_cls.cli.outputs import check_outputs
-    from encoder_cls.evaluation.report_files import REPORT_FILES
+    from encoder_cls.answers.outputs import check_outputs
+    from encoder_cls.evaluation.files import REPORT_FILES
 
     if data == "":
         raise ConfigError("--data: names no file")

@@ -12,24 +12,22 @@ import numpy as np
 
 from encoder_cls.config import Config, DataConfig, missing_sources
 from encoder_cls.data.checks import seen_warnings, split_warnings
-from encoder_cls.data.continued import load_all_data
 from encoder_cls.data.dataset import Dataset, listed, load_split
+from encoder_cls.data.load import load_all_data
 from encoder_cls.data.split import Split
 from encoder_cls.errors import ConfigError, DataError, EncoderClsError
-from encoder_cls.evaluation.baseline import reference_of
+from encoder_cls.evaluation.base_run import compare_with_former
 from encoder_cls.evaluation.evaluate import evaluate
-from encoder_cls.evaluation.former_answers import compare_with_former
-from encoder_cls.evaluation.paired import PairedComparison, compare_answers
+from encoder_cls.evaluation.files import REPORT_FILES, write_report
+from encoder_cls.evaluation.reference import reference_of
 from encoder_cls.evaluation.report import AnyReport, Report
-from encoder_cls.evaluation.report_files import REPORT_FILES, write_report
+from encoder_cls.evaluation.scores import PairedComparison, compare_answers
 from encoder_cls.inference.classifier import Classifier
-from encoder_cls.inference.logits import Logits
-from encoder_cls.inference.tasks import MULTI_LABEL
-from encoder_cls.system.text_files import ending_of
-from encoder_cls.tracking.run_dir import RunDir, run_of
-from encoder_cls.tracking.validation_logits import classifier_to_score
-from encoder_cls.training.checkpoint import newest_fingerprint
+from encoder_cls.inference.task import MULTI_LABEL, Logits
+from encoder_cls.system.encodings import ending_of
+from encoder_cls.tracking.run_dir import RunDir, classifier_to_score, run_of
 from encoder_cls.training.class_weight_check import class_weights_note
+from encoder_cls.training.encoder.checkpoint import newest_fingerprint
 
 
 def evaluate_run(

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from encoder_cls.errors import ConfigError
-from encoder_cls.system.durations import seconds_named
+from encoder_cls.system.display import seconds_named
 
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.", metavar="DEVICE")]
 ConfigFile = Annotated[
@@ -60,7 +60,7 @@ def reading_settings(overrides: Sequence[str], *, known: Sequence[str]) -> dict[
     Raises:
         ConfigError: another value, or one that cannot be.
     """
-    from encoder_cls.system.text_files import delimiter_named, encoding_named
+    from encoder_cls.system.encodings import delimiter_named, encoding_named
 
     parse = {"delimiter": delimiter_named, "encoding": encoding_named, "bad_rows": bad_rows_named}
     parse["label_separator"] = _separator_named

@@ -1,38 +1,162 @@
-"""`encoder-cls predict`: texts in, a line a text printed or written to a file."""
+"""`encoder-cls predict`."""
 
 from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from encoder_cls.cli.options import bad_rows_named, reading_settings
+from encoder_cls.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from encoder_cls.answers.request import Format
+
+
 from functools import partial
 from itertools import chain
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from encoder_cls.cli.options import RUNS, Device
-from encoder_cls.cli.predict_arguments import (
-    check_keep_columns,
-    check_parquet,
-    check_runner,
-    format_of,
-    output_of,
-    reading_of,
-    source_of,
-)
-from encoder_cls.cli.streams import is_output_a_file, note, print_out, warn_if_output_closed
-from encoder_cls.errors import ConfigError
+from encoder_cls.system.terminal import is_output_a_file, note, print_out, warn_if_output_closed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from encoder_cls.cli.answer_files import AnsweredSource
-    from encoder_cls.cli.parts import Part
-    from encoder_cls.cli.request import Format
-    from encoder_cls.cli.text_inputs import Input
+    from encoder_cls.answers.files import AnsweredSource
+    from encoder_cls.answers.inputs import Input
+    from encoder_cls.answers.parts import Part
+    from encoder_cls.answers.request import Format
     from encoder_cls.inference.classifier import Classifier
     from encoder_cls.tracking.run_dir import RunDir
+
+FORMATS = ("text", "jsonl", "tsv", "csv", "html", "parquet")
+SLASHES = tuple(filter(None, (os.sep, os.altsep)))
+TEXT_ENDINGS = ("txt", "log", "out")  # of files in which lines of text are expected
+# What takes the place of some formats.
+ANSWERED_BY = dict.fromkeys(("xlsx", "xls", "ods"), "spreadsheets open .csv") | {"json": "lines of JSON are .jsonl"}
+
+
+def source_of(texts: Sequence[str] | None, named: str | None, text_columns: Sequence[str] | None) -> str | None:
+    """What texts are read from; none where they are given.
+
+    Raises:
+        ConfigError: there are none, or twice as many as can be, or columns of what has none.
+    """
+    if texts and named is not None:
+        raise ConfigError("give texts or --input, not both")
+    if named == "":
+        raise ConfigError("--input: names no file")
+    if text_columns and (texts or named in {None, "-"}):
+        raise ConfigError("--text-column is for files: texts given here, and lines of standard input, have no columns")
+    if texts:
+        return None
+    if named in {None, "-"} and sys.stdin is None:
+        raise ConfigError("standard input is closed; give texts, or --input FILE")
+    if named is None and sys.stdin.isatty():
+        raise ConfigError('give texts, such as: encoder-cls predict "some text", or --input FILE')
+    return named or "-"
+
+
+def reading_of(overrides: Sequence[str], bad_rows: str, source: str | None) -> dict[str, Any]:
+    """How the input is to be read, by the names of `Request`.
+
+    Raises:
+        ConfigError: in a way that there is none of, or texts that are in no file.
+    """
+    if overrides and source in {None, "-"}:
+        raise ConfigError("--set is for files: it says how they are read")
+    try:
+        bad_rows_named(bad_rows)
+    except ValueError as error:
+        raise ConfigError(f"--bad-rows: {error}") from None
+    return {"bad_rows": bad_rows, **reading_settings(overrides, known=("delimiter", "encoding"))}
+
+
+def output_of(named: str | None, source: str | None) -> tuple[Path | None, bool]:
+    """Where answers go, and whether that is a folder, in which each file of the input gets one.
+
+    Raises:
+        ConfigError: it has no name, or there are no files to be answered in a folder.
+    """
+    if named is None:
+        return None, False
+    if not named:
+        raise ConfigError("--output: names no file")
+    has_files = source not in {None, "-"}
+    into_folder = named.endswith(SLASHES) or (has_files and Path(named).is_dir())
+    if into_folder and not has_files:
+        raise ConfigError(f"--output {named}: a folder takes the answers to files (--input FILES); name a file")
+    return Path(named), into_folder
+
+
+def format_of(named: str | None, output: Path | None) -> Format:
+    """The format that is named, or that the ending of the output means.
+
+    Raises:
+        ConfigError: there is no such format, or none is known by the ending.
+    """
+    if named is not None:
+        if named not in FORMATS:
+            raise ConfigError(f"--format {named}: known formats are {', '.join(FORMATS[:-1])} and {FORMATS[-1]}")
+        return cast("Format", named)
+    ending = output.suffix.lower().removeprefix(".") if output else ""
+    if ending in FORMATS:
+        return cast("Format", ending)
+    if ending and ending not in TEXT_ENDINGS:
+        known = ", ".join(f".{name}" for name in FORMATS if name != "text")
+        of_text = ", ".join(f".{name}" for name in TEXT_ENDINGS)
+        instead = f" ({ANSWERED_BY[ending]})" if ending in ANSWERED_BY else ""
+        raise ConfigError(
+            f"--output {output}: no format is known by the ending .{ending}{instead}; there are {known}, and {of_text} "
+            "for lines of text; --format names one for any ending"
+        )
+    return "text"
+
+
+def check_keep_columns(output_format: Format, source: str | None) -> None:
+    """Make sure that there are columns to keep, and a place for them.
+
+    Raises:
+        ConfigError: there are none.
+    """
+    if source in {None, "-"}:
+        raise ConfigError("--keep-columns is for files: texts given here, and lines of standard input, have no columns")
+    if output_format in {"text", "html"}:
+        raise ConfigError(f"--keep-columns: {output_format} has no columns; --format csv, tsv, jsonl or parquet has")
+
+
+def check_parquet(output: Path | None) -> None:
+    """Make sure that Parquet can be written, into a file.
+
+    Raises:
+        ConfigError: it cannot.
+    """
+    from encoder_cls.answers.parquet import check_pyarrow
+
+    if output is None:
+        raise ConfigError("--format parquet: is not for printing; --output names a file for it")
+    check_pyarrow()
+
+
+def check_runner(runner: str, input_file: str | None, output_named: str | None, others: set[str]) -> None:
+    """Make sure that a runner gets what it can do.
+
+    Raises:
+        ConfigError: it does not.
+    """
+    if runner != "ray":
+        raise ConfigError(f"--runner {runner}: known runners are local, ray")
+    if not input_file or not output_named:
+        raise ConfigError("--runner ray: needs --input and --output, each a path or URI of a folder of Parquet files")
+    if others:
+        raise ConfigError(f"--runner ray: {', '.join(sorted(others))}: not with this runner; leave it out")
+
 
 _probability = partial(typer.Option, min=0, max=1, show_default=False)
 
@@ -171,7 +295,7 @@ def predict_command(
     assert folder
     parts: list[Part] = []
     if into_folder and source and output:
-        from encoder_cls.cli.parts import new_parts
+        from encoder_cls.answers.parts import new_parts
 
         parts = new_parts(source, output, chosen_format, attention=attention, model=folder)
     else:
@@ -183,9 +307,9 @@ def predict_command(
     if source is None:  # a few texts need no pool of threads, which NumPy would make as it is imported
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-    from encoder_cls.cli.answer_files import AnsweredSource, expect_files
-    from encoder_cls.cli.request import Request, with_promises
-    from encoder_cls.inference.serialization import load_classifier
+    from encoder_cls.answers.files import AnsweredSource, expect_files
+    from encoder_cls.answers.request import Request, with_promises
+    from encoder_cls.inference.folder import load_classifier
 
     request = Request(
         output_format=chosen_format,
@@ -200,7 +324,7 @@ def predict_command(
     classifier = load_classifier(folder, device=device, engine=engine)
     request = with_promises(request, classifier, min_precision=min_precision, coverage=coverage)
     if parts and output:
-        from encoder_cls.cli.parts import predict_parts
+        from encoder_cls.answers.parts import predict_parts
 
         predict_parts(classifier, parts, output, request, engine=engine)
         return
@@ -221,8 +345,8 @@ def _answer(
         output: the file.
         show: is given the first texts.
     """
-    from encoder_cls.cli.progress import Progress
-    from encoder_cls.cli.text_inputs import Input
+    from encoder_cls.answers.inputs import Input
+    from encoder_cls.answers.progress import Progress
 
     on_terminal = output is None and sys.stdout.isatty()
     if given is None and output:  # which is written in the end, or not at all
@@ -251,7 +375,7 @@ def _answer(
 
 
 def _write_attention(classifier: Classifier, path: Path, texts: list[Input]) -> None:
-    from encoder_cls.cli.output_formats import attention_html
+    from encoder_cls.answers.formats import attention_html
     from encoder_cls.system.files import write_output
 
     write_output(path, attention_html(classifier, texts).encode("utf-8", "replace"))
@@ -261,13 +385,13 @@ def _check_outputs(output: Path | None, attention: Path | None, source: str | No
     """Refuse to write where something is read, where files are written at all."""
     outputs = [path for path in (output, attention) if path]
     if outputs or is_output_a_file():
-        from encoder_cls.cli.outputs import check_outputs
+        from encoder_cls.answers.outputs import check_outputs
 
         check_outputs(outputs, sources=[source] if source else [], model=model, is_printing=output is None)
 
 
 def _answer_by_ray(input_uri: str, output_uri: str, model: Path | None, *, engine: str, workers: int) -> None:
-    from encoder_cls.cli.ray_runner import predict_by_ray
+    from encoder_cls.answers.batches import predict_by_ray
 
     if model is None:
         newest = _newest_run()

@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-from encoder_cls.cli.streams import note
 from encoder_cls.errors import ConfigError
 from encoder_cls.system.installed import WHOLE, installed_version, is_installed
+from encoder_cls.system.terminal import note
 
 LIBRARIES = ("starlette", "uvicorn", "prometheus_client")
 

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from encoder_cls.cli.options import bad_rows_named, reading_settings
-from encoder_cls.cli.streams import note, print_out, warn_if_output_closed
 from encoder_cls.errors import ConfigError
+from encoder_cls.system.terminal import note, print_out, warn_if_output_closed
 
 if TYPE_CHECKING:
-    from encoder_cls.cli.progress import Progress
-    from encoder_cls.data.reading import Reading
-    from encoder_cls.inference.suggestions import PoolText
+    from encoder_cls.answers.progress import Progress
+    from encoder_cls.answers.suggestions import PoolText
+    from encoder_cls.data.rows import Reading
 
 COLUMNS = ("file", "line", "text", "label", "suggested", "probability")
 CHUNK = 2048  # texts classified at once
@@ -58,19 +58,19 @@ def suggest_command(
         raise ConfigError(f"--output {output}: no format is known by this ending; there are .csv and .jsonl")
     settings = reading_settings(overrides or (), known=("delimiter", "encoding", "bad_rows"))
 
-    from encoder_cls.cli.outputs import check_outputs
+    from encoder_cls.answers.outputs import check_outputs
 
     check_outputs([output] if output else [], sources=[pool], model=run, is_printing=output is None)
     if output is None:
         warn_if_output_closed()
 
-    from encoder_cls.cli.answer_files import expect_files
-    from encoder_cls.cli.progress import Progress
-    from encoder_cls.data.named_files import files_named
-    from encoder_cls.data.reading import Reading
-    from encoder_cls.inference.serialization import load_classifier
-    from encoder_cls.inference.suggestions import suggest
-    from encoder_cls.inference.tasks import MULTI_LABEL
+    from encoder_cls.answers.files import expect_files
+    from encoder_cls.answers.progress import Progress
+    from encoder_cls.answers.suggestions import suggest
+    from encoder_cls.data.rows import Reading
+    from encoder_cls.data.sources import files_named
+    from encoder_cls.inference.folder import load_classifier
+    from encoder_cls.inference.task import MULTI_LABEL
 
     classifier = load_classifier(run)
     if classifier.task is MULTI_LABEL:

@@ -1,28 +1,63 @@
-"""`encoder-cls train`: a config in, a finished run out, followed on a terminal or in a log."""
+"""`encoder-cls train`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from encoder_cls.training.encoder.processes import ProcessGroup
+
+
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
+from encoder_cls.cli.display import described, show_training
 from encoder_cls.cli.options import RUNS, ConfigFile, ConfigOption, Device, Overrides, the_config
-from encoder_cls.cli.setup_lines import described
-from encoder_cls.cli.stop_signals import stop_signals
-from encoder_cls.cli.streams import be_quiet, note, print_out
-from encoder_cls.cli.training_display import show_training
 from encoder_cls.errors import ConfigError, DataError
 from encoder_cls.system.installed import check_training_installed
+from encoder_cls.system.terminal import be_quiet, note, print_out
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from encoder_cls.config import Config, DataConfig
     from encoder_cls.tracking.run_dir import RunDir
-    from encoder_cls.training.process_group import ProcessGroup
+    from encoder_cls.training.encoder.processes import ProcessGroup
+
+
+@contextmanager
+def stop_signals(group: ProcessGroup) -> Iterator[Callable[[], int | None]]:
+    """Turn the first SIGINT or SIGTERM into an answer for the training loop; a second one ends at once.
+
+    Of several processes the first is told of each other's; and as torchrun, too, sends them what a terminal has sent,
+    a second one changes nothing there.
+    """
+    received: list[int] = []
+
+    def receive(number: int, _frame: Any) -> None:
+        if received and group.size == 1:
+            os._exit(128 + number)
+        received.append(number)
+        if not group.leads:
+            group.ask_to_stop(number)
+        if len(received) > 1 or not group.leads:
+            return
+        with suppress(OSError):  # not through sys.stderr, which may be writing a line at this very moment
+            os.write(2, b"\nstopping after this step" + b"; once more to stop at once" * (group.size == 1) + b"\n")
+
+    former = {number: signal.signal(number, receive) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield lambda: received[0] if received else group.asked_to_stop()
+    finally:
+        for number, handler in former.items():
+            signal.signal(number, handler)
 
 
 def train_command(
@@ -50,7 +85,7 @@ def train_command(
     # This function is long since Typer takes its parameters for the options.
     check_training_installed()
 
-    from encoder_cls.training.process_group import is_restarted, joined_process_group
+    from encoder_cls.training.encoder.processes import is_restarted, joined_process_group
 
     request = _Request(
         config=the_config(config_file, config),
@@ -98,11 +133,11 @@ def _train(request: _Request, group: ProcessGroup) -> None:
         if not group.begins(is_for_all=not request.dry_run):
             return
 
-        from encoder_cls.system.device import resolve_device
-        from encoder_cls.training.follower import check_equal, follow
+        from encoder_cls.system.machine import resolve_device
+        from encoder_cls.training.encoder.follower import check_equal, follow
+        from encoder_cls.training.encoder.processes import device_of_rank
         from encoder_cls.training.prepare import prepare, setup_warnings
-        from encoder_cls.training.process_group import device_of_rank
-        from encoder_cls.training.trainer import train
+        from encoder_cls.training.run import train
 
         with nullcontext() if request.dry_run else group.agreeing():
             torch_device = device_of_rank(resolve_device(request.device))
@@ -134,7 +169,7 @@ def _ending_quietly() -> Iterator[None]:
     Raises:
         Exit: it has.
     """
-    from encoder_cls.training.process_group import LostProcessError
+    from encoder_cls.training.encoder.processes import LostProcessError
 
     try:
         yield
@@ -148,7 +183,7 @@ def _settings(request: _Request) -> tuple[Config, RunDir]:
     Raises:
         ConfigError: they cannot be had, or the folder is where the data is.
     """
-    from encoder_cls.cli.outputs import check_run_folder
+    from encoder_cls.answers.outputs import check_run_folder
     from encoder_cls.config import load_config
     from encoder_cls.tracking.run_dir import RunDir
 

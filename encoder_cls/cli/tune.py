@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from encoder_cls.cli.options import RUNS, ConfigFile, ConfigOption, Device, Overrides, duration_named, the_config
-from encoder_cls.cli.streams import note, print_out
 from encoder_cls.system.installed import check_installed, check_training_installed
+from encoder_cls.system.terminal import note, print_out
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from encoder_cls.config import Config
     from encoder_cls.evaluation.report import AnyReport
     from encoder_cls.training.interruptible import StopSignal
-    from encoder_cls.training.tuning import Search, TrialResult
+    from encoder_cls.tuning.search import Search, TrialResult
 
 RESERVED = 1.2  # times as long as their trials, for the trainings at the end
 
@@ -43,11 +43,11 @@ def tune_command(
     check_training_installed()
     check_installed("optuna", needed_by="tune", install="'encoder-cls[tune]'")
 
-    from encoder_cls.cli.stop_signals import stop_signals
+    from encoder_cls.cli.train import stop_signals
     from encoder_cls.config import load_config
-    from encoder_cls.system.device import resolve_device
-    from encoder_cls.training.process_group import ALONE
-    from encoder_cls.training.tuning import Search
+    from encoder_cls.system.machine import resolve_device
+    from encoder_cls.training.encoder.processes import ALONE
+    from encoder_cls.tuning.search import Search
 
     seconds, started = duration_named(budget, option="--budget"), time.monotonic()
     settings = load_config(the_config(config_file, config), overrides or ())
@@ -85,7 +85,7 @@ def _train_again(search: Search, best: TrialResult, *, device: torch.device, sto
     """Train the best, and the config as it is, each to a finished run with its report; whether both are."""
     from encoder_cls.tracking.run_dir import LockedError
     from encoder_cls.training.prepare import prepare
-    from encoder_cls.training.trainer import train
+    from encoder_cls.training.run import train
 
     for number in sorted({best.number, 0}, reverse=True):
         run, config = search.trained_again(number), search.config_of(number, best.values)
@@ -107,8 +107,8 @@ def _train_again(search: Search, best: TrialResult, *, device: torch.device, sto
 def _report(search: Search, best: TrialResult) -> AnyReport:
     """The report of the best, with the config as it is beside it where that is another and each text has one label."""
     from encoder_cls.cli.evaluate_run import evaluate_run
-    from encoder_cls.inference.serialization import load_classifier
-    from encoder_cls.inference.tasks import MULTI_LABEL
+    from encoder_cls.inference.folder import load_classifier
+    from encoder_cls.inference.task import MULTI_LABEL
 
     path = search.trained_again(best.number).path
     is_compared = best.number > 0 and load_classifier(path).task is not MULTI_LABEL

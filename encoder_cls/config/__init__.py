@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from encoder_cls.config.loading import changed_config, config_of, load_config
+from encoder_cls.config.loading import (
+    changed_config,
+    config_of,
+    is_there,
+    load_config,
+    missing_sources,
+    with_absolute_sources,
+)
 from encoder_cls.config.schema import (
     Config,
     DataConfig,
@@ -12,7 +19,6 @@ from encoder_cls.config.schema import (
     TokenizerConfig,
     TrainConfig,
 )
-from encoder_cls.config.sources import is_there, missing_sources, with_absolute_sources
 
 __all__ = [
     "Config",

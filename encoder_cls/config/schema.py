@@ -20,9 +20,9 @@ from pydantic import (
     model_validator,
 )
 
-from encoder_cls.config.yaml_dialect import to_yaml
-from encoder_cls.system.durations import seconds_named
-from encoder_cls.system.text_files import delimiter_named, encoding_named
+from encoder_cls.config.yaml import to_yaml
+from encoder_cls.system.display import seconds_named
+from encoder_cls.system.encodings import delimiter_named, encoding_named
 
 Fraction = Annotated[float, Field(ge=0, lt=1)]
 Count = Annotated[int, Field(ge=1, lt=2**31)]

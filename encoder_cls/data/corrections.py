@@ -1,6 +1,6 @@
 """A CSV file in which a person has mended labels in; the rows of the data with these labels out (`data.corrections`).
 
-`encoder-cls review` writes such a file, `evaluation/label_files` the like into each report. A row of it names file and
+`encoder-cls review` writes such a file, `evaluation/labels` the like into each report. A row of it names file and
 line of a row of the data. Its cell `label` is what that row's label is to be, where its text is the same still.
 """
 
@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from encoder_cls.data.readers import Row, read_rows_and_columns
-from encoder_cls.data.reading import Reading
-from encoder_cls.data.records import SourceLocation
+from encoder_cls.data.rows import Reading, SourceLocation
 from encoder_cls.errors import DataError
 from encoder_cls.system.display import shown, unguarded
-from encoder_cls.system.text_files import is_utf8
+from encoder_cls.system.encodings import is_utf8
 
 COLUMNS = ("split", "file", "line", "text", "label", "suggested", "score")
 NEEDED = ("file", "line", "label")  # besides `text`

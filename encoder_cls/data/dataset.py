@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from encoder_cls.config import DataConfig
 from encoder_cls.data.corrections import Corrections
-from encoder_cls.data.label_texts import names_as_texts
 from encoder_cls.data.labelled_rows import (
     DiskBackedLocations,
     LabelledRows,
@@ -24,10 +23,9 @@ from encoder_cls.data.labelled_rows import (
     new_reading,
     read_labelled,
 )
-from encoder_cls.data.labels import FORMER, LabelsAre, class_name, in_order, what_labels_are
+from encoder_cls.data.labels import FORMER, LabelsAre, class_name, in_order, names_as_texts, what_labels_are
 from encoder_cls.data.readers import Row, read_rows
-from encoder_cls.data.reading import Reading
-from encoder_cls.data.records import SourceLocation
+from encoder_cls.data.rows import Reading, SourceLocation
 from encoder_cls.data.split import NO_TEXTS, Split, Unlabelled, hold_out
 from encoder_cls.errors import ConfigError, DataError
 from encoder_cls.system.disk_arrays import DiskBackedTexts, in_chunks

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
-from encoder_cls.data.records import Record, SourceLocation, check_columns, with_class_names
+from encoder_cls.data.rows import Record, SourceLocation, check_columns, with_class_names
 from encoder_cls.errors import DataError
 from encoder_cls.system.display import shown
 from encoder_cls.system.installed import check_installed

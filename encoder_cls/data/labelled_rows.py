@@ -17,15 +17,14 @@ from encoder_cls.config import DataConfig
 from encoder_cls.data.corrections import Corrections
 from encoder_cls.data.holdout import NO_GROUP, group_number
 from encoder_cls.data.labels import FORMER, LabelsAre, class_name, in_order
-from encoder_cls.data.named_files import FASTTEXT, JSON, TEXT
 from encoder_cls.data.readers import Row, read_rows
-from encoder_cls.data.reading import SHOWN_ROWS, Reading
-from encoder_cls.data.records import SourceLocation
+from encoder_cls.data.rows import SHOWN_ROWS, Reading, SourceLocation
+from encoder_cls.data.sources import FASTTEXT, JSON, TEXT
 from encoder_cls.data.split import NO_TEXTS, Unlabelled
 from encoder_cls.errors import DataError
 from encoder_cls.system.disk_arrays import DiskBackedArray, DiskBackedRaggedArray, DiskBackedTexts, LazyTexts, in_chunks
 from encoder_cls.system.display import kind
-from encoder_cls.system.text_files import ending_of
+from encoder_cls.system.encodings import ending_of
 
 _FASTTEXT_LINES = (
     "labelled .txt and .ft files are fastText's, each line beginning with __label__ (or put each text in a file in a "

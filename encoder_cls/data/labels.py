@@ -1,12 +1,13 @@
-"""Labels as they are written and `data.label_names` in; class names out, decided once for all splits of a data set."""
+"""Decide the class names of a data set from its labels."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Literal
 
-from encoder_cls.data.records import SourceLocation
+from encoder_cls.data.rows import SourceLocation
 from encoder_cls.errors import DataError
 from encoder_cls.system.display import shown
 
@@ -82,3 +83,17 @@ def _check_one_meaning(found: Mapping[str, SourceLocation], names: Sequence[str]
                 "data.label_names; if labels are names, set data.label_names=null; if they are numbers, give it other "
                 f"names, such as {shown('class ' + label)}"
             )
+
+
+def names_as_texts(names: Sequence[str]) -> list[str]:
+    """Of each class the words of its name; nothing where it has no letter, as a number has none."""
+    return [_words(name) if any(map(str.isalpha, name)) else "" for name in names]
+
+
+def _words(name: str) -> str:
+    """Words end at what is no letter or digit, at an underscore, and before a capital after a small letter."""
+    ends = [one.islower() and two.isupper() for one, two in pairwise(name)]
+    spaced = "".join(
+        f"{character} " if is_end else character for character, is_end in zip(name, [*ends, False], strict=True)
+    )
+    return " ".join(re.sub(r"[\W_]+", " ", spaced).split())

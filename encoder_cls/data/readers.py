@@ -13,13 +13,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from encoder_cls.data import fasttext_format
-from encoder_cls.data.delimited import USUAL, delimited_records, header_of
-from encoder_cls.data.excel_files import EXCEL, check_openpyxl, excel_header, excel_records
+from encoder_cls.data.formats import fasttext as fasttext_format
+from encoder_cls.data.formats.csv import USUAL, delimited_records, header_of
+from encoder_cls.data.formats.excel import EXCEL, check_openpyxl, excel_header, excel_records
 from encoder_cls.data.hub import hub_records
-from encoder_cls.data.named_files import FASTTEXT, JSON, class_folders, data_files, texts_of
-from encoder_cls.data.reading import SKIP, Reading
-from encoder_cls.data.records import (
+from encoder_cls.data.rows import (
+    SKIP,
+    Reading,
     Record,
     SourceLocation,
     check_columns,
@@ -29,10 +29,11 @@ from encoder_cls.data.records import (
     numbered,
     with_class_names,
 )
+from encoder_cls.data.sources import FASTTEXT, JSON, class_folders, data_files, texts_of
 from encoder_cls.errors import ConfigError, DataError
 from encoder_cls.system.display import kind, shown
+from encoder_cls.system.encodings import ending_of
 from encoder_cls.system.installed import check_installed
-from encoder_cls.system.text_files import ending_of
 
 EXAMPLE = Path(__file__).parent / "example"  # the bundled data
 

@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from encoder_cls.data.holdout import NO_GROUP, equal_texts, rows_to_hold_out
-from encoder_cls.data.multi_label_holdout import rows_to_hold_out_of_several_labels
-from encoder_cls.data.reading import NONE_SKIPPED, SkippedRows
+from encoder_cls.data.holdout import NO_GROUP, equal_texts, rows_to_hold_out, rows_to_hold_out_of_several_labels
+from encoder_cls.data.rows import NONE_SKIPPED, SkippedRows
 from encoder_cls.errors import DataError
 from encoder_cls.system.disk_arrays import ConcatenatedTexts, DiskBackedTexts, LazyTexts, in_chunks
 from encoder_cls.system.display import counted

@@ -1,11 +1,10 @@
-"""A report in, the sentences of its verdict out: how good, how sure that is, what to take from it."""
+"""The summary sentences of a report."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from encoder_cls.evaluation.intervals import Interval
-from encoder_cls.evaluation.parts import COMBINED
+from encoder_cls.evaluation.scores import COMBINED, Interval
 
 if TYPE_CHECKING:
     from encoder_cls.evaluation.report import AnyReport

@@ -6,12 +6,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from encoder_cls.inference.classifier import Classifier
-from encoder_cls.inference.encoder_architecture import EncoderArchitecture
+from encoder_cls.inference.encoder.architecture import EncoderArchitecture
 from encoder_cls.inference.linear import PREFIX
-from encoder_cls.inference.tasks import SINGLE_LABEL, TASKS, Task
-from encoder_cls.system.text_files import UTF8, delimiter_named, encoding_named
-from encoder_cls.text.ngram_features import MOST_FREQUENT, NUM_FEATURE_IDS
-from encoder_cls.text.token_arrays import KEPT_PER_TOKEN
+from encoder_cls.inference.task import SINGLE_LABEL, TASKS, Task
+from encoder_cls.system.encodings import UTF8, delimiter_named, encoding_named
+from encoder_cls.text.ngrams import MOST_FREQUENT, NUM_FEATURE_IDS
+from encoder_cls.text.tokens import KEPT_PER_TOKEN
 
 FORMAT, FORMAT_VERSION = "encoder-cls", 8
 

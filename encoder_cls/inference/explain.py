@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from encoder_cls.errors import ConfigError
 from encoder_cls.inference.classifier import Classifier
-from encoder_cls.text.token_arrays import TokenizedTexts
 from encoder_cls.text.tokenizer import Span, token_spans
+from encoder_cls.text.tokens import TokenizedTexts
 
 # What an explanation reads of a text is the text once for each of its words. Up to so many tokens every word is
 # explained, which is a text of 2,048; of a longer one the first words are.

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from encoder_cls.errors import ConfigError, EncoderClsError
 from encoder_cls.system.display import shown
-from encoder_cls.system.installed import is_installed
-from encoder_cls.system.log import log
+from encoder_cls.system.installed import is_installed, log
 
 SCHEME = "hub:"
 HUB_TIMEOUT = 10.0  # seconds

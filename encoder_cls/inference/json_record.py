@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from encoder_cls.inference.prediction import Prediction
+from encoder_cls.inference.classifier import Prediction
 
 if TYPE_CHECKING:
     from encoder_cls.inference.explain import Explanation

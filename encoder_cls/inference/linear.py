@@ -1,6 +1,6 @@
 """The linear classifier beside the encoder: weighted counts of the words and n-grams in a text.
 
-`training/nbsvm` fits it.
+`training/linear/svm` fits it.
 """
 
 from __future__ import annotations
@@ -12,11 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from encoder_cls.inference.logits import Logits
-from encoder_cls.inference.row_table import RowTable
-from encoder_cls.inference.tasks import SINGLE_LABEL, Task
-from encoder_cls.inference.weights_file import Weight, as_table
-from encoder_cls.text.ngram_features import (
+from encoder_cls.inference.task import SINGLE_LABEL, Logits, Task
+from encoder_cls.inference.weights import RowTable, Weight, as_table
+from encoder_cls.text.ngrams import (
     NUM_FEATURE_IDS,
     RARITY_NUMBERS,
     TEMPLATE_IDS,
@@ -26,7 +24,7 @@ from encoder_cls.text.ngram_features import (
     rarity,
     tfidf,
 )
-from encoder_cls.text.token_arrays import TokenizedTexts
+from encoder_cls.text.tokens import TokenizedTexts
 
 PREFIX = "linear."  # of the names of its weights
 WEIGHTS = ("frequent_token_ids", "feature_ids", "idf", "weights", "biases")

@@ -19,17 +19,20 @@ Shapes are suffixes of names:
 No sequence is empty: the tokenizer puts `[CLS]` first.
 """
 
-from encoder_cls.model.embeddings import (
+from encoder_cls.model.classifier import ClassifierHead, EncoderClassifier
+from encoder_cls.model.encoder import (
     BigramEmbedding,
     CharNgramBatch,
     CharNgramEmbedding,
+    Encoder,
+    EncoderLayer,
+    FeedForward,
     InputEmbedding,
+    MultiHeadSelfAttention,
     PositionalEncoding,
     SequenceDropout,
     sinusoids,
 )
-from encoder_cls.model.encoder import Encoder, EncoderLayer, FeedForward, MultiHeadSelfAttention
-from encoder_cls.model.encoder_classifier import ClassifierHead, EncoderClassifier
 
 __all__ = [
     "BigramEmbedding",

@@ -1,10 +1,14 @@
-"""The HTTP interface: a request in, its predictions out as JSON; whatever else there is to say is {"error": "..."}."""
+"""The HTTP interface: requests to JSON predictions."""
 
 from __future__ import annotations
 
 import asyncio
+import base64
+import hashlib
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
+from importlib.resources import files
 from ipaddress import ip_address
 from typing import Any
 from urllib.parse import urlsplit
@@ -18,11 +22,37 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.serving.batching import Answer, Batcher
-from encoder_cls.serving.limits import BODY_SECONDS, MOST_BODY_BYTES, MOST_HELD_BYTES
 from encoder_cls.serving.metrics import CONTENT_TYPE, Metrics
-from encoder_cls.serving.page import PAGE, PAGE_HEADERS
-from encoder_cls.serving.predict_request import PredictRequest, RefusedError, parse_predict_request
+from encoder_cls.serving.requests import (
+    BODY_SECONDS,
+    MOST_BODY_BYTES,
+    MOST_HELD_BYTES,
+    PredictRequest,
+    RefusedError,
+    parse_predict_request,
+)
 from encoder_cls.system.display import json_text
+from encoder_cls.system.html_page import html_page
+
+_BODY, _SCRIPT = (files("encoder_cls.serving").joinpath(f"page.{kind}").read_text("utf-8") for kind in ("html", "js"))
+PAGE = html_page("encoder-cls", _BODY, script=_SCRIPT, connect="'self'").encode()
+
+
+def _hash_of(element: str) -> str:
+    """The source of a content security policy that allows this element, and no other of its kind."""
+    (content,) = re.findall(rf"<{element}>(.*?)</{element}>".encode(), PAGE, re.DOTALL)
+    return f"'sha256-{base64.b64encode(hashlib.sha256(content).digest()).decode()}'"
+
+
+PAGE_HEADERS = {
+    "Content-Type": "text/html; charset=utf-8",
+    "Content-Security-Policy": (
+        f"default-src 'none'; script-src {_hash_of('script')}; style-src {_hash_of('style')}; img-src data:; "
+        "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "Referrer-Policy": "no-referrer",
+}
+
 
 HUNG_UP = 499  # the status that proxies log where nobody waits for an answer any more
 HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}

@@ -19,8 +19,13 @@ from typing import Any
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.explain import explain
 from encoder_cls.inference.json_record import json_record
-from encoder_cls.serving.limits import BATCH_CHARACTERS, MOST_EXPLAINED_TOKENS, MOST_WAITING
-from encoder_cls.serving.predict_request import PredictRequest, RefusedError
+from encoder_cls.serving.requests import (
+    BATCH_CHARACTERS,
+    MOST_EXPLAINED_TOKENS,
+    MOST_WAITING,
+    PredictRequest,
+    RefusedError,
+)
 
 
 @dataclass(kw_only=True)

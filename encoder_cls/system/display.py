@@ -1,10 +1,11 @@
-"""Texts from outside in, texts that are safe to show out: no character in them can steer a terminal."""
+"""Text that is safe to show, and counts, durations and lists in words."""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
+import math
 import re
 from collections.abc import Iterable
 from typing import Any
@@ -91,3 +92,21 @@ def json_text(value: Any, *, indent: int | None = None) -> str:
         return text
     # What JSON leaves as it is can still steer a terminal: C1 controls, marks that reverse the direction.
     return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)
+
+
+SECONDS = {"s": 1, "m": 60, "h": 3600}
+
+
+def seconds_named(text: str) -> float:
+    """The seconds of a time with its unit.
+
+    Raises:
+        ValueError: it is none.
+    """
+    try:
+        seconds = float(text[:-1]) * SECONDS[text[-1:]]
+    except (KeyError, ValueError):
+        seconds = 0.0
+    if not 0 < seconds < math.inf:
+        raise ValueError("write a time with its unit, such as 90s, 30m or 2h")
+    return seconds

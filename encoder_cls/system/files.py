@@ -1,4 +1,4 @@
-"""Bytes on disk that survive a crash: write under a temporary name, flush, rename, flush the folder.
+"""Durable files: atomic writes, verified reads, leftovers of killed processes.
 
 A rename within one folder is atomic on POSIX file systems: a reader, or the next start after a power
 cut, finds the old content or the new one and never a part of either.

@@ -1,12 +1,16 @@
-"""Which libraries are installed, and what to tell whoever needs one that is not.
+"""Optional libraries: which are installed, and the error for a missing one.
 
 `encoder-cls-runtime` installs what predicting needs; `encoder-cls` installs all.
+
+The command line says what it has to say on standard error; of this it shows nothing but with `--debug`.
 """
 
 from __future__ import annotations
 
+import sys
 from contextlib import suppress
 from importlib.util import find_spec
+from typing import Literal
 
 from encoder_cls.errors import ConfigError
 
@@ -59,3 +63,17 @@ def check_training_installed() -> None:
     if missing:
         others = "" if "torch" in missing else f" (not installed: {', '.join(missing)})"
         raise ConfigError(f"needs PyTorch: pip install encoder-cls{others}")
+
+
+LOGGER = "encoder_cls"
+
+
+def log(level: Literal["debug", "info", "warning"], message: str) -> None:
+    """Say something to whoever listens; who does has imported `logging`, whose time all others save."""
+    logging = sys.modules.get("logging")
+    if logging is None:
+        return
+    logger = logging.getLogger(LOGGER)
+    if not logger.handlers:  # else Python itself would print warnings to standard error
+        logger.addHandler(logging.NullHandler())
+    logger.log(getattr(logging, level.upper()), message)

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from encoder_cls.text.char_ngrams import LONGEST_WORD
-from encoder_cls.text.pre_tokenizer import lowercases, replace_surrogates, split_by_tokenizer
-from encoder_cls.text.token_arrays import CLS_ID, SPECIAL_TOKENS, TokenChunk
+from encoder_cls.text.tokens import CLS_ID, SPECIAL_TOKENS, TokenChunk
+from encoder_cls.text.words import lowercases, replace_surrogates, split_by_tokenizer
 
 # With spaces around it, words of ASCII are what is between spaces: all that normalizer and pre-tokenizer do to ASCII,
 # but for its case.

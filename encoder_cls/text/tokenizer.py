@@ -14,15 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers, processors
 
-from encoder_cls.text.pre_tokenizer import replace_surrogates, token_reader
-from encoder_cls.text.token_arrays import (
-    CHARACTERS_PER_TOKEN,
-    CLS_ID,
-    SPECIAL_TOKENS,
-    UNK_ID,
-    TokenizedTexts,
-    index_tokens,
-)
+from encoder_cls.text.tokens import CHARACTERS_PER_TOKEN, CLS_ID, SPECIAL_TOKENS, UNK_ID, TokenizedTexts, index_tokens
+from encoder_cls.text.words import replace_surrogates, token_reader
 
 TYPES = ("word_level", "word_piece", "bpe", "unigram")  # whole words, and three sub-word models
 

@@ -14,9 +14,9 @@ from tokenizers import Tokenizer, models, normalizers, trainers
 from encoder_cls.errors import ConfigError
 from encoder_cls.system.disk_arrays import in_chunks
 from encoder_cls.text.arrow_words import ArrowWords
-from encoder_cls.text.pre_tokenizer import replace_surrogates, split_by_tokenizer
-from encoder_cls.text.token_arrays import CHARACTERS_PER_TOKEN, SPECIAL_TOKENS, UNK_ID, TokenizedTexts, index_tokens
 from encoder_cls.text.tokenizer import pre_tokenizer, token_ids, tokenize, with_cls_template
+from encoder_cls.text.tokens import CHARACTERS_PER_TOKEN, SPECIAL_TOKENS, UNK_ID, TokenizedTexts, index_tokens
+from encoder_cls.text.words import replace_surrogates, split_by_tokenizer
 
 if TYPE_CHECKING:
     from encoder_cls.config import TokenizerConfig

@@ -1,4 +1,10 @@
-"""The folder of one run: what is where in it, whether it may be trained into, whether it is finished.
+"""The run folder.
+
+Training writes each value of the section `data` on a line of its own, in PyYAML's block style; a long one goes on in
+lines that are indented further. What a person has written in another style is not found.
+
+What it answers to them now says nothing of new texts, so these logits are kept in the run's folder. Whatever scores,
+compares or judges labels loads the classifier by `classifier_to_score`, which goes by them.
 
 config.yaml     the resolved config, with absolute paths of the data
 model/          the portable classifier with the best validation score
@@ -12,18 +18,136 @@ events.out.tfevents.*, projector_config.pbtxt, tensorboard/   what TensorBoard s
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any, TextIO
 
+import numpy as np
+import safetensors
+import safetensors.numpy
+from numpy.typing import NDArray
+
 from encoder_cls.errors import ConfigError, EncoderClsError
+from encoder_cls.inference.classifier import Classifier
+from encoder_cls.inference.encoder.torch import torch_encoder
+from encoder_cls.inference.folder import load_classifier
+from encoder_cls.inference.task import Logits
 from encoder_cls.system.files import TEMPORARY_PREFIX, remove_leftovers, reporting_os_errors, write_file
+from encoder_cls.text.tokens import UNK_ID, TokenizedTexts
 
 if TYPE_CHECKING:
     from encoder_cls.config import Config
+
+SOURCES = ("train", "validation", "test", "unlabelled", "corrections")
+SECTION = re.compile(r"^data:\n((?: .*\n|\n)+)", re.MULTILINE)
+VALUE = re.compile(r"^  (\w+): +(.+(?:\n(?:   .*)?)*)$", re.MULTILINE)
+ESCAPES = re.compile(r"\\(x[0-9A-F]{2}|u[0-9A-F]{4}|U[0-9A-F]{8}|.)")
+NAMED: Mapping[str, str] = {
+    **{"0": "\0", "a": "\a", "b": "\b", "t": "\t", "n": "\n", "v": "\v", "f": "\f", "r": "\r", "e": "\x1b"},
+    **{"N": "\x85", "_": "\xa0", "L": "\u2028", "P": "\u2029"},
+}
+
+
+def written_sources(config_file: Path) -> list[str]:
+    """The data that a run was started with, as far as it can be found."""
+    try:
+        text = config_file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return []
+    section = SECTION.search(text)
+    values = VALUE.findall(section[1]) if section else []
+    return [_text(value) for name, value in values if name in SOURCES and value.strip() != "null"]
+
+
+def _text(scalar: str) -> str:
+    """The text of a scalar in any of YAML's three styles."""
+    if scalar[0] == '"':
+        return ESCAPES.sub(_character, re.sub(r"\\\n +(?:\\(?= ))?", "", scalar.strip()[1:-1]))
+    lines = re.sub(r"\n +", "\n", scalar.strip())
+    # A line break inside a scalar is a space, and an empty line a line break.
+    folded = re.sub(r"\n+", lambda found: "\n" * (len(found[0]) - 1) or " ", lines)
+    return folded[1:-1].replace("''", "'") if folded[0] == "'" else folded
+
+
+def _character(escape: re.Match[str]) -> str:
+    code = escape[1]
+    return chr(int(code[1:], 16)) if len(code) > 1 else NAMED.get(code, code)
+
+
+LOGITS, TEXTS = "linear", "texts"  # the tensors: (texts, classes), and the hash of each text
+
+
+class ValidationLogits:
+    """The kept logits, found by what the classifier reads of a text.
+
+    Args:
+        logits: (texts, classes).
+        hashes: of the texts, (texts,).
+    """
+
+    def __init__(self, logits: Logits, hashes: NDArray[np.uint64]) -> None:
+        self.logits = logits
+        self._rows = {number: row for row, number in enumerate(hashes.tolist())}
+
+    def in_place_of(self, logits: Logits, texts: TokenizedTexts) -> Logits:
+        """Replace the logits of those texts that the linear classifier has learned from."""
+        rows = np.array([self._rows.get(number, -1) for number in _hashes(texts).tolist()], dtype=np.int64)
+        return np.where((rows >= 0)[:, None], self.logits[rows], logits)
+
+
+def classifier_to_score(path: Path, *, device: str = "auto") -> Classifier:
+    """Load a run's (or model folder's) classifier to score it, with the engine for many texts.
+
+    Its `part_logits` of validation texts are from before it learned their labels.
+
+    Raises:
+        ConfigError: there is no classifier.
+        EncoderClsError: the folder is damaged, or has no such logits of these classes.
+    """
+    classifier, run = load_classifier(path, device=device), run_of(path)
+    if classifier.encoder:
+        classifier.encoder = torch_encoder(classifier)
+    if classifier.linear and run and run.validation_logits.exists():
+        kept = read_validation_logits(run.validation_logits)
+        if kept.logits.shape[1:] != (len(classifier.label_names),):
+            raise EncoderClsError(f"{run.validation_logits}: is of other classes than the model; train again")
+        classifier.before_refit = kept.in_place_of
+    return classifier
+
+
+def write_validation_logits(path: Path, logits: Logits, texts: TokenizedTexts) -> None:
+    """Write the logits of texts, durably and at once."""
+    write_file(path, safetensors.numpy.save({LOGITS: logits, TEXTS: _hashes(texts)}))
+
+
+def read_validation_logits(path: Path) -> ValidationLogits:
+    """Read the logits.
+
+    Raises:
+        EncoderClsError: the file cannot be read.
+    """
+    try:
+        tensors = safetensors.numpy.load_file(path)
+        return ValidationLogits(tensors[LOGITS], tensors[TEXTS])
+    except (OSError, KeyError, safetensors.SafetensorError) as error:
+        raise EncoderClsError(f"{path}: cannot be read ({error}); train again") from None
+
+
+def _hashes(texts: TokenizedTexts) -> NDArray[np.uint64]:
+    """Hash of each text what is read of it: the ids of its tokens, and of unknown ones the character n-grams."""
+    numbers, ngrams = texts.word_ids.astype(np.int64), texts.char_ngrams
+    for word in np.flatnonzero(texts.word_ids == UNK_ID):
+        of_word = ngrams.ngrams[ngrams.offsets[word] : ngrams.offsets[word + 1]]
+        numbers[word] = -1 - int.from_bytes(blake2b(of_word.tobytes(), digest_size=7).digest(), "little")
+    pieces = (numbers[texts.words[a:b]] for a, b in zip(texts.offsets[:-1], texts.offsets[1:], strict=True))
+    digests = b"".join(blake2b(piece.tobytes(), digest_size=8).digest() for piece in pieces)
+    return np.frombuffer(digests, dtype="<u8")
+
 
 LOCK_FILE = ".lock"
 DATA_KEYS = ("data.train", "data.validation", "data.test", "data.unlabelled")
@@ -115,7 +239,7 @@ class RunDir:
         Raises:
             ConfigError: it cannot be read.
         """
-        from encoder_cls.config import load_config  # what only predicts does without it
+        from encoder_cls.config import load_config
 
         return load_config(self.config_file)
 
@@ -226,7 +350,7 @@ class RunDir:
             for folder in (self.path, self.model, self.checkpoints, self.eval, *self.stages.glob("*")):
                 remove_leftovers(folder)
             if not self.is_run():
-                from encoder_cls.config import with_absolute_sources  # what only predicts does without it
+                from encoder_cls.config import with_absolute_sources
 
                 write_file(self.config_file, with_absolute_sources(config).to_yaml().encode())
             yield

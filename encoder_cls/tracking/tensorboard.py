@@ -10,12 +10,11 @@ from encoder_cls.config import Config
 from encoder_cls.data.split import Split
 from encoder_cls.evaluation import plots
 from encoder_cls.evaluation.charts import notable_classes
-from encoder_cls.evaluation.multi_label_report import MultiLabelReport, WrongLabel
-from encoder_cls.evaluation.report import AnyReport, summary_text
+from encoder_cls.evaluation.report import AnyReport, MultiLabelReport, WrongLabel, summary_text
 from encoder_cls.inference.classifier import Classifier
+from encoder_cls.inference.encoder.torch import torch_encoder
 from encoder_cls.inference.explain import attention_maps
-from encoder_cls.inference.logits import Logits
-from encoder_cls.inference.torch_engine import torch_encoder
+from encoder_cls.inference.task import Logits
 from encoder_cls.system.display import markdown_text, shortened
 from encoder_cls.tracking.metric_log import MetricLog
 

@@ -6,11 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encoder_cls.data.split import Split
-from encoder_cls.evaluation.intervals import paired_macro_f1_interval
-from encoder_cls.evaluation.parts import score_answers
-from encoder_cls.inference.tasks import SINGLE_LABEL
-from encoder_cls.text.token_arrays import TokenizedTexts
-from encoder_cls.training.nbsvm import out_of_fold_logits
+from encoder_cls.evaluation.scores import paired_macro_f1_interval, score_answers
+from encoder_cls.inference.task import SINGLE_LABEL
+from encoder_cls.text.tokens import TokenizedTexts
+from encoder_cls.training.linear.svm import out_of_fold_logits
 
 SKEWED = 3.0  # times as many texts has the largest class as the smallest: below that weights are nearly equal
 MOST_TEXTS, MOST_WORK = 4000, 30_000  # that are read, and texts times classes: a second or two

@@ -9,7 +9,7 @@ from torch import nn
 from encoder_cls.errors import EncoderClsError
 from encoder_cls.system.files import reporting_os_errors
 from encoder_cls.tracking.run_dir import RunDir
-from encoder_cls.training.feature_matrix import bytes_at_most
+from encoder_cls.training.linear.features import bytes_at_most
 from encoder_cls.training.setup import TrainingSetup
 
 

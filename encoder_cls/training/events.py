@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from encoder_cls.evaluation.report import AnyReport
-from encoder_cls.training.few_labels import FewLabelsResult
-from encoder_cls.training.stage import Stage
-from encoder_cls.training.validation import ValidationResult
+from encoder_cls.training.encoder.stage import Stage
+from encoder_cls.training.encoder.validation import ValidationResult
+from encoder_cls.training.linear.techniques import FewLabelsResult
 
 
 @dataclass(frozen=True, kw_only=True)

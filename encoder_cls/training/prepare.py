@@ -8,18 +8,17 @@ from dataclasses import replace
 
 from encoder_cls.config import Config
 from encoder_cls.data.checks import data_warnings
-from encoder_cls.data.continued import load_all_data
 from encoder_cls.data.dataset import Dataset, listed
+from encoder_cls.data.load import load_all_data
 from encoder_cls.data.readers import Row
 from encoder_cls.errors import ConfigError, StoppedError
-from encoder_cls.inference.tasks import MULTI_LABEL, SINGLE_LABEL, task_of
+from encoder_cls.inference.task import MULTI_LABEL, SINGLE_LABEL, task_of
 from encoder_cls.text.tokenizer_trainer import LONGEST_LEARNED
-from encoder_cls.training.former_run import check_former_data, former_classifier
+from encoder_cls.training.base_run import check_former_data, former_classifier
 from encoder_cls.training.interruptible import StopSignal
-from encoder_cls.training.recipe import resolve_auto, training_schedule
+from encoder_cls.training.recipe import TimeBudget, resolve_auto, training_schedule
 from encoder_cls.training.setup import TrainingSetup, corpus_size
-from encoder_cls.training.time_budget import TimeBudget
-from encoder_cls.training.token_cache import tokenized_data
+from encoder_cls.training.tokens import tokenized_data
 
 MOST_TRUNCATED = 0.05  # of the training texts, without a warning
 MONITORS = {

@@ -1,4 +1,4 @@
-"""What depends on the size of the corpus: how long to pretrain and to train, and what a linear classifier looks at.
+"""Decide schedules and the inputs of the linear classifier from the amount of text.
 
 Little text has to be seen often, much text cannot be. Pretraining reads about as many tokens of any corpus that is not
 small or very large. Epochs over the labels fall with the square root of the number of tokens, so their time grows with
@@ -8,13 +8,42 @@ its square root, too. Every number can be set in the config.
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from encoder_cls.config import Config
 from encoder_cls.errors import ConfigError
-from encoder_cls.text.token_arrays import KEPT_PER_TOKEN
+from encoder_cls.text.tokens import KEPT_PER_TOKEN
+
+RESERVED = 0.1  # of the time: for the start of Python, files, and steps that take longer than the first ones
+PRETRAINING_SHARE = 0.4  # of what is left when it begins, at most
+
+
+class TimeBudget:
+    """A clock that runs from the start of a process: a run that goes on has all of its time again.
+
+    Args:
+        config: of the run, with its limits.
+        seconds_spent: before the clock was made.
+    """
+
+    def __init__(self, config: Config, *, seconds_spent: float) -> None:
+        whole, pretraining = config.train.time_budget, config.pretrain.time_budget
+        self._end = None
+        if whole is not None:
+            self._end = time.monotonic() - seconds_spent + (1 - RESERVED) * 60 * whole
+        self._of_pretraining = None if pretraining is None else 60 * pretraining
+
+    def seconds_for(self, *, pretraining: bool) -> float | None:
+        """The seconds that a stage may take which begins now, with all that comes after it; none: without a limit."""
+        left = None if self._end is None else max(0.0, self._end - time.monotonic())
+        if not pretraining:
+            return left
+        share = None if left is None else PRETRAINING_SHARE * left
+        return min((it for it in (share, self._of_pretraining) if it is not None), default=None)
+
 
 PRETRAINING_TOKENS = 1_250_000  # that are read, within limits of epochs:
 PRETRAINING_EPOCHS = (1, 20)

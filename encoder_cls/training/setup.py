@@ -14,24 +14,21 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from encoder_cls.config import Config, TrainConfig
-from encoder_cls.data.continued import names_validation
 from encoder_cls.data.dataset import Dataset
+from encoder_cls.data.load import names_validation
 from encoder_cls.inference.classifier import Classifier, Encoder
-from encoder_cls.inference.encoder_architecture import EncoderArchitecture
-from encoder_cls.inference.logits import softmax
-from encoder_cls.inference.tasks import MULTI_LABEL, SINGLE_LABEL, Task, task_of
+from encoder_cls.inference.encoder.architecture import EncoderArchitecture
+from encoder_cls.inference.task import MULTI_LABEL, SINGLE_LABEL, Task, softmax, task_of
 from encoder_cls.model import EncoderClassifier
-from encoder_cls.text.token_arrays import TokenizedTexts
+from encoder_cls.text.tokens import TokenizedTexts
 from encoder_cls.training.class_weight_check import balanced_weights
-from encoder_cls.training.classification import ClassificationObjective
-from encoder_cls.training.feature_corpus import sample_rows
-from encoder_cls.training.few_labels import MOST_LABELLED
-from encoder_cls.training.fitted_linear import FittedLinear, LinearAnswers
-from encoder_cls.training.masked_lm import MaskedLMObjective
+from encoder_cls.training.encoder.batches import BatchSampler, derive_seed
+from encoder_cls.training.encoder.classification import ClassificationObjective
+from encoder_cls.training.encoder.masked_lm import MaskedLMObjective
+from encoder_cls.training.encoder.stage import Stage
+from encoder_cls.training.linear.features import sample_rows
+from encoder_cls.training.linear.techniques import MOST_LABELLED, FittedLinear, LinearAnswers
 from encoder_cls.training.recipe import CorpusSize, Recipe, Schedule
-from encoder_cls.training.sampler import BatchSampler
-from encoder_cls.training.seeds import derive_seed
-from encoder_cls.training.stage import Stage
 
 REPORTED_VALIDATIONS = 3  # what comes after training computes logits of the validation texts about so often
 

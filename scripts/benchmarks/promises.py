@@ -28,7 +28,7 @@ from shared.page import NOT_MEASURED, table
 from sklearn.metrics import roc_auc_score
 
 from encoder_cls import Classifier, load_classifier
-from encoder_cls.inference.promises import CONFIDENCE, THRESHOLDS, Promises
+from encoder_cls.inference.guarantees import CONFIDENCE, THRESHOLDS, Promises
 
 DATA = ("trec6", "sst2", "banking77", "sst2_glue", "ag_news", "imdb")
 ONLY_STRANGE = ("go_emotions",)  # has several labels a text, so that nothing is trained on it here

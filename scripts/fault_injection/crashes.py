@@ -150,13 +150,12 @@ def predict_while_saving(space: Workspace, draw: random.Random, number: int) -> 
 
 def _tell_answers(path: Path, engine: str) -> None:
     """Make this process write down what each model that it saves answers."""
-    from encoder_cls.cli.output_formats import predict_lines
-    from encoder_cls.cli.request import Request
-    from encoder_cls.cli.text_inputs import Input
+    from encoder_cls.answers.formats import predict_lines
+    from encoder_cls.answers.inputs import Input
+    from encoder_cls.answers.request import Request
     from encoder_cls.inference.classifier import Classifier
-    from encoder_cls.inference.familiarity import Familiarity
-    from encoder_cls.inference.promises import Promises
-    from encoder_cls.inference.serialization import load_classifier, save_classifier, save_promises
+    from encoder_cls.inference.folder import load_classifier, save_classifier, save_promises
+    from encoder_cls.inference.guarantees import Familiarity, Promises
 
     def save_and_tell(saved: Classifier, folder: Path, *, dtypes: dict[str, str] | None = None) -> None:
         save_classifier(saved, folder, dtypes=dtypes)

@@ -10,8 +10,8 @@ from processes import fork
 from samples import CHECKPOINT_FILES, MODEL_FILES, Workspace, assert_mendable, engine_of, newest_checkpoint, predict
 
 from encoder_cls.errors import EncoderClsError
-from encoder_cls.inference.serialization import load_classifier
-from encoder_cls.training.checkpoint import load_newest
+from encoder_cls.inference.folder import load_classifier
+from encoder_cls.training.encoder.checkpoint import load_newest
 
 
 def damage_model(space: Workspace, draw: random.Random, number: int) -> None:

@@ -59,7 +59,7 @@ def _predict_raw_bytes(space: Workspace, draw: random.Random, run: Path, engine:
 
 
 def _predict_huge(run: Path, engine: str, piece: str) -> None:
-    from encoder_cls.inference.serialization import load_classifier
+    from encoder_cls.inference.folder import load_classifier
 
     classifier = load_classifier(run, device="cpu", engine=engine)
     prediction = classifier.predict([piece * (10_000_000 // len(piece)), "rain"])[0]

@@ -18,8 +18,7 @@ from processes import fork
 from samples import CHECKPOINT_FILES, ENGINES, MODEL_FILES, Workspace, assert_mendable, newest_checkpoint, predict
 
 from encoder_cls.inference.classifier_config import FORMAT
-from encoder_cls.inference.model_files import UNSEALED
-from encoder_cls.inference.serialization import load_classifier, save_classifier
+from encoder_cls.inference.folder import UNSEALED, load_classifier, save_classifier
 from encoder_cls.system.files import sha256
 
 MOST_SECONDS, MOST_BYTES = 5.0, 1_000_000_000  # for an answer about a hostile folder

@@ -23,17 +23,17 @@ import torch
 from encoder_cls.config import ModelConfig, TokenizerConfig, TrainConfig, load_config
 from encoder_cls.errors import EncoderClsError
 from encoder_cls.inference.classifier import Classifier
+from encoder_cls.inference.encoder.torch import TorchEncoder, torch_encoder
+from encoder_cls.inference.folder import load_classifier, save_classifier
 from encoder_cls.inference.linear import LinearClassifier
-from encoder_cls.inference.row_table import compress
-from encoder_cls.inference.serialization import load_classifier, save_classifier
-from encoder_cls.inference.torch_engine import TorchEncoder, torch_encoder
+from encoder_cls.inference.weights import compress
 from encoder_cls.model import EncoderClassifier
 from encoder_cls.text.tokenizer_trainer import train_tokenizer
 from encoder_cls.tracking.metric_log import MetricLog, read_metrics
 from encoder_cls.tracking.run_dir import RunDir
-from encoder_cls.training.checkpoint import load_newest, save_checkpoint
-from encoder_cls.training.optimizer import make_optimizers
-from encoder_cls.training.state import TrainingState
+from encoder_cls.training.encoder.checkpoint import load_newest, save_checkpoint
+from encoder_cls.training.encoder.optimizer import make_optimizers
+from encoder_cls.training.encoder.stage import TrainingState
 
 SHAPE = ModelConfig(d_model=8, num_layers=1, num_heads=1, d_ff=8, char_ngram_buckets=8, bigram_buckets=8)
 OPERATIONS = ("checkpoint", "model", "metrics", "config")

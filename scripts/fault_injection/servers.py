@@ -20,8 +20,8 @@ from typing import Any
 from processes import LONGEST, Process, fork
 from samples import FILLERS, TOPICS, Workspace
 
+from encoder_cls.inference.folder import load_classifier
 from encoder_cls.inference.json_record import json_record
-from encoder_cls.inference.serialization import load_classifier
 
 WORDS = " ".join(TOPICS.values()).split() + FILLERS
 TOLERANCE = 1e-5  # of a probability: which texts share a batch changes the last digits

@@ -23,11 +23,11 @@ import typer.main
 import yaml
 from support.time_limit import TIME_LIMIT
 
-from encoder_cls.cli import training_display
+from encoder_cls.cli import display as training_display
 from encoder_cls.cli.app import app
 from encoder_cls.config import load_config
 from encoder_cls.tracking.run_dir import RunDir
-from encoder_cls.training import validation as validation_module
+from encoder_cls.training.encoder import validation as validation_module
 
 pytestmark = pytest.mark.usefixtures("blank_plots")
 REPOSITORY = Path(__file__).resolve().parents[2]

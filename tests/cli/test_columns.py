@@ -19,8 +19,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from encoder_cls.cli.columns import Table, TableLines, cell, plain, record_text
-from encoder_cls.cli.text_inputs import Input, read_inputs
+from encoder_cls.answers.inputs import Input, read_inputs
+from encoder_cls.answers.tables import Table, TableLines, cell, plain, record_text
 from encoder_cls.data.readers import read_rows_and_columns
 from encoder_cls.errors import DataError
 
@@ -237,9 +237,9 @@ def test_parquet_has_types(cli, trained_run):
 
 def test_parquet_keeps_the_columns_of_parquet_as_they_are(cli, trained_run, monkeypatch):
     """All types, those that Python does not know too, across files, row groups and chunks."""
-    monkeypatch.setattr("encoder_cls.cli.text_inputs.CHUNK", 4)
-    monkeypatch.setattr("encoder_cls.cli.parquet_output.BATCH_ROWS", 3)
-    monkeypatch.setattr("encoder_cls.cli.parquet_output.MOST_ROWS", 8)
+    monkeypatch.setattr("encoder_cls.answers.inputs.CHUNK", 4)
+    monkeypatch.setattr("encoder_cls.answers.parquet.BATCH_ROWS", 3)
+    monkeypatch.setattr("encoder_cls.answers.parquet.MOST_ROWS", 8)
     numbers = list(range(10))
     times = pyarrow.array([number * 1_000_000_000 + 1 for number in numbers], pyarrow.timestamp("us", "UTC"))
     first = pyarrow.table({"text": ["rain"] * 10, "when": times, "n": pyarrow.array(numbers, pyarrow.uint8())})
@@ -302,8 +302,8 @@ def test_where_pyarrow_is_missing_it_is_named(cli, trained_run, monkeypatch, arg
 @pytest.mark.parametrize("ending", ["csv", "parquet"])
 def test_memory_does_not_grow_with_the_input(cli, trained_run, monkeypatch, ending):
     """Four times as many rows need as much at once: nothing is kept of what has been answered."""
-    monkeypatch.setattr("encoder_cls.cli.text_inputs.CHUNK", 16)
-    monkeypatch.setattr("encoder_cls.cli.parquet_output.MOST_ROWS", 32)
+    monkeypatch.setattr("encoder_cls.answers.inputs.CHUNK", 16)
+    monkeypatch.setattr("encoder_cls.answers.parquet.MOST_ROWS", 32)
     peaks = []
     for number in (64, 64, 256):  # the first fills what is kept for good
         write_csv("in.csv", [["text", "note"], *([f"rain {row}", "x" * 10_000] for row in range(number))])

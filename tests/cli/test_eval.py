@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from encoder_cls.errors import EncoderClsError
-from encoder_cls.evaluation.report_files import CHANGED_ANSWERS, DOUBTFUL_LABELS, REPORT_FILES
+from encoder_cls.evaluation.files import CHANGED_ANSWERS, DOUBTFUL_LABELS, REPORT_FILES
 from encoder_cls.tracking.run_dir import RunDir
 
 pytestmark = pytest.mark.usefixtures("blank_plots")

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from encoder_cls.cli.outputs import RUN_FILES, check_output_folder, check_outputs, check_run_folder
+from encoder_cls.answers.outputs import RUN_FILES, check_output_folder, check_outputs, check_run_folder
 from encoder_cls.config import DataConfig
 from encoder_cls.data.readers import read_rows
 from encoder_cls.errors import ConfigError
@@ -154,7 +154,7 @@ def test_standard_output_is_an_output_like_others(monkeypatch):
     """A file that is appended to while it is read has no end, and what is printed needs a file of its own."""
     status = os.stat
     monkeypatch.setattr(
-        "encoder_cls.cli.outputs.os",
+        "encoder_cls.answers.outputs.os",
         SimpleNamespace(stat=lambda what: status("one.csv" if what == 1 else what), path=os.path),
     )
     assert refusal([], sources=["one.csv"], is_printing=True).startswith("standard output: is a file that is read")

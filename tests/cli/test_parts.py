@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 from support.time_limit import TIME_LIMIT
 
-from encoder_cls.cli import part_files
-from encoder_cls.cli.part_files import held, remove_begun
+from encoder_cls.answers import parts as part_files
+from encoder_cls.answers.parts import held, remove_begun
 from encoder_cls.inference.classifier import Classifier
 
 NAMES = ["part-01.jsonl", "part-02.csv", "part-03.tsv", "part-04.jsonl"]
@@ -107,7 +107,7 @@ def test_complete_parts_are_skipped_and_what_has_changed_is_done_again(cli, trai
 
 def test_the_engine_is_chosen_by_all_parts_and_not_by_who_does_which(cli, trained_run, parts, monkeypatch):
     """So that equal inputs have equal answers, whichever process gets to them first."""
-    monkeypatch.setattr("encoder_cls.inference.auto_engine.BREAK_EVEN", 1e6)  # less than all have, more than each
+    monkeypatch.setattr("encoder_cls.inference.encoder.auto.BREAK_EVEN", 1e6)  # less than all have, more than each
     assert cli(*arguments(trained_run)).code == 0
     records = [json.loads(path.read_text()) for path in Path("out/_parts").iterdir()]
     assert [record["engine"] for record in records] == ["torch"] * len(NAMES)
@@ -115,9 +115,11 @@ def test_the_engine_is_chosen_by_all_parts_and_not_by_who_does_which(cli, traine
 
 def test_the_engine_for_one_file_is_chosen_before_its_first_text(cli, trained_run, parts, monkeypatch):
     """Else NumPy would answer many texts until so much work is done that PyTorch would have been quicker."""
-    monkeypatch.setattr("encoder_cls.inference.auto_engine.BREAK_EVEN", 1e5)  # less than the file has, more than a line
+    monkeypatch.setattr(
+        "encoder_cls.inference.encoder.auto.BREAK_EVEN", 1e5
+    )  # less than the file has, more than a line
     said = []
-    monkeypatch.setattr("encoder_cls.inference.auto_engine.log", lambda _, message: said.append(message))
+    monkeypatch.setattr("encoder_cls.inference.encoder.auto.log", lambda _, message: said.append(message))
     assert cli("predict", "--model", trained_run.path, "--input", f"in/{NAMES[0]}", "--output", "one.csv").code == 0
     assert [re.sub("[0-9]+", "9", message) for message in said] == ["engine: PyTorch, for about 9 tokens"]
 
@@ -125,7 +127,7 @@ def test_the_engine_for_one_file_is_chosen_before_its_first_text(cli, trained_ru
 def test_another_model_answers_all_parts_again(cli, run_copy, parts):
     """It is known by the hash of its folder."""
     assert cli(*arguments(run_copy)).code == 0
-    from encoder_cls.inference.serialization import load_classifier, save_classifier
+    from encoder_cls.inference.folder import load_classifier, save_classifier
 
     classifier = load_classifier(run_copy.path)
     classifier.mixture_weights = tuple(weight / 2 for weight in classifier.mixture_weights)
@@ -194,7 +196,7 @@ def test_a_part_that_another_process_is_at_is_waited_for(cli, trained_run, parts
         if len(pauses) == 3:
             os.close(lock)
 
-    monkeypatch.setattr("encoder_cls.cli.parts.time.sleep", pause)
+    monkeypatch.setattr("encoder_cls.answers.parts.time.sleep", pause)
     outcome = cli(*arguments(trained_run))
     assert len(pauses) == 3
     assert outcome.code == 0
@@ -224,7 +226,7 @@ def test_what_others_write_at_the_same_time_is_noticed(cli, trained_run, parts, 
         return real(self, texts)
 
     monkeypatch.setattr(Classifier, "tokenize", meddle)
-    monkeypatch.setattr("encoder_cls.cli.parts._in_own_order", list)
+    monkeypatch.setattr("encoder_cls.answers.parts._in_own_order", list)
     outcome = cli(*arguments(trained_run))
     assert outcome.code == 1
     assert "out/part-01.jsonl: another process has written it with another model or other options" in outcome.err
@@ -241,7 +243,7 @@ def test_an_input_that_changes_while_it_is_read_is_not_answered(cli, trained_run
         return real(self, texts)
 
     monkeypatch.setattr(Classifier, "tokenize", change)
-    monkeypatch.setattr("encoder_cls.cli.parts._in_own_order", list)
+    monkeypatch.setattr("encoder_cls.answers.parts._in_own_order", list)
     outcome = cli(*arguments(trained_run))
     assert outcome.code == 3
     assert f"{NAMES[0]}: has changed while it was read" in outcome.err
@@ -250,7 +252,7 @@ def test_an_input_that_changes_while_it_is_read_is_not_answered(cli, trained_run
 
 def test_a_malformed_part_ends_the_work_and_what_is_done_stays(cli, trained_run, parts, monkeypatch):
     """Mended and run again, the rest is done."""
-    monkeypatch.setattr("encoder_cls.cli.parts._in_own_order", list)
+    monkeypatch.setattr("encoder_cls.answers.parts._in_own_order", list)
     whole = Path("in", NAMES[1]).read_text()
     Path("in", NAMES[1]).write_text(whole + "too,many,fields\n")
     outcome = cli(*arguments(trained_run))

@@ -24,12 +24,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.time_limit import TIME_LIMIT
 
-from encoder_cls.cli.output_formats import predict_lines
-from encoder_cls.cli.request import Request
-from encoder_cls.cli.text_inputs import CHUNK, Input, check_inputs, read_inputs
+from encoder_cls.answers.formats import predict_lines
+from encoder_cls.answers.inputs import CHUNK, Input, check_inputs, read_inputs
+from encoder_cls.answers.request import Request
 from encoder_cls.errors import DataError
 from encoder_cls.inference.classifier import Classifier
-from encoder_cls.inference.serialization import load_classifier, save_classifier
+from encoder_cls.inference.folder import load_classifier, save_classifier
 
 TEXTS = ["rain and snow today", "a big soup with salt", "the team and the ball"]
 LABELS = ["weather", "küche", "sport"]
@@ -301,7 +301,7 @@ def test_no_id_is_lost_where_the_first_rows_have_none(cli, trained_run, output_f
 
 def test_where_no_row_has_an_id_there_is_no_column_of_ids(cli, trained_run, monkeypatch):
     """What comes after a malformed row is not answered, so that it tells nothing."""
-    monkeypatch.setattr("encoder_cls.cli.text_inputs.CHUNK", 1)
+    monkeypatch.setattr("encoder_cls.answers.inputs.CHUNK", 1)
     Path("texts.jsonl").write_text('{"text": "rain"}\n{"text": "snow", "id": null}\nbroken\n{"text": "x", "id": 1}\n')
     outcome = cli("predict", "--model", trained_run.path, "--input", "texts.jsonl", "--format", "tsv")
     assert outcome.code == 3
@@ -336,7 +336,7 @@ def test_many_lines_keep_their_order(classifier):
 @pytest.mark.parametrize("source", ["texts.txt", "-"])
 def test_every_line_gets_one_prediction(cli, trained_run, monkeypatch, source, content, labels):
     """Empty lines, lines in several blocks, and in a pipe bytes that are no UTF-8, for which a file is refused."""
-    monkeypatch.setattr("encoder_cls.cli.text_inputs.READ_BYTES", 3)
+    monkeypatch.setattr("encoder_cls.answers.inputs.READ_BYTES", 3)
     Path("texts.txt").write_bytes(content)
     with Path("texts.txt").open() as stdin:
         monkeypatch.setattr("sys.stdin", stdin)
@@ -401,7 +401,7 @@ def test_half_surrogates_in_jsonl_survive(cli, trained_run):
 
 def test_a_long_line_of_standard_input_takes_no_longer_than_many(monkeypatch):
     """Its parts are put together once, and not with each block that comes."""
-    monkeypatch.setattr("encoder_cls.cli.text_inputs.READ_BYTES", 1 << 10)
+    monkeypatch.setattr("encoder_cls.answers.inputs.READ_BYTES", 1 << 10)
     Path("line.txt").write_bytes(b"x" * (1 << 22) + b"\nrain\n\nsnow")
     with Path("line.txt").open() as stdin:
         monkeypatch.setattr("sys.stdin", stdin)
@@ -480,7 +480,7 @@ def test_no_texts_give_a_page(classifier):
 
 def test_a_page_holds_the_first_texts_and_says_so(cli, trained_run, monkeypatch):
     """Of more than a browser can show; no more are classified, and the reading ends."""
-    monkeypatch.setattr("encoder_cls.cli.output_formats.MOST_PAGE_TEXTS", 2)
+    monkeypatch.setattr("encoder_cls.answers.formats.MOST_PAGE_TEXTS", 2)
     asked = []
     real = Classifier.tokenize
     monkeypatch.setattr(Classifier, "tokenize", lambda self, texts: (asked.extend(texts), real(self, texts))[1])

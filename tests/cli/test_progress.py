@@ -10,9 +10,9 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from encoder_cls.cli import progress as progress_module
-from encoder_cls.cli.progress import Progress, count_lines, duration
-from encoder_cls.data.records import SourceLocation
+from encoder_cls.answers import progress as progress_module
+from encoder_cls.answers.progress import Progress, count_lines, duration
+from encoder_cls.data.rows import SourceLocation
 
 
 @pytest.fixture
@@ -105,7 +105,7 @@ def test_of_what_has_no_size_the_rest_is_not_told(clock, capfd):
 
 def test_predict_tells_how_far_it_is(cli, trained_run, monkeypatch):
     """While it checks and while it classifies."""
-    monkeypatch.setattr("encoder_cls.cli.text_inputs.CHUNK", 2)
+    monkeypatch.setattr("encoder_cls.answers.inputs.CHUNK", 2)
     monkeypatch.setattr(progress_module, "SECONDS_BETWEEN_LINES", 0.0)
     Path("in.txt").write_text("rain\n" * 4)
     told = cli("predict", "--model", trained_run.path, "--input", "in.txt", "--output", "out.csv").err.splitlines()

@@ -9,11 +9,10 @@ import pyarrow
 import pyarrow.parquet as pq
 import pytest
 
-from encoder_cls.cli import ray_runner
-from encoder_cls.cli.ray_runner import PartWorker, Work, remote_parts
+from encoder_cls.answers import batches as ray_runner
+from encoder_cls.answers.batches import PartWorker, Predictor, Work, remote_parts
 from encoder_cls.errors import ConfigError, DataError
-from encoder_cls.inference.model_files import CONFIG_FILE, TOKENIZER_FILE, WEIGHTS_FILE
-from encoder_cls.inference.predictor import Predictor
+from encoder_cls.inference.folder import CONFIG_FILE, TOKENIZER_FILE, WEIGHTS_FILE
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from encoder_cls.data.dataset import Dataset, load_dataset
 from encoder_cls.errors import DataError
 from encoder_cls.tracking.run_dir import RunDir
 from encoder_cls.training.prepare import prepare
-from encoder_cls.training.trainer import train
+from encoder_cls.training.run import train
 
 pytestmark = pytest.mark.usefixtures("blank_plots")
 

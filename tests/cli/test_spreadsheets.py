@@ -10,8 +10,8 @@ from pathlib import Path
 import pyarrow.parquet
 import pytest
 
-from encoder_cls.cli.tally import Tally
-from encoder_cls.inference.serialization import load_classifier, save_classifier
+from encoder_cls.answers.request import Tally
+from encoder_cls.inference.folder import load_classifier, save_classifier
 
 ROWS = [["id", "text", "note"], ["1", "rain and snow", "a;b"], ["2", "big\r\nsoup with salt", 'é "x"']]
 LABELS = ["weather", "küche"]

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 CODE = """
-from encoder_cls.cli.streams import is_output_closed, mend_streams, note, print_out
+from encoder_cls.system.terminal import is_output_closed, mend_streams, note, print_out
 mend_streams()
 first = open("first", "w")
 note(f"closed {is_output_closed()}\\n\\x1b")

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from encoder_cls.inference.suggestions import DIMENSIONS, choose, ngram_vectors, suggest
+from encoder_cls.answers.suggestions import DIMENSIONS, choose, ngram_vectors, suggest
 
 SURE = ["rain and snow today", "cloud and storm today", "the team and the ball", "a big soup with salt"]
 UNSURE = ["soup ball", "rain ball of the day", "the coach and the bread", "zzz"]

@@ -11,7 +11,7 @@ from encoder_cls.cli.options import duration_named
 from encoder_cls.errors import ConfigError
 from encoder_cls.system import installed
 from encoder_cls.tracking.run_dir import RunDir
-from encoder_cls.training.tuning import Search
+from encoder_cls.tuning.search import Search
 
 OPTIONS = ["--set", "model.encoder=false", "--set", "tune={train.class_weights: [none, balanced]}", "--device", "cpu"]
 

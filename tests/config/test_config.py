@@ -22,10 +22,10 @@ from encoder_cls.config import (
     TrainConfig,
     config_of,
     load_config,
-    yaml_dialect,
 )
+from encoder_cls.config import yaml as yaml_dialect
 from encoder_cls.config.loading import USUAL_NAMES, _sections
-from encoder_cls.config.yaml_dialect import parse_yaml
+from encoder_cls.config.yaml import parse_yaml
 from encoder_cls.errors import ConfigError
 
 CONFIGS = Path(__file__).parents[2] / "configs"

@@ -14,7 +14,7 @@ from encoder_cls.config import load_config, missing_sources, with_absolute_sourc
 from encoder_cls.errors import StoppedError
 from encoder_cls.tracking.run_dir import RunDir
 from encoder_cls.training.prepare import prepare
-from encoder_cls.training.trainer import train
+from encoder_cls.training.run import train
 
 CPU = torch.device("cpu")
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from encoder_cls.config import DataConfig
-from encoder_cls.data import dataset_cache
+from encoder_cls.data import load as dataset_cache
 from encoder_cls.data.dataset import Dataset, load_dataset
-from encoder_cls.data.dataset_cache import load_or_map_dataset
+from encoder_cls.data.load import load_or_map_dataset
 from encoder_cls.data.split import Split, Unlabelled
 from encoder_cls.errors import DataError
 

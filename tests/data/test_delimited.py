@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from encoder_cls.data.readers import column_names, read_rows
-from encoder_cls.data.reading import Reading
+from encoder_cls.data.rows import Reading
 from encoder_cls.errors import DataError
 
 

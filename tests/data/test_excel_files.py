@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from encoder_cls.data.readers import column_names, read_rows, read_rows_and_columns
-from encoder_cls.data.reading import Reading
+from encoder_cls.data.rows import Reading
 from encoder_cls.errors import ConfigError, DataError
 
 openpyxl = pytest.importorskip("openpyxl")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from encoder_cls.data.label_texts import names_as_texts
+from encoder_cls.data.labels import names_as_texts
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from encoder_cls.data.labels import class_name, what_labels_are
-from encoder_cls.data.records import SourceLocation
+from encoder_cls.data.rows import SourceLocation
 from encoder_cls.errors import DataError
 
 NUMBERS = st.integers(0, 6).map(str)

@@ -11,7 +11,7 @@ import pytest
 from encoder_cls.config import DataConfig
 from encoder_cls.data.checks import data_warnings
 from encoder_cls.data.dataset import Dataset, load_dataset, load_split
-from encoder_cls.data.multi_label_holdout import rows_to_hold_out_of_several_labels
+from encoder_cls.data.holdout import rows_to_hold_out_of_several_labels
 from encoder_cls.errors import DataError
 
 ROWS = [("one", ["a", "b"]), ("two", ["b"]), ("three", []), ("four", ["c", "a"])]

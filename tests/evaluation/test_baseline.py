@@ -10,8 +10,8 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.svm import LinearSVC
 
 from encoder_cls.data.split import Split
-from encoder_cls.evaluation import baseline
-from encoder_cls.evaluation.baseline import fit_svm, linear_reference
+from encoder_cls.evaluation import reference as baseline
+from encoder_cls.evaluation.reference import fit_svm, linear_reference
 from encoder_cls.system.disk_arrays import DiskBackedTexts
 
 

@@ -13,7 +13,6 @@ from sklearn import metrics as reference
 
 from encoder_cls.data.split import Split
 from encoder_cls.evaluation.evaluate import evaluate
-from encoder_cls.evaluation.html import render_report
 from encoder_cls.evaluation.metrics import (
     LARGEST_MATRIX,
     MIN_PROBABILITY,
@@ -25,9 +24,10 @@ from encoder_cls.evaluation.metrics import (
     expected_calibration_error,
     most_confused,
 )
-from encoder_cls.evaluation.parts import PartScores
+from encoder_cls.evaluation.page import render_report
 from encoder_cls.evaluation.report import Report, report_text
-from encoder_cls.inference.logits import softmax
+from encoder_cls.evaluation.scores import PartScores
+from encoder_cls.inference.task import softmax
 
 NAMES = ("a", "b", "c", "d", "e")
 TOP_LEVEL = {"accuracy", "macro_f1", "ece", "num_examples", "per_class", "confusion_matrix", "linear_reference"}

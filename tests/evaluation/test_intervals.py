@@ -7,8 +7,8 @@ import pytest
 from scipy.stats import binomtest
 from sklearn.metrics import f1_score
 
-from encoder_cls.evaluation import intervals
-from encoder_cls.evaluation.intervals import macro_f1_interval, paired_interval, wilson_interval
+from encoder_cls.evaluation import scores as intervals
+from encoder_cls.evaluation.scores import macro_f1_interval, paired_interval, wilson_interval
 
 
 @pytest.mark.parametrize(("right", "total"), [(0, 1), (0, 10), (10, 10), (7, 9), (352, 374), (1, 100_000)])

@@ -12,9 +12,8 @@ import numpy as np
 import pytest
 
 from encoder_cls.data.split import Split
-from encoder_cls.evaluation.label_check import check_labels
-from encoder_cls.evaluation.label_files import COLUMNS, label_rows, label_table, mistakes
-from encoder_cls.evaluation.report_files import DOUBTFUL_LABELS, MISTAKES
+from encoder_cls.evaluation.files import DOUBTFUL_LABELS, MISTAKES
+from encoder_cls.evaluation.labels import COLUMNS, check_labels, label_rows, label_table, mistakes
 
 NAMES = ("a", "b", "new")
 

@@ -9,7 +9,7 @@ import pytest
 from encoder_cls.config import load_config
 from encoder_cls.data.dataset import Dataset, load_dataset
 from encoder_cls.evaluation.evaluate import evaluate
-from encoder_cls.evaluation.model_card import model_card
+from encoder_cls.evaluation.page import model_card
 from encoder_cls.evaluation.report import Report
 from encoder_cls.evaluation.verdict import comparison_sentence
 

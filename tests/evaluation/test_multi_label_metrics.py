@@ -6,14 +6,9 @@ import numpy as np
 import pytest
 from sklearn import metrics as peers
 
-from encoder_cls.evaluation.multi_label_metrics import (
-    average_precisions,
-    best_f1_threshold,
-    compute_multi_label_metrics,
-    f1_scores,
-)
-from encoder_cls.evaluation.multi_label_parts import micro_f1_interval, score_multi_label_parts
-from encoder_cls.inference.logits import sigmoid
+from encoder_cls.evaluation.metrics import average_precisions, best_f1_threshold, compute_multi_label_metrics, f1_scores
+from encoder_cls.evaluation.scores import micro_f1_interval, score_multi_label_parts
+from encoder_cls.inference.task import sigmoid
 
 NAMES = ("a", "b", "c", "never", "unseen")
 THRESHOLDS = (0.5, 0.3, 0.6, 0.9)

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import f1_score
 
-from encoder_cls.evaluation.intervals import macro_f1_interval, paired_macro_f1_interval
-from encoder_cls.evaluation.paired import compare_answers, comparison_lines
+from encoder_cls.evaluation.scores import compare_answers, comparison_lines, macro_f1_interval, paired_macro_f1_interval
 
 LABELS = np.arange(200) % 3
 

@@ -11,9 +11,8 @@ from sklearn.metrics import f1_score
 
 from encoder_cls.data.split import Split
 from encoder_cls.evaluation.evaluate import evaluate
-from encoder_cls.evaluation.intervals import macro_f1_interval, paired_interval, wilson_interval
-from encoder_cls.evaluation.parts import Comparison, score_parts
 from encoder_cls.evaluation.report import Report
+from encoder_cls.evaluation.scores import Comparison, macro_f1_interval, paired_interval, score_parts, wilson_interval
 from encoder_cls.inference.classifier import Classifier
 
 TEXTS = ["rain and snow", "ball goal team", "soup bread", "the of", "storm", "salt ball", "a goal"]

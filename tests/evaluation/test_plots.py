@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
-from encoder_cls.evaluation.fonts import fonts_for
 from encoder_cls.evaluation.metrics import calibration_bins
 from encoder_cls.evaluation.plots import (
     DPI,
@@ -19,11 +18,12 @@ from encoder_cls.evaluation.plots import (
     attention,
     colour_squares,
     confusion,
+    fonts_for,
     reliability,
     to_pixels,
     to_png,
 )
-from encoder_cls.inference.prediction_pages import MOST_MAP_TOKENS
+from encoder_cls.inference.page import MOST_MAP_TOKENS
 
 
 def opened(png: bytes) -> np.ndarray:

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from encoder_cls.data.split import Split
 from encoder_cls.evaluation.evaluate import evaluate
-from encoder_cls.evaluation.html import render_report
 from encoder_cls.evaluation.metrics import CALIBRATION_BINS, calibration_bins
+from encoder_cls.evaluation.page import render_report
 from encoder_cls.evaluation.report import FEWEST_ANSWERS, WANTED_ACCURACY, suggest_threshold
-from encoder_cls.inference.logits import softmax
+from encoder_cls.inference.task import softmax
 
 HOSTILE = '<script>document.title="x"</script><img src=x onerror="alert(1)">"&\'{{ 7 * 7 }}'
 

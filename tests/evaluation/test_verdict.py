@@ -12,10 +12,10 @@ import pytest
 from encoder_cls.data.split import Split
 from encoder_cls.evaluation import verdict
 from encoder_cls.evaluation.evaluate import evaluate
-from encoder_cls.evaluation.html import render_report
 from encoder_cls.evaluation.metrics import CalibrationBins, compute_metrics
-from encoder_cls.evaluation.parts import Comparison
+from encoder_cls.evaluation.page import render_report
 from encoder_cls.evaluation.report import FEWEST_ANSWERS, Report, report_text
+from encoder_cls.evaluation.scores import Comparison
 
 
 @pytest.fixture(scope="module")

@@ -10,10 +10,10 @@ import sys
 import numpy as np
 import pytest
 
-from encoder_cls.inference import auto_engine
-from encoder_cls.inference.auto_engine import AutoEncoder, multiplications
-from encoder_cls.inference.numpy_engine import NumpyEncoder
-from encoder_cls.inference.torch_engine import TorchEncoder, torch_encoder
+from encoder_cls.inference.encoder import auto as auto_engine
+from encoder_cls.inference.encoder.auto import AutoEncoder, multiplications
+from encoder_cls.inference.encoder.numpy import NumpyEncoder
+from encoder_cls.inference.encoder.torch import TorchEncoder, torch_encoder
 
 TEXTS = ["rain and snow today", "", "soup with zzz"]
 

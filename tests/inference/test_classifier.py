@@ -20,21 +20,20 @@ import torch
 import encoder_cls
 from encoder_cls.config import ModelConfig, TokenizerConfig
 from encoder_cls.errors import ConfigError, EncoderClsError
-from encoder_cls.inference import torch_engine
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.classifier_config import FORMAT
+from encoder_cls.inference.encoder import torch as torch_engine
+from encoder_cls.inference.encoder.torch import TorchEncoder, compute_logits, pad, torch_encoder
 from encoder_cls.inference.explain import attention_maps
+from encoder_cls.inference.folder import UNSEALED, load_classifier, model_folder, save_classifier
 from encoder_cls.inference.linear import LinearClassifier
-from encoder_cls.inference.logits import softmax
-from encoder_cls.inference.model_files import UNSEALED, model_folder
-from encoder_cls.inference.row_table import compress
-from encoder_cls.inference.serialization import load_classifier, save_classifier
-from encoder_cls.inference.torch_engine import TorchEncoder, compute_logits, pad, torch_encoder
+from encoder_cls.inference.task import softmax
+from encoder_cls.inference.weights import compress
 from encoder_cls.model import EncoderClassifier
 from encoder_cls.system.files import sha256
-from encoder_cls.text.ngram_features import NUM_FEATURE_IDS
+from encoder_cls.text.ngrams import NUM_FEATURE_IDS
 from encoder_cls.text.tokenizer_trainer import train_tokenizer
-from encoder_cls.training.nbsvm import fit_linear
+from encoder_cls.training.linear.svm import fit_linear
 
 FILES = ["config.json", "tokenizer.json", "model.safetensors"]
 TEXTS = ["rain and snow today", "", "a big soup with zzz", "ball " * 40]

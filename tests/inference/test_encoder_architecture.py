@@ -8,7 +8,7 @@ from dataclasses import asdict
 import pytest
 
 from encoder_cls.config import ModelConfig
-from encoder_cls.inference.encoder_architecture import EncoderArchitecture
+from encoder_cls.inference.encoder.architecture import EncoderArchitecture
 from encoder_cls.model import EncoderClassifier
 
 SHAPE = {

@@ -11,8 +11,8 @@ import torch
 from encoder_cls.config import ModelConfig, TokenizerConfig
 from encoder_cls.inference import explain as explain_module
 from encoder_cls.inference.classifier import Classifier
+from encoder_cls.inference.encoder.torch import TorchEncoder
 from encoder_cls.inference.explain import attention_maps
-from encoder_cls.inference.torch_engine import TorchEncoder
 from encoder_cls.model import EncoderClassifier
 from encoder_cls.text.tokenizer_trainer import train_tokenizer
 

@@ -5,15 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from encoder_cls.inference.familiarity import FEWEST_TEXTS, Familiarity, text_numbers
-from encoder_cls.text.ngram_features import (
-    CHAR_NGRAM_IDS,
-    RARITY_NUMBERS,
-    SparseRows,
-    count_features,
-    find,
-    rarity,
-)
+from encoder_cls.inference.guarantees import FEWEST_TEXTS, Familiarity, text_numbers
+from encoder_cls.text.ngrams import CHAR_NGRAM_IDS, RARITY_NUMBERS, SparseRows, count_features, find, rarity
 
 
 def test_rarity_is_the_mean_idf_and_the_unknown_share_of_each_kind():

@@ -21,7 +21,7 @@ from support.time_limit import TIME_LIMIT
 
 from encoder_cls.errors import ConfigError
 from encoder_cls.inference import hub_models
-from encoder_cls.inference.serialization import load_classifier, save_classifier
+from encoder_cls.inference.folder import load_classifier, save_classifier
 
 ROOT = Path(__file__).parent.parent.parent
 FILES = ["config.json", "tokenizer.json", "model.safetensors"]

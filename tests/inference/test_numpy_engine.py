@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from encoder_cls.config import ModelConfig, TokenizerConfig
-from encoder_cls.inference.numpy_engine import NumpyEncoder
-from encoder_cls.inference.torch_engine import TorchEncoder
+from encoder_cls.inference.encoder.numpy import NumpyEncoder
+from encoder_cls.inference.encoder.torch import TorchEncoder
 from encoder_cls.model import EncoderClassifier
 from encoder_cls.text.tokenizer import tokenize
 from encoder_cls.text.tokenizer_trainer import train_tokenizer

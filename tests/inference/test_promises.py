@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import beta, binom
 
-from encoder_cls.inference.promises import CONFIDENCE, THRESHOLDS, Promises, binomial_tail, fewest_answers, starts
+from encoder_cls.inference.guarantees import CONFIDENCE, THRESHOLDS, Promises, binomial_tail, fewest_answers, starts
 
 
 def draw(random, texts: int) -> tuple[np.ndarray, np.ndarray]:

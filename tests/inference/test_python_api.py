@@ -14,10 +14,11 @@ import pytest
 from support.time_limit import TIME_LIMIT
 
 from encoder_cls.errors import ConfigError
-from encoder_cls.inference import auto_engine, torch_engine
 from encoder_cls.inference.classifier import Classifier
-from encoder_cls.inference.serialization import load_classifier
-from encoder_cls.inference.torch_engine import TorchEncoder, torch_encoder
+from encoder_cls.inference.encoder import auto as auto_engine
+from encoder_cls.inference.encoder import torch as torch_engine
+from encoder_cls.inference.encoder.torch import TorchEncoder, torch_encoder
+from encoder_cls.inference.folder import load_classifier
 
 ROOT = Path(__file__).parent.parent.parent
 TEXTS = ["rain and snow today", "", "a big soup with zzz", "ball " * 40]
@@ -51,7 +52,7 @@ def test_vectors_are_exact_where_logits_are_not(trained_run, monkeypatch):
     exact = load_classifier(trained_run.path, engine="numpy")
     fast = load_classifier(trained_run.path)
     fast.encoder = torch_encoder(fast)
-    monkeypatch.setattr("encoder_cls.system.device._cpu_has_bfloat16", lambda: True)
+    monkeypatch.setattr("encoder_cls.system.machine._cpu_has_bfloat16", lambda: True)
     tokenized = exact.tokenize(TEXTS)
     assert np.abs(fast.encoder.logits(tokenized) - exact.encoder.logits(tokenized)).max() > 1e-4
     np.testing.assert_allclose(fast.embed(TEXTS), exact.embed(TEXTS), atol=1e-5)
@@ -188,7 +189,7 @@ def test_who_listens_is_told_what_the_library_does(trained_run, caplog):
 def test_nothing_is_printed_unasked():
     """A warning of a library without handlers would be printed by Python; and who logs nothing loads no `logging`."""
     code = (
-        "import sys\nfrom encoder_cls.system.log import log\nlog('warning', 'unheard')\n"
+        "import sys\nfrom encoder_cls.system.installed import log\nlog('warning', 'unheard')\n"
         "assert 'logging' not in sys.modules\nimport logging\nlog('warning', 'unheard')\n"
         "logging.basicConfig(format='%(name)s %(message)s')\nlog('warning', 'heard')\n"
     )

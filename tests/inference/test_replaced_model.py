@@ -6,9 +6,9 @@ import copy
 
 import pytest
 
-from encoder_cls.inference import model_files, serialization
-from encoder_cls.inference.model_files import CONFIG_FILE, TOKENIZER_FILE, WEIGHTS_FILE
-from encoder_cls.inference.serialization import load_classifier, save_classifier
+from encoder_cls.inference import folder as model_files
+from encoder_cls.inference import folder as serialization
+from encoder_cls.inference.folder import CONFIG_FILE, TOKENIZER_FILE, WEIGHTS_FILE, load_classifier, save_classifier
 from encoder_cls.system.files import remove_leftovers
 
 

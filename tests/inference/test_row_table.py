@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from encoder_cls.inference.row_table import compress
+from encoder_cls.inference.weights import compress
 
 RANDOM = np.random.default_rng(0)
 MATRIX = (RANDOM.normal(size=(40, 8)) * 10 ** RANDOM.uniform(-3, 3, (40, 1))).astype(np.float32)

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from encoder_cls.config import TokenizerConfig
-from encoder_cls.inference import collate
 from encoder_cls.inference.classifier import Classifier
-from encoder_cls.inference.torch_engine import TorchEncoder, pad, torch_encoder
+from encoder_cls.inference.encoder import batches as collate
+from encoder_cls.inference.encoder.torch import TorchEncoder, pad, torch_encoder
 from encoder_cls.text.tokenizer import tokenize
 from encoder_cls.text.tokenizer_trainer import train_tokenizer
 

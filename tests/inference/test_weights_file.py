@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from encoder_cls.inference.row_table import RowTable
-from encoder_cls.inference.weights_file import DTYPES, dense, pack, unpack
-from encoder_cls.text.ngram_features import NUM_FEATURE_IDS
+from encoder_cls.inference.weights import DTYPES, RowTable, dense, pack, unpack
+from encoder_cls.text.ngrams import NUM_FEATURE_IDS
 
 RANDOM = np.random.default_rng(0)
 TABLE, MATRIX, NORM = "encoder.embedding.bigrams.table.weight", "head.linear.weight", "encoder.final_norm.weight"

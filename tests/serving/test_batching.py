@@ -8,12 +8,12 @@ from threading import Event
 import pytest
 from support.time_limit import TIME_LIMIT
 
-from encoder_cls.cli.output_formats import predict_lines
-from encoder_cls.cli.request import Request
-from encoder_cls.cli.text_inputs import Input
+from encoder_cls.answers.formats import predict_lines
+from encoder_cls.answers.inputs import Input
+from encoder_cls.answers.request import Request
 from encoder_cls.serving import batching
 from encoder_cls.serving.batching import Batcher
-from encoder_cls.serving.predict_request import PredictRequest, RefusedError
+from encoder_cls.serving.requests import PredictRequest, RefusedError
 
 
 class Held:

@@ -6,8 +6,13 @@ import json
 
 import pytest
 
-from encoder_cls.serving.limits import MOST_EXPLAINED_TEXTS, MOST_TEXTS
-from encoder_cls.serving.predict_request import PredictRequest, RefusedError, parse_predict_request
+from encoder_cls.serving.requests import (
+    MOST_EXPLAINED_TEXTS,
+    MOST_TEXTS,
+    PredictRequest,
+    RefusedError,
+    parse_predict_request,
+)
 
 WRONG = {
     "no JSON": (b'{"texts": ["rain"]', 400, "not JSON"),

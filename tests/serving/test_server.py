@@ -14,15 +14,15 @@ from threading import Event
 import pytest
 from support.time_limit import TIME_LIMIT
 
-from encoder_cls.inference.serialization import load_classifier, save_classifier
+from encoder_cls.inference.folder import load_classifier, save_classifier
 from encoder_cls.serving import server as server_module
-from encoder_cls.serving.limits import MOST_BODY_BYTES
-from encoder_cls.serving.page import PAGE
+from encoder_cls.serving.app import PAGE
+from encoder_cls.serving.requests import MOST_BODY_BYTES
 
 TEXTS = ["rain and snow", "ball goal team", "soup bread", "", "rain " * 200, "\ud800 <b>zebra</b>"]
 HEAD = b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 IMPATIENT = """
-import encoder_cls.serving.protocol as protocol, encoder_cls.serving.app as app
+import encoder_cls.serving.server as protocol, encoder_cls.serving.app as app
 protocol.HEADER_SECONDS = app.BODY_SECONDS = protocol.SEND_SECONDS = 1
 protocol.MOST_CONNECTIONS = 6
 """

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from encoder_cls.errors import ConfigError
-from encoder_cls.system.device import environment, release_memory, resolve_device, resolve_precision
+from encoder_cls.system.machine import environment, release_memory, resolve_device, resolve_precision
 
 CPU = torch.device("cpu")
 PROBES = ["_is_amx_tile_supported", "_is_avx512_bf16_supported"]
@@ -80,7 +80,7 @@ def test_freed_memory_goes_back_to_the_system():
 
 def test_where_nothing_can_be_released_nothing_is(monkeypatch):
     """Another C library has no such function: that is no error."""
-    monkeypatch.setattr("encoder_cls.system.device._malloc_trim", lambda: None)
+    monkeypatch.setattr("encoder_cls.system.machine._malloc_trim", lambda: None)
     release_memory()
 
 

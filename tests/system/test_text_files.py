@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from encoder_cls.errors import DataError
-from encoder_cls.system.text_files import delimiter_named, encoding_named, seems_utf8, text_lines
+from encoder_cls.system.encodings import delimiter_named, encoding_named, seems_utf8, text_lines
 
 TEXT = "text,label\r\nün caf\u00e9,x\ny\u2028z,y\n\nlast"
 LINES = ["text,label\r\n", "ün café,x\n", "y\u2028z,y\n", "\n", "last"]

@@ -8,8 +8,8 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from encoder_cls.config import TokenizerConfig
-from encoder_cls.text import ngram_features as features
-from encoder_cls.text.ngram_features import (
+from encoder_cls.text import ngrams as features
+from encoder_cls.text.ngrams import (
     CHAR_NGRAM_IDS,
     GROUP_NORMS,
     HASHES,
@@ -22,9 +22,9 @@ from encoder_cls.text.ngram_features import (
     keep_known,
     tfidf,
 )
-from encoder_cls.text.token_arrays import CLS_ID, UNK_ID, TokenizedTexts
 from encoder_cls.text.tokenizer import tokenize
 from encoder_cls.text.tokenizer_trainer import train_tokenizer
+from encoder_cls.text.tokens import CLS_ID, UNK_ID, TokenizedTexts
 
 MAX_SEQ_LEN = 16
 TEXTS = ("what is the capital of france", "what is the price of bread", "who is she", "who is he", "")

@@ -14,9 +14,9 @@ from encoder_cls.config import TokenizerConfig
 from encoder_cls.text import arrow_words
 from encoder_cls.text.arrow_words import ArrowWords
 from encoder_cls.text.char_ngrams import LONGEST_WORD
-from encoder_cls.text.pre_tokenizer import token_reader
-from encoder_cls.text.token_arrays import TokenChunk, TokenReader
 from encoder_cls.text.tokenizer_trainer import train_tokenizer
+from encoder_cls.text.tokens import TokenChunk, TokenReader
+from encoder_cls.text.words import token_reader
 
 ODD_CHARACTERS = st.text(
     st.one_of(

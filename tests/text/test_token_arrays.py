@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 from encoder_cls.config import TokenizerConfig
 from encoder_cls.system import disk_arrays as columns
 from encoder_cls.system import processes
-from encoder_cls.text import token_arrays as tokens_module
+from encoder_cls.text import tokens as tokens_module
 from encoder_cls.text.char_ngrams import LONGEST_WORD, hash_char_ngrams
-from encoder_cls.text.token_arrays import (
+from encoder_cls.text.tokenizer_trainer import train_and_tokenize
+from encoder_cls.text.tokens import (
     CHARACTERS_PER_TOKEN,
     KEPT_PER_TOKEN,
     SPECIAL_TOKENS,
@@ -25,7 +26,6 @@ from encoder_cls.text.token_arrays import (
     TokenizedTexts,
     index_tokens,
 )
-from encoder_cls.text.tokenizer_trainer import train_and_tokenize
 
 
 def by_spaces(texts: Sequence[str], most_tokens: int) -> TokenChunk:

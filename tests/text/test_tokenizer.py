@@ -20,7 +20,9 @@ from encoder_cls.config import DataConfig, TokenizerConfig
 from encoder_cls.data.dataset import load_dataset
 from encoder_cls.errors import ConfigError
 from encoder_cls.system import disk_arrays as columns
-from encoder_cls.text.token_arrays import (
+from encoder_cls.text.tokenizer import parse_tokenizer, token_spans, tokenize
+from encoder_cls.text.tokenizer_trainer import LONGEST_LEARNED, train_and_tokenize, train_subwords, train_tokenizer
+from encoder_cls.text.tokens import (
     CHARACTERS_PER_TOKEN,
     CLS_ID,
     KEPT_PER_TOKEN,
@@ -29,8 +31,6 @@ from encoder_cls.text.token_arrays import (
     SPECIAL_TOKENS,
     UNK_ID,
 )
-from encoder_cls.text.tokenizer import parse_tokenizer, token_spans, tokenize
-from encoder_cls.text.tokenizer_trainer import LONGEST_LEARNED, train_and_tokenize, train_subwords, train_tokenizer
 
 TYPES = ["word_level", "word_piece", "bpe", "unigram"]
 ODD_TEXTS = [

@@ -7,7 +7,7 @@ import re
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from encoder_cls.tracking.curves import ACCURACY, LOSS, TAGS, Curves, picture_group, scalar_tag
+from encoder_cls.tracking.metric_log import ACCURACY, LOSS, TAGS, Curves, picture_group, scalar_tag
 
 
 def in_order_of_cards(tags: list[str]) -> list[str]:

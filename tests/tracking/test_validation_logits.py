@@ -13,12 +13,11 @@ import torch
 
 from encoder_cls.config import load_config
 from encoder_cls.errors import EncoderClsError
-from encoder_cls.inference.serialization import load_classifier
-from encoder_cls.tracking.run_dir import RunDir
-from encoder_cls.tracking.validation_logits import classifier_to_score, read_validation_logits
+from encoder_cls.inference.folder import load_classifier
+from encoder_cls.tracking.run_dir import RunDir, classifier_to_score, read_validation_logits
 from encoder_cls.training import setup as training_setup
 from encoder_cls.training.prepare import prepare
-from encoder_cls.training.trainer import train
+from encoder_cls.training.run import train
 
 pytestmark = pytest.mark.usefixtures("blank_plots")
 NEW = [(f"new words {number}", "xy"[number % 2]) for number in range(12)]

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from encoder_cls.config.yaml_dialect import to_yaml
-from encoder_cls.tracking.written_config import written_sources
+from encoder_cls.config.yaml import to_yaml
+from encoder_cls.tracking.run_dir import written_sources
 
 ODD = [
     "null",

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from encoder_cls.training import encoder_trainer, final_report, interruptible
+from encoder_cls.training import finish as final_report
+from encoder_cls.training import interruptible
+from encoder_cls.training import run as encoder_trainer
 
 
 @pytest.fixture(autouse=True)

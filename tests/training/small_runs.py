@@ -14,7 +14,7 @@ from encoder_cls.system.files import sha256
 from encoder_cls.tracking.run_dir import RunDir
 from encoder_cls.training.events import Event
 from encoder_cls.training.prepare import prepare
-from encoder_cls.training.trainer import train
+from encoder_cls.training.run import train
 
 CPU = torch.device("cpu")
 COLOURS = ["red", "green", "blue"]

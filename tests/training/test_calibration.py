@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from sklearn.metrics import log_loss
 
-from encoder_cls.evaluation.metrics import cross_entropy, one_hot
-from encoder_cls.evaluation.multi_label_metrics import binary_cross_entropy
-from encoder_cls.inference.logits import combine_logits, log_sigmoid, sigmoid, softmax
-from encoder_cls.training.calibration import (
+from encoder_cls.evaluation.metrics import binary_cross_entropy, cross_entropy, one_hot
+from encoder_cls.inference.task import combine_logits, log_sigmoid, sigmoid, softmax
+from encoder_cls.training.linear.calibration import (
     MAX_SCALE,
     MAX_SHIFT,
     MIN_WEIGHT,

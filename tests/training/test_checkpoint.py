@@ -11,9 +11,9 @@ import torch
 from encoder_cls.config import ModelConfig, TrainConfig
 from encoder_cls.errors import DivergedError
 from encoder_cls.model import CharNgramBatch, EncoderClassifier
-from encoder_cls.training.checkpoint import load_newest, save_checkpoint
-from encoder_cls.training.optimizer import make_optimizers
-from encoder_cls.training.state import TrainingState
+from encoder_cls.training.encoder.checkpoint import load_newest, save_checkpoint
+from encoder_cls.training.encoder.optimizer import make_optimizers
+from encoder_cls.training.encoder.stage import TrainingState
 
 STATE = TrainingState(
     step=3,

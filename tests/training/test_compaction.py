@@ -10,10 +10,10 @@ import pytest
 
 from encoder_cls.errors import StoppedError
 from encoder_cls.inference.classifier_config import FORMAT
-from encoder_cls.inference.logits import softmax
-from encoder_cls.inference.serialization import load_classifier, save_classifier
-from encoder_cls.training import compaction
-from encoder_cls.training.compaction import compact, is_close
+from encoder_cls.inference.folder import load_classifier, save_classifier
+from encoder_cls.inference.task import softmax
+from encoder_cls.training import finish as compaction
+from encoder_cls.training.finish import compact, is_close
 
 TEXTS = ["rain and snow today", "soup with salt", "ball goal team", "", "zzz qqq"]
 LABELS = np.array([2, 0, 1, 0, 0])

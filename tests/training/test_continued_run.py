@@ -13,15 +13,15 @@ import yaml
 from small_runs import CPU, SHAPE, model_hash, result, run_all, stop_after
 
 from encoder_cls.config import load_config
-from encoder_cls.data.continued import load_all_data
+from encoder_cls.data.load import load_all_data
 from encoder_cls.data.split import NO_TEXTS
 from encoder_cls.errors import ConfigError, DataError, StoppedError
-from encoder_cls.inference.serialization import load_classifier, weights_of_part
+from encoder_cls.inference.folder import load_classifier, weights_of_part
 from encoder_cls.tracking.run_dir import RunDir
-from encoder_cls.training.former_run import HEAD, WORDS, start_from
+from encoder_cls.training.base_run import HEAD, WORDS, start_from
 from encoder_cls.training.prepare import prepare
 from encoder_cls.training.recipe import CONTINUED_EPOCHS
-from encoder_cls.training.trainer import train
+from encoder_cls.training.run import train
 
 OLD, NEW = {"red": 20, "green": 20}, {"green": 14, "blue": 20}
 TRAIN = "train: {epochs: 3, batch_size: 8, learning_rate: 0.01, log_every: 2, patience: null}"
@@ -197,7 +197,7 @@ def test_recall_that_fell_is_named():
     """A class that is answered less often is named, the worst first."""
     setup = prepare(config())
     former = load_classifier(Path("old"))
-    from encoder_cls.evaluation.former_answers import compare_with_former
+    from encoder_cls.evaluation.base_run import compare_with_former
 
     worse = load_classifier(Path("old"))
     worse.label_names = tuple(reversed(worse.label_names))  # all that was right is wrong

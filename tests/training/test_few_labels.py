@@ -10,16 +10,17 @@ from numpy.typing import NDArray
 from small_runs import NO_TECHNIQUES
 
 from encoder_cls.config import TokenizerConfig, TrainConfig
-from encoder_cls.data.label_texts import names_as_texts
-from encoder_cls.inference.tasks import SINGLE_LABEL
-from encoder_cls.text.token_arrays import TokenizedTexts
+from encoder_cls.data.labels import names_as_texts
+from encoder_cls.inference.task import SINGLE_LABEL
 from encoder_cls.text.tokenizer import tokenize
 from encoder_cls.text.tokenizer_trainer import train_tokenizer
-from encoder_cls.training import feature_corpus, few_labels, technique_search
-from encoder_cls.training.few_labels import FewLabelsResult, fit_linear_from_few_labels
-from encoder_cls.training.nbsvm import fit_linear
+from encoder_cls.text.tokens import TokenizedTexts
+from encoder_cls.training.linear import features as feature_corpus
+from encoder_cls.training.linear import techniques as few_labels
+from encoder_cls.training.linear import techniques as technique_search
+from encoder_cls.training.linear.svm import fit_linear
+from encoder_cls.training.linear.techniques import FewLabelsResult, Techniques, fit_linear_from_few_labels
 from encoder_cls.training.recipe import LinearInput
-from encoder_cls.training.technique_search import Techniques
 
 MAX_SEQ_LEN = 12
 LABELLED, UNLABELLED, TEST = 40, 400, 200

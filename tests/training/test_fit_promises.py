@@ -12,11 +12,11 @@ import numpy as np
 import pyarrow.parquet
 import pytest
 
-from encoder_cls.evaluation.kept_promises import keep_promises, promise_sentences
-from encoder_cls.inference.logits import softmax
-from encoder_cls.inference.serialization import load_classifier, save_classifier
+from encoder_cls.evaluation.scores import keep_promises, promise_sentences
+from encoder_cls.inference.folder import load_classifier, save_classifier
+from encoder_cls.inference.task import softmax
 from encoder_cls.training import setup as training_setup
-from encoder_cls.training.promises import fit_promises
+from encoder_cls.training.finish import fit_promises
 
 WORDS = [["soup", "bread", "salt", "pan"], ["ball", "goal", "team", "coach"], ["rain", "snow", "cloud", "wind"]]
 STRANGE = "qzx wvj pff hgk"

@@ -7,13 +7,14 @@ import pytest
 
 from encoder_cls.config import Config, DataConfig, TokenizerConfig
 from encoder_cls.evaluation.metrics import cross_entropy, one_hot
-from encoder_cls.inference.logits import softmax
+from encoder_cls.inference.task import softmax
 from encoder_cls.text.tokenizer import tokenize
 from encoder_cls.text.tokenizer_trainer import train_tokenizer
-from encoder_cls.training import linear_stream, recipe
-from encoder_cls.training.linear_fit import fit_linear_classifier
-from encoder_cls.training.linear_stream import fit_linear_from_stream
-from encoder_cls.training.nbsvm import fit_linear
+from encoder_cls.training import recipe
+from encoder_cls.training.linear import stream as linear_stream
+from encoder_cls.training.linear.fit import fit_linear_classifier
+from encoder_cls.training.linear.stream import fit_linear_from_stream
+from encoder_cls.training.linear.svm import fit_linear
 from encoder_cls.training.prepare import prepare
 
 NUM_CLASSES = 3

@@ -12,14 +12,15 @@ from small_runs import COLOURS, CPU, make_config, metric_rows, model_hash, run_a
 
 from encoder_cls.config import Config
 from encoder_cls.errors import ConfigError, StoppedError
-from encoder_cls.inference.serialization import load_classifier
+from encoder_cls.inference.folder import load_classifier
 from encoder_cls.sklearn import TextClassifier
 from encoder_cls.tracking.run_dir import RunDir
-from encoder_cls.training import interruptible, linear_fit, recipe
-from encoder_cls.training.calibration import fit_mixture_weights
+from encoder_cls.training import interruptible, recipe
 from encoder_cls.training.events import Finished, LinearFitted, Started, Validated
+from encoder_cls.training.linear import fit as linear_fit
+from encoder_cls.training.linear.calibration import fit_mixture_weights
 from encoder_cls.training.prepare import prepare
-from encoder_cls.training.trainer import train
+from encoder_cls.training.run import train
 
 pytestmark = pytest.mark.usefixtures("blank_plots")
 

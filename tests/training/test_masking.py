@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from encoder_cls.text.token_arrays import CLS_ID, PAD_ID, UNK_ID
-from encoder_cls.training.masking import drop_tokens
+from encoder_cls.text.tokens import CLS_ID, PAD_ID, UNK_ID
+from encoder_cls.training.encoder.masked_lm import drop_tokens
 
 
 def test_word_dropout_replaces_words_only():

@@ -5,12 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from encoder_cls.evaluation.multi_label_metrics import f1_scores
-from encoder_cls.inference.logits import sigmoid
-from encoder_cls.training import multi_label_calibration
-from encoder_cls.training.calibration import fit_inverse_temperature, fit_mixture_weights
-from encoder_cls.training.folds import all_folds
-from encoder_cls.training.multi_label_calibration import fit_platt_per_label, fit_thresholds
+from encoder_cls.evaluation.metrics import f1_scores
+from encoder_cls.inference.task import sigmoid
+from encoder_cls.training.linear import calibration as multi_label_calibration
+from encoder_cls.training.linear.calibration import (
+    fit_inverse_temperature,
+    fit_mixture_weights,
+    fit_platt_per_label,
+    fit_thresholds,
+)
+from encoder_cls.training.linear.folds import all_folds
 
 SCALES, SHIFTS = np.array([2.0, 2.0, 0.5, 2.0]), np.array([-1.0, -1.0, 0.0, -1.0])
 

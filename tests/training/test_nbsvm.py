@@ -17,17 +17,25 @@ from tokenizers import Tokenizer
 from encoder_cls.config import TokenizerConfig
 from encoder_cls.evaluation.metrics import cross_entropy, one_hot
 from encoder_cls.inference.linear import LinearClassifier
-from encoder_cls.inference.logits import log_sigmoid, softmax
-from encoder_cls.text import ngram_features as features
-from encoder_cls.text.ngram_features import CHAR_NGRAM_IDS, NUM_FEATURE_IDS, TEMPLATE_IDS
-from encoder_cls.text.token_arrays import TokenizedTexts
+from encoder_cls.inference.task import log_sigmoid, softmax
+from encoder_cls.text import ngrams as features
+from encoder_cls.text.ngrams import CHAR_NGRAM_IDS, NUM_FEATURE_IDS, TEMPLATE_IDS
 from encoder_cls.text.tokenizer import tokenize
 from encoder_cls.text.tokenizer_trainer import train_tokenizer
-from encoder_cls.training import feature_matrix, nbsvm, one_vs_rest
-from encoder_cls.training.calibration import fit_inverse_temperature, fit_platt
-from encoder_cls.training.feature_matrix import bytes_at_most, feature_bytes
-from encoder_cls.training.nbsvm import HeldOutTexts, fit_first_linear, fit_linear, fit_linear_with_choice, folds_of
-from encoder_cls.training.one_vs_rest import NB_RATIO_POWER
+from encoder_cls.text.tokens import TokenizedTexts
+from encoder_cls.training.linear import features as feature_matrix
+from encoder_cls.training.linear import svm as nbsvm
+from encoder_cls.training.linear import svm as one_vs_rest
+from encoder_cls.training.linear.calibration import fit_inverse_temperature, fit_platt
+from encoder_cls.training.linear.features import bytes_at_most, feature_bytes
+from encoder_cls.training.linear.svm import (
+    NB_RATIO_POWER,
+    HeldOutTexts,
+    fit_first_linear,
+    fit_linear,
+    fit_linear_with_choice,
+    folds_of,
+)
 
 MAX_SEQ_LEN = 12
 SYLLABLES = ["ba", "ko", "ri", "tu", "en", "sol", "mir", "da", "pe", "lo"]

@@ -8,14 +8,14 @@ import torch
 
 from encoder_cls.config import Config
 from encoder_cls.evaluation.metrics import compute_metrics, one_hot
-from encoder_cls.inference.logits import Logits, combine_logits, softmax
-from encoder_cls.inference.torch_engine import pad
-from encoder_cls.text.token_arrays import CLS_ID, MASK_ID, UNK_ID
-from encoder_cls.training import classification, masked_lm
-from encoder_cls.training.calibration import fit_mixture_weights
-from encoder_cls.training.classification import ClassificationObjective
-from encoder_cls.training.fitted_linear import FittedLinear
-from encoder_cls.training.masked_lm import MaskedLMObjective
+from encoder_cls.inference.encoder.torch import pad
+from encoder_cls.inference.task import Logits, combine_logits, softmax
+from encoder_cls.text.tokens import CLS_ID, MASK_ID, UNK_ID
+from encoder_cls.training.encoder import classification, masked_lm
+from encoder_cls.training.encoder.classification import ClassificationObjective
+from encoder_cls.training.encoder.masked_lm import MaskedLMObjective
+from encoder_cls.training.linear.calibration import fit_mixture_weights
+from encoder_cls.training.linear.techniques import FittedLinear
 from encoder_cls.training.prepare import prepare
 from encoder_cls.training.setup import TrainingSetup
 

@@ -11,8 +11,7 @@ import torch
 
 from encoder_cls.config import ModelConfig, TrainConfig
 from encoder_cls.model import EncoderClassifier
-from encoder_cls.training.learning_rate import learning_rate
-from encoder_cls.training.optimizer import BETAS, AdamW, RowwiseAdam, make_optimizers
+from encoder_cls.training.encoder.optimizer import BETAS, AdamW, RowwiseAdam, learning_rate, make_optimizers
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
@@ -218,7 +217,7 @@ def test_no_optimizer_loads_torch_s_compiler():
         import sys, torch
         from encoder_cls.config import ModelConfig, TrainConfig
         from encoder_cls.model import EncoderClassifier
-        from encoder_cls.training.optimizer import make_optimizers
+        from encoder_cls.training.encoder.optimizer import make_optimizers
         model = EncoderClassifier(ModelConfig(), vocab_size=9, num_classes=2)
         optimizers = make_optimizers(model, TrainConfig())
         for parameter in model.head.parameters():

@@ -15,11 +15,10 @@ from small_runs import CPU, PRETRAINED, make_config, weights_hash
 from support.time_limit import TIME_LIMIT
 
 from encoder_cls.config import Config
-from encoder_cls.training.gradient_shards import GradientShards, joined
-from encoder_cls.training.optimizer import make_optimizers
+from encoder_cls.training.encoder.batches import Shard
+from encoder_cls.training.encoder.optimizer import make_optimizers
+from encoder_cls.training.encoder.step import GradientShards, StepSettings, joined, train_step
 from encoder_cls.training.prepare import prepare
-from encoder_cls.training.sampler import Shard
-from encoder_cls.training.train_step import StepSettings, train_step
 
 SHARDS = 3
 

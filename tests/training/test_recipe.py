@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from encoder_cls.config import Config
-from encoder_cls.text.token_arrays import KEPT_PER_TOKEN
+from encoder_cls.text.tokens import KEPT_PER_TOKEN
 from encoder_cls.training.recipe import (
     FEWEST_STEPS,
     MOST_LINEAR_DETAIL,

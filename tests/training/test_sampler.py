@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from encoder_cls.training.sampler import BatchSampler
+from encoder_cls.training.encoder.batches import BatchSampler
 
 LENGTHS = np.random.default_rng(0).integers(1, 200, size=500)
 

@@ -12,10 +12,11 @@ from small_runs import CPU, make_config
 
 from encoder_cls.config import Config, TokenizerConfig
 from encoder_cls.errors import ConfigError, StoppedError
-from encoder_cls.training import interruptible, token_cache
+from encoder_cls.training import interruptible
 from encoder_cls.training import prepare as training_prepare
-from encoder_cls.training.classification import ClassificationObjective
-from encoder_cls.training.masked_lm import MaskedLMObjective
+from encoder_cls.training import tokens as token_cache
+from encoder_cls.training.encoder.classification import ClassificationObjective
+from encoder_cls.training.encoder.masked_lm import MaskedLMObjective
 from encoder_cls.training.prepare import prepare, setup_warnings
 from encoder_cls.training.setup import TrainingSetup
 

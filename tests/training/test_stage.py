@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from encoder_cls.training.sampler import BatchSampler
-from encoder_cls.training.stage import PLOTTED_VALIDATIONS, Stage
-from encoder_cls.training.state import TrainingState
+from encoder_cls.training.encoder.batches import BatchSampler
+from encoder_cls.training.encoder.stage import PLOTTED_VALIDATIONS, Stage, TrainingState
 
 
 def make_stage(

@@ -12,16 +12,15 @@ import torch
 from small_runs import CPU, make_config
 
 from encoder_cls.errors import DivergedError
-from encoder_cls.training import stage_loop
+from encoder_cls.training.encoder import loop as stage_loop
+from encoder_cls.training.encoder.loop import TIMED_STEPS, Learner, StageLoop
+from encoder_cls.training.encoder.objectives import Objective
+from encoder_cls.training.encoder.optimizer import Optimizer, make_optimizers
+from encoder_cls.training.encoder.stage import TrainingState
+from encoder_cls.training.encoder.step import StepSettings
+from encoder_cls.training.encoder.validation import ValidationResult
 from encoder_cls.training.events import Stepped, Validated
-from encoder_cls.training.learner import Learner
-from encoder_cls.training.objectives import Objective
-from encoder_cls.training.optimizer import Optimizer, make_optimizers
 from encoder_cls.training.prepare import prepare
-from encoder_cls.training.stage_loop import TIMED_STEPS, StageLoop
-from encoder_cls.training.state import TrainingState
-from encoder_cls.training.train_step import StepSettings
-from encoder_cls.training.validation import ValidationResult
 
 
 class Scripted:

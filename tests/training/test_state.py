@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from encoder_cls.training.state import TrainingState
+from encoder_cls.training.encoder.stage import TrainingState
 
 STATE = TrainingState(step=7, stage=1, stage_start=4, validated_step=6, best_score=(0.5, -1.0), best_step=5)
 

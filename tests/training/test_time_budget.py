@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from encoder_cls.config import Config
-from encoder_cls.training import time_budget
-from encoder_cls.training.time_budget import TimeBudget
+from encoder_cls.training import recipe as time_budget
+from encoder_cls.training.recipe import TimeBudget
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from small_runs import LABELLED, WITH_TECHNIQUES, make_config, result, run_all, 
 
 from encoder_cls.errors import StoppedError
 from encoder_cls.tracking.run_dir import RunDir
-from encoder_cls.training import token_cache
+from encoder_cls.training import tokens as token_cache
 from encoder_cls.training.prepare import prepare
 
 

@@ -9,10 +9,10 @@ import torch
 from small_runs import CPU, make_config
 
 from encoder_cls.config import Config
-from encoder_cls.training.optimizer import make_optimizers
+from encoder_cls.training.encoder.optimizer import make_optimizers
+from encoder_cls.training.encoder.step import NonFiniteError, StepSettings, accumulate_gradients, train_step
 from encoder_cls.training.prepare import prepare
 from encoder_cls.training.setup import TrainingSetup
-from encoder_cls.training.train_step import NonFiniteError, StepSettings, accumulate_gradients, train_step
 
 
 @pytest.fixture

@@ -23,19 +23,20 @@ from small_runs import (
 )
 
 from encoder_cls.errors import ConfigError, DivergedError, EncoderClsError, StoppedError
-from encoder_cls.inference.serialization import load_classifier, weights_of_part
-from encoder_cls.inference.torch_engine import torch_encoder
-from encoder_cls.inference.weights_file import dense
+from encoder_cls.inference.encoder.torch import torch_encoder
+from encoder_cls.inference.folder import load_classifier, weights_of_part
+from encoder_cls.inference.weights import dense
 from encoder_cls.system import disk_arrays
 from encoder_cls.tracking.run_dir import RunDir
-from encoder_cls.training import classification, stage_loop, validation
-from encoder_cls.training.checkpoint import load_newest
+from encoder_cls.training.encoder import classification, validation
+from encoder_cls.training.encoder import loop as stage_loop
+from encoder_cls.training.encoder.checkpoint import load_newest
+from encoder_cls.training.encoder.masked_lm import MaskedLMObjective
+from encoder_cls.training.encoder.validation import ValidationResult
 from encoder_cls.training.events import Finished, Noted, StageStarted, Started, Stepped, Validated
-from encoder_cls.training.masked_lm import MaskedLMObjective
 from encoder_cls.training.prepare import prepare
+from encoder_cls.training.run import train
 from encoder_cls.training.setup import TrainingSetup
-from encoder_cls.training.trainer import train
-from encoder_cls.training.validation import ValidationResult
 
 
 def test_it_learns_and_reports(tmp_path):

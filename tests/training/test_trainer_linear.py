@@ -21,22 +21,23 @@ from encoder_cls.errors import StoppedError
 from encoder_cls.evaluation.metrics import compute_metrics, cross_entropy, one_hot
 from encoder_cls.evaluation.report import report_text
 from encoder_cls.inference.classifier import Classifier
-from encoder_cls.inference.logits import Logits, softmax
-from encoder_cls.inference.serialization import load_classifier
-from encoder_cls.inference.torch_engine import compute_logits, torch_encoder
-from encoder_cls.text.ngram_features import CHAR_NGRAM_IDS
-from encoder_cls.tracking.run_dir import RunDir
-from encoder_cls.tracking.validation_logits import read_validation_logits
-from encoder_cls.training import linear_fit, recipe, validation
+from encoder_cls.inference.encoder.torch import compute_logits, torch_encoder
+from encoder_cls.inference.folder import load_classifier
+from encoder_cls.inference.task import Logits, softmax
+from encoder_cls.text.ngrams import CHAR_NGRAM_IDS
+from encoder_cls.tracking.run_dir import RunDir, read_validation_logits
+from encoder_cls.training import recipe
 from encoder_cls.training import setup as training_setup
-from encoder_cls.training.calibration import fit_mixture_weights
+from encoder_cls.training.encoder import validation
+from encoder_cls.training.encoder.stage import TrainingState
 from encoder_cls.training.events import LinearFitted, Stepped, StepsDecided, Validated
-from encoder_cls.training.linear_fit import fit_linear_classifier
-from encoder_cls.training.nbsvm import fit_linear
+from encoder_cls.training.linear import fit as linear_fit
+from encoder_cls.training.linear.calibration import fit_mixture_weights
+from encoder_cls.training.linear.fit import fit_linear_classifier
+from encoder_cls.training.linear.svm import fit_linear
 from encoder_cls.training.prepare import prepare
+from encoder_cls.training.run import train
 from encoder_cls.training.setup import TrainingSetup
-from encoder_cls.training.state import TrainingState
-from encoder_cls.training.trainer import train
 
 
 def parts_of(setup: TrainingSetup, classifier: Classifier) -> list[Logits]:
@@ -221,7 +222,7 @@ def test_without_a_linear_classifier_the_encoder_is_all_there_is(tmp_path, monke
     monkeypatch.setattr(recipe, "MOST_LINEAR_TEXT", most_text)
     monkeypatch.setattr(recipe, "MOST_STREAMED_WORK", most_text)
     for name in ("fit_linear_with_choice", "fit_linear_from_stream", "fit_linear_from_few_labels"):
-        monkeypatch.setattr(f"encoder_cls.training.linear_fit.{name}", None)
+        monkeypatch.setattr(f"encoder_cls.training.linear.fit.{name}", None)
     run_all(make_config(tmp_path, linear=linear), tmp_path / "run")
     classifier = load_classifier(tmp_path / "run")
     assert classifier.linear is None

@@ -22,11 +22,14 @@ from support.time_limit import TIME_LIMIT
 
 from encoder_cls.errors import StoppedError
 from encoder_cls.tracking.run_dir import RunDir
-from encoder_cls.training import encoder_trainer, final_report, interruptible, linear_fit
-from encoder_cls.training.checkpoint import load_newest
+from encoder_cls.training import finish as final_report
+from encoder_cls.training import interruptible
+from encoder_cls.training import run as encoder_trainer
+from encoder_cls.training.encoder.checkpoint import load_newest
 from encoder_cls.training.events import StageStarted, Stepped, Validated
+from encoder_cls.training.linear import fit as linear_fit
 from encoder_cls.training.prepare import prepare
-from encoder_cls.training.trainer import train
+from encoder_cls.training.run import train
 
 
 @pytest.fixture(autouse=True)

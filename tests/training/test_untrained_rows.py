@@ -6,7 +6,7 @@ import torch
 
 from encoder_cls.config import ModelConfig
 from encoder_cls.model import EncoderClassifier
-from encoder_cls.training.untrained_rows import UntrainedRows
+from encoder_cls.training.encoder.optimizer import UntrainedRows
 
 CONFIG = ModelConfig(d_model=4, num_layers=1, num_heads=1, d_ff=4, char_ngram_buckets=6, bigram_buckets=6)
 TABLES = ("tokens.weight", "char_ngrams.table.weight", "bigrams.table.weight")

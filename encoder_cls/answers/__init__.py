@@ -1,0 +1,1 @@
+"""Answers: rows of texts in, files of answers out."""

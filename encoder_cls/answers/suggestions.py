@@ -1,0 +1,166 @@
+"""Choose the unlabelled texts to label next.
+
+Margin sampling (Scheffer et al., "Active Hidden Markov Models for Information Extraction", 2001,
+https://doi.org/10.1007/3-540-44816-0_31) takes the texts whose two best classes are nearly equally probable. Of a whole
+batch that would be many of one kind. So the most uncertain texts are clustered, each by its uncertainty, and the text
+nearest to the centre of each cluster is taken (Zhdanov, "Diverse Mini-Batch Active Learning", 2019,
+https://arxiv.org/abs/1901.05954). Vectors of texts are their hashed n-grams (Weinberger et al., "Feature Hashing for
+Large Scale Multitask Learning", 2009, https://arxiv.org/abs/0902.2206), so unknown words count, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from encoder_cls.inference.classifier import Classifier, Prediction
+from encoder_cls.inference.linear import LinearClassifier
+from encoder_cls.text.ngrams import count_features, find
+from encoder_cls.text.tokens import TokenizedTexts
+
+CANDIDATES = 10  # for each text that is wanted, the most uncertain
+ROUNDS = 10  # of k-means
+NEAR_COPY = 0.1  # distance, one minus the cosine, below which a text is a copy and not chosen
+DIMENSIONS = 1024
+HASH_MULTIPLIER = 2654435761  # Knuth's, which spreads ids that are side by side
+
+Vectors = NDArray[np.float32]
+
+
+class PoolText(NamedTuple):
+    """A text without a label, where it was read, and what the classifier says of it."""
+
+    file: str
+    line: int
+    text: str
+    prediction: Prediction
+
+
+class _Candidate(NamedTuple):
+    uncertainty: float
+    pool_text: PoolText
+    vector: Vectors
+
+
+def suggest(classifier: Classifier, chunks: Iterable[list[tuple[str, int, str]]], number: int) -> list[PoolText]:
+    """The texts to label next, the most useful first; fewer where there are not so many different ones.
+
+    Equal texts count once, whatever their case and white space; blank ones never. In memory are `CANDIDATES` texts for
+    each that is wanted, and a hash of each text.
+
+    Args:
+        classifier: which will learn from the labels.
+        chunks: file, line and text of all texts that can be chosen.
+        number: how many are wanted.
+    """
+    seen: set[int] = set()
+    best: list[_Candidate] = []
+    for chunk in chunks:
+        best += _candidates(classifier, chunk, seen, CANDIDATES * number)
+        best = sorted(best, key=lambda candidate: -candidate.uncertainty)[: CANDIDATES * number]
+    if not best:
+        return []
+    vectors = np.stack([candidate.vector for candidate in best])
+    chosen = choose(np.array([candidate.uncertainty for candidate in best]), vectors, number)
+    return [best[index].pool_text for index in chosen]
+
+
+def choose(uncertainty: NDArray[np.float64], vectors: Vectors, number: int) -> list[int]:
+    """The indices of texts that stand for many uncertain ones and are unlike each other, in the order of the choice.
+
+    Args:
+        uncertainty: (texts,), from 0 to 1.
+        vectors: of length 1, (texts, dimensions).
+        number: how many are wanted.
+    """
+    centres = vectors[_spread_out(uncertainty, vectors, [], number)]
+    for _ in range(ROUNDS):
+        cluster_of = (vectors @ centres.T).argmax(axis=1)
+        is_member = cluster_of == np.arange(len(centres))[:, None]
+        sums = (is_member * uncertainty).astype(np.float32) @ vectors
+        lengths = np.linalg.norm(sums, axis=1, keepdims=True)
+        centres = np.where(lengths > 0, sums / np.where(lengths > 0, lengths, 1), centres)
+    nearness = np.where(is_member, centres @ vectors.T, -np.inf)
+    chosen: list[int] = []
+    for cluster in np.flatnonzero(is_member.any(axis=1)):
+        index = int(nearness[cluster].argmax())
+        if all(1 - vectors[index] @ vectors[other] >= NEAR_COPY for other in chosen):
+            chosen.append(index)
+    return _spread_out(uncertainty, vectors, chosen, number)
+
+
+def _spread_out(uncertainty: NDArray[np.float64], vectors: Vectors, chosen: list[int], number: int) -> list[int]:
+    """Some texts, and further ones that are uncertain and far from those before; no near copies."""
+    chosen = list(chosen)
+    distances = np.min([np.ones(len(uncertainty)), *(1 - vectors @ vectors[index] for index in chosen)], axis=0)
+    while len(chosen) < min(number, len(uncertainty)):
+        scores = np.where(distances < NEAR_COPY, -1, uncertainty * distances)
+        scores[chosen] = -1
+        index = int(scores.argmax())
+        if scores[index] < 0:
+            break
+        chosen.append(index)
+        distances = np.minimum(distances, 1 - vectors @ vectors[index])
+    return chosen
+
+
+def ngram_vectors(texts: TokenizedTexts, linear: LinearClassifier | None) -> Vectors:
+    """The n-grams of texts, hashed, in vectors of length 1, (texts, `DIMENSIONS`).
+
+    Args:
+        texts: the texts.
+        linear: whose inverse document frequencies weigh them; none: all weigh the same.
+    """
+    pieces = [np.zeros((0, DIMENSIONS), dtype=np.float32)]
+    for counts in count_features(
+        texts,
+        max_tokens=linear.max_tokens if linear else texts.max_seq_len,
+        frequent_token_ids=linear.frequent_token_ids if linear else np.zeros(0, dtype=np.int32),
+        use_char_ngrams=True,
+    ):
+        weights = 1 + np.log(counts.values)
+        if linear:
+            weights *= np.append(linear.idf, linear.idf.max())[find(counts, linear.feature_ids)]
+        hashes = counts.columns.astype(np.int64) * HASH_MULTIPLIER >> 7
+        signs = np.where(hashes >> 20 & 1, 1, -1)
+        rows = np.repeat(np.arange(len(counts)), np.diff(counts.offsets))
+        cells = np.bincount(
+            rows * DIMENSIONS + hashes % DIMENSIONS, weights=weights * signs, minlength=len(counts) * DIMENSIONS
+        ).reshape(len(counts), DIMENSIONS)
+        lengths = np.linalg.norm(cells, axis=1, keepdims=True)
+        pieces.append((cells / np.where(lengths > 0, lengths, 1)).astype(np.float32))
+    return np.concatenate(pieces)
+
+
+def _candidates(
+    classifier: Classifier, chunk: list[tuple[str, int, str]], seen: set[int], most: int
+) -> Iterator[_Candidate]:
+    """The most uncertain texts of a chunk that have not been seen before."""
+    new = [row for row in chunk if _is_new(row[2], seen)]
+    if not new:
+        return
+    tokenized = classifier.tokenize([text for _, _, text in new])
+    predictions = classifier.predict_tokenized(tokenized)
+    uncertainty = np.array([_uncertainty(prediction) for prediction in predictions])
+    rows = [row for row in np.argsort(-uncertainty, kind="stable")[:most].tolist() if predictions[row].label]
+    vectors = ngram_vectors(tokenized.take(np.array(rows, dtype=np.int64)), classifier.linear)
+    for row, vector in zip(rows, vectors, strict=True):
+        file, line, text = new[row]
+        yield _Candidate(float(uncertainty[row]), PoolText(file, line, text, predictions[row]), vector)
+
+
+def _is_new(text: str, seen: set[int]) -> bool:
+    """Whether no equal text was seen before; it is then."""
+    mark = hash(" ".join(text.casefold().split()))
+    is_new = mark not in seen
+    seen.add(mark)
+    return is_new
+
+
+def _uncertainty(prediction: Prediction) -> float:
+    """One minus how much more probable the best class is than the next."""
+    (_, first), (_, second) = prediction.top(2)
+    return 1 - (first - second)

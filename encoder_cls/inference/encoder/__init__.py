@@ -1,0 +1,1 @@
+"""The encoder in NumPy and in PyTorch."""

@@ -1,0 +1,84 @@
+"""The shape of an encoder and of its weights, without PyTorch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+MOST_LAYERS, LONGEST_SEQUENCE = 256, 65_536  # of what a file may ask for
+CHOICES = {"norm": ("pre", "post"), "activation": ("relu", "gelu"), "positions": ("sinusoidal", "learned", "none")}
+COUNTS = ("char_ngram_buckets", "bigram_buckets")  # that may be 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderArchitecture:
+    """What `config.ModelConfig` says of the encoder; dropout, which is for training only, is not part of it.
+
+    Raises:
+        ValueError: no encoder has this shape.
+    """
+
+    d_model: int
+    num_layers: int
+    num_heads: int
+    d_ff: int
+    max_seq_len: int
+    norm: str
+    activation: str
+    positions: str
+    char_ngram_buckets: int
+    bigram_buckets: int
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.name in CHOICES:
+                if value not in CHOICES[field.name]:
+                    raise ValueError(f"{field.name} {value!r} is none of {', '.join(CHOICES[field.name])}")
+            elif type(value) is not int or value < (0 if field.name in COUNTS else 1):
+                raise ValueError(f"{field.name} {value!r} is no number of that kind")
+        if self.num_layers > MOST_LAYERS or self.max_seq_len > LONGEST_SEQUENCE:
+            raise ValueError(f"{self.num_layers:,} layers, {self.max_seq_len:,} tokens: more than there can be")
+        if self.d_model % self.num_heads or (self.positions == "sinusoidal" and self.d_model % 2):
+            raise ValueError(f"d_model {self.d_model} does not fit {self.num_heads} heads, or the positions")
+
+    @classmethod
+    def of(cls, config: Any) -> EncoderArchitecture:
+        """That of a `ModelConfig`."""
+        return cls(**{field.name: getattr(config, field.name) for field in fields(cls)})
+
+    def weight_shapes(self, *, vocab_size: int, num_classes: int) -> dict[str, tuple[int, ...]]:
+        """The shape of each weight of `model.EncoderClassifier`, by its name."""
+        width, embedding = self.d_model, "encoder.embedding."
+        shapes: dict[str, tuple[int, ...]] = {f"{embedding}tokens.weight": (vocab_size, width)}
+        if self.char_ngram_buckets:
+            shapes[f"{embedding}char_ngrams.table.weight"] = (self.char_ngram_buckets, width)
+        if self.bigram_buckets:
+            shapes[f"{embedding}bigrams.table.weight"] = (self.bigram_buckets, width)
+        if self.positions == "learned":
+            shapes[f"{embedding}positions.weight"] = (self.max_seq_len, width)
+        elif self.positions == "sinusoidal":
+            shapes[f"{embedding}positions.scale"] = ()
+        for layer in range(self.num_layers):
+            shapes |= {f"encoder.layers.{layer}.{name}": shape for name, shape in self._layer_shapes().items()}
+        if self.norm == "pre":
+            shapes |= {"encoder.final_norm.weight": (width,), "encoder.final_norm.bias": (width,)}
+        return shapes | {"head.linear.weight": (num_classes, width), "head.linear.bias": (num_classes,)}
+
+    def linear_maps(self) -> dict[str, tuple[int, int]]:
+        """The shape of the matrix of each linear map of a layer, (outputs, inputs)."""
+        width = self.d_model
+        return {
+            "attention.qkv_proj": (3 * width, width),
+            "attention.out_proj": (width, width),
+            "feed_forward.up_proj": (self.d_ff, width),
+            "feed_forward.down_proj": (width, self.d_ff),
+        }
+
+    def _layer_shapes(self) -> dict[str, tuple[int, ...]]:
+        shapes: dict[str, tuple[int, ...]] = {}
+        for name, shape in self.linear_maps().items():
+            shapes |= {f"{name}.weight": shape, f"{name}.bias": shape[:1]}
+        for norm in ("attention_norm", "feed_forward_norm"):
+            shapes |= {f"{norm}.weight": (self.d_model,), f"{norm}.bias": (self.d_model,)}
+        return shapes

@@ -1,0 +1,120 @@
+"""NumPy for a few texts, PyTorch for many."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Mapping
+from threading import RLock
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from encoder_cls.inference.encoder.architecture import EncoderArchitecture
+from encoder_cls.inference.encoder.numpy import NumpyEncoder
+from encoder_cls.inference.task import Logits
+from encoder_cls.inference.weights import Weight
+from encoder_cls.system.installed import is_installed, log
+from encoder_cls.text.tokens import TokenizedTexts
+
+if TYPE_CHECKING:
+    from encoder_cls.inference.encoder.torch import TorchEncoder
+
+# Multiplications from which PyTorch is quicker, its import of one to two seconds included (docs/results.md). The work
+# chooses the engine, not the clock, so that equal inputs have equal results.
+BREAK_EVEN = 6e10
+
+_LOCK = RLock()
+if hasattr(os, "register_at_fork"):  # what another thread holds at that moment nobody would release in the child
+    os.register_at_fork(before=_LOCK.acquire, after_in_parent=_LOCK.release, after_in_child=_LOCK.release)
+
+
+class AutoEncoder:
+    """An encoder with its head, as a part of a `Classifier`, computed by whatever is quicker.
+
+    Args:
+        architecture: its shape.
+        weights: by name.
+        device: where PyTorch computes, if it does.
+    """
+
+    def __init__(
+        self, architecture: EncoderArchitecture, weights: Mapping[str, Weight], *, device: str = "auto"
+    ) -> None:
+        self.architecture = architecture
+        self._device = device
+        self._numpy = NumpyEncoder(architecture, weights)
+        self._torch: TorchEncoder | None = None
+        self._work_done = 0.0
+
+    @property
+    def engine(self) -> str:
+        """What it is computed by now."""
+        return (self._torch or self._numpy).engine
+
+    def expect(self, num_tokens: int) -> None:
+        """Choose for so many tokens in all, which come in parts: each is then computed alike."""
+        lengths = np.full(1 + num_tokens // self.architecture.max_seq_len, self.architecture.max_seq_len)
+        if multiplications(self.architecture, lengths) > BREAK_EVEN and is_installed("torch"):
+            log("debug", f"engine: PyTorch, for about {num_tokens:,} tokens")
+            self.torch()
+
+    def weights(self) -> dict[str, NDArray[np.float32]]:
+        """Its weights by name."""
+        return self._numpy.weights()
+
+    def logits(
+        self,
+        texts: TokenizedTexts,
+        *,
+        batch_tokens: int | None = None,
+        after_batch: Callable[[], None] | None = None,
+    ) -> Logits:
+        """Logits of all texts, (texts, classes); arguments as in `NumpyEncoder.logits`."""
+        return self._quicker_for(texts).logits(texts, batch_tokens=batch_tokens, after_batch=after_batch)
+
+    def embed(self, texts: TokenizedTexts, *, batch_tokens: int | None = None) -> NDArray[np.float32]:
+        """The vectors of texts that the head sees, (texts, d_model); arguments as in `NumpyEncoder.logits`."""
+        return self._quicker_for(texts).embed(texts, batch_tokens=batch_tokens)
+
+    def attention_maps(self, texts: TokenizedTexts) -> NDArray[np.float32]:
+        """The attention weights in one text, (layers, heads, T, T): [layer, head, looking, looked at]."""
+        return self._numpy.attention_maps(texts)
+
+    def torch(self) -> TorchEncoder:
+        """The same by PyTorch, whatever the work; from now on it answers.
+
+        Raises:
+            ConfigError: there is no such device.
+        """
+        from encoder_cls.inference.encoder.torch import TorchEncoder
+
+        with _LOCK:  # of several threads the first one makes it
+            if self._torch is None:
+                self._torch = TorchEncoder.from_weights(self.architecture, self.weights(), device=self._device)
+            return self._torch
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What a copy is made of, also one for another process, which need not have PyTorch, nor the same device."""
+        # The copy of one by PyTorch is one that has done enough work to be computed by it.
+        work_done = math.inf if self._torch else self._work_done
+        return self.__dict__ | {"_torch": None, "_work_done": work_done}
+
+    def _quicker_for(self, texts: TokenizedTexts) -> NumpyEncoder | TorchEncoder:
+        """The engine for these texts, whose work is then counted as done."""
+        work = multiplications(self.architecture, texts.lengths)
+        if self._torch is None and max(work, self._work_done) > BREAK_EVEN and is_installed("torch"):
+            log("debug", f"engine: PyTorch, for {max(work, self._work_done):.0e} multiplications at once or so far")
+            self.torch()
+        with _LOCK:
+            self._work_done += work
+        return self._torch or self._numpy
+
+
+def multiplications(architecture: EncoderArchitecture, lengths: NDArray[np.int64]) -> float:
+    """How many multiplications the layers take for texts of these lengths, (texts,)."""
+    by_token = sum(map(math.prod, architecture.linear_maps().values()))
+    by_pair = 2 * architecture.d_model  # of tokens: scores, and their weighted sum
+    tokens = lengths.astype(np.float64)
+    return float(architecture.num_layers * (by_token * tokens.sum() + by_pair * (tokens**2).sum()))

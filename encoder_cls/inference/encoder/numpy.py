@@ -1,0 +1,225 @@
+"""The encoder in NumPy.
+
+Suffixes of names are shapes: B batch, T tokens, D d_model, H heads, K width of a head, C classes, W distinct words.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from encoder_cls.inference.encoder.architecture import EncoderArchitecture
+from encoder_cls.inference.encoder.batches import Batch, Indices, by_length, pad
+from encoder_cls.inference.task import Logits
+from encoder_cls.inference.weights import Weight, as_table, dense, is_table
+from encoder_cls.text.char_ngrams import PAIR_MULTIPLIER, CharNgrams
+from encoder_cls.text.tokens import PAD_ID, TokenizedTexts
+
+Array = NDArray[np.float32]
+
+BATCH_TOKENS = 2048  # in a batch where nobody has chosen: what fits a processor's caches
+NORM_EPSILON = 1e-5  # that of torch.nn.LayerNorm
+
+
+class NumpyEncoder:
+    """An encoder with its head, as a part of a `Classifier`.
+
+    Args:
+        architecture: its shape.
+        weights: by name, as `EncoderArchitecture.weight_shapes` has them; of tables only touched rows are expanded.
+    """
+
+    engine = "numpy"
+
+    def __init__(self, architecture: EncoderArchitecture, weights: Mapping[str, Weight]) -> None:
+        self.architecture = architecture
+        self._tables = {name: as_table(weight) for name, weight in weights.items() if is_table(name)}
+        self._weights: dict[str, Array] = dense({name: it for name, it in weights.items() if not is_table(name)})
+        self._positions = _positions(architecture, self._weights)
+
+    def weights(self) -> dict[str, Array]:
+        """Its weights by name."""
+        return dense(self._tables) | self._weights
+
+    def logits(
+        self,
+        texts: TokenizedTexts,
+        *,
+        batch_tokens: int | None = None,
+        after_batch: Callable[[], None] | None = None,
+    ) -> Logits:
+        """Logits of all texts, (texts, classes).
+
+        Args:
+            texts: the token ids.
+            batch_tokens: the most tokens in a batch, padding counted; none: what caches hold.
+            after_batch: called after each batch; what it raises ends the work.
+        """
+        rows = np.zeros((len(texts), len(self._weights["head.linear.bias"])), dtype=np.float32)
+        for indices, pooled_BD in self._pooled(texts, batch_tokens, after_batch):
+            rows[indices] = self._linear("head.linear", pooled_BD)
+        return rows
+
+    def embed(self, texts: TokenizedTexts, *, batch_tokens: int | None = None) -> Array:
+        """The vectors of texts that the head sees, (texts, D); arguments as in `logits`."""
+        rows = np.zeros((len(texts), self.architecture.d_model), dtype=np.float32)
+        for indices, pooled_BD in self._pooled(texts, batch_tokens, None):
+            rows[indices] = pooled_BD
+        return rows
+
+    def attention_maps(self, texts: TokenizedTexts) -> Array:
+        """The attention weights in one text, (layers, heads, T, T): [layer, head, looking, looked at]."""
+        maps: list[Array] = []
+        self._encode(pad(texts, np.array([0])), maps)
+        return np.concatenate(maps)
+
+    def _pooled(
+        self, texts: TokenizedTexts, batch_tokens: int | None, after_batch: Callable[[], None] | None
+    ) -> Iterator[tuple[Indices, Array]]:
+        """Batch after batch: the indices of its texts, and the means of their tokens' vectors, (B, D)."""
+        for piece in by_length(texts.lengths, batch_tokens=batch_tokens or BATCH_TOKENS):
+            batch = pad(texts, *piece)
+            yield piece.indices, _mean(self._encode(batch), batch.attention_mask)
+            if after_batch:
+                after_batch()
+
+    def _encode(self, batch: Batch, maps: list[Array] | None = None) -> Array:
+        """A vector for each token, (B, T, D); attention weights (B, H, T, T) are appended to `maps`, if given."""
+        x_BTD = self._embed(batch)
+        pre_norm = self.architecture.norm == "pre"
+        for number in range(self.architecture.num_layers):
+            layer = f"encoder.layers.{number}"
+            if pre_norm:
+                x_BTD += self._attention(layer, self._norm(f"{layer}.attention_norm", x_BTD), batch, maps)
+                x_BTD += self._feed_forward(layer, self._norm(f"{layer}.feed_forward_norm", x_BTD))
+            else:
+                attended_BTD = self._attention(layer, x_BTD, batch, maps)
+                x_BTD = self._norm(f"{layer}.attention_norm", x_BTD + attended_BTD)
+                x_BTD = self._norm(f"{layer}.feed_forward_norm", x_BTD + self._feed_forward(layer, x_BTD))
+        return self._norm("encoder.final_norm", x_BTD) if pre_norm else x_BTD
+
+    def _embed(self, batch: Batch) -> Array:
+        """Tokens -> vectors: the token's own plus those of its character n-grams, its neighbour and its position."""
+        x_BTD: Array = self._rows("tokens", batch.input_ids)
+        if self.architecture.char_ngram_buckets:
+            x_BTD += self._mean_of_ngrams(batch.char_ngrams)[batch.words]
+        if self.architecture.bigram_buckets:
+            previous_BT = np.pad(batch.input_ids[:, :-1], ((0, 0), (1, 0)), constant_values=PAD_ID)
+            pairs_BT = (previous_BT * PAIR_MULTIPLIER + batch.input_ids) % self.architecture.bigram_buckets
+            x_BTD += self._rows("bigrams.table", pairs_BT)
+        if self._positions is not None:
+            x_BTD += self._positions[: x_BTD.shape[1]]
+        return x_BTD
+
+    def _rows(self, table: str, indices: NDArray[np.int64]) -> Array:
+        """Rows of a table of the embedding."""
+        return self._tables[f"encoder.embedding.{table}.weight"].take(indices)
+
+    def _mean_of_ngrams(self, char_ngrams: CharNgrams) -> Array:
+        """The mean of the vectors of each word's character n-grams, (W, D); 0 of a word that has none."""
+        buckets = char_ngrams.ngrams.astype(np.int64) % self.architecture.char_ngram_buckets
+        counts = np.diff(char_ngrams.offsets)
+        means_WD = np.zeros((len(counts), self.architecture.d_model), dtype=np.float32)
+        (filled,) = np.nonzero(counts)
+        if len(filled):
+            sums = np.add.reduceat(self._rows("char_ngrams.table", buckets), char_ngrams.offsets[filled], axis=0)
+            means_WD[filled] = sums / counts[filled, None].astype(np.float32)
+        return means_WD
+
+    def _attention(self, layer: str, x_BTD: Array, batch: Batch, maps: list[Array] | None) -> Array:
+        """softmax(Q K^T / sqrt(K)) V of each head, where padding has the weight 0 (Vaswani et al., 2017, 3.2)."""
+        batch_size, tokens, _ = x_BTD.shape
+        qkv_BT3HK = self._linear(f"{layer}.attention.qkv_proj", x_BTD).reshape(
+            batch_size, tokens, 3, self.architecture.num_heads, -1
+        )
+        q_BHTK, k_BHTK, v_BHTK = qkv_BT3HK.transpose(2, 0, 3, 1, 4)
+        scores_BHTT = q_BHTK @ k_BHTK.swapaxes(-2, -1)
+        scores_BHTT *= np.float32(1 / math.sqrt(q_BHTK.shape[-1]))
+        if not batch.attention_mask.all():
+            scores_BHTT += np.where(batch.attention_mask, np.float32(0), np.float32(-np.inf))[:, None, None, :]
+        weights_BHTT = _softmax(scores_BHTT)
+        if maps is not None:
+            maps.append(weights_BHTT)
+        mixed_BTHK = (weights_BHTT @ v_BHTK).swapaxes(1, 2)
+        return self._linear(f"{layer}.attention.out_proj", mixed_BTHK.reshape(x_BTD.shape))
+
+    def _feed_forward(self, layer: str, x_BTD: Array) -> Array:
+        """Two linear maps with a non-linearity between them."""
+        inner = self._linear(f"{layer}.feed_forward.up_proj", x_BTD)
+        inner = np.maximum(inner, 0, out=inner) if self.architecture.activation == "relu" else _gelu(inner)
+        return self._linear(f"{layer}.feed_forward.down_proj", inner)
+
+    def _linear(self, name: str, x: Array) -> Array:
+        product: Array = x @ self._weights[f"{name}.weight"].T
+        product += self._weights[f"{name}.bias"]
+        return product
+
+    def _norm(self, name: str, x: Array) -> Array:
+        """Layer normalization (Ba et al., 2016, https://arxiv.org/abs/1607.06450) over the last axis."""
+        centred: Array = x - x.mean(axis=-1, keepdims=True)
+        variance = np.einsum("...d,...d->...", centred, centred)[..., None] / np.float32(x.shape[-1])
+        centred /= np.sqrt(variance + np.float32(NORM_EPSILON))
+        centred *= self._weights[f"{name}.weight"]
+        centred += self._weights[f"{name}.bias"]
+        return centred
+
+
+def sinusoids(num_positions: int, d_model: int) -> Array:
+    """The positional encoding of Vaswani et al. (2017), section 3.5, (positions, d_model)."""
+    frequency = np.exp(np.arange(0, d_model, 2) * (-math.log(10_000) / d_model))
+    angles = np.arange(num_positions)[:, None] * frequency
+    table = np.stack([np.sin(angles), np.cos(angles)], axis=-1)
+    return table.reshape(num_positions, d_model).astype(np.float32)
+
+
+def _positions(architecture: EncoderArchitecture, weights: Mapping[str, Array]) -> Array | None:
+    """What is added at each position, (max_seq_len, D)."""
+    if architecture.positions == "learned":
+        return weights["encoder.embedding.positions.weight"]
+    if architecture.positions == "sinusoidal":
+        table = sinusoids(architecture.max_seq_len, architecture.d_model)
+        table *= weights["encoder.embedding.positions.scale"]
+        return table
+    return None
+
+
+def _mean(x_BTD: Array, mask_BT: NDArray[np.bool_]) -> Array:
+    """The mean of the vectors on real tokens, (B, D)."""
+    means_BD: Array = np.einsum("btd,bt->bd", x_BTD, mask_BT.astype(np.float32))
+    means_BD /= mask_BT.sum(axis=1, keepdims=True).astype(np.float32)
+    return means_BD
+
+
+def _softmax(scores: Array) -> Array:
+    """Along the last axis, in place."""
+    scores -= scores.max(axis=-1, keepdims=True)
+    np.exp(scores, out=scores)
+    scores /= scores.sum(axis=-1, keepdims=True)
+    return scores
+
+
+def _gelu(x: Array) -> Array:
+    """X times the probability that a normal variable is below it (Hendrycks and Gimpel, 2016).
+
+    https://arxiv.org/abs/1606.08415; the error function by formula 7.1.26 of Abramowitz and Stegun, "Handbook of
+    Mathematical Functions" (1964), whose error is 1.5e-7 at most.
+    """
+    z = np.abs(x)
+    z *= np.float32(1 / math.sqrt(2))
+    t = 1 / (1 + np.float32(0.3275911) * z)
+    polynomial = np.full_like(t, 1.061405429)
+    for coefficient in (-1.453152027, 1.421413741, -0.284496736, 0.254829592):
+        polynomial *= t
+        polynomial += np.float32(coefficient)
+    polynomial *= t
+    np.multiply(z, z, out=z)
+    np.negative(z, out=z)
+    polynomial *= np.exp(z, out=z)  # 1 - erf(|x| / sqrt(2))
+    # x * Phi(x) is x / 2 + |x| erf / 2: one formula for both signs.
+    result = np.asarray(0.5 - polynomial * np.float32(0.5), dtype=np.float32)
+    result *= np.abs(x)
+    result += np.float32(0.5) * x
+    return result

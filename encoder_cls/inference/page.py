@@ -1,0 +1,243 @@
+"""HTML pages of explanations and attention maps.
+
+Written with the standard library and NumPy, so that what only predicts needs no template engine and no plots.
+"""
+
+from __future__ import annotations
+
+import base64
+import struct
+import unicodedata
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from encoder_cls.inference.explain import STRONG, AttentionMaps, WordWeight, marked
+from encoder_cls.system.display import replace_unprintable, shortened
+from encoder_cls.system.html_page import escaped, html_page, shade
+
+MOST_MAP_TOKENS = 48  # of a text whose attention is drawn: in more cells nothing can be seen
+MOST_STRONGEST = 5  # words whose weights stand below a text
+LEAST_WEIGHT = 0.1  # of a word that is named or coloured
+LONGEST_NAME = 14  # characters of a token beside a map
+CELL, LETTERS = 16, 12  # pixels of a cell of a map, and of the letters beside it
+TITLE = 22  # pixels above a map
+NARROWEST_MAP = 215  # pixels: what its title takes
+LEAST_SCALE = 0.6  # of maps side by side: smaller letters cannot be read
+LEVELS = 256  # of attention that can be told apart
+NEARLY_UNIFORM = 0.98  # of the largest entropy that there could be
+# ColorBrewer's Blues, from nothing to the most (https://colorbrewer2.org).
+BLUES = "f7fbff deebf7 c6dbef 9ecae1 6baed6 4292c6 2171b5 08519c 08306b"
+
+LEGEND = f"""\
+<p class="note words"><span class="against a9">orange, dotted</span> <span class="against a4">speaks against</span> \
+the class, <span class="for a4">speaks for it</span> <span class="for a9">blue</span>: by how much the log odds of the \
+class fall when the word is left out; full colour from {STRONG:g} on.</p>"""
+_EXPLANATIONS = """\
+<h1>{title}</h1>
+{note}{legend}
+<table class="sortable stacked full">
+<thead><tr><th class="middling">class</th><th class="narrow">probability</th><th class="text wider">runner-up</th>\
+<th class="text">text</th></tr></thead>
+<tbody>
+{rows}
+</tbody>
+</table>"""
+_ATTENTION = """\
+<h1>{title}</h1>
+<p class="note">Each row is a token that looks, each column one that is looked at; the stronger the colour, the more. \
+All maps have this one scale; point at a cell, or touch it, for its value. What a token looks at is not why the class \
+was chosen: for that there is <code>--explain</code>.</p>
+{scale}
+{texts}"""
+
+
+def render_explanations(
+    title: str, rows: Sequence[Mapping[str, Any]], *, note: str | None = None, model: str = ""
+) -> str:
+    """A page of predictions with their texts, the words in the colours of what they did.
+
+    Args:
+        title: of the page.
+        rows: each with `text`, `label`, `probability` and `weights` (of `WordWeight`), and perhaps `left_out`: how many
+            words have no weight since there are too many; and `runner_up`: the second class and its probability; and
+            `notes`. Where there is no probability, `reason` says why.
+        note: what is shown where it is not all, such as "the first 10 texts".
+        model: which one answered.
+    """
+    told = [f"Answered by {escaped(model)}."] if model else []
+    told += [f"This page holds {escaped(note)} only."] if note else []
+    shown_note = f'<p class="note">{" ".join(told)}</p>\n' if told else ""
+    body = _EXPLANATIONS.format(title=escaped(title), note=shown_note, legend=LEGEND, rows="\n".join(map(_row, rows)))
+    return html_page(title, body)
+
+
+def render_attention(title: str, texts: Iterable[tuple[str, AttentionMaps]]) -> str:
+    """A page of the attention maps of texts, one for each layer and head, all on one scale from 0 to 1.
+
+    Args:
+        title: of the page.
+        texts: each with a line about it; made one at a time, since the maps of a long text are large.
+    """
+    shown = [part for number, (line, maps) in enumerate(texts) for part in _maps_of_a_text(number, line, maps)]
+    return html_page(title, _ATTENTION.format(title=escaped(title), scale=_scale(), texts="\n".join(shown)))
+
+
+def words_html(pieces: Iterable[tuple[str, float]]) -> str:
+    """A text cut into pieces with weights (see `marked`), as HTML with the pieces in colours."""
+    shown = (
+        f'<span class="{_side(weight)} {shade(abs(weight) / STRONG)}" title="{weight:+.2f}">{escaped(piece)}</span>'
+        if abs(weight) >= LEAST_WEIGHT
+        else escaped(piece)
+        for piece, weight in pieces
+    )
+    return f'<span class="words" dir="auto">{"".join(shown)}</span>'
+
+
+def strongest_words(weights: Sequence[WordWeight]) -> str:
+    """The words that did most, with their numbers, as HTML: what a print, which has no pointer, says of them."""
+    strongest = sorted((word for word in weights if abs(word.weight) >= LEAST_WEIGHT), key=lambda it: -abs(it.weight))
+    named = (
+        f"<bdi>{escaped(shortened(word.word, limit=LONGEST_NAME))}</bdi> {_signed(word.weight)}"
+        for word in strongest[:MOST_STRONGEST]
+    )
+    return ", ".join(f'<span class="nowrap">{words}</span>' for words in named)
+
+
+def _side(weight: float) -> str:
+    return "for" if weight > 0 else "against"
+
+
+def _signed(weight: float) -> str:
+    return f"{weight:+.1f}".replace("-", "\N{MINUS SIGN}")
+
+
+def _row(row: Mapping[str, Any]) -> str:
+    left_out = row.get("left_out")
+    words = words_html(marked(row["text"], row["weights"]))
+    notes = [strongest] if (strongest := strongest_words(row["weights"])) else []
+    notes += [escaped(f"({told})") for told in row.get("notes", ())]
+    notes += [f"(the last {left_out} words are not explained)"] if left_out else []
+    note = f'<br><span class="note">{" ".join(notes)}</span>' if notes else ""
+    second, second_probability = row.get("runner_up") or ("", 0.0)
+    runner_up = f'{escaped(second)} <span class="note">{second_probability:.3f}</span>' if second else ""
+    probability = f"{row['probability']:.3f}" if row["probability"] is not None else escaped(row["reason"])
+    return (
+        f"<tr><td>{escaped(row['label'])}</td><td>{probability}</td>"
+        f'<td class="text" data-head="runner-up" data-value="{second_probability:.6f}">{runner_up}</td>'
+        f'<td class="text">{words}{note}</td></tr>'
+    )
+
+
+def _maps_of_a_text(number: int, line: str, maps: AttentionMaps) -> Iterator[str]:
+    """The line about a text, then its maps, a row of them for each layer; `number` tells it from the page's others."""
+    yield f'<h2 class="words" dir="auto">{escaped(line)}</h2>'
+    size = maps.weights.shape[-1]
+    notes = [f"A token that looked at all {size} alike would give each {1 / size:.3f}."]
+    notes += [f"The first {MOST_MAP_TOKENS} tokens."] if size > MOST_MAP_TOKENS else []
+    yield f'<p class="note">{" ".join(notes)}</p>'
+    names = [replace_unprintable(shortened(token, limit=LONGEST_NAME)) for token in maps.tokens[:MOST_MAP_TOKENS]]
+    margin = LETTERS + max(map(_width, names))
+    yield _names_of_tokens(number, names, margin)
+    least = round(LEAST_SCALE * (margin + CELL * len(names)))
+    for layer, heads in enumerate(maps.weights, start=1):
+        drawn = (
+            _map(number, f"layer {layer}, head {head}", weights, margin) for head, weights in enumerate(heads, start=1)
+        )
+        yield "\n".join([f'<div class="maps" style="--least:{least}px">', *drawn, "</div>"])
+
+
+def is_nearly_uniform(weights: NDArray[np.float32]) -> bool:
+    """Whether a map (tokens, tokens) says next to nothing: each token looks at all about alike.
+
+    By the mean entropy of its rows, as a part of the largest that there could be.
+    """
+    if len(weights) < 2:
+        return False
+    entropy = -(weights * np.log(np.maximum(weights, 1e-12))).sum(axis=-1).mean()
+    return bool(entropy >= NEARLY_UNIFORM * np.log(len(weights)))
+
+
+def _names_of_tokens(number: int, names: Sequence[str], margin: int) -> str:
+    """The names beside all maps of a text and below them, which these refer to: they would be most of the page."""
+    middles = [(index + 0.5) * CELL + LETTERS / 3 for index in range(len(names))]
+    rows = "".join(
+        f'<text class="row" x="{margin - 4}" y="{TITLE + middle:.0f}">{escaped(name)}</text>'
+        for name, middle in zip(names, middles, strict=True)
+    )
+    below = TITLE + CELL * len(names) + 4
+    columns = "".join(
+        f'<text class="column" transform="translate({margin + middle:.0f} {below}) rotate(-90)">{escaped(name)}</text>'
+        for name, middle in zip(names, middles, strict=True)
+    )
+    return (
+        '<svg class="names" aria-hidden="true" width="0" height="0">'
+        f'<g id="tokens-{number}" font-size="{LETTERS}" text-anchor="end">{rows}{columns}</g></svg>'
+    )
+
+
+def _map(number: int, title: str, weights: NDArray[np.float32], margin: int) -> str:
+    """One map as SVG: the cells are an image, a pixel each, which takes a hundredth of as many rectangles.
+
+    For the pointer the same levels stand beside it: a byte for each cell.
+    """
+    uniform = " (nearly uniform)" if is_nearly_uniform(weights) else ""
+    levels = _levels(weights[:MOST_MAP_TOKENS, :MOST_MAP_TOKENS])
+    side = CELL * len(levels)
+    width, height = margin + max(side, NARROWEST_MAP), TITLE + side + margin
+    image, values = (base64.b64encode(content).decode() for content in (_png(levels), levels.tobytes()))
+    return (
+        f'<svg width="{width}" height="{height}" viewBox="0 0 {width} {height}" role="img" '
+        f'aria-label="{title}{uniform}" data-levels="{values}">'
+        f'<text class="strong" x="{margin}" y="{TITLE - 7}" font-size="{LETTERS + 1}">{title}{uniform}</text>'
+        f'<use href="#tokens-{number}"/>'
+        f'<image x="{margin}" y="{TITLE}" width="{side}" height="{side}" href="data:image/png;base64,{image}"/></svg>'
+    )
+
+
+def _scale() -> str:
+    """The scale of all maps, with the weights at some of its places."""
+    levels = np.arange(LEVELS, dtype=np.uint8)[None]
+    image = base64.b64encode(_png(levels)).decode()
+    ticks = "".join(
+        f'<text x="{10 + 300 * weight**0.5:.0f}" y="34" text-anchor="middle">{weight:g}</text>'
+        for weight in (0, 0.02, 0.1, 0.25, 0.5, 1)
+    )
+    return (
+        f'<svg width="330" height="40" viewBox="0 0 330 40" role="img" aria-label="scale" font-size="{LETTERS}">'
+        f'<image x="10" y="4" width="300" height="14" preserveAspectRatio="none" '
+        f'href="data:image/png;base64,{image}"/>{ticks}</svg>'
+    )
+
+
+def _levels(weights: NDArray[np.float32]) -> NDArray[np.uint8]:
+    """Weights from 0 to 1 as levels, by their square roots: of many tokens each gets little."""
+    return np.asarray((np.sqrt(np.clip(weights, 0, 1)) * (LEVELS - 1)).round(), dtype=np.uint8)
+
+
+def _png(levels: NDArray[np.uint8]) -> bytes:
+    """Levels as an image with a pixel each, as RFC 2083 has it, from light to dark blue."""
+    points = np.array([list(bytes.fromhex(colour)) for colour in BLUES.split()])
+    positions = np.linspace(0, len(points) - 1, LEVELS)
+    palette = np.stack([np.interp(positions, np.arange(len(points)), channel) for channel in points.T], axis=1)
+    rows = np.pad(levels, ((0, 0), (1, 0)))  # each begins with a 0: its bytes are no differences
+    header = struct.pack(">2I5B", levels.shape[1], levels.shape[0], 8, 3, 0, 0, 0)  # a byte a pixel, of a palette
+    parts = {
+        b"IHDR": header,
+        b"PLTE": palette.round().astype(np.uint8).tobytes(),
+        b"IDAT": zlib.compress(rows.tobytes()),
+        b"IEND": b"",
+    }
+    chunks = (
+        struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
+        for name, content in parts.items()
+    )
+    return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)
+
+
+def _width(name: str) -> int:
+    """About how many pixels a name takes: letters of East Asia and pictures are as wide as they are high."""
+    return round(LETTERS * sum(1.0 if unicodedata.east_asian_width(c) in "WF" else 0.6 for c in name))

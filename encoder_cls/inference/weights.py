@@ -1,0 +1,220 @@
+"""Compact storage of weights in safetensors.
+
+float32   every weight as it is
+    float16   tables, matrices and inverse document frequencies in 16 bits
+    int8      tables and the linear classifier's weights in 8 bits with a scale a row, the rest as in float16
+
+Of the small types only the rows of a table that are not zero are stored. Biases, norms and scales stay float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from encoder_cls.text.ngrams import NUM_FEATURE_IDS
+
+Array = NDArray[np.float32]
+
+LARGEST_INT8 = 127
+FEWEST_INT8_COLUMNS = 4  # below, a scale a row takes more than 8 bits save
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowTable:
+    """A matrix (rows, columns), of which only some rows may be stored; the others are zero.
+
+    Attributes:
+        values: of the stored rows, (stored, columns): float32, float16, or int8 with scales.
+        num_rows: of the whole matrix.
+        stored_rows: the indices of the stored rows, increasing; none: all are stored.
+        scales: (stored,), by which the values of a row are multiplied; none: they are as they are.
+    """
+
+    values: NDArray[Any]
+    num_rows: int
+    stored_rows: NDArray[np.int32] | None = None
+    scales: NDArray[np.float16] | None = None
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Of the whole matrix."""
+        return self.num_rows, self.values.shape[1]
+
+    def take(self, rows: NDArray[np.integer[Any]]) -> Array:
+        """Some rows in float32, (*rows, columns)."""
+        if self.stored_rows is None:
+            return self._expanded(rows)
+        stored = self._stored_index[rows]
+        found = self._expanded(stored)  # of a row that is not stored it is the last one's
+        found[stored < 0] = 0
+        return found
+
+    def dense(self) -> Array:
+        """All rows in float32."""
+        return self.take(np.arange(self.num_rows))
+
+    @cached_property
+    def _stored_index(self) -> NDArray[np.int32]:
+        """For each row which of the stored ones it is; -1: none."""
+        index = np.full(self.num_rows, -1, dtype=np.int32)
+        if self.stored_rows is not None:
+            index[self.stored_rows] = np.arange(len(self.stored_rows), dtype=np.int32)
+        return index
+
+    def _expanded(self, stored: NDArray[np.integer[Any]]) -> Array:
+        if not len(self.values):
+            return np.zeros((*stored.shape, self.values.shape[1]), dtype=np.float32)
+        found: Array = self.values[stored].astype(np.float32, copy=False)
+        if self.scales is not None:
+            found *= self.scales[stored].astype(np.float32)[..., None]
+        return found
+
+
+def compress(matrix: Array, dtype: str, *, stored_rows: NDArray[np.int32] | None = None) -> RowTable:
+    """A matrix in fewer bytes.
+
+    Args:
+        matrix: (rows, columns).
+        dtype: `float32`, `float16`, or `int8`: each row as multiples of a 127th of its largest number; of narrow rows,
+            in which the scale would outweigh that, float16.
+        stored_rows: those that are not zero, increasing; none: all are stored.
+    """
+    values: NDArray[Any] = matrix if stored_rows is None else matrix[stored_rows]
+    scales = None
+    if dtype == "int8" and matrix.shape[1] >= FEWEST_INT8_COLUMNS:
+        largest = np.abs(values).max(axis=1, initial=0)
+        # Rounded up, so that no value is beyond 127.
+        scales = np.nextafter((largest / LARGEST_INT8).astype(np.float16), np.float16(np.inf))
+        values = np.rint(values / scales.astype(np.float32)[:, None]).astype(np.int8)
+    elif dtype != "float32":
+        values = values.astype(np.float16)
+    return RowTable(values=values, num_rows=len(matrix), stored_rows=stored_rows, scales=scales)
+
+
+DTYPES = ("float32", "float16", "int8")
+SCALES, ROWS, HIGH = ".scales", ".rows", ".high"  # after the name of the weight that they belong to
+
+Weight = NDArray[Any] | RowTable
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+def is_table(name: str) -> bool:
+    """Whether few rows of a weight are asked for at a time."""
+    return name.endswith((".table.weight", ".tokens.weight")) or name == "linear.weights"
+
+
+def pack(weights: Mapping[str, Weight], dtype: str) -> dict[str, NDArray[Any]]:
+    """The tensors of a file.
+
+    Args:
+        weights: by name.
+        dtype: one of `DTYPES`.
+    """
+    tensors: dict[str, NDArray[Any]] = {}
+    for name, array in dense(weights).items():
+        if dtype == "float32":
+            tensors[name] = array
+        elif is_table(name):
+            tensors |= _packed_table(name, array, dtype)
+        elif name == "linear.feature_ids":
+            # Increasing numbers: the low halves, and how many have each high half.
+            tensors[name] = (array & 0xFFFF).astype(np.uint16)
+            tensors[name + HIGH] = np.bincount(array >> 16, minlength=NUM_FEATURE_IDS >> 16).astype(np.int32)
+        elif name == "linear.idf" or array.ndim == 2:
+            tensors[name] = array.astype(np.float16)
+        else:
+            tensors[name] = array
+    return tensors
+
+
+def as_table(weight: Weight) -> RowTable:
+    """A weight of which few rows are asked for."""
+    return weight if isinstance(weight, RowTable) else compress(weight, "float32")
+
+
+def dense(weights: Mapping[str, Weight]) -> dict[str, NDArray[Any]]:
+    """Every weight as an array."""
+    return {name: it.dense() if isinstance(it, RowTable) else it for name, it in weights.items()}
+
+
+def _packed_table(name: str, array: NDArray[np.float32], dtype: str) -> dict[str, NDArray[Any]]:
+    stored = np.flatnonzero(array.any(axis=1)).astype(np.int32)
+    row_bytes = array.shape[1] if dtype == "int8" else 2 * array.shape[1]
+    is_worth_it = len(stored) * (row_bytes + stored.itemsize) < len(array) * row_bytes
+    table = compress(array, dtype, stored_rows=stored if is_worth_it else None)
+    tensors: dict[str, NDArray[Any]] = {name: table.values}
+    if table.stored_rows is not None:
+        tensors[name + ROWS] = table.stored_rows
+    if table.scales is not None:
+        tensors[name + SCALES] = table.scales
+    return tensors
+
+
+def unpack(tensors: Mapping[str, NDArray[Any]], shapes: Shapes, dtype: str) -> dict[str, Weight]:
+    """The weights that the tensors of a file are: tables as `RowTable`, all others in float32 or int32.
+
+    Args:
+        tensors: by name.
+        shapes: of the weights.
+        dtype: one of `DTYPES`.
+
+    Raises:
+        ValueError: they are others than the shapes and the type ask for, or not finite.
+    """
+    remaining = dict(tensors)
+    weights: dict[str, Weight] = {}
+    for name, shape in shapes.items():
+        if is_table(name):
+            weights[name] = _table(name, remaining, shape, dtype)
+        elif name == "linear.feature_ids" and dtype != "float32":
+            weights[name] = _feature_ids(name, remaining, shape)
+        else:
+            expected = np.int32 if name.endswith("_ids") else np.float32
+            is_small = dtype != "float32" and (name == "linear.idf" or len(shape) == 2)
+            array = _tensor(name, remaining, shape, np.float16 if is_small else expected)
+            weights[name] = array.astype(expected, copy=False)
+    if remaining:
+        raise ValueError(f"a tensor that belongs to nothing: {min(remaining)}")
+    return weights
+
+
+def _tensor(name: str, tensors: dict[str, NDArray[Any]], shape: tuple[int, ...], dtype: type) -> NDArray[Any]:
+    """Take a tensor out, once it has proved to be what is expected."""
+    tensor = tensors.pop(name)
+    if tensor.shape != shape or tensor.dtype != np.dtype(dtype):
+        raise ValueError(f"{name} is {tensor.dtype} of {tensor.shape}, where {np.dtype(dtype)} of {shape} is expected")
+    if not np.isfinite(tensor).all():
+        raise ValueError(f"{name} holds numbers that are not finite")
+    return tensor
+
+
+def _table(name: str, tensors: dict[str, NDArray[Any]], shape: tuple[int, ...], dtype: str) -> RowTable:
+    rows, columns = shape
+    stored_rows = None
+    if dtype != "float32" and name + ROWS in tensors:
+        stored_rows = _tensor(name + ROWS, tensors, tensors[name].shape[:1], np.int32)
+        if len(stored_rows) and not (
+            stored_rows[0] >= 0 and stored_rows[-1] < rows and (np.diff(stored_rows) > 0).all()
+        ):
+            raise ValueError(f"the rows of {name} are not in order")
+    stored = rows if stored_rows is None else len(stored_rows)
+    is_int8 = dtype == "int8" and columns >= FEWEST_INT8_COLUMNS
+    kind = np.int8 if is_int8 else np.float32 if dtype == "float32" else np.float16
+    scales = _tensor(name + SCALES, tensors, (stored,), np.float16) if is_int8 else None
+    values = _tensor(name, tensors, (stored, columns), kind)
+    return RowTable(values=values, num_rows=rows, stored_rows=stored_rows, scales=scales)
+
+
+def _feature_ids(name: str, tensors: dict[str, NDArray[Any]], shape: tuple[int, ...]) -> NDArray[np.int32]:
+    low = _tensor(name, tensors, shape, np.uint16)
+    counts = _tensor(name + HIGH, tensors, (NUM_FEATURE_IDS >> 16,), np.int32)
+    if (counts < 0).any() or counts.sum() != len(low):
+        raise ValueError(f"{name}: other numbers of high halves than of low ones")
+    high = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
+    return (high << 16) + low.astype(np.int32)

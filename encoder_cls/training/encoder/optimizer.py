@@ -1,0 +1,220 @@
+"""Optimizers and the learning rate."""
+
+from __future__ import annotations
+
+import copy
+import math
+from abc import ABC, abstractmethod
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.optim.adamw import adamw
+
+from encoder_cls.config import TrainConfig
+from encoder_cls.model import EncoderClassifier
+
+
+def warmup_steps(total_steps: int, config: TrainConfig) -> int:
+    """The steps in which the learning rate rises."""
+    return round(config.warmup_fraction * total_steps)
+
+
+def learning_rate(step: int, *, total_steps: int, config: TrainConfig) -> float:
+    """The learning rate of a step, counted from 0: a linear rise, then half a cosine down to zero."""
+    warmup = warmup_steps(total_steps, config)
+    if step < warmup:
+        return config.learning_rate * (step + 1) / warmup
+    progress = (step - warmup) / max(1, total_steps - warmup)
+    return config.learning_rate * 0.5 * (1 + math.cos(math.pi * progress))
+
+
+BETAS = (0.9, 0.98)  # Vaswani et al. (2017): a shorter memory of squares than Adam's default 0.999
+EPSILON = 1e-8  # added to the divisor
+
+
+def make_optimizers(model: nn.Module, config: TrainConfig) -> list[Optimizer]:
+    """AdamW (Loshchilov and Hutter, 2019, https://arxiv.org/abs/1711.05101) and, for embeddings, Adam by rows.
+
+    A batch touches few rows of a table, and only these are updated: the time of a step does not grow with
+    the vocabulary. Weight decay pulls only the matrices of linear maps towards zero: biases and norms have to
+    be where they are, and a rare word's embedding would vanish between its occurrences.
+    """
+    tables, matrices, others = [], [], []
+    for module in model.modules():
+        for parameter in module.parameters(recurse=False):
+            if getattr(module, "sparse", False):
+                tables.append(parameter)
+            elif isinstance(module, nn.Linear) and parameter is module.weight:
+                matrices.append(parameter)
+            else:
+                others.append(parameter)
+    groups = [{"params": matrices, "weight_decay": config.weight_decay}, {"params": others, "weight_decay": 0.0}]
+    return [AdamW(groups, lr=config.learning_rate), RowwiseAdam([{"params": tables}], lr=config.learning_rate)]
+
+
+class Optimizer(ABC):
+    """What optimizers have in common.
+
+    The same in small as `torch.optim.Optimizer`, whose state it can load and save. It is no subclass of that: the first
+    one made loads torch's compiler, which doubles the time to start.
+
+    Args:
+        groups: each with its `params` and the settings that they do not share with others.
+        lr: the learning rate of all.
+
+    Attributes:
+        param_groups: the groups, whose settings may be changed between steps.
+        state: what is remembered of each parameter.
+    """
+
+    def __init__(self, groups: Sequence[dict[str, Any]], *, lr: float) -> None:
+        self.param_groups = [{"lr": lr, "betas": BETAS, "eps": EPSILON, **group} for group in groups]
+        self.state: defaultdict[Tensor, dict[str, Any]] = defaultdict(dict)
+
+    def zero_grad(self) -> None:
+        """Forget all gradients."""
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                parameter.grad = None
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """Update the parameters that have a gradient."""
+        for group in self.param_groups:
+            self._update([parameter for parameter in group["params"] if parameter.grad is not None], group)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state of each parameter, by its index among all groups, and the groups' settings, as torch.optim does."""
+        indices = {parameter: index for index, parameter in enumerate(self._parameters())}
+        groups = [
+            group | {"params": [indices[parameter] for parameter in group["params"]]} for group in self.param_groups
+        ]
+        return {
+            "state": {indices[parameter]: dict(values) for parameter, values in self.state.items()},
+            "param_groups": groups,
+        }
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Go on from such a state; tensors are brought to the devices of their parameters.
+
+        Raises:
+            ValueError: the state is that of groups of other sizes.
+        """
+        groups = state_dict["param_groups"]
+        if [len(group["params"]) for group in groups] != [len(group["params"]) for group in self.param_groups]:
+            raise ValueError("the state of an optimizer with other groups of parameters")
+        for group, saved in zip(self.param_groups, groups, strict=True):
+            group.update(saved | {"params": group["params"]})
+        indices = [index for group in groups for index in group["params"]]
+        parameters = dict(zip(indices, self._parameters(), strict=True))
+        self.state.clear()
+        for index, values in state_dict["state"].items():
+            parameter = parameters[index]
+            self.state[parameter] = {name: _placed(value, parameter.device) for name, value in values.items()}
+
+    def _parameters(self) -> list[Tensor]:
+        return [parameter for group in self.param_groups for parameter in group["params"]]
+
+    @abstractmethod
+    def _update(self, parameters: list[Tensor], group: dict[str, Any]) -> None:
+        """Update parameters of a group."""
+
+
+class AdamW(Optimizer):
+    """AdamW by torch's own fused function; groups have a `weight_decay`."""
+
+    def _update(self, parameters: list[Tensor], group: dict[str, Any]) -> None:
+        for parameter in parameters:
+            if parameter not in self.state:
+                moments = {name: torch.zeros_like(parameter) for name in ("exp_avg", "exp_avg_sq")}
+                self.state[parameter] = {"step": torch.zeros((), device=parameter.device), **moments}
+        states = [self.state[parameter] for parameter in parameters]
+        beta1, beta2 = group["betas"]
+        adamw(
+            parameters,
+            [parameter.grad for parameter in parameters if parameter.grad is not None],
+            [state["exp_avg"] for state in states],
+            [state["exp_avg_sq"] for state in states],
+            [],
+            [state["step"] for state in states],
+            fused=True,
+            amsgrad=False,
+            beta1=beta1,
+            beta2=beta2,
+            lr=group["lr"],
+            weight_decay=group["weight_decay"],
+            eps=group["eps"],
+            maximize=False,
+        )
+
+
+class RowwiseAdam(Optimizer):
+    """Adam (Kingma and Ba, 2015, https://arxiv.org/abs/1412.6980) on the rows of tables (rows, D) that have a gradient.
+
+    The other rows keep their values and moments. The same, to rounding, as `torch.optim.SparseAdam`, which makes sparse
+    tensors of all that lies between and takes a third to twice longer for it.
+    """
+
+    def _update(self, parameters: list[Tensor], group: dict[str, Any]) -> None:
+        beta1, beta2 = group["betas"]
+        for table in parameters:
+            state = self.state[table]
+            if not state:
+                state |= {"step": 0, "exp_avg": torch.zeros_like(table), "exp_avg_sq": torch.zeros_like(table)}
+            state["step"] += 1
+            rows, values = sum_by_row(table.grad)  # type: ignore[arg-type]
+            mean = state["exp_avg"].index_select(0, rows).lerp_(values, 1 - beta1)
+            square = state["exp_avg_sq"].index_select(0, rows)
+            square.mul_(beta2).addcmul_(values, values, value=1 - beta2)
+            state["exp_avg"].index_copy_(0, rows, mean)
+            state["exp_avg_sq"].index_copy_(0, rows, square)
+            size = group["lr"] * math.sqrt(1 - beta2 ** state["step"]) / (1 - beta1 ** state["step"])
+            table.index_add_(0, rows, mean.div_(square.sqrt_().add_(group["eps"])), alpha=-size)
+
+
+def _placed(value: Any, device: torch.device) -> Any:
+    """A moment on a device; a count of steps in whole numbers as a number, also where it was saved as a tensor."""
+    tensor = torch.as_tensor(value)
+    return tensor.to(device) if tensor.is_floating_point() else int(tensor)
+
+
+def sum_by_row(gradient: Tensor) -> tuple[Tensor, Tensor]:
+    """The rows of a sparse gradient, each once, and the sums of what it has for them.
+
+    What `coalesce` does, which takes one thread and twice as long: a row's parts are a bag of embeddings.
+    """
+    sorted_rows, positions = gradient._indices()[0].sort(stable=True)
+    rows, counts = torch.unique_consecutive(sorted_rows, return_counts=True)
+    return rows, functional.embedding_bag(positions, gradient._values(), counts.cumsum(0) - counts, mode="sum")
+
+
+class UntrainedRows:
+    """The rows that still are what they were at first.
+
+    Args:
+        initial: a model with the first weights of all.
+    """
+
+    def __init__(self, initial: EncoderClassifier) -> None:
+        self._initial = _tables(initial)
+
+    def zeroed(self, model: EncoderClassifier) -> EncoderClassifier:
+        """A model in which these rows are zero; all but its tables it shares with the one that is given."""
+        replaced: dict[int, object] = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
+        for name, table in _tables(model).items():
+            is_untrained = (table == self._initial[name].to(table.device)).all(dim=1, keepdim=True)
+            replaced[id(table)] = nn.Parameter(table.detach().masked_fill(is_untrained, 0))
+        return copy.deepcopy(model, replaced)
+
+
+def _tables(model: nn.Module) -> dict[str, Tensor]:
+    """The weights whose gradients are sparse: a batch touches few of their rows."""
+    return {
+        name: module.weight
+        for name, module in model.named_modules()
+        if isinstance(module, nn.Embedding | nn.EmbeddingBag) and module.sparse
+    }

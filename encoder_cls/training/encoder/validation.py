@@ -1,0 +1,81 @@
+"""Score validation logits and fit the mixture."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from encoder_cls.data.dataset import Dataset
+from encoder_cls.evaluation.metrics import Metrics, MultiLabelMetrics, compute_metrics, compute_multi_label_metrics
+from encoder_cls.evaluation.scores import micro_f1, parts_alone
+from encoder_cls.inference.task import Logits, combine_logits
+from encoder_cls.training.linear.calibration import fit_mixture_weights, fit_thresholds
+
+
+class ValidationResult(NamedTuple):
+    """What a validation found out.
+
+    Attributes:
+        scores: by name.
+        selection_key: the greater the better; of equals the second number decides.
+        metrics: of the classes, where the objective is classification.
+        mixture_weights: the classifier's, with which the metrics were computed.
+        mixture_shares: each part's share of the sum, in the same order.
+        thresholds: multi-label, the classifier's, with which the metrics were computed.
+    """
+
+    scores: dict[str, float]
+    selection_key: tuple[float, float]
+    metrics: Metrics | MultiLabelMetrics | None = None
+    mixture_weights: tuple[float, ...] | None = None
+    mixture_shares: tuple[float, ...] | None = None
+    thresholds: tuple[float, ...] = ()
+
+    def row(self, *, epoch: float, is_drawn: bool) -> dict[str, Any]:
+        """What is logged of it, so many epochs into its stage, with what plots are drawn from or without."""
+        values: dict[str, Any] = {**self.scores, "epoch": epoch}
+        if self.metrics:
+            values |= {f"f1/{name}": it.f1 for name, it in self.metrics.per_class.items() if it.f1 is not None}
+            values |= self.metrics.drawable() if is_drawn else {}
+        return values
+
+
+def judge(
+    encoder: Logits | None, linear: Logits | None, dataset: Dataset, *, monitor: str, expects_equal_shares: bool = False
+) -> ValidationResult:
+    """What a validation finds out of the weighted sum of the logits of an encoder and of a linear classifier.
+
+    Every text counts alike, whatever the weights of the classes in training: the loss is that of the final report, and
+    probabilities are as often right as they say.
+
+    Args:
+        encoder: its logits of the texts of `dataset.selection`, (texts, classes); none: there is no encoder.
+        linear: the same of the linear classifier.
+        dataset: has the labels, of one text or of several each.
+        monitor: what tells which weights are best, as `train.monitor`.
+        expects_equal_shares: as in `fit_mixture_weights`.
+    """
+    labels, names = dataset.selection.labels, dataset.label_names
+    parts = {name: it for name, it in (("encoder", encoder), ("linear", linear)) if it is not None}
+    all_logits = list(parts.values())
+    mixture_weights, shares = fit_mixture_weights(
+        all_logits, labels, is_last_calibrated=linear is not None, expects_equal_shares=expects_equal_shares
+    )
+    joint = combine_logits(all_logits, mixture_weights).astype(np.float32)
+    metrics: Metrics | MultiLabelMetrics
+    thresholds: tuple[float, ...] = ()
+    if dataset.is_multi_label:
+        thresholds = tuple(fit_thresholds(joint, labels, dataset.selection.together).tolist())
+        metrics = compute_multi_label_metrics(joint, labels, names, thresholds)
+        alone = parts_alone(parts, mixture_weights, shares)
+        of_parts = {f"{part}_micro_f1": micro_f1(it, labels, thresholds) for part, it in alone.items()}
+    else:
+        metrics = compute_metrics(joint, labels, names)
+        of_parts = {f"{part}_accuracy": float((it.argmax(axis=1) == labels).mean()) for part, it in parts.items()}
+    scores = metrics.scalars()
+    if encoder is not None and linear is not None:
+        scores |= {**of_parts, "linear_weight": shares[1]}
+    monitored = scores[monitor] * (-1 if monitor == "loss" else 1)
+    # On small splits many validations have equal accuracy: the loss then tells which is better.
+    return ValidationResult(scores, (monitored, -metrics.loss), metrics, mixture_weights, shares, thresholds)
