@@ -108,7 +108,8 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # sc
         with _value_errors():
             config = self._config()
             classifier = _train(config, _rows(listed, map(str, known)))
-        self.classes_, self.classifier_ = classes, classifier
+        occurs = [str(label) in classifier.label_names for label in classes]  # not one whose texts are all blank
+        self.classes_, self.classifier_ = classes[occurs], classifier
         return self
 
     def predict(self, texts: Sequence[str]) -> NDArray[Any]:

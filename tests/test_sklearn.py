@@ -108,6 +108,16 @@ def test_nothing_is_left_behind(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_class_whose_texts_are_all_blank_is_none():
+    """Its rows are left out, as a warning says, and what is answered is one of the others."""
+    model = tiny(epochs=1, settings=TINY | {"data.empty_texts": "drop"})
+    with pytest.warns(UserWarning, match="without a text"):
+        model.fit([*TEXTS, " ", ""], [*LABELS, "nothing", "nothing"])
+    assert model.classes_.tolist() == ["food", "sport", "weather"]
+    assert model.predict_proba(TEXTS[:2]).shape == (2, 3)
+    assert set(model.predict(TEXTS)) <= set(model.classes_)
+
+
 def test_the_seed_decides(fitted):
     """Equal seeds give equal probabilities, also where fits are started in several threads at once; others do not."""
     expected = fitted.predict_proba(TEXTS).tolist()

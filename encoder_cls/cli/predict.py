@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from encoder_cls.answers.request import Format
 
 
+import math
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Annotated
@@ -158,7 +159,13 @@ def check_runner(runner: str, input_file: str | None, output_named: str | None, 
         raise ConfigError(f"--runner ray: {', '.join(sorted(others))}: not with this runner; leave it out")
 
 
-_probability = partial(typer.Option, min=0, max=1, show_default=False)
+def _number(value: float | None) -> float | None:
+    if value is not None and math.isnan(value):  # which no limit refuses
+        raise typer.BadParameter("nan is not in the range 0<=x<=1.")
+    return value
+
+
+_probability = partial(typer.Option, min=0, max=1, show_default=False, callback=_number)
 
 
 def predict_command(

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from encoder_cls.config.schema import Config, DataConfig, ModelConfig, TokenizerConfig
 from encoder_cls.config.yaml import parse_setting, parse_yaml
 from encoder_cls.errors import ConfigError
+from encoder_cls.system.display import printable
 from encoder_cls.system.files import fitting_paths
 
 EXAMPLE: dict[str, Any] = {
@@ -176,8 +177,9 @@ def _read_text(path: Path) -> str:
         return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: not UTF-8 text (byte {error.start})") from None
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot read the config: {error.strerror}") from None
+    except (OSError, ValueError) as error:  # the latter of a name that no file can have
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise ConfigError(f"{printable(str(path))}: cannot read the config: {reason}") from None
 
 
 def _data_of(overrides: Iterable[str]) -> Path | None:

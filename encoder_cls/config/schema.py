@@ -59,6 +59,13 @@ class Section(BaseModel):
         protected_namespaces=(),
     )
 
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_nul(cls, value: Any) -> Any:
+        if isinstance(value, str) and "\0" in value:
+            raise ValueError("holds a NUL character, which no name has")
+        return value
+
 
 class DataConfig(Section):
     """Where the labelled text is and how to read it."""

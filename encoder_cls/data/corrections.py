@@ -167,6 +167,8 @@ def _correction(source: str, row: Row, record: Mapping[str, Any]) -> Correction:
         raise DataError(f"{row.where}: the line is {shown(written)}; a whole number is expected")
     if label is None or not str(label).strip():
         raise DataError(f"{row.where}: the label is empty; give it one, or remove the row")
+    if "\0" in str(file):
+        raise DataError(f"{row.where}: the file is {shown(str(file))}; no file has such a name")
     of = SourceLocation(unguarded(str(file or "")), int(written.partition(".")[0]) if written else -1)
     return Correction(row.where, of, _comparable(row.text), unguarded(str(label)))
 

@@ -179,6 +179,7 @@ CHANGES: dict[str, tuple[Callable[[list[dict[str, str]]], object], str]] = {
     "line": (lambda rows: rows[0].update(line="999"), "mended.csv:2: no row of the data is at"),
     "no line": (lambda rows: rows[0].update(line="x"), "mended.csv:2: the line is 'x'"),
     "file": (lambda rows: rows[0].update(file="gone.csv"), "mended.csv:2: no row of the data is at gone.csv:"),
+    "nul": (lambda rows: rows[0].update(file="a\0b"), "mended.csv:2: the file is 'a\\x00b'; no file has such a name"),
     "label": (lambda rows: rows[0].update(label="sprot"), "mended.csv:2: label 'sprot' occurs nowhere in the data"),
     "empty": (lambda rows: rows[0].update(label=" "), "mended.csv:2: the label is empty"),
     "twice": (lambda rows: rows.append(rows[0] | {"label": "x"}), "gives it 'food'; remove one of both"),

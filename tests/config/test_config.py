@@ -336,6 +336,13 @@ def test_values_by_dotted_key_are_a_config():
             config_of(values | {key: "post"}, source="here")
 
 
+@pytest.mark.parametrize("key", ["train", "corrections", "cache", "label_column", "text_column"])
+def test_a_name_with_nul_is_refused(key):
+    """No file has one, and what opens files would end in an unexpected error."""
+    assert "holds a NUL character" in refusal(DATA, f'data.{key}="a\\0b"')
+    assert "cannot read the config" in refusal('data: {train: a.csv}\nfrom_run: "a\\0b"\n')
+
+
 def test_overrides_reach_into_sections_and_later_ones_win():
     """Words, numbers, lists, mappings and single class weights, on top of the file, which keeps the rest."""
     config = load(

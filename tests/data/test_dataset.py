@@ -9,6 +9,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +30,7 @@ from encoder_cls.data.split import Split, hold_out
 from encoder_cls.errors import DataError
 from encoder_cls.system import disk_arrays as columns
 
+packed = partial(gzip.compress, mtime=0)  # equal in all workers
 GOOD = "text,label\none,x\ntwo,y\n"
 OBJECTS = '{"text": "one", "label": "x"}\n{"text": "two", "label": "y"}\n'
 
@@ -75,11 +77,11 @@ def write_parquet(name: str, features: object = None, **columns: object) -> str:
         ("a.csv", b"\xef\xbb\xbf" + GOOD.encode(), [("one", "x"), ("two", "y")]),
         ("a.csv", GOOD.rstrip("\n"), [("one", "x"), ("two", "y")]),
         ("a.csv", GOOD + "\n\n", [("one", "x"), ("two", "y")]),
-        ("a.CSV.gz", gzip.compress(GOOD.encode("utf-8-sig")), [("one", "x"), ("two", "y")]),
-        ("a.tsv.gz", gzip.compress(b'"text"\t"label"\n"o""ne"\tx\ntwo\ty\n'), [('o"ne', "x"), ("two", "y")]),
-        ("a.jsonl.gz", gzip.compress(OBJECTS.encode()), [("one", "x"), ("two", "y")]),
+        ("a.CSV.gz", packed(GOOD.encode("utf-8-sig")), [("one", "x"), ("two", "y")]),
+        ("a.tsv.gz", packed(b'"text"\t"label"\n"o""ne"\tx\ntwo\ty\n'), [('o"ne', "x"), ("two", "y")]),
+        ("a.jsonl.gz", packed(OBJECTS.encode()), [("one", "x"), ("two", "y")]),
         ("a.json", "\ufeff\n[\n" + OBJECTS.strip().replace("\n", ",\n") + "\n]\n", [("one", "x"), ("two", "y")]),
-        ("a.json.gz", gzip.compress(OBJECTS.encode()), [("one", "x"), ("two", "y")]),
+        ("a.json.gz", packed(OBJECTS.encode()), [("one", "x"), ("two", "y")]),
         ("a.csv", "label,id,text\nx,1,one\ny,2,two\n", [("one", "x"), ("two", "y")]),
         ("a.csv", 'text,label\n"a ""b"", c",x\n"l\n1\r\n\n2",y\n', [('a "b", c', "x"), ("l\n1\r\n\n2", "y")]),
         ("a.csv", "text,label\nNA,null\nnan,None\n007,1e3\n", [("NA", "null"), ("nan", "None"), ("007", "1e3")]),
@@ -285,10 +287,10 @@ def parsed(name: str, content: str) -> list[dict[str, str]]:
         ("a.csv", "", r"a\.csv: no rows"),
         ("a.csv", b"\xef\xbb\xbf", r"a\.csv: no rows"),
         ("a.csv", "\ntext,label\n", r"a\.csv: the first line is empty"),
-        ("a.csv", gzip.compress(GOOD.encode()), r"a\.csv: is a gzip file; name it a\.csv\.gz, or unpack it"),
+        ("a.csv", packed(GOOD.encode()), r"a\.csv: is a gzip file; name it a\.csv\.gz, or unpack it"),
         ("a.csv.gz", GOOD, r"a\.csv\.gz: not a readable gzip file: Not a gzipped file"),
-        ("a.csv.gz", gzip.compress(GOOD.encode())[:-9], r"a\.csv\.gz: not a readable gzip file: "),
-        ("a.csv.gz", gzip.compress(GOOD.encode() * 9)[:20] + b"xxxxxxxx", r"a\.csv\.gz: not a readable gzip file: "),
+        ("a.csv.gz", packed(GOOD.encode())[:-9], r"a\.csv\.gz: not a readable gzip file: "),
+        ("a.csv.gz", packed(GOOD.encode() * 9)[:20] + b"xxxxxxxx", r"a\.csv\.gz: not a readable gzip file: "),
         ("a.json", '[{"text": "a", "label": 1}, 7]', r"a\.json:2: a JSON object is expected, not int '7'"),
         ("a.json", '[{"text": "a"}]', r"a\.json:1: no column 'label'"),
         ("a.json", '[{"text": "a"}', r"a\.json: not valid JSON: .* line 1"),

@@ -130,6 +130,7 @@ def test_what_cannot_be_promised_is_one_line(cli, folder, run_copy):
         (["--min-precision", 0.99], f"by its 240 held-out texts; the highest that can be is {highest:g}"),
         (["--coverage", 0.999], "by its 240 held-out texts; the highest that can be is 0.995"),
         (["--min-precision", 0.9, "--threshold", 0.5], "not both"),
+        *(([option, "nan"], "nan is not in the range") for option in ("--threshold", "--coverage", "--min-precision")),
     ):
         outcome = cli("predict", "--model", folder, *arguments, "rain")
         assert (outcome.code, outcome.out, outcome.err.count("\n")) == (2, "", 1)
