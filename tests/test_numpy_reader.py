@@ -1,4 +1,4 @@
-"""docs/numpy_reader.md: its code is run as it stands there, and says what the classifier says."""
+"""docs/deploy.md: its reader of a model folder gives the probabilities of the classifier."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 
 from encoder_cls.inference.folder import load_classifier, save_classifier
 
-PAGE = (Path(__file__).parent.parent / "docs" / "numpy_reader.md").read_text(encoding="utf-8")
-CODE, _ = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+PAGE = (Path(__file__).parent.parent / "docs" / "deploy.md").read_text(encoding="utf-8")
+(CODE,) = re.findall(r"```python\n(import json.*?)```", PAGE, re.DOTALL)
 TEXTS = [
     "rain and snow today",
     "",
