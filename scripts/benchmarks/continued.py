@@ -1,6 +1,6 @@
 """The time and accuracy of going on from a run with new labels and new data, beside a run on all of it from nothing.
 
-    python scripts/benchmarks/continued.py FOLDER [--only DATASET]... [--rounds N] [--output docs/continued_runs.md]
+    python scripts/benchmarks/continued.py FOLDER [--only DATASET]... [--rounds N] [--output docs/guide.md]
 
 FOLDER is as that of `accuracy.py`. Train is halved at random; of the first half the labels of a quarter of the classes
 are taken away. A run on that half goes on with the second one; another run learns from both at once. The command fails

@@ -1,7 +1,7 @@
 """Tokens a second of several processes that train together, beside one.
 
     python scripts/benchmarks/distributed.py CONFIG [--shards 2] [--rounds 3] [--set KEY=VALUE]...
-        [--output docs/results.md]
+        [--output docs/deploy.md]
 
 Trains by the command line, one epoch on labels: by one process; by one process whose batches are cut into shards; and
 by as many processes as shards, on this machine, each with one thread. The speed is the median of what a training logs.

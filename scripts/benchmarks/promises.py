@@ -1,6 +1,6 @@
 """Whether promises of precision and coverage are kept, and how well unfamiliar texts are recognized, on real data.
 
-    python scripts/benchmarks/promises.py FOLDER [--only DATASET]... [--output docs/promises.md]
+    python scripts/benchmarks/promises.py FOLDER [--only DATASET]... [--output PAGE]
 
 FOLDER is as that of `accuracy.py`, with go_emotions besides. A linear classifier is trained once on each data set. Its
 scores of test texts are halved at random 1,000 times: one half promises, the other shows what became of it. The command

@@ -1,6 +1,6 @@
 """How many labels `suggest` saves, simulated: its texts are labelled batch by batch, beside texts in random order.
 
-    python scripts/benchmarks/suggestions.py FOLDER [--only DATASET]... [--rounds N] [--output docs/suggestions.md]
+    python scripts/benchmarks/suggestions.py FOLDER [--only DATASET]... [--rounds N] [--output PAGE]
 
 FOLDER is as that of `accuracy.py`. A linear classifier is trained on 100 labels drawn at random, 50 texts of the others
 get their label, it is trained again, and so on; both ways begin with the same 100. The picture beside the page has the
