@@ -29,7 +29,6 @@ from encoder_cls.inference.folder import (
     CONFIG_FILE,
     TOKENIZER_FILE,
     WEIGHTS_FILE,
-    config_file_of_weights,
     load_classifier,
     model_folder,
 )
@@ -215,8 +214,7 @@ def predict_by_ray(
 
     parts = remote_parts(input_uri, output_uri, model=model)
     folder = model_folder(model)
-    files = {name: (folder / name).read_bytes() for name in (TOKENIZER_FILE, WEIGHTS_FILE)}
-    files[CONFIG_FILE] = (folder / config_file_of_weights(folder)).read_bytes()
+    files = {name: (folder / name).read_bytes() for name in (CONFIG_FILE, TOKENIZER_FILE, WEIGHTS_FILE)}
     work = Work(input_uri, output_uri, files, load_classifier(folder, engine="numpy").sha256 or "", engine)
     known = ray.is_initialized()
     ray.init(ignore_reinit_error=True, include_dashboard=False, log_to_driver=False, logging_level="ERROR")

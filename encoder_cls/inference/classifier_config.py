@@ -13,7 +13,8 @@ from encoder_cls.system.encodings import UTF8, delimiter_named, encoding_named
 from encoder_cls.text.ngrams import MOST_FREQUENT, NUM_FEATURE_IDS
 from encoder_cls.text.tokens import KEPT_PER_TOKEN
 
-FORMAT, FORMAT_VERSION = "encoder-cls", 8
+FORMAT, FORMAT_VERSION = "encoder-cls", 9
+READABLE_VERSIONS = (8, FORMAT_VERSION)
 
 Shapes = dict[str, tuple[int, ...]]
 """Of weights, by name."""
@@ -27,7 +28,6 @@ class ClassifierConfig:
         text_columns: the columns in which the texts of training were.
         label_names: the classes, in the order of the logits.
         max_seq_len: tokens of a text that the encoder reads.
-        tokenizer_sha256: of the bytes of its file.
         encoder: the encoder's shape; none: no encoder is described.
         linear: `max_tokens`, `frequent_tokens` and `features` of the linear classifier; none: there is none.
         task: what it answers.
@@ -38,7 +38,6 @@ class ClassifierConfig:
     text_columns: tuple[str, ...]
     label_names: tuple[str, ...]
     max_seq_len: int
-    tokenizer_sha256: str
     encoder: EncoderArchitecture | None
     linear: dict[str, int] | None
     delimiter: str | None = None
@@ -46,7 +45,7 @@ class ClassifierConfig:
     task: Task = SINGLE_LABEL
 
     @classmethod
-    def of(cls, classifier: Classifier, *, tokenizer_sha256: str) -> ClassifierConfig:
+    def of(cls, classifier: Classifier) -> ClassifierConfig:
         """That of a classifier."""
         linear = None
         if classifier.linear:
@@ -59,7 +58,6 @@ class ClassifierConfig:
             text_columns=classifier.text_columns,
             label_names=classifier.label_names,
             max_seq_len=classifier.max_seq_len,
-            tokenizer_sha256=tokenizer_sha256,
             encoder=classifier.encoder.architecture if classifier.encoder else classifier.encoder_architecture,
             linear=linear,
             delimiter=classifier.delimiter,
@@ -79,7 +77,6 @@ class ClassifierConfig:
             **({} if self.encoding == UTF8 else {"encoding": self.encoding}),
             "id2label": dict(enumerate(self.label_names)),
             "max_seq_len": self.max_seq_len,
-            "tokenizer_sha256": self.tokenizer_sha256,
             "encoder": self.encoder and asdict(self.encoder),
             "linear": self.linear,
         }
@@ -95,8 +92,9 @@ class ClassifierConfig:
         """
         if not isinstance(values, dict) or values.get("format") != FORMAT:
             raise ValueError("config.json is of another program")
-        if values["format_version"] != FORMAT_VERSION:
-            raise ValueError(f"format version {values['format_version']}; this program reads {FORMAT_VERSION}")
+        if values["format_version"] not in READABLE_VERSIONS:
+            known = " and ".join(map(str, READABLE_VERSIONS))
+            raise ValueError(f"format version {values['format_version']}; this program reads {known}")
         task = TASKS.get(values["task"])
         if task is None:
             raise ValueError(f"task {values['task']!r}, which only a newer version of encoder-cls knows")
@@ -119,7 +117,6 @@ class ClassifierConfig:
             text_columns=columns,
             label_names=names,
             max_seq_len=max_seq_len,
-            tokenizer_sha256=values["tokenizer_sha256"],
             encoder=encoder,
             linear=values["linear"],
             delimiter=delimiter,

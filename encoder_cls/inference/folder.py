@@ -1,22 +1,21 @@
 """Save and load the model folder.
 
-config.json         task, columns, class names, the architecture of the parts, hash of the tokenizer
-    tokenizer.json      Hugging Face tokenizers format
-    model.safetensors   weights of the parts; in the header which parts are there, their mixture weights, and the
-                        hashes of the config and of the file itself
+    model.safetensors   weights of the parts; the metadata holds everything else, and a hash of the whole file
+    config.json         task, columns, class names, shapes of the parts: a copy for people and other tools
+    tokenizer.json      Hugging Face tokenizers format: a copy, too
     README.md           model card, written when training has finished
 
-A running training replaces `model.safetensors` alone, in one atomic rename, but where another linear classifier takes
-the place of one: its sizes stand in `config.json`. Then `former_config.json` has those of the weights that are there,
-until they are replaced, too. Parts of two classifiers are refused.
+Only `model.safetensors` is read, and it is replaced in one atomic rename: so the folder holds one complete classifier
+whenever a training is killed. Models of format 8, with config and tokenizer in their own files alone, are read as well.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -38,20 +37,27 @@ from encoder_cls.inference.linear import PREFIX as LINEAR
 from encoder_cls.inference.linear import LinearClassifier
 from encoder_cls.inference.task import SINGLE_LABEL
 from encoder_cls.inference.weights import DTYPES, Weight, dense, pack, unpack
-from encoder_cls.system.files import path_of, read_file, reporting_os_errors, sha256, to_json, write_file
+from encoder_cls.system.files import (
+    opened_plainly,
+    path_of,
+    read_file,
+    read_rest,
+    reporting_os_errors,
+    sha256,
+    to_json,
+    write_file,
+)
 from encoder_cls.system.installed import is_installed, log
 from encoder_cls.text.ngrams import RARITY_NUMBERS
 from encoder_cls.text.tokenizer import parse_tokenizer
 
 CONFIG_FILE, TOKENIZER_FILE, WEIGHTS_FILE = "config.json", "tokenizer.json", "model.safetensors"
-# The config of the weights that are there, while a writer replaces a model by one of another shape. It outlives what
-# clears up after writers that were killed.
-FORMER_CONFIG_FILE = "former_config.json"
 PARTS = ("encoder", "linear")
-LARGEST_HEADER = 1 << 20  # bytes; the header of a real model of 1,000 layers is a tenth of that
 LARGEST_CONFIG, LARGEST_TOKENIZER = 1 << 24, 1 << 28  # bytes; 100,000 classes, some million tokens
+LARGEST_HEADER = 2 * (LARGEST_CONFIG + LARGEST_TOKENIZER)  # bytes; quotes in JSON in JSON take two
+SLACK = 1 << 20  # bytes beyond what the weights take: little more is refused with the name of the tensor
 LARGEST_WEIGHT = 1e6  # of a part in the mixture: far beyond what is ever fitted
-UNSEALED = b"0" * 64  # what stands in a weights file in place of its own hash while that is taken
+NO_HASH = b"0" * 64  # the placeholder of the file's own hash while that is computed
 
 
 def model_folder(path: Path) -> Path:
@@ -61,20 +67,11 @@ def model_folder(path: Path) -> Path:
         ConfigError: there is none.
     """
     for folder in (path / "model", path):
-        if (folder / WEIGHTS_FILE).exists() and (folder / CONFIG_FILE).exists():
+        if (folder / WEIGHTS_FILE).exists():
             return folder
     if not path.exists():
         raise ConfigError(f"{path}: no such folder")
     raise ConfigError(f"{path}: holds no model yet (a run has one after its first validation)")
-
-
-def config_file_of_weights(folder: Path) -> str:
-    """The name of the config that is of the weights: the former, where a writer was killed before it came to these."""
-    former, weights = folder / FORMER_CONFIG_FILE, folder / WEIGHTS_FILE
-    with suppress(OSError, ValueError, KeyError, TypeError):
-        if sha256(former.read_bytes()) == sealed_header(weights.read_bytes())["config_sha256"]:
-            return FORMER_CONFIG_FILE
-    return CONFIG_FILE
 
 
 class ModelFiles(NamedTuple):
@@ -100,54 +97,42 @@ def read_model_files(folder: Path, *, of_hub: str = "") -> ModelFiles:
         EncoderClsError: it is damaged, or of another program.
     """
     try:
-        # In the cache of the Hub all files are links, which it has made.
-        return _read_whole(folder, path_of if of_hub else Path)
+        return _read(folder, path_of if of_hub else Path)  # files in the cache of the Hub are links
     except (ValueError, KeyError, TypeError, AttributeError, RuntimeError, safetensors.SafetensorError) as error:
         reason, _, _ = str(error).partition("\n")
         raise EncoderClsError(f"{of_hub or folder}: damaged, or not a model folder of encoder-cls: {reason}") from None
 
 
-def _read_whole(folder: Path, file_of: Callable[[Path], Path]) -> ModelFiles:
-    """Read one model, also where a writer is replacing it or was killed while it did."""
-    try:
-        return _read(folder, file_of, CONFIG_FILE)
-    except (ValueError, EncoderClsError):
-        # Config and weights may be of two models. The former config fits while the writer has not come to the weights;
-        # after that all files are of the new model, and what was read before was not.
-        for config_file in (FORMER_CONFIG_FILE, CONFIG_FILE):
-            with suppress(ValueError, EncoderClsError):
-                return _read(folder, file_of, config_file)
-        raise
-
-
-def _read(folder: Path, file_of: Callable[[Path], Path], config_file: str) -> ModelFiles:
-    """Read each file once, and check it against what vouches for it.
+def _read(folder: Path, file_of: Callable[[Path], Path]) -> ModelFiles:
+    """Read the weights and their metadata.
 
     What is read stays in proportion to what is there: the tokenizer bounds the vocabulary, the architecture and the
     vocabulary bound the weights.
     """
-    config_bytes = read_file(file_of(folder / config_file), most_bytes=LARGEST_CONFIG)
-    config = ClassifierConfig.from_json(json.loads(config_bytes))
-    tokenizer_bytes = read_file(file_of(folder / TOKENIZER_FILE), most_bytes=LARGEST_TOKENIZER)
-    if sha256(tokenizer_bytes) != config.tokenizer_sha256:
-        raise ValueError(f"{TOKENIZER_FILE} is not the one the model was trained with")
-    tokenizer = parse_tokenizer(tokenizer_bytes.decode())
-    shapes = config.weight_shapes(vocab_size=tokenizer.get_vocab_size())
-
-    most_bytes = 8 + LARGEST_HEADER
-    for of_part in shapes.values():
-        most_bytes += 4 * sum(map(math.prod, of_part.values()))  # no form takes more
-    weights_bytes = read_file(file_of(folder / WEIGHTS_FILE), most_bytes=most_bytes)
-    header = sealed_header(weights_bytes)
-    if header["config_sha256"] != sha256(config_bytes):
-        raise ValueError(f"{WEIGHTS_FILE} and {CONFIG_FILE} do not belong together")
+    path = file_of(folder / WEIGHTS_FILE)
+    with opened_plainly(path) as file:
+        start = file.read(8)
+        length = int.from_bytes(start, "little")
+        if length > min(LARGEST_HEADER, os.fstat(file.fileno()).st_size):
+            raise ValueError(f"{WEIGHTS_FILE} has no sensible header")
+        start += file.read(length)
+        header = _metadata(start)
+        if "config" in header:
+            config, tokenizer = ClassifierConfig.from_json(header["config"]), parse_tokenizer(header["tokenizer"])
+        else:
+            config, tokenizer = _read_format_8(folder, file_of, header)
+        shapes = config.weight_shapes(vocab_size=tokenizer.get_vocab_size())
+        most_weights = 4 * sum(math.prod(shape) for part in shapes.values() for shape in part.values())
+        content = start + read_rest(file, path, most_bytes=len(start) + most_weights + SLACK)  # no data type takes more
+    if sha256(content.replace(header["sha256"].encode(), NO_HASH, 1)) != header["sha256"]:
+        raise ValueError(f"{WEIGHTS_FILE} has changed since it was written")
     parts = tuple(part for part in PARTS if part in header["parts"])
     if not parts or sorted(header["parts"]) != sorted(parts) or not set(parts) <= shapes.keys():
         raise ValueError(f"{WEIGHTS_FILE} says that it has the parts {header['parts']!r}")
     known_dtypes = sorted(header["dtypes"]) == sorted(parts) and set(header["dtypes"].values()) <= set(DTYPES)
     if not known_dtypes:
         raise ValueError(f"{WEIGHTS_FILE} holds what only a newer version of encoder-cls can read")
-    weights = _unpacked(safetensors.numpy.load(weights_bytes), shapes, header["dtypes"])
+    weights = _unpacked(safetensors.numpy.load(content), shapes, header["dtypes"])
     linear = None
     if config.linear is not None and "linear" in weights:
         with _described_by_config():
@@ -167,6 +152,23 @@ def _read(folder: Path, file_of: Callable[[Path], Path], config_file: str) -> Mo
         dtypes=header["dtypes"],
         sha256=header["sha256"],
     )
+
+
+def _metadata(start: bytes) -> dict[str, Any]:
+    """The metadata in the beginning of a weights file, up to its tensors."""
+    return dict(json.loads(json.loads(start[8:])["__metadata__"][FORMAT]))
+
+
+def _read_format_8(
+    folder: Path, file_of: Callable[[Path], Path], header: Mapping[str, Any]
+) -> tuple[ClassifierConfig, Tokenizer]:
+    """Config and tokenizer from their own files, which the weights file vouches for."""
+    config = read_file(file_of(folder / CONFIG_FILE), most_bytes=LARGEST_CONFIG)
+    tokenizer = read_file(file_of(folder / TOKENIZER_FILE), most_bytes=LARGEST_TOKENIZER)
+    values = json.loads(config)
+    if (header["config_sha256"], values["tokenizer_sha256"]) != (sha256(config), sha256(tokenizer)):
+        raise ValueError(f"{WEIGHTS_FILE}, {CONFIG_FILE} and {TOKENIZER_FILE} do not belong together")
+    return ClassifierConfig.from_json(values), parse_tokenizer(tokenizer.decode())
 
 
 def _unpacked(
@@ -229,55 +231,29 @@ def _familiarity(found: Any, *, has_linear: bool) -> Familiarity | None:
     return Familiarity.from_json(found, num_numbers=2 + (RARITY_NUMBERS if has_linear else 0))
 
 
-def sealed(content: bytes) -> bytes:
-    """A weights file whose header says `UNSEALED`, with its own hash in that place."""
-    return content.replace(UNSEALED, sha256(content).encode(), 1)
-
-
-def sealed_header(content: bytes) -> dict[str, Any]:
-    """What a weights file says of itself, once its own hash has vouched for all of it."""
-    length = int.from_bytes(content[:8], "little")
-    if length > min(LARGEST_HEADER, len(content)):
-        raise ValueError(f"{WEIGHTS_FILE} has no sensible header")
-    header = dict(json.loads(json.loads(content[8 : 8 + length])["__metadata__"][FORMAT]))
-    if sha256(content.replace(header["sha256"].encode(), UNSEALED, 1)) != header["sha256"]:
-        raise ValueError(f"{WEIGHTS_FILE} has changed since it was written")
-    return header
-
-
 ENGINES = ("auto", "numpy", "torch")
 
 
 def save_classifier(classifier: Classifier, folder: Path, *, dtypes: Mapping[str, str] | None = None) -> None:
-    """Write the folder, or replace the weights of the same classifier in it.
+    """Write the folder, or replace the classifier in it.
 
     Args:
         classifier: what is written.
         folder: where to.
-        dtypes: of the weights of each part, see `weights_file`; none: float32.
+        dtypes: of the weights of each part, see `weights`; none: float32.
 
     Raises:
         EncoderClsError: the disk refused; a classifier that was there is still whole.
     """
-    tokenizer = classifier.tokenizer.to_str(pretty=True).encode()
-    config = to_json(ClassifierConfig.of(classifier, tokenizer_sha256=sha256(tokenizer)).to_json())
-    for name, content in ((TOKENIZER_FILE, tokenizer), (CONFIG_FILE, config)):
-        path = folder / name
-        with reporting_os_errors(path):
-            unchanged = path.is_file() and path.read_bytes() == content
-        if not unchanged:
-            # For the weights that are there, should this be killed; it may be that of a writer that was.
-            if name == CONFIG_FILE and path.is_file() and config_file_of_weights(folder) == CONFIG_FILE:
-                write_file(folder / FORMER_CONFIG_FILE, path.read_bytes())
-            write_file(path, content)
     dtypes = dtypes or dict.fromkeys(classifier.parts, "float32")
     tensors: dict[str, NDArray[Any]] = {}
     for part in classifier.parts:
         tensors |= pack(weights_of_part(classifier, part), dtypes[part])
     shares = classifier.mixture_shares
+    config = ClassifierConfig.of(classifier).to_json()
     header = {
-        "sha256": UNSEALED.decode(),
-        "config_sha256": sha256(config),
+        "config": config,
+        "tokenizer": classifier.tokenizer.to_str(),
         "parts": list(classifier.parts),
         "mixture_weights": dict(zip(classifier.parts, classifier.mixture_weights, strict=True)),
         "mixture_shares": shares if shares and shares.keys() == set(classifier.parts) else None,
@@ -286,11 +262,23 @@ def save_classifier(classifier: Classifier, folder: Path, *, dtypes: Mapping[str
         "promises": classifier.promises and classifier.promises.to_json(),
         "familiarity": classifier.familiarity and classifier.familiarity.to_json(),
     }
+    _write_weights(folder, tensors, header)
+    for name, content in (
+        (CONFIG_FILE, to_json(config)),
+        (TOKENIZER_FILE, classifier.tokenizer.to_str(pretty=True).encode()),
+    ):
+        with reporting_os_errors(folder / name):
+            unchanged = (folder / name).is_file() and (folder / name).read_bytes() == content
+        if not unchanged:
+            write_file(folder / name, content)
+
+
+def _write_weights(folder: Path, tensors: dict[str, NDArray[Any]], header: Mapping[str, Any]) -> None:
+    """Replace the weights file."""
     # One entry: safetensors writes several in another order each time, and equal runs should give equal files.
-    content = safetensors.numpy.save(tensors, {FORMAT: json.dumps(header)})
-    write_file(folder / WEIGHTS_FILE, sealed(content))
-    with reporting_os_errors(folder / FORMER_CONFIG_FILE):
-        (folder / FORMER_CONFIG_FILE).unlink(missing_ok=True)
+    metadata = json.dumps({"sha256": NO_HASH.decode(), **header}, ensure_ascii=False)
+    content = safetensors.numpy.save(tensors, {FORMAT: metadata})
+    write_file(folder / WEIGHTS_FILE, content.replace(NO_HASH, sha256(content).encode(), 1))
 
 
 def save_promises(folder: Path, promises: Promises | None, familiarity: Familiarity | None) -> None:
@@ -302,13 +290,11 @@ def save_promises(folder: Path, promises: Promises | None, familiarity: Familiar
     read_model_files(folder)
     with reporting_os_errors(folder / WEIGHTS_FILE):
         content = (folder / WEIGHTS_FILE).read_bytes()
-    header = sealed_header(content) | {
-        "sha256": UNSEALED.decode(),
-        "promises": promises and promises.to_json(),
-        "familiarity": familiarity and familiarity.to_json(),
-    }
-    content = safetensors.numpy.save(safetensors.numpy.load(content), {FORMAT: json.dumps(header)})
-    write_file(folder / WEIGHTS_FILE, sealed(content))
+    header = _metadata(content[: 8 + int.from_bytes(content[:8], "little")])
+    del header["sha256"]
+    header["promises"] = promises and promises.to_json()
+    header["familiarity"] = familiarity and familiarity.to_json()
+    _write_weights(folder, safetensors.numpy.load(content), header)
 
 
 def weights_of_part(classifier: Classifier, part: str) -> dict[str, Weight]:

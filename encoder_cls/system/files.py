@@ -15,7 +15,7 @@ import stat
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from encoder_cls.errors import EncoderClsError
 from encoder_cls.system.display import json_text
@@ -38,28 +38,46 @@ def to_json(value: Mapping[str, Any]) -> bytes:
     return (json_text(value, indent=2) + "\n").encode()
 
 
-def read_file(path: Path, *, most_bytes: int) -> bytes:
-    """The content of a plain file: no link, which could lead anywhere, and no pipe, which would wait for ever.
+@contextmanager
+def opened_plainly(path: Path) -> Iterator[BinaryIO]:
+    """Open a plain file to read: no link, which could lead anywhere, and no pipe, which would wait for ever.
 
     Raises:
-        EncoderClsError: it is something else, too large or unreadable.
+        EncoderClsError: it is something else, or unreadable.
     """
     try:
         if not (NO_LINK and NO_WAIT) and not stat.S_ISREG(path.lstat().st_mode):
             raise EncoderClsError(f"{path}: not a plain file")
         descriptor = os.open(path, os.O_RDONLY | NO_LINK | NO_WAIT | BINARY)
         with open(descriptor, "rb") as file:  # noqa: PTH123 - of a descriptor, not of a path
-            found = os.fstat(descriptor)
-            if not stat.S_ISREG(found.st_mode):
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 raise EncoderClsError(f"{path}: not a plain file")
-            if found.st_size > most_bytes:
-                raise EncoderClsError(
-                    f"{path}: {found.st_size:,} bytes, where {most_bytes:,} are the most there can be"
-                )
-            return file.read()
+            yield file
     except OSError as error:
         reason = "not a plain file" if path.is_symlink() else f"cannot be read: {error.strerror or error}"
         raise EncoderClsError(f"{path}: {reason}") from None
+
+
+def read_rest(file: BinaryIO, path: Path, *, most_bytes: int) -> bytes:
+    """Read a file from its position to its end.
+
+    Raises:
+        EncoderClsError: the whole file is larger than `most_bytes`.
+    """
+    size = os.fstat(file.fileno()).st_size
+    if size > most_bytes:
+        raise EncoderClsError(f"{path}: {size:,} bytes, where {most_bytes:,} are the most there can be")
+    return file.read()
+
+
+def read_file(path: Path, *, most_bytes: int) -> bytes:
+    """The content of a plain file.
+
+    Raises:
+        EncoderClsError: as `opened_plainly`; or the file is too large.
+    """
+    with opened_plainly(path) as file:
+        return read_rest(file, path, most_bytes=most_bytes)
 
 
 def flush_folder(folder: Path) -> None:

@@ -18,7 +18,7 @@ from processes import fork
 from samples import CHECKPOINT_FILES, ENGINES, MODEL_FILES, Workspace, assert_mendable, newest_checkpoint, predict
 
 from encoder_cls.inference.classifier_config import FORMAT
-from encoder_cls.inference.folder import UNSEALED, load_classifier, save_classifier
+from encoder_cls.inference.folder import NO_HASH, load_classifier, save_classifier
 from encoder_cls.system.files import sha256
 
 MOST_SECONDS, MOST_BYTES = 5.0, 1_000_000_000  # for an answer about a hostile folder
@@ -172,9 +172,9 @@ def _reseal(model: Path, change: Callable[[dict[str, torch.Tensor]], object] | N
         weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     if change:
         change(weights)
-    former |= {"sha256": UNSEALED.decode(), "config_sha256": sha256((model / "config.json").read_bytes())} | header
+    former |= {"sha256": NO_HASH.decode(), "config_sha256": sha256((model / "config.json").read_bytes())} | header
     content = safetensors.torch.save(weights, {FORMAT: json.dumps(former)})
-    path.write_bytes(content.replace(UNSEALED, sha256(content).encode(), 1))
+    path.write_bytes(content.replace(NO_HASH, sha256(content).encode(), 1))
 
 
 def _of(name: str, action: Action) -> Action:
