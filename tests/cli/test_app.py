@@ -133,7 +133,8 @@ def test_help_has_its_short_name(cli, arguments):
 
 def test_a_shell_completes_commands_and_options():
     """By Typer's own script, which asks the program itself, without a large library."""
-    shown = subprocess.run([*COMMAND, "--show-completion", "bash"], capture_output=True, text=True, check=True).stdout
+    in_bash = ["bash", "-c", '"$@"; exit', "bash", *COMMAND, "--show-completion"]  # it looks which shell has started it
+    shown = subprocess.run(in_bash, capture_output=True, text=True, check=True).stdout
     assert "_ENCODER_CLS_COMPLETE=complete_bash" in shown
     for words, found in (("encoder-cls tr", "train"), ("encoder-cls train --re", "--resume")):
         asked = {"COMP_WORDS": words, "COMP_CWORD": str(words.count(" ")), "_ENCODER_CLS_COMPLETE": "complete_bash"}
