@@ -39,4 +39,4 @@ class StoppedError(EncoderClsError):
 
     def __init__(self, message: str, *, signal_number: int) -> None:
         super().__init__(message)
-        self.exit_code = 128 + signal_number
+        self.signal_number, self.exit_code = signal_number, 128 + signal_number

@@ -167,9 +167,9 @@ def _train(config: Config, rows: Iterable[Row]) -> Classifier:
     from encoder_cls.system.machine import resolve_device
     from encoder_cls.tracking.run_dir import RunDir
     from encoder_cls.training.events import Noted, Validated
-    from encoder_cls.training.finish import compact
     from encoder_cls.training.prepare import prepare, setup_warnings
     from encoder_cls.training.run import train
+    from encoder_cls.training.shrink import compact
 
     device = resolve_device("auto")
     # Random numbers of whoever calls this go on as if nothing had been.
@@ -186,9 +186,9 @@ def _train(config: Config, rows: Iterable[Row]) -> Classifier:
             elif isinstance(event, Validated):
                 scores = ", ".join(f"{name} {value:.4f}" for name, value in event.result.scores.items())
                 best = ", the best so far" if event.is_best else ""
-                log("info", f"{event.stage.name}, epoch {event.epoch:.1f}, step {event.step}: {scores}{best}")
+                log("info", f"{event.stage}, epoch {event.epoch:.1f}, step {event.step}: {scores}{best}")
         labels = setup.dataset.selection.labels
-        compact(run.model, setup.validation_texts, labels, device=str(device), after_batch=lambda: None)
+        compact(run.model, setup.validation_texts, labels, device=str(device))
         return load_classifier(run.model)
 
 

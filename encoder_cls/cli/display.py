@@ -10,7 +10,7 @@ from encoder_cls.system.display import counted
 if TYPE_CHECKING:
     from encoder_cls.data.dataset import Dataset
     from encoder_cls.data.split import Split
-    from encoder_cls.training.setup import TrainingSetup
+    from encoder_cls.training.prepared import Prepared
 
 
 import shlex
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from encoder_cls.training.events import EncoderGain, Event, Finished, LinearFitted, Stepped, StepsDecided, Validated
 
 
-def described(setup: TrainingSetup) -> Iterator[str]:
+def described(prepared: Prepared) -> Iterator[str]:
     """How the data was read, and what will be trained on what, in a few lines."""
-    yield from setup.dataset.notes
-    dataset, config, statistics = setup.dataset, setup.config, setup.data_statistics
+    yield from prepared.dataset.notes
+    dataset, config, statistics = prepared.dataset, prepared.config, prepared.data_statistics
     if dataset.has_names_alone:
-        yield from _described_by_names(setup)
+        yield from _described_by_names(prepared)
         return
     test = f", {len(dataset.test):,} test" if dataset.test else ""
     more = f", {len(dataset.unlabelled.texts):,} unlabelled" if dataset.unlabelled.texts else ""
@@ -47,36 +47,36 @@ def described(setup: TrainingSetup) -> Iterator[str]:
         yield f"corrections: {changed} of {config.data.corrections} in place of those of the data"
     yield from _groups(dataset, config.data.group_column)
     if not config.model.encoder:
-        yield f"tokens: vocabulary {setup.vocab_size:,}, unknown in validation {statistics['unknown_fraction']:.1%}"
+        yield f"tokens: vocabulary {prepared.vocab_size:,}, unknown in validation {statistics['unknown_fraction']:.1%}"
         yield "model: a linear model alone, without steps of training (model.encoder=false)"
         return
     yield (
-        f"tokens: vocabulary {setup.vocab_size:,}, unknown in validation {statistics['unknown_fraction']:.1%}, "
+        f"tokens: vocabulary {prepared.vocab_size:,}, unknown in validation {statistics['unknown_fraction']:.1%}, "
         f"texts longer than the encoder reads {statistics['truncated_fraction']:.1%}, padding "
         f"{statistics['padding_fraction']:.1%}"
     )
     shape = f"{counted(config.model.num_layers, 'layer')} of width {config.model.d_model}"
-    recipe = setup.recipe
-    beside = ", beside it a linear model" if recipe.linear else ""
-    beside += " (from a stream: there is much text)" if recipe.linear and recipe.linear.is_streamed else ""
-    if config.model.linear and not recipe.linear:
+    plan = prepared.plan
+    beside = ", beside it a linear model" if plan.linear else ""
+    beside += " (from a stream: there is much text)" if plan.linear_fit == "stream" else ""
+    if config.model.linear and not plan.linear:
         beside = ", no linear model beside it (too much text for so many classes)"
-    yield f"model: {shape}, {setup.num_parameters:,} parameters{beside}"
-    lengths = {"masked-LM pretraining": recipe.pretraining, "training on labels": recipe.training}
+    yield f"model: {shape}, {prepared.num_parameters:,} parameters{beside}"
+    lengths = {"masked-LM pretraining": plan.pretraining, "training on labels": plan.training}
     passes = [f"{it.epochs} epoch{'s' * (it.epochs > 1)} of {what}" for what, it in lengths.items() if it]
-    yield f"steps: {setup.total_steps:,} in all; {', '.join(passes)}"
+    yield f"steps: {plan.total_steps:,} in all; {', '.join(passes)}"
 
 
-def _described_by_names(setup: TrainingSetup) -> Iterator[str]:
+def _described_by_names(prepared: Prepared) -> Iterator[str]:
     """The same where no text has a label."""
-    dataset = setup.dataset
+    dataset = prepared.dataset
     held_out = {"validation": len(dataset.validation), "test": len(dataset.test or ())}
     others = "".join(f", {count:,} {name}" for name, count in held_out.items() if count)
     yield (
         f"data: no labelled text to learn from{others}, {len(dataset.unlabelled.texts):,} unlabelled texts, "
         f"{counted(len(dataset.label_names), 'class', 'classes')} by their names (data.label_names)"
     )
-    yield f"tokens: vocabulary {setup.vocab_size:,}"
+    yield f"tokens: vocabulary {prepared.vocab_size:,}"
     yield "model: a linear model alone, learned from what the names of the classes say"
 
 
@@ -182,7 +182,7 @@ def show_training(events: Iterator[Event], run: Path, *, num_processes: int = 1)
                 case LinearFitted():
                     tell(_linear_classifier(event))
                 case StageStarted():
-                    stage, total_steps = event.stage.name, event.total_steps
+                    stage, total_steps = event.stage, event.total_steps
                     bar.set_description(stage)
                     bar.total = total_steps
                     bar.refresh()
@@ -238,8 +238,8 @@ def _show_finished(event: Finished, run: Path, *, early: str) -> None:
 def _time_budget(event: StepsDecided) -> str:
     """How many steps there is time for."""
     if not event.steps:
-        return f"time budget: none is left for {event.stage.name}"
-    return f"time budget: {counted(event.steps, 'step')} of {event.stage.name}"
+        return f"time budget: none is left for {event.stage}"
+    return f"time budget: {counted(event.steps, 'step')} of {event.stage}"
 
 
 def _gain(gain: EncoderGain, *, is_kept: bool) -> str:

@@ -26,8 +26,8 @@ from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.task import MULTI_LABEL, Logits
 from encoder_cls.system.encodings import ending_of
 from encoder_cls.tracking.run_dir import RunDir, classifier_to_score, run_of
-from encoder_cls.training.class_weight_check import class_weights_note
 from encoder_cls.training.encoder.checkpoint import newest_fingerprint
+from encoder_cls.training.linear.class_weights import class_weights_note
 
 
 def evaluate_run(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ from encoder_cls.cli.display import described, show_training
 from encoder_cls.cli.options import RUNS, ConfigFile, ConfigOption, Device, Overrides, the_config
 from encoder_cls.errors import ConfigError, DataError
 from encoder_cls.system.installed import check_training_installed
+from encoder_cls.system.stop import stopping_at
 from encoder_cls.system.terminal import be_quiet, note, print_out
 
 if TYPE_CHECKING:
@@ -33,8 +34,8 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def stop_signals(group: ProcessGroup) -> Iterator[Callable[[], int | None]]:
-    """Turn the first SIGINT or SIGTERM into an answer for the training loop; a second one ends at once.
+def stop_signals(group: ProcessGroup) -> Iterator[None]:
+    """Turn the first SIGINT or SIGTERM into a request to stop; a second one ends at once.
 
     Of several processes the first is told of each other's; and as torchrun, too, sends them what a terminal has sent,
     a second one changes nothing there.
@@ -54,7 +55,8 @@ def stop_signals(group: ProcessGroup) -> Iterator[Callable[[], int | None]]:
 
     former = {number: signal.signal(number, receive) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield lambda: received[0] if received else group.asked_to_stop()
+        with stopping_at(lambda: received[0] if received else group.asked_to_stop()):
+            yield
     finally:
         for number, handler in former.items():
             signal.signal(number, handler)
@@ -134,7 +136,8 @@ def _train(request: _Request, group: ProcessGroup) -> None:
             return
 
         from encoder_cls.system.machine import resolve_device
-        from encoder_cls.training.encoder.follower import check_equal, follow
+        from encoder_cls.training.encoder.checkpoint import check_equal
+        from encoder_cls.training.encoder.loop import assist
         from encoder_cls.training.encoder.processes import device_of_rank
         from encoder_cls.training.prepare import prepare, setup_warnings
         from encoder_cls.training.run import train
@@ -148,17 +151,19 @@ def _train(request: _Request, group: ProcessGroup) -> None:
             print_out(settings.to_yaml())
         for line in described(setup):
             note(line)
+        if request.dry_run:
+            note(f"plan: {setup.plan}")
         for line in setup_warnings(setup):
             note(f"warning: {line}")
         if request.dry_run:
             return
         with group.agreeing():
             check_equal(setup, group, device=torch_device)
-        with stop_signals(group) as stop_signal:
+        with stop_signals(group):
             if not group.leads:
-                follow(setup, group, device=torch_device)
+                assist(setup, group, device=torch_device)
                 return
-            events = train(setup, run, device=torch_device, resume=request.resume, stop_signal=stop_signal, group=group)
+            events = train(setup, run, device=torch_device, resume=request.resume, group=group)
             show_training(events, run.path, num_processes=group.size)
 
 

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from encoder_cls.config import Config
     from encoder_cls.evaluation.report import AnyReport
-    from encoder_cls.training.interruptible import StopSignal
     from encoder_cls.tuning.search import Search, TrialResult
 
 RESERVED = 1.2  # times as long as their trials, for the trainings at the end
@@ -52,9 +51,9 @@ def tune_command(
     seconds, started = duration_named(budget, option="--budget"), time.monotonic()
     settings = load_config(the_config(config_file, config), overrides or ())
     torch_device = resolve_device(device)
-    with stop_signals(ALONE) as stop_signal:
+    with stop_signals(ALONE):
         folder = run_dir or RUNS / f"{settings.name}-tune"
-        search = Search(settings, folder, device=torch_device, stop_signal=stop_signal)
+        search = Search(settings, folder, device=torch_device)
         for result in search.results:
             note(f"{_line(result, settings)} (before)")
         note(f"searching in {folder}")
@@ -62,7 +61,7 @@ def tune_command(
             note(_line(result, settings))
         best = search.best
         assert best
-        if not _train_again(search, best, device=torch_device, stop_signal=stop_signal):
+        if not _train_again(search, best, device=torch_device):
             return
     report = _report(search, best)
     if as_json:
@@ -81,7 +80,7 @@ def _seconds_at_end(search: Search) -> float:
     return first.seconds + (best.seconds if best.number else 0.0)
 
 
-def _train_again(search: Search, best: TrialResult, *, device: torch.device, stop_signal: StopSignal) -> bool:
+def _train_again(search: Search, best: TrialResult, *, device: torch.device) -> bool:
     """Train the best, and the config as it is, each to a finished run with its report; whether both are."""
     from encoder_cls.tracking.run_dir import LockedError
     from encoder_cls.training.prepare import prepare
@@ -95,8 +94,8 @@ def _train_again(search: Search, best: TrialResult, *, device: torch.device, sto
             with run.lock():
                 run.check_trainable(config, resume=True)
                 note(f"training {run.path}, to its report")
-                setup = prepare(config, stop_signal=stop_signal)
-                for _ in train(setup, run, device=device, resume=True, stop_signal=stop_signal):
+                setup = prepare(config)
+                for _ in train(setup, run, device=device, resume=True):
                     pass
         except LockedError:
             note(f"{run.path}: another process of this search trains here, and will report")

@@ -251,10 +251,8 @@ class TrainConfig(Section):
     accumulation_steps: Count = 1
     """Batches whose gradients are summed before one update."""
     gradient_shards: Count = 1
-    """Shards into which each batch is cut, by texts; so many processes at most share a training (torchrun). With equal
-    shards and threads, weights are the same bits however many processes there are."""
-    exact: bool = True
-    """Whether several processes sum gradients in the order of the shards; false: in whatever order is quickest."""
+    """Shards into which each batch is cut, by texts; so many processes at most share a training (torchrun). At
+    equal shards, weights differ by rounding alone, however many processes there are."""
     learning_rate: Annotated[PositiveFloat, AfterValidator(_in_float32)] = 1e-3
     """The peak learning rate."""
     warmup_fraction: Fraction = 0.1

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from encoder_cls.config import Config
 from encoder_cls.data.dataset import Dataset
@@ -22,8 +21,8 @@ from encoder_cls.training.encoder.checkpoint import newest_fingerprint
 WORDS, HEAD = "encoder.embedding.tokens.weight", "head.linear."
 
 
-def former_classifier(config: Config) -> Classifier | None:
-    """The classifier of the run that a config goes on from, if there is one.
+def base_classifier(config: Config) -> Classifier | None:
+    """Load the classifier of the base run, if the config names one.
 
     Raises:
         ConfigError: that run is not finished, or its encoder or its tokenizer is of another kind.
@@ -47,11 +46,11 @@ def former_classifier(config: Config) -> Classifier | None:
     return classifier
 
 
-def check_former_data(config: Config, dataset: Dataset) -> None:
-    """Make sure that the data of the run that a config goes on from is what it was.
+def check_base_data(config: Config, dataset: Dataset) -> None:
+    """Check that the data of the base run has not changed.
 
     Raises:
-        DataError: it is not.
+        DataError: it has.
         EncoderClsError: the logits of its validation texts cannot be read.
     """
     if config.from_run is None or dataset.former is None:
@@ -67,27 +66,20 @@ def check_former_data(config: Config, dataset: Dataset) -> None:
             raise DataError(f"{run.path}: its {what} ({run.load_config().data.train}) has changed since it was trained")
 
 
-def start_from(former: Classifier, model: EncoderClassifier, *, label_names: tuple[str, ...]) -> None:
-    """Give a new model the weights of a former classifier's encoder.
+def start_from(base: Classifier, model: EncoderClassifier, *, label_names: tuple[str, ...]) -> None:
+    """Give a new model the weights of a base run's encoder of the same shape.
 
-    Words and classes that this one did not know keep their first weights. The former words are the first of the new
-    ones; classes are found by their names.
-
-    Args:
-        former: has an encoder of the same shape.
-        model: of the new words and classes; its weights are changed.
-        label_names: its classes.
+    New words and classes keep their random weights. Words of the base run come first; classes are matched by name.
     """
-    numbers = [former.label_names.index(name) for name in label_names if name in former.label_names]
-    is_known = np.array([name in former.label_names for name in label_names])
+    numbers = [base.label_names.index(name) for name in label_names if name in base.label_names]
+    is_known = np.array([name in base.label_names for name in label_names])
     state = model.state_dict()
-    for name, weight in weights_of_part(former, "encoder").items():
-        values: NDArray[np.float32] = np.asarray(weight, dtype=np.float32)
-        of_model = state[name]
+    for name, weight in weights_of_part(base, "encoder").items():
+        values = torch.from_numpy(np.asarray(weight, dtype=np.float32))
         with torch.no_grad():
             if name == WORDS:
-                of_model[: len(values)] = torch.from_numpy(values)
+                state[name][: len(values)] = values
             elif name.startswith(HEAD):
-                of_model[torch.from_numpy(is_known)] = torch.from_numpy(values[numbers])
+                state[name][torch.from_numpy(is_known)] = values[numbers].to(state[name].device)
             else:
-                of_model.copy_(torch.from_numpy(values))
+                state[name].copy_(values)

@@ -1,4 +1,4 @@
-"""What a training tells of itself while it goes on; whoever drives it decides what a person sees."""
+"""The events of a training; whoever drives it decides what a person sees."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from encoder_cls.evaluation.report import AnyReport
-from encoder_cls.training.encoder.stage import Stage
 from encoder_cls.training.encoder.validation import ValidationResult
 from encoder_cls.training.linear.techniques import FewLabelsResult
 
@@ -21,44 +20,32 @@ class Started:
 
 @dataclass(frozen=True)
 class Noted:
-    """Something that a person should know, and that training goes on in spite of."""
+    """A warning; training goes on."""
 
     message: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class StageStarted:
-    """A stage begins, or goes on, after `step` of all steps.
+    """A stage begins, or goes on, after `step` of `total_steps` of all stages, as far as they are known."""
 
-    Attributes:
-        stage: which.
-        step: steps done, in all stages.
-        total_steps: steps of all stages, without those that a former one had no time for.
-    """
-
-    stage: Stage
+    stage: str
     step: int
     total_steps: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepsDecided:
-    """The first steps of a stage have told how many there is time for, or that there is time for none.
+    """The first steps of a stage have decided how many `steps` of it there is time for, perhaps none."""
 
-    Attributes:
-        stage: which.
-        steps: of this stage.
-        total_steps: steps of all stages.
-    """
-
-    stage: Stage
+    stage: str
     steps: int
     total_steps: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class LinearFitted:
-    """A linear classifier has been fitted on few labels, before so many steps: with what of all that was tried."""
+    """A linear classifier has been fitted on few labels, before step `step`, with those techniques that help."""
 
     step: int
     result: FewLabelsResult
@@ -82,19 +69,21 @@ class Validated:
         stage: in which.
         step: steps done, in all stages.
         epoch: epochs done, in this stage.
-        result: what it found out.
-        is_best: whether the stage has had no better one, and the linear classifier alone is no better.
+        result: of the validation.
+        is_best: the stage has had no better one, and the linear classifier alone is no better.
+        is_drawn: its plots are logged.
     """
 
-    stage: Stage
+    stage: str
     step: int
     epoch: float
     result: ValidationResult
     is_best: bool
+    is_drawn: bool = True
 
 
 class EncoderGain(NamedTuple):
-    """What an encoder brought, by the validation score `monitor`.
+    """The gain by an encoder, in the validation score `monitor`.
 
     Attributes:
         monitor: name of the score.
@@ -113,9 +102,9 @@ class Finished:
 
     Attributes:
         report: of the best weights on the test (else the validation) split, if there is any.
-        best_step: at which they were found; 0: they are those of the linear classifier alone.
-        seconds: that this process has taken.
-        gain: what the encoder brought; none where there is but one part.
+        best_step: of these weights; 0: they are those of the linear classifier alone.
+        seconds: of this process.
+        gain: by the encoder; none where there is but one part.
     """
 
     report: AnyReport | None

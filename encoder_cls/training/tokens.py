@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -16,27 +15,21 @@ from encoder_cls.data.dataset import Dataset
 from encoder_cls.system.array_cache import Entry, Made, cached
 from encoder_cls.system.disk_arrays import ConcatenatedTexts
 from encoder_cls.system.files import sha256
+from encoder_cls.system.stop import run_interruptibly
 from encoder_cls.text.char_ngrams import CharNgrams
 from encoder_cls.text.tokenizer import parse_tokenizer, tokenize
 from encoder_cls.text.tokenizer_trainer import train_and_tokenize, train_subwords
 from encoder_cls.text.tokens import TokenizedTexts
-from encoder_cls.training.interruptible import run_interruptibly
 
-FORMAT = 2  # to be raised with any change of what an entry holds
+FORMAT = 2  # to be raised with any change of the content of an entry
 
 TRAIN, VALIDATION = "train", "validation"
+ARRAYS = ("words", "word_ids", "offsets", "truncated")
 
 
 @dataclass(frozen=True, kw_only=True)
 class TokenizedData:
-    """A tokenizer and what it makes of the texts of a data set.
-
-    Attributes:
-        tokenizer: trained on all texts but those of validation and test.
-        texts: those texts: those with labels, then those without.
-        validation_texts: the validation texts that choose the weights (`Dataset.selection`).
-        long_words: how many words were too long for a sub-word tokenizer to learn from.
-    """
+    """A tokenizer and the tokens of a data set, as in `Prepared`."""
 
     tokenizer: Tokenizer
     texts: TokenizedTexts
@@ -44,65 +37,45 @@ class TokenizedData:
     long_words: int = 0
 
 
-def tokenized_data(
-    dataset: Dataset, config: Config, *, former: Tokenizer | None, stop_if_asked: Callable[[], None] = lambda: None
-) -> TokenizedData:
-    """Train a tokenizer, and tokenize the texts of a data set.
-
-    Args:
-        dataset: the data.
-        config: of the run.
-        former: the tokenizer of the run that this one goes on from.
-        stop_if_asked: called now and then while a sub-word tokenizer is trained; what it raises ends the work.
+def tokenized_data(dataset: Dataset, config: Config, *, base: Tokenizer | None) -> TokenizedData:
+    """Train a tokenizer, or extend that of the base run, and tokenize the texts of a data set.
 
     Raises:
         ConfigError: as `train_tokenizer`.
         EncoderClsError: the disk refuses.
     """
-
-    def tokenized() -> TokenizedData:
-        return _tokenized(dataset, config, former, stop_if_asked)
-
     if config.data.cache is None:
-        return tokenized()
+        return _tokenized(dataset, config, base)
     key = {
         "format": FORMAT,
         "versions": [version(name) for name in ("encoder-cls", "tokenizers", "pyarrow")],
         "tokenizer": config.tokenizer.model_dump(mode="json"),
         "max_seq_len": config.model.max_seq_len,
         "texts": [part.fingerprint for part in (dataset.train, dataset.unlabelled, dataset.selection)],
-        "former": former and sha256(former.to_str().encode()),
+        "former": base and sha256(base.to_str().encode()),
     }
-    return _mapped(cached(Path(config.data.cache), "tokens", key, lambda: _made(tokenized())))
+    return _mapped(cached(Path(config.data.cache), "tokens", key, lambda: _made(_tokenized(dataset, config, base))))
 
 
-def _tokenized(
-    dataset: Dataset, config: Config, former: Tokenizer | None, stop_if_asked: Callable[[], None]
-) -> TokenizedData:
+def _tokenized(dataset: Dataset, config: Config, base: Tokenizer | None) -> TokenizedData:
     max_seq_len, long_words = config.model.max_seq_len, 0
-    texts_to_learn_from = ConcatenatedTexts(dataset.train.texts, dataset.unlabelled.texts)
-    if former is None and config.tokenizer.type != "word_level":
-        former, long_words = run_interruptibly(
-            lambda: train_subwords(texts_to_learn_from, config.tokenizer, max_seq_len=max_seq_len), stop_if_asked
+    learned_from = ConcatenatedTexts(dataset.train.texts, dataset.unlabelled.texts)
+    if base is None and config.tokenizer.type != "word_level":
+        base, long_words = run_interruptibly(
+            lambda: train_subwords(learned_from, config.tokenizer, max_seq_len=max_seq_len)
         )
-    tokenizer, texts = train_and_tokenize(texts_to_learn_from, config.tokenizer, max_seq_len=max_seq_len, former=former)
+    tokenizer, texts = train_and_tokenize(learned_from, config.tokenizer, max_seq_len=max_seq_len, former=base)
     validation_texts = tokenize(tokenizer, dataset.selection.texts, max_seq_len=max_seq_len)
     return TokenizedData(tokenizer=tokenizer, texts=texts, validation_texts=validation_texts, long_words=long_words)
 
 
 def _made(data: TokenizedData) -> Made:
-    """Tokens as arrays and values."""
+    """The arrays and values of a cache entry."""
     arrays: dict[str, NDArray[Any]] = {}
     for role, texts in ((TRAIN, data.texts), (VALIDATION, data.validation_texts)):
-        of_role: dict[str, NDArray[Any]] = {
-            "words": texts.words,
-            "word_ids": texts.word_ids,
-            "offsets": texts.offsets,
-            "truncated": texts.truncated,
-            "char_ngrams": texts.char_ngrams.ngrams,
-            "char_ngram_offsets": texts.char_ngrams.offsets,
-        }
-        arrays |= {f"{role}.{name}": array for name, array in of_role.items()}
+        arrays |= {f"{role}.{name}": getattr(texts, name) for name in ARRAYS}
+        arrays[f"{role}.char_ngrams"] = texts.char_ngrams.ngrams
+        arrays[f"{role}.char_ngram_offsets"] = texts.char_ngrams.offsets
     values = {"tokenizer": data.tokenizer.to_str(), "max_seq_len": data.texts.max_seq_len}
     return arrays, values | {"long_words": data.long_words}
 
@@ -117,13 +90,8 @@ def _mapped(entry: Entry) -> TokenizedData:
 
 
 def _texts(entry: Entry, role: str) -> TokenizedTexts:
-    return TokenizedTexts(
-        words=entry.array(f"{role}.words"),
-        word_ids=entry.array(f"{role}.word_ids"),
-        char_ngrams=CharNgrams(
-            ngrams=entry.array(f"{role}.char_ngrams"), offsets=entry.array(f"{role}.char_ngram_offsets")
-        ),
-        offsets=entry.array(f"{role}.offsets"),
-        max_seq_len=entry.values["max_seq_len"],
-        truncated=entry.array(f"{role}.truncated"),
+    char_ngrams = CharNgrams(
+        ngrams=entry.array(f"{role}.char_ngrams"), offsets=entry.array(f"{role}.char_ngram_offsets")
     )
+    arrays = {name: entry.array(f"{role}.{name}") for name in ARRAYS}
+    return TokenizedTexts(**arrays, char_ngrams=char_ngrams, max_seq_len=entry.values["max_seq_len"])

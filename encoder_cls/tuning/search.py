@@ -30,10 +30,9 @@ from encoder_cls.tracking.metric_log import MetricLog, read_metrics
 from encoder_cls.tracking.run_dir import LockedError, RunDir
 from encoder_cls.training.encoder.batches import derive_seed
 from encoder_cls.training.events import Validated
-from encoder_cls.training.interruptible import StopSignal
 from encoder_cls.training.prepare import prepare
+from encoder_cls.training.prepared import Prepared
 from encoder_cls.training.run import train
-from encoder_cls.training.setup import TrainingSetup
 
 Choices = SearchRange | tuple[Any, ...]
 DEFAULT_SPACE: dict[str, Choices] = {
@@ -79,19 +78,16 @@ class Search:
         config: where it begins; its section `tune` is the space, or else `DEFAULT_SPACE`.
         folder: of the search.
         device: where to train.
-        stop_signal: as in `train`.
 
     Raises:
         ConfigError: a value of the space is none for the config; or the folder has a search of another config.
     """
 
-    def __init__(
-        self, config: Config, folder: Path, *, device: torch.device, stop_signal: StopSignal = lambda: None
-    ) -> None:
+    def __init__(self, config: Config, folder: Path, *, device: torch.device) -> None:
         self.folder = folder
         self._base = config.model_copy(update={"tune": {}})
         self._space = search_space(config)
-        self._device, self._stop_signal = device, stop_signal
+        self._device = device
         self._monitor = config.train.monitor
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         with reporting_os_errors(folder):
@@ -150,9 +146,9 @@ class Search:
     def _finished(self, trial: Trial, run: RunDir, has_time: Callable[[], bool]) -> TrialResult:
         """Train a trial to its end, or until it is pruned, and tell the study of it."""
         values = {key: _suggested(trial, key, choices) for key, choices in self._space.items()}
-        setup, state = prepare(self.config_of(trial.number, values), stop_signal=self._stop_signal), TrialState.COMPLETE
+        prepared, state = prepare(self.config_of(trial.number, values)), TrialState.COMPLETE
         try:
-            if not self._train(trial, run, setup, has_time):
+            if not self._train(trial, run, prepared, has_time):
                 state = TrialState.PRUNED
         except DivergedError:
             if trial.number == 0:
@@ -161,7 +157,7 @@ class Search:
         score = self._best_score(read_metrics(run.metrics_file))
         if state is TrialState.COMPLETE and score is None:
             raise ConfigError("nothing tells which values are best: no validation text has a label")
-        self._show(run, setup, values, score)
+        self._show(run, prepared, values, score)
         self._study.tell(trial, score if state is TrialState.COMPLETE else None, state=state)
         for folder in (run.checkpoints, run.stages):  # which only a trial that is not told of yet would need
             shutil.rmtree(folder, ignore_errors=True)
@@ -169,18 +165,19 @@ class Search:
         is_best = best is not None and best.number == trial.number
         return replace(_result(self._stored(trial)), score=score, is_best=is_best)
 
-    def _train(self, trial: Trial, run: RunDir, setup: TrainingSetup, has_time: Callable[[], bool]) -> bool:
+    def _train(self, trial: Trial, run: RunDir, prepared: Prepared, has_time: Callable[[], bool]) -> bool:
         """Train; whether to the end."""
-        last = setup.stages[-1]
+        training = prepared.plan.training
+        epochs = training.epochs if training else 1
         reported = self._stored(trial).last_step or 0
-        events = train(setup, run, device=self._device, resume=True, stop_signal=self._stop_signal, with_report=False)
+        events = train(prepared, run, device=self._device, resume=True, with_report=False)
         with closing(events):  # type: ignore[type-var]  # a generator
             for event in events:
                 if trial.number > 0 and not has_time():
                     return False
-                if not isinstance(event, Validated) or event.stage.name != last.name:
+                if not isinstance(event, Validated) or event.stage != "model":
                     continue
-                part = ceil(REPORTS * event.epoch / max(1, last.epochs))
+                part = ceil(REPORTS * event.epoch / epochs)
                 score = self._best_score(read_metrics(run.metrics_file))
                 if score is None or part <= reported:
                     continue
@@ -201,14 +198,14 @@ class Search:
             return None
         return float(min(scores) if self._monitor == "loss" else max(scores))
 
-    def _show(self, run: RunDir, setup: TrainingSetup, values: Mapping[str, Any], score: float | None) -> None:
+    def _show(self, run: RunDir, prepared: Prepared, values: Mapping[str, Any], score: float | None) -> None:
         """Show a trial in TensorBoard, with its values in the table of hyperparameters."""
         log = MetricLog(
             metrics_file=run.metrics_file,
             tensorboard=run.tensorboard,
             resume_after=dict.fromkeys(("data", "train", "validation"), ALL_STEPS),
-            config_text=setup.config.to_yaml(),
-            label_names=setup.dataset.label_names,
+            config_text=prepared.config.to_yaml(),
+            label_names=prepared.dataset.label_names,
             warn=lambda _: None,
         )
         with log:

@@ -9,10 +9,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from encoder_cls.config import TrainConfig
 from encoder_cls.inference.encoder.batches import Indices, round_up_lengths
 
 
@@ -73,6 +75,17 @@ class BatchSampler:
         self._rounded = round_up_lengths(np.arange(longest + 1)).astype(np.min_scalar_type(2 * longest))[lengths]
         self._cuts = cut(np.sort(self._rounded), batch_size=batch_size, batch_tokens=batch_tokens)
         self._epoch = lru_cache(maxsize=1)(self._shuffled_epoch)  # one epoch is needed many times in a row
+
+    @classmethod
+    def of(cls, lengths: NDArray[np.int64], config: TrainConfig, *, seed: int) -> Self:
+        """The batches that the config asks for."""
+        return cls(
+            lengths,
+            batch_size=config.batch_size,
+            batch_tokens=config.batch_tokens,
+            seed=seed,
+            accumulation_steps=config.accumulation_steps,
+        )
 
     @property
     def batches_per_epoch(self) -> int:

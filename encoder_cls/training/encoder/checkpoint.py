@@ -1,10 +1,10 @@
-"""Checkpoints.
+"""Checkpoints, and the conditions under which a run writes and resumes them.
 
 checkpoints/step-120/
       model.safetensors       weights
       optimizer.safetensors   the optimizers' moments
-      state.json              step, best score, running sums, the optimizers' settings, and the fingerprint of what
-                              exactness depends on
+      state.json              step, best score, running sums, the optimizers' settings, and the fingerprint of data and
+                              environment
       manifest.json           size and SHA-256 of the other three
 
 The newest good checkpoint is found by looking at all of them, never by a pointer that could be wrong.
@@ -27,10 +27,15 @@ from pydantic import TypeAdapter
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from encoder_cls.errors import DivergedError, EncoderClsError
-from encoder_cls.system.files import read_file, sha256, to_json, write_folder
+from encoder_cls.errors import ConfigError, DivergedError, EncoderClsError
+from encoder_cls.system.files import read_file, reporting_os_errors, sha256, to_json, write_folder
+from encoder_cls.system.machine import environment, resolve_precision
+from encoder_cls.tracking.run_dir import RunDir
 from encoder_cls.training.encoder.optimizer import Optimizer
+from encoder_cls.training.encoder.processes import ProcessGroup
 from encoder_cls.training.encoder.stage import TrainingState
+from encoder_cls.training.linear.features import bytes_at_most
+from encoder_cls.training.prepared import Prepared
 
 MODEL_FILE, OPTIMIZER_FILE, STATE_FILE, MANIFEST_FILE = (
     "model.safetensors",
@@ -39,6 +44,15 @@ MODEL_FILE, OPTIMIZER_FILE, STATE_FILE, MANIFEST_FILE = (
     "manifest.json",
 )
 
+# What a run cannot be resumed with where it has changed; anything else changes the last digits at most.
+REFUSED = {
+    "training_data": "training data has",
+    "unlabelled_data": "unlabelled texts have",
+    "validation_data": "validation data has",
+    "classes": "names of the classes have",
+    "tokenizer": "tokenizer's library has",
+}
+BYTES_PER_WEIGHT = 4
 STATE_FILES = (MODEL_FILE, OPTIMIZER_FILE, STATE_FILE)
 LARGEST_MANIFEST = 1 << 16  # bytes
 
@@ -48,8 +62,8 @@ class Checkpoint:
     """One verified checkpoint, read into memory.
 
     Attributes:
-        state: where the training stood.
-        fingerprint: of what exactness depends on.
+        state: of the training.
+        fingerprint: of data and environment.
         model: the weights, a `state_dict`.
         optimizers: a `state_dict` each.
     """
@@ -78,8 +92,8 @@ def save_checkpoint(
     """Write `step-N` under `folder`, verify it, and then remove all but the `keep` newest.
 
     Raises:
-        DivergedError: a weight is no finite number; former checkpoints are still there.
-        EncoderClsError: the disk refused; former checkpoints are still there.
+        DivergedError: a weight is no finite number; earlier checkpoints stay.
+        EncoderClsError: the disk refused; earlier checkpoints stay.
     """
     wild = next((name for name, tensor in model.state_dict().items() if not tensor.isfinite().all()), None)
     if wild:
@@ -94,7 +108,7 @@ def save_checkpoint(
 
 
 def load_newest(folder: Path) -> tuple[Checkpoint | None, list[str]]:
-    """The newest checkpoint that is whole, and a warning for each damaged one that was passed over."""
+    """Load the newest checkpoint that is whole; returns a warning for each damaged one that was passed over."""
     warnings: list[str] = []
     for path in _by_age(folder):
         try:
@@ -106,9 +120,74 @@ def load_newest(folder: Path) -> tuple[Checkpoint | None, list[str]]:
 
 
 def newest_fingerprint(folder: Path) -> dict[str, Any]:
-    """That of the newest checkpoint that is whole; nothing where there is none."""
+    """The fingerprint of the newest checkpoint that is whole; empty where there is none."""
     checkpoint, _ = load_newest(folder)
     return checkpoint.fingerprint if checkpoint else {}
+
+
+def fingerprint(prepared: Prepared, *, device: torch.device) -> dict[str, Any]:
+    """The hashes of the data, the names of the classes, and the environment, as values of JSON."""
+    dataset = prepared.dataset
+    return environment(device, resolve_precision(prepared.config.train.precision, device)) | {
+        "tokenizer": sha256(prepared.tokenizer.to_str().encode()),
+        "training_data": dataset.train.fingerprint,
+        "unlabelled_data": dataset.unlabelled.fingerprint,
+        "validation_data": dataset.selection.fingerprint,
+        "classes": list(dataset.label_names),
+    }
+
+
+def check_fingerprint(saved: dict[str, Any], current: dict[str, Any], *, run: Path) -> list[str]:
+    """Compare the fingerprints of a run and of its resumption; returns warnings.
+
+    Raises:
+        ConfigError: the run cannot be resumed.
+    """
+    changed = [name for name in saved if saved[name] != current.get(name)]
+    for name, meaning in REFUSED.items():
+        if name in changed:
+            raise ConfigError(f"{run}: the {meaning} changed since the run began; start a new run")
+    if not changed:
+        return []
+    return [f"{', '.join(changed)} changed since the run began: the result may differ in the last digits"]
+
+
+def check_equal(prepared: Prepared, group: ProcessGroup, *, device: torch.device) -> None:
+    """Refuse processes with other data, libraries or configs than the first one with a `ConfigError`."""
+    group.check_equal(fingerprint(prepared, device=device) | {"config": prepared.config.model_dump(mode="json")})
+
+
+def check_free_space(prepared: Prepared, run: RunDir) -> None:
+    """Refuse a disk without room for all that a run writes with an `EncoderClsError`."""
+    present = sum(path.stat().st_size for path in run.path.rglob("*.safetensors") if path.is_file())
+    needed = _bytes_needed(prepared) - present
+    with reporting_os_errors(run.path):
+        free = shutil.disk_usage(run.path).free
+    if free < needed:
+        raise EncoderClsError(
+            f"{run.path}: {free / 1e6:,.1f} MB are free, the run needs up to {needed / 1e6:,.1f} MB: make room, or "
+            "choose another --run-dir"
+        )
+
+
+def _bytes_needed(prepared: Prepared) -> int:
+    """The size of all models and checkpoints of a run at most."""
+    plan, config = prepared.plan, prepared.config.train
+    most_checkpoints = 0
+    for schedule in plan.schedules:
+        every = [schedule.validate_every, *([config.checkpoint_every] if config.checkpoint_every else [])]
+        # With the first and the last one of the stage.
+        most_checkpoints += 2 + sum(schedule.total_steps // steps for steps in every)
+    kept = min(config.keep_checkpoints, most_checkpoints)
+    # A checkpoint has the weights and two moments of each; one more of each kind is there while it is replaced.
+    needed = BYTES_PER_WEIGHT * prepared.num_parameters * (3 * (kept + 1) + len(plan.schedules) + 1)
+    if plan.linear:
+        classes = len(prepared.dataset.label_names)
+        reads_all = plan.linear_fit in {"few_labels", "names"}
+        texts = prepared.texts if reads_all else prepared.train_texts
+        detail = plan.linear.use_char_ngrams
+        needed += 2 * bytes_at_most(texts, num_classes=classes, use_char_ngrams=detail, task=prepared.task)
+    return needed
 
 
 def _by_age(folder: Path) -> list[Path]:
@@ -170,7 +249,7 @@ def from_files(files: Mapping[str, bytes]) -> Checkpoint:
 
 
 def _moments(state_dicts: Sequence[Mapping[str, Any]]) -> dict[str, Tensor]:
-    """What several optimizers remember, each tensor under "optimizer.parameter.name"."""
+    """The moments of several optimizers, each tensor under "optimizer.parameter.name"."""
     return {
         f"{number}.{index}.{name}": torch.as_tensor(value).detach().cpu().contiguous()
         for number, state_dict in enumerate(state_dicts)
@@ -180,7 +259,7 @@ def _moments(state_dicts: Sequence[Mapping[str, Any]]) -> dict[str, Tensor]:
 
 
 def _state_dicts(moments: Mapping[str, Tensor], param_groups: Sequence[Any]) -> list[dict[str, Any]]:
-    """The inverse: the states of the optimizers whose groups these are."""
+    """The inverse, for optimizers of these groups."""
     states: list[dict[int, dict[str, Tensor]]] = [{} for _ in param_groups]
     for key, tensor in moments.items():
         number, index, name = key.split(".")

@@ -1,20 +1,31 @@
-"""The protocol of objectives.
+"""The objectives of the stages: masked language modelling, then classification.
 
 The batches of a step are a pure function of the step, given that torch's random numbers have been seeded for it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
+import torch
+from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn import functional
 
-from encoder_cls.inference.encoder.torch import Batch
+from encoder_cls.inference.encoder.batches import Indices, by_length
+from encoder_cls.inference.encoder.torch import Batch, compute_logits, pad
 from encoder_cls.model import EncoderClassifier
-from encoder_cls.training.encoder.batches import WHOLE, Shard
+from encoder_cls.system.stop import check_stop
+from encoder_cls.text.char_ngrams import flat_indices
+from encoder_cls.text.tokens import CLS_ID, MASK_ID, PAD_ID, UNK_ID, TokenizedTexts
+from encoder_cls.training.encoder.batches import WHOLE, BatchSampler, Shard
 from encoder_cls.training.encoder.processes import ALONE, ProcessGroup
-from encoder_cls.training.encoder.validation import ValidationResult
+from encoder_cls.training.encoder.validation import ValidationResult, judge
+from encoder_cls.training.linear.techniques import LinearAnswers
+from encoder_cls.training.prepared import Prepared
 
 
 class ObjectiveBatch(Protocol):
@@ -22,7 +33,7 @@ class ObjectiveBatch(Protocol):
 
     @property
     def inputs(self) -> Batch:
-        """What the model reads."""
+        """The texts."""
 
     @property
     def normalizer(self) -> Tensor:
@@ -33,18 +44,308 @@ class ObjectiveBatch(Protocol):
 
 
 class Objective(Protocol):
-    """What a stage learns."""
+    """The task of a stage."""
 
     def batches_at(self, step: int, shard: Shard = WHOLE) -> Sequence[ObjectiveBatch]:
         """The batches of a step of the stage, counted from 0, or a shard of each that has a text in it."""
 
-    def validate(
-        self, model: EncoderClassifier, after_batch: Callable[[], None], group: ProcessGroup = ALONE
-    ) -> ValidationResult | None:
-        """Validate a model; none where its logits are no finite numbers, and in all processes but the first.
+    def validate(self, model: EncoderClassifier, group: ProcessGroup = ALONE) -> ValidationResult | None:
+        """Validate a model, which all processes share; none where its logits are not finite, and in all but the first.
 
-        Args:
-            model: the model.
-            after_batch: called after each batch; what it raises ends the work.
-            group: the processes that share the batches.
+        Raises:
+            StoppedError: a signal asked to stop; not where processes share the batches.
         """
+
+
+def drop_tokens(input_ids: Tensor, *, fraction: float) -> Tensor:
+    """Replace a random part of the words by `[UNK]`, of which training would otherwise see too few."""
+    if fraction == 0:
+        return input_ids
+    dropped = torch.rand(input_ids.shape, device=input_ids.device) < fraction
+    is_word = (input_ids != PAD_ID) & (input_ids != CLS_ID)
+    return input_ids.masked_fill(dropped & is_word, UNK_ID)
+
+
+def mask_tokens(batch: Batch, *, fraction: float) -> tuple[Batch, Tensor]:
+    """Put `[MASK]`, a word without n-grams, in place of a random part of the words; also returns where, (B, T)."""
+    ids, char_ngrams = batch.input_ids, batch.char_ngrams
+    is_word = (ids != PAD_ID) & (ids != CLS_ID)
+    is_masked = is_word & (torch.rand(ids.shape, device=ids.device) < fraction)
+    without_ngrams = len(char_ngrams.offsets) - 1  # one more word
+    char_ngrams = char_ngrams._replace(
+        words=char_ngrams.words.masked_fill(is_masked, without_ngrams),
+        offsets=torch.cat([char_ngrams.offsets, char_ngrams.offsets[-1:]]),
+    )
+    return batch._replace(input_ids=ids.masked_fill(is_masked, MASK_ID), char_ngrams=char_ngrams), is_masked
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaskedLMBatch:
+    """Texts some of whose tokens are masked; the softmax is over the tokens that occur in the batch.
+
+    These are few of all there are, and drawn as often as they are used.
+
+    Attributes:
+        inputs: the texts.
+        is_masked: (B, T), where a token is masked.
+        candidates: (V,), the ids of the softmax.
+        targets: (masked tokens,), which of the candidates stood there.
+    """
+
+    inputs: Batch
+    is_masked: Tensor
+    candidates: Tensor
+    targets: Tensor
+
+    @property
+    def normalizer(self) -> Tensor:
+        """See `ObjectiveBatch`; 1 where no token is masked."""
+        return self.is_masked.sum().clamp(min=1)
+
+    def loss(self, model: EncoderClassifier) -> Tensor:
+        """See `ObjectiveBatch`."""
+        vectors = model.encoder(*self.inputs)[self.is_masked]
+        scores = model.encoder.embedding.token_scores(vectors, self.candidates)
+        return functional.cross_entropy(scores.float(), self.targets, reduction="sum")
+
+
+class MaskedLMObjective:
+    """Masked language modelling of all texts, with and without labels.
+
+    Devlin et al., "BERT: Pre-training of Deep Bidirectional Transformers" (2019), https://arxiv.org/abs/1810.04805;
+    masked tokens are always `[MASK]`, which is enough (Wettig et al., 2023, https://arxiv.org/abs/2202.08005).
+    """
+
+    def __init__(
+        self,
+        texts: TokenizedTexts,
+        sampler: BatchSampler,
+        validation_texts: TokenizedTexts,
+        *,
+        mask_probability: float,
+        batch_tokens: int,
+        validation_seed: int,
+        device: torch.device,
+    ) -> None:
+        self._texts = texts
+        self._sampler = sampler
+        self._validation_texts = validation_texts
+        self._mask_probability = mask_probability
+        self._batch_tokens = batch_tokens
+        self._validation_seed = validation_seed
+        self._device = device
+
+    def batches_at(self, step: int, shard: Shard = WHOLE) -> list[MaskedLMBatch]:
+        """See `Objective`; the candidates of a shard are those of the whole batch."""
+        batches = []
+        for indices in self._sampler.batches_of_step(step):
+            if shard == WHOLE:
+                batches.append(self._masked(pad(self._texts, indices).to(self._device)))
+            elif len(part := shard.of(indices)):
+                candidates = torch.from_numpy(distinct_ids(self._texts, indices)).to(self._device)
+                batches.append(self._masked(pad(self._texts, part).to(self._device), candidates))
+        return batches
+
+    def validate(self, model: EncoderClassifier, group: ProcessGroup = ALONE) -> ValidationResult | None:
+        """See `Objective`: the mean loss, with the same tokens masked each time."""
+        torch.manual_seed(self._validation_seed)
+        texts = self._validation_texts
+        pieces = by_length(texts.lengths, batch_tokens=self._batch_tokens)
+        mine = group.dealt(len(pieces))
+        loss = weight = 0.0
+        was_training = model.training
+        model.eval()
+        try:
+            with torch.inference_mode():
+                for number, piece in enumerate(pieces):
+                    if number not in mine:
+                        torch.rand(len(piece.indices), piece.length, device=self._device)  # as masking it would
+                        continue
+                    batch = self._masked(pad(texts, *piece).to(self._device))
+                    loss += float(batch.loss(model))
+                    weight += float(batch.normalizer)
+                    if group.size == 1:
+                        check_stop()
+        finally:
+            model.train(was_training)
+        loss, weight = group.summed(loss, weight)
+        mean = loss / weight
+        return ValidationResult({"loss": mean}, (-mean, -mean)) if np.isfinite(mean) else None
+
+    def _masked(self, batch: Batch, candidates: Tensor | None = None) -> MaskedLMBatch:
+        """A batch with some tokens masked; without candidates they are its own tokens."""
+        masked, is_masked = mask_tokens(batch, fraction=self._mask_probability)
+        candidates = torch.unique(batch.input_ids) if candidates is None else candidates
+        targets = torch.searchsorted(candidates, batch.input_ids[is_masked])
+        return MaskedLMBatch(inputs=masked, is_masked=is_masked, candidates=candidates, targets=targets)
+
+
+def distinct_ids(texts: TokenizedTexts, indices: Indices) -> NDArray[np.int64]:
+    """The ids of some texts as one batch, in order, including that of padding where their lengths differ."""
+    lengths = texts.lengths[indices]
+    words = np.unique(texts.words[flat_indices(texts.offsets[indices], lengths)])
+    padding = [PAD_ID] if lengths.min() < lengths.max() else []
+    return np.union1d(texts.word_ids[words], padding).astype(np.int64)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassificationBatch:
+    """Texts with the target probability of each class.
+
+    R-Drop (Liang et al., "R-Drop: Regularized Dropout for Neural Networks", 2021, https://arxiv.org/abs/2106.14448):
+    each text passes through the model twice, with other dropout masks and other words dropped; the
+    symmetric Kullback-Leibler divergence of the two predictions is added to the cross entropy. It keeps a model from
+    overfitting to what dropout leaves.
+
+    Attributes:
+        inputs: the texts; with an rdrop_weight all of them once, then all of them again.
+        targets: (B, C) probabilities.
+        class_weights: (C,), how much each class counts.
+        rdrop_weight: of the divergence in the loss.
+    """
+
+    inputs: Batch
+    targets: Tensor
+    class_weights: Tensor
+    rdrop_weight: float
+
+    @property
+    def normalizer(self) -> Tensor:
+        """See `ObjectiveBatch`."""
+        return self._weights.sum()
+
+    @property
+    def _weights(self) -> Tensor:
+        """How much each row counts, (B,)."""
+        return self.targets @ self.class_weights
+
+    def loss(self, model: EncoderClassifier) -> Tensor:
+        """See `ObjectiveBatch`."""
+        logits = model(*self.inputs)
+        loss = functional.cross_entropy(logits, self.targets, weight=self.class_weights, reduction="sum")
+        return loss + self.rdrop_weight * self._symmetric_kl(logits) if self.rdrop_weight else loss
+
+    def _symmetric_kl(self, logits: Tensor) -> Tensor:
+        """The mean of KL(p || q) and KL(q || p) of the two dropout passes, in nats, summed by the weights, ()."""
+        first, second = functional.log_softmax(logits, dim=-1).chunk(2)
+        divergences = ((first.exp() - second.exp()) * (first - second)).sum(dim=-1) / 2
+        weights, _ = self._weights.chunk(2)
+        return (weights * divergences).sum()
+
+
+@dataclass(frozen=True, kw_only=True)
+class MultiLabelBatch:
+    """Texts with the target probability of each label; with R-Drop as in `ClassificationBatch`.
+
+    Attributes:
+        inputs: the texts; with an rdrop_weight all of them once, then all of them again.
+        targets: (B, C) probabilities.
+        weights: (B, C), how much each label of each text counts.
+        rdrop_weight: of the divergence in the loss.
+    """
+
+    inputs: Batch
+    targets: Tensor
+    weights: Tensor
+    rdrop_weight: float
+
+    @property
+    def normalizer(self) -> Tensor:
+        """See `ObjectiveBatch`: each text counts once, with all its labels."""
+        return torch.tensor(float(len(self.targets)), device=self.targets.device)
+
+    def loss(self, model: EncoderClassifier) -> Tensor:
+        """See `ObjectiveBatch`: the binary cross entropies of all labels."""
+        logits = model(*self.inputs).float()
+        loss = functional.binary_cross_entropy_with_logits(logits, self.targets, weight=self.weights, reduction="sum")
+        return loss + self.rdrop_weight * self._symmetric_kl(logits) if self.rdrop_weight else loss
+
+    def _symmetric_kl(self, logits: Tensor) -> Tensor:
+        """The mean of KL(p || q) and KL(q || p) of the Bernoulli distributions of two dropout passes, in nats, ().
+
+        Of one label it is (p - q) * (logit p - logit q) / 2; summed by the weights.
+        """
+        first, second = logits.chunk(2)
+        weights, _ = self.weights.chunk(2)
+        return (weights * (first.sigmoid() - second.sigmoid()) * (first - second)).sum() / 2
+
+
+class ClassificationObjective:
+    """The training texts, once or twice, some of their words dropped, with their labels.
+
+    Args:
+        prepared: the run's data.
+        answers: of the linear classifier, whose logits are combined with the encoder's, and whose pseudo-labels the
+            texts after those of the training split have.
+        device: of the model.
+    """
+
+    def __init__(self, prepared: Prepared, *, answers: LinearAnswers | None, device: torch.device) -> None:
+        self._texts, self._sampler = prepared.model_texts, prepared.model_sampler
+        self._validation_texts = prepared.validation_texts
+        self._dataset = prepared.dataset
+        self._class_weights = prepared.class_weights.to(device)
+        self._config = prepared.config.train
+        self._answers = answers or LinearAnswers(None)
+        self._device = device
+
+    def batches_at(self, step: int, shard: Shard = WHOLE) -> list[ClassificationBatch | MultiLabelBatch]:
+        """See `Objective`."""
+        parts = [shard.of(indices) for indices in self._sampler.batches_of_step(step)]
+        return [self._collate(indices) for indices in parts if len(indices)]
+
+    def validate(self, model: EncoderClassifier, group: ProcessGroup = ALONE) -> ValidationResult | None:
+        """See `Objective`: of the weighted sum of the encoder's logits and the linear classifier's."""
+        logits = compute_logits(
+            model,
+            self._validation_texts,
+            batch_tokens=self._config.batch_tokens,
+            after_batch=check_stop if group.size == 1 else None,
+            share=group.dealt,
+        )
+        group.sum(torch.from_numpy(logits))
+        if not (group.leads and np.isfinite(logits).all()):
+            return None
+        return judge(
+            logits,
+            self._answers.validation_logits,
+            self._dataset,
+            monitor=self._config.monitor,
+            expects_equal_shares=self._answers.pseudo_labels is not None,
+        )
+
+    def _collate(self, indices: Indices) -> ClassificationBatch | MultiLabelBatch:
+        config = self._config
+        if config.rdrop_weight:
+            indices = np.tile(indices, 2)
+        batch = pad(self._texts, indices).to(self._device)
+        dropped = drop_tokens(batch.input_ids, fraction=config.word_dropout)
+        inputs = batch._replace(input_ids=dropped)
+        smoothing = config.label_smoothing
+        if self._dataset.is_multi_label:
+            labels = torch.from_numpy(self._dataset.train.labels[indices]).to(self._device)
+            return MultiLabelBatch(
+                inputs=inputs,
+                targets=labels * (1 - smoothing) + smoothing / 2,
+                weights=torch.where(labels > 0, self._class_weights, 1.0),
+                rdrop_weight=config.rdrop_weight,
+            )
+        targets = self._targets(indices)
+        return ClassificationBatch(
+            inputs=inputs,
+            targets=targets * (1 - smoothing) + smoothing / targets.shape[1],
+            class_weights=self._class_weights,
+            rdrop_weight=config.rdrop_weight,
+        )
+
+    def _targets(self, indices: Indices) -> Tensor:
+        """The probability of each class: 1 for the label of a text, else its pseudo-label."""
+        labels, classes = self._dataset.train.labels, len(self._dataset.label_names)
+        pseudo_labels = self._answers.pseudo_labels
+        if pseudo_labels is None:
+            return functional.one_hot(torch.from_numpy(labels[indices]).to(self._device), classes)
+        is_labelled = indices < len(labels)
+        targets = np.zeros((len(indices), classes), dtype=np.float32)
+        targets[is_labelled, labels[indices[is_labelled]]] = 1
+        targets[~is_labelled] = pseudo_labels[indices[~is_labelled] - len(labels)]
+        return torch.from_numpy(targets).to(self._device)

@@ -13,9 +13,6 @@ from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from encoder_cls.errors import ConfigError, DataError, EncoderClsError
 
 if TYPE_CHECKING:
@@ -39,10 +36,12 @@ class LostProcessError(EncoderClsError):
 class ProcessGroup:
     """The processes of a training; made without arguments, this one alone.
 
+    Methods that communicate raise a `LostProcessError` where another process has ended.
+
     Args:
         rank: the number of this process, from 0.
         size: how many there are.
-        store: what all of them can read and write at any time; none in a group of one.
+        store: values that all of them can read and write at any time; none in a group of one.
     """
 
     def __init__(self, rank: int = 0, size: int = 1, store: Store | None = None) -> None:
@@ -56,48 +55,11 @@ class ProcessGroup:
         return self.rank == 0
 
     def dealt(self, count: int) -> range:
-        """Which of so many items are this process's: as many each as can be, in order of rank."""
+        """This process's share of numbered items: equal shares, in order of rank."""
         return range(self.rank * count // self.size, (self.rank + 1) * count // self.size)
 
-    def gather(self, mine: Tensor, count: int) -> Tensor:
-        """The rows of all items in order, (count, ...), where each process has those that are dealt to it.
-
-        Args:
-            mine: (items of this process, ...); other dimensions are the same in all processes.
-            count: the items of all.
-
-        Raises:
-            LostProcessError: another process has ended.
-        """
-        if self.size == 1:
-            return mine
-        import torch
-        import torch.distributed as dist
-
-        most = -(-count // self.size)
-        if len(mine) < most:
-            mine = torch.cat([mine, mine.new_zeros((most - len(mine), *mine.shape[1:]))])
-        together = mine.new_empty((self.size * most, *mine.shape[1:]))
-        received = list(together.chunk(self.size))
-        with self._noticing_loss():
-            dist.all_gather(received, mine.contiguous())
-        if count == len(together):
-            return together
-        lengths = [len(ProcessGroup(rank, self.size).dealt(count)) for rank in range(self.size)]
-        return torch.cat([rows[:length] for rows, length in zip(received, lengths, strict=True)])
-
-    def gather_array(self, mine: NDArray[Any], count: int) -> NDArray[Any]:
-        """As `gather`, of an array of numbers."""
-        import torch
-
-        return self.gather(torch.from_numpy(mine), count).numpy()
-
     def sum(self, tensor: Tensor) -> None:
-        """Put the sum over all processes in place of a tensor, in whatever order is quickest.
-
-        Raises:
-            LostProcessError: another process has ended.
-        """
+        """Put the sum over all processes in place of a tensor."""
         if self.size == 1:
             return
         import torch.distributed as dist
@@ -105,23 +67,35 @@ class ProcessGroup:
         with self._noticing_loss():
             dist.all_reduce(tensor)
 
-    def merged(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:
-        """The rows of all processes, each of which has zeros for those of others.
-
-        Raises:
-            LostProcessError: another process has ended.
-        """
+    def summed(self, *numbers: float) -> list[float]:
+        """The sums of numbers over all processes."""
+        if self.size == 1:
+            return list(numbers)
         import torch
 
-        self.sum(torch.from_numpy(rows.view(np.int32)))  # bits and zeros: nothing is rounded, and -0.0 stays
-        return rows
+        sums = torch.tensor(numbers, dtype=torch.float64)
+        self.sum(sums)
+        values: list[float] = sums.tolist()
+        return values
+
+    def gather(self, mine: Tensor) -> list[Tensor]:
+        """The tensors of all processes; their first dimensions may differ."""
+        if self.size == 1:
+            return [mine]
+        import torch
+        import torch.distributed as dist
+
+        lengths = [torch.zeros(1, dtype=torch.int64) for _ in range(self.size)]
+        with self._noticing_loss():
+            dist.all_gather(lengths, torch.tensor([len(mine)]))
+            padded = mine.new_zeros((max(1, *map(int, lengths)), *mine.shape[1:]))
+            padded[: len(mine)] = mine
+            received = [torch.empty_like(padded) for _ in range(self.size)]
+            dist.all_gather(received, padded)
+        return [rows[: int(length)] for rows, length in zip(received, lengths, strict=True)]
 
     def broadcast(self, content: bytes = b"") -> bytes:
-        """What the first process gives, in all of them.
-
-        Raises:
-            LostProcessError: another process has ended.
-        """
+        """Give all processes the content that the first one has."""
         if self.size == 1:
             return content
         import torch
@@ -130,35 +104,25 @@ class ProcessGroup:
         length = torch.tensor([len(content)])
         with self._noticing_loss():
             dist.broadcast(length, 0)
+            if not length:
+                return b""
             received = torch.frombuffer(bytearray(content or int(length)), dtype=torch.uint8)
             dist.broadcast(received, 0)
         return received.numpy().tobytes()
 
     def begins(self, *, is_for_all: bool) -> bool:
-        """Whether this process goes on: the first one, and the others if it lets them.
-
-        Raises:
-            LostProcessError: another process has ended.
-        """
+        """Whether this process goes on: the first one, and the others if it lets them."""
         if is_for_all:
             self.lead(BEGIN)
         return self.leads or self.follow() == BEGIN
 
     def lead(self, command: dict[str, Any]) -> None:
-        """Tell the others what this process does now, so that they do the same; in them, do nothing.
-
-        Raises:
-            LostProcessError: another process has ended.
-        """
+        """Let the other processes do what this one, the first, does now; does nothing in them."""
         if self.leads and self.size > 1:
             self.broadcast(json.dumps(command).encode())
 
     def follow(self) -> dict[str, Any]:
-        """Wait for what the first process does next.
-
-        Raises:
-            LostProcessError: another process has ended.
-        """
+        """Wait for the next command of the first process."""
         try:
             command: dict[str, Any] = json.loads(self.broadcast())
         except ValueError as error:  # the first has ended in the middle of something else
@@ -167,8 +131,8 @@ class ProcessGroup:
         return command
 
     def end(self) -> None:
-        """Tell the others that nothing more is to be done, if they have not been told."""
-        if not (self._has_ended or self._is_broken):  # others are not waiting for a word then
+        """Let the other processes end, if they wait for a command."""
+        if not (self._has_ended or self._is_broken):
             self._has_ended = True
             with suppress(LostProcessError):
                 self.lead(END)
@@ -193,17 +157,13 @@ class ProcessGroup:
         if failed is None:
             return
         if not self.leads:
-            raise SystemExit(0)  # the first has the exit code; torchrun would end it before it has told the error
+            raise SystemExit(0)  # the first has the exit code; torchrun would end it before it has printed the error
         rank, outcome = failed
         kinds = {kind.exit_code: kind for kind in (ConfigError, DataError)}
         raise mine or kinds.get(outcome["code"], EncoderClsError)(f"process {rank}: {outcome['message']}")
 
     def check_size(self, num_shards: int) -> None:
-        """Make sure that each process has a shard to compute.
-
-        Raises:
-            ConfigError: there are more processes than shards.
-        """
+        """Refuse more processes than shards with a `ConfigError`."""
         if self.size > num_shards:
             raise ConfigError(
                 f"train.gradient_shards: {num_shards}, for {self.size} processes; --set "
@@ -211,23 +171,16 @@ class ProcessGroup:
             )
 
     def check_equal(self, facts: Mapping[str, Any]) -> None:
-        """Make sure that all processes have the same.
-
-        Args:
-            facts: values of JSON by name.
-
-        Raises:
-            ConfigError: one has not.
-        """
-        found = self._outcomes(dict(facts))
-        for rank, other in enumerate(found):
-            differing = [name for name in found[0] if other.get(name) != found[0][name]]
+        """Refuse JSON values that are not equal in all processes with a `ConfigError`."""
+        outcomes = self._outcomes(dict(facts))
+        for rank, other in enumerate(outcomes):
+            differing = [name for name in outcomes[0] if other.get(name) != outcomes[0][name]]
             if differing:
                 names = ", ".join(differing)
                 raise ConfigError(f"process {rank} has another {names} than process 0; all are to have the same")
 
     def ask_to_stop(self, signal_number: int) -> None:
-        """Tell the first process that a signal has reached this one."""
+        """Pass a signal on to the first process."""
         if self._store:
             self._store.set(STOP_KEY, str(signal_number))
 
@@ -241,16 +194,14 @@ class ProcessGroup:
         """A message of each process."""
         if self.size == 1:
             return [mine]
-        content = np.frombuffer(json.dumps(mine).encode(), dtype=np.uint8)
-        lengths = self.gather_array(np.array([len(content)]), self.size)
-        padded = np.zeros((1, lengths.max()), dtype=np.uint8)
-        padded[0, : len(content)] = content
-        rows = self.gather_array(padded, self.size)
-        return [json.loads(row[:length].tobytes()) for row, length in zip(rows, lengths, strict=True)]
+        import torch
+
+        content = torch.frombuffer(bytearray(json.dumps(mine).encode()), dtype=torch.uint8)
+        return [json.loads(it.numpy().tobytes()) for it in self.gather(content)]
 
     @contextmanager
     def _noticing_loss(self) -> Iterator[None]:
-        """Turn what torch says of a broken connection into an error for the user."""
+        """Turn torch's error of a broken connection into one for the user."""
         try:
             yield
         except RuntimeError as error:

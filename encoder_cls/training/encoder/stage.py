@@ -1,4 +1,4 @@
-"""A stage of training and its state."""
+"""The stages of training, and the state of a run between two steps."""
 
 from __future__ import annotations
 
@@ -10,25 +10,29 @@ import torch
 from numpy.typing import NDArray
 
 from encoder_cls.text.tokens import TokenizedTexts
-from encoder_cls.training.encoder.batches import BatchSampler
-from encoder_cls.training.encoder.objectives import Objective
+from encoder_cls.training.encoder.batches import BatchSampler, derive_seed
+from encoder_cls.training.encoder.objectives import ClassificationObjective, MaskedLMObjective, Objective
 from encoder_cls.training.linear.techniques import LinearAnswers
+from encoder_cls.training.plan import Schedule
+from encoder_cls.training.prepared import Prepared
+
+REPORTED_VALIDATIONS = 3  # the report computes logits of the validation texts about so often
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingState:
-    """The few numbers that, with weights and moments, decide how training goes on.
+    """The numbers that, with weights and moments, decide how training goes on.
 
     Attributes:
         step: optimizer steps done, in all stages.
-        stage: which stage is going on, counted from 0; the last is that of the model.
+        stage: the current stage, counted from 0; the last is that of the model.
         stage_start: the step at which its training began.
-        stage_steps: its steps, where a limit of time has decided how many there are.
+        stage_steps: its steps, where a time budget has decided them.
         validated_step: the step of the last validation.
         best_score: the stage's best validation score so far and what breaks a tie; none before the first.
         best_step: when it was reached.
         stale_validations: validations since then.
-        score_to_beat: the validation score of the linear classifier alone; none: there is no such classifier.
+        score_to_beat: the validation score of the linear classifier alone; none: there is none.
         sums: running sums of the metrics that have not been logged yet.
     """
 
@@ -50,28 +54,23 @@ class TrainingState:
 
     @property
     def has_beaten_linear(self) -> bool:
-        """Whether the stage, the last one, has had a validation that was better than the linear classifier alone."""
+        """Whether a validation of the last stage was better than the linear classifier alone."""
         if self.best_score is None:
             return False
         return self.score_to_beat is None or self.best_score > self.score_to_beat
 
     def after_step(self, metrics: Mapping[str, float]) -> TrainingState:
-        """One step on, its metrics added to the sums."""
+        """The state one step later, with its metrics added to the sums."""
         new = {"steps": 1, **metrics}
         sums = {name: self.sums.get(name, 0.0) + value for name, value in new.items()}
         return replace(self, step=self.step + 1, sums=sums)
 
     def is_best(self, score: tuple[float, float]) -> bool:
-        """Whether no validation of this stage has had so good a score."""
+        """Whether the score is the best of this stage."""
         return self.best_score is None or score > self.best_score
 
     def after_validation(self, score: tuple[float, float], *, is_warming_up: bool) -> TrainingState:
-        """The same step, validated.
-
-        Args:
-            score: that of the validation.
-            is_warming_up: the learning rate still rises, so a worse score is no sign that there is no more to learn.
-        """
+        """The state after a validation; while the learning rate still rises, a worse score says nothing."""
         if self.is_best(score):
             return replace(self, validated_step=self.step, best_score=score, best_step=self.step, stale_validations=0)
         stale_validations = 0 if is_warming_up else self.stale_validations + 1
@@ -98,64 +97,50 @@ class Stage:
     """A part of the training, from first weights to the best.
 
     Attributes:
-        name: `pretraining`, then `model`.
+        name: `pretraining` or `model`.
         metric_prefix: of the names of its splits in the metrics.
-        seed: of its batches and its dropout, and of its first weights where it starts from none.
-        starts_from: the stage whose weights are its first; none: random ones.
-        texts: from which it learns.
-        rows: which of the setup's texts these are.
-        sampler: the batches of all epochs.
-        epochs: how often each text is learned from, at most.
-        validate_every: steps between validations.
+        seed: of its batches, its dropout and its random weights.
+        starts_from: the stage whose best weights are its first ones.
+        rows: which of the prepared texts it learns from.
+        sampler: their batches.
+        schedule: how long it is.
         patience: validations without a better score after which it ends; none: it goes on to its last step.
-        validation_cost: the time that a validation takes, in that of a step.
-        report_cost: the time that what comes after the stage takes, in that of a step.
-        make_objective: what it learns, on a device, with what it is given of a linear classifier, if there is one.
+        validation_cost: the time of a validation in steps.
+        report_cost: the time of the report after the stage in steps.
+        make_objective: makes what is learned, on a device, beside the answers of a linear classifier.
     """
 
     name: str
     metric_prefix: str
     seed: int
     starts_from: str | None
-    texts: TokenizedTexts
     rows: NDArray[np.int64]
     sampler: BatchSampler
-    epochs: int
-    validate_every: int
+    schedule: Schedule
     patience: int | None
     validation_cost: float
     report_cost: float
     make_objective: Callable[[torch.device, LinearAnswers | None], Objective]
 
-    @property
-    def steps_per_epoch(self) -> int:
-        """Optimizer steps of one epoch."""
-        return self.sampler.steps_per_epoch
-
-    @property
-    def total_steps(self) -> int:
-        """Optimizer steps of all epochs."""
-        return self.epochs * self.steps_per_epoch
-
     def steps(self, state: TrainingState) -> int:
-        """The steps that it has, at most: those of all epochs, or fewer where a limit of time has decided so."""
-        return self.total_steps if state.stage_steps is None else state.stage_steps
+        """Its steps at most: those of all epochs, or fewer where a time budget has decided so."""
+        return self.schedule.total_steps if state.stage_steps is None else state.stage_steps
 
     def epoch(self, state: TrainingState) -> float:
         """Epochs done."""
-        return state.step_in_stage / self.steps_per_epoch
+        return state.step_in_stage / self.schedule.steps_per_epoch
 
     def is_validation_due(self, state: TrainingState) -> bool:
-        """Whether there is a validation now, which has not been yet."""
+        """Whether a validation has to be done at this step."""
         step = state.step_in_stage
-        is_due = step % self.validate_every == 0 or step == self.steps(state)
+        is_due = step % self.schedule.validate_every == 0 or step == self.steps(state)
         return is_due and state.step > state.validated_step
 
     def is_drawn(self, state: TrainingState) -> bool:
-        """Whether plots are drawn of the validation at this step: of the first in each tenth of all steps."""
+        """Whether the validation is drawn: the first one in each tenth of all steps."""
         step, total = state.step_in_stage, self.steps(state)
-        former = (step - 1) // self.validate_every * self.validate_every
-        return step * PLOTTED_VALIDATIONS // total > former * PLOTTED_VALIDATIONS // total
+        earlier = (step - 1) // self.schedule.validate_every * self.schedule.validate_every
+        return step * PLOTTED_VALIDATIONS // total > earlier * PLOTTED_VALIDATIONS // total
 
     def is_done(self, state: TrainingState) -> bool:
         """Whether its steps are done, or its patience has run out."""
@@ -167,6 +152,70 @@ class Stage:
         return self.is_validation_due(state) or not self.is_done(state)
 
     def affordable_steps(self, seconds: float, seconds_per_step: float) -> int:
-        """The steps that there is time for, with their validations and what comes after them; all at most."""
+        """The steps that fit into the time, with their validations and the report."""
         steps = seconds / seconds_per_step - self.validation_cost - self.report_cost  # perhaps infinite
-        return int(min(max(steps / (1 + self.validation_cost / self.validate_every), 0), self.total_steps))
+        return int(
+            min(max(steps / (1 + self.validation_cost / self.schedule.validate_every), 0), self.schedule.total_steps)
+        )
+
+
+def make_stages(prepared: Prepared) -> list[Stage]:
+    """Make the stages of the plan: pretraining, and the model, which starts from its weights."""
+    plan, stages = prepared.plan, []
+    if plan.pretraining:
+        stages.append(_pretraining_stage(prepared, plan.pretraining))
+    if plan.training:
+        stages.append(_model_stage(prepared, plan.training, starts_from=stages[0].name if stages else None))
+    return stages
+
+
+def _pretraining_stage(prepared: Prepared, schedule: Schedule) -> Stage:
+    config, texts = prepared.config, prepared.texts
+    seed = derive_seed(config.seed, 1000)  # far from those that a person would try for the model
+    sampler = BatchSampler.of(texts.lengths, config.train, seed=seed)
+    return Stage(
+        name="pretraining",
+        metric_prefix="pretraining/",
+        seed=seed,
+        starts_from=None,
+        rows=np.arange(len(texts)),
+        sampler=sampler,
+        schedule=schedule,
+        patience=None,  # other tokens are masked each time, so there is no overfitting
+        validation_cost=_cost_of(prepared.validation_texts, texts, schedule),
+        report_cost=0.0,
+        make_objective=lambda device, _answers: MaskedLMObjective(
+            texts,
+            sampler,
+            prepared.validation_texts,
+            mask_probability=config.pretrain.mask_probability,
+            batch_tokens=config.train.batch_tokens,
+            validation_seed=seed,
+            device=device,
+        ),
+    )
+
+
+def _model_stage(prepared: Prepared, schedule: Schedule, *, starts_from: str | None) -> Stage:
+    config, test = prepared.config, prepared.dataset.test or ()
+    validation_cost = _cost_of(prepared.validation_texts, prepared.model_texts, schedule)
+    tests = len(test) / max(1, len(prepared.validation_texts))
+    return Stage(
+        name="model",
+        metric_prefix="",
+        seed=config.seed,
+        starts_from=starts_from,
+        rows=prepared.model_rows,
+        sampler=prepared.model_sampler,
+        schedule=schedule,
+        patience=config.train.patience,
+        validation_cost=validation_cost,
+        report_cost=validation_cost * (REPORTED_VALIDATIONS + tests),
+        make_objective=lambda device, answers: ClassificationObjective(prepared, answers=answers, device=device),
+    )
+
+
+def _cost_of(texts: TokenizedTexts, learned: TokenizedTexts, schedule: Schedule) -> float:
+    """The time of the logits of texts in steps: a forward pass is about a third of one."""
+    tokens_per_step = int(learned.lengths.sum()) / schedule.steps_per_epoch
+    return int(texts.lengths.sum()) / tokens_per_step / 3

@@ -16,7 +16,7 @@ from encoder_cls.inference.weights import compress
 from encoder_cls.text.tokens import TokenizedTexts
 from encoder_cls.training.linear.features import FeatureCorpus, read_corpus
 from encoder_cls.training.linear.techniques import log_ratios
-from encoder_cls.training.recipe import LinearInput
+from encoder_cls.training.plan import LinearInput
 
 MOST_EXAMPLES = 40  # of each class, the texts that are nearest to its name,
 MOST_PART = 0.4  # and no more than so many of an equal share of all texts

@@ -19,9 +19,9 @@ from encoder_cls.inference.linear import LinearClassifier
 from encoder_cls.inference.task import task_of
 from encoder_cls.inference.weights import compress
 from encoder_cls.system.disk_arrays import DiskBackedArray, DiskBackedRaggedArray
+from encoder_cls.system.stop import while_waited_for
 from encoder_cls.text.ngrams import TEMPLATE_IDS, SparseRows, count_features
 from encoder_cls.text.tokens import TokenizedTexts
-from encoder_cls.training.interruptible import while_waited_for
 from encoder_cls.training.linear.features import (
     NO_TOKENS,
     Occurrences,

@@ -21,8 +21,8 @@ from encoder_cls.evaluation.reference import fit_svm
 from encoder_cls.inference.linear import LinearClassifier
 from encoder_cls.inference.task import MULTI_LABEL, SINGLE_LABEL, Logits, sigmoid, softmax, task_of
 from encoder_cls.inference.weights import compress
+from encoder_cls.system.stop import while_waited_for
 from encoder_cls.text.tokens import TokenizedTexts
-from encoder_cls.training.interruptible import while_waited_for
 from encoder_cls.training.linear.calibration import fit_inverse_temperature, fit_platt, fit_platt_per_label
 from encoder_cls.training.linear.features import (
     FeatureCounter,

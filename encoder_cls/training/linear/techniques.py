@@ -29,7 +29,7 @@ from encoder_cls.training.linear.calibration import fit_platt
 from encoder_cls.training.linear.features import FeatureCorpus, read_corpus
 from encoder_cls.training.linear.folds import NO_TEXTS, folds
 from encoder_cls.training.linear.svm import OneVsRest, cross_validate, fit_linear, learn_one_vs_rest
-from encoder_cls.training.recipe import LinearInput
+from encoder_cls.training.plan import LinearInput
 
 ITERATIONS = 8
 UNLABELLED_WEIGHT = 0.2  # of a text whose class is guessed, as the paper's lambda
@@ -297,7 +297,6 @@ class TechniqueSearch:
         return OneVsRest(folded, learned.biases)
 
 
-MOST_LABELLED = 2000  # texts: with 1,000 of them the gain is a point or two, or none, and the search takes its seconds
 FEWEST_EXTRAPOLATED = 40  # labelled texts, from a quarter of which nothing is to be learned
 FRACTIONS = (1.0, 0.5, 0.25)  # of the labels, from whose accuracies that with twice the labels is extrapolated
 

@@ -1,15 +1,15 @@
-"""Labelled texts in; whether balanced class weights would help, as a sentence, out."""
+"""Test by cross-validation whether balanced class weights would help."""
 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from encoder_cls.data.split import Split
 from encoder_cls.evaluation.scores import paired_macro_f1_interval, score_answers
 from encoder_cls.inference.task import SINGLE_LABEL
 from encoder_cls.text.tokens import TokenizedTexts
 from encoder_cls.training.linear.svm import out_of_fold_logits
+from encoder_cls.training.prepared import balanced_weights
 
 SKEWED = 3.0  # times as many texts has the largest class as the smallest: below that weights are nearly equal
 MOST_TEXTS, MOST_WORK = 4000, 30_000  # that are read, and texts times classes: a second or two
@@ -55,9 +55,3 @@ def class_weights_note(train: Split, texts: TokenizedTexts, *, max_tokens: int, 
         f"help the rare ones: macro-F1 {before.macro_f1:.1%} -> {after.macro_f1:.1%}, accuracy {before.accuracy:.1%} "
         f"-> {after.accuracy:.1%} (linear model, cross-validation)"
     )
-
-
-def balanced_weights(sizes: NDArray[np.int64]) -> NDArray[np.float32]:
-    """The weight of each class, (classes,), by which classes of so many texts count as much as each other."""
-    weights: NDArray[np.float32] = (sizes.sum() / (len(sizes) * sizes)).astype(np.float32)
-    return weights

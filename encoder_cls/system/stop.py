@@ -1,0 +1,97 @@
+"""Requests to stop, noticed wherever work takes long.
+
+Whoever starts the work names by `checking` what may end it. Loops call `check_stop` between two pieces of work; what
+cannot be cut into pieces runs in a thread of `run_interruptibly`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError, Future, wait
+from contextlib import contextmanager
+from contextvars import ContextVar
+from threading import Lock, Thread, local
+from typing import TypeVar
+
+from encoder_cls.errors import StoppedError
+
+SECONDS_BETWEEN_LOOKS = 0.05
+SECONDS_TO_END = 2.0  # for a thread that nobody waits for any more
+
+T = TypeVar("T")
+
+_checks: ContextVar[tuple[Callable[[], None], ...]] = ContextVar("checks", default=())
+_thread = local()  # has a `lock` in threads of `run_interruptibly`; who stops waiting for one keeps it
+
+
+@contextmanager
+def checking(check: Callable[[], None]) -> Iterator[None]:
+    """Let `check_stop` call a function, which raises what ends the work."""
+    token = _checks.set((*_checks.get(), check))
+    try:
+        yield
+    finally:
+        _checks.reset(token)
+
+
+@contextmanager
+def stopping_at(asked: Callable[[], int | None]) -> Iterator[None]:
+    """Let `check_stop` raise a `StoppedError` as soon as a function returns the number of a signal."""
+
+    def check() -> None:
+        signal_number = asked()
+        if signal_number is not None:
+            raise StoppedError("stopped before the training began", signal_number=signal_number)
+
+    with checking(check):
+        yield
+
+
+def check_stop() -> None:
+    """Raise what ends the work, if anything does."""
+    for check in _checks.get():
+        check()
+
+
+def run_interruptibly(work: Callable[[], T]) -> T:
+    """Run a blocking call in a thread while polling for a stop; an abandoned thread ends at its `while_waited_for`.
+
+    Raises:
+        BaseException: what the call or `check_stop` raises.
+    """
+    future: Future[T] = Future()
+    lock = Lock()
+
+    def run() -> None:
+        _thread.lock = lock
+        try:
+            future.set_result(work())
+        except BaseException as error:  # to be raised where it is waited for
+            future.set_exception(error)
+
+    thread = Thread(target=run, daemon=True)
+    thread.start()
+    try:
+        while not wait([future], SECONDS_BETWEEN_LOOKS).done:
+            check_stop()
+    except BaseException:
+        lock.acquire()
+        thread.join(SECONDS_TO_END)
+        raise
+    return future.result()
+
+
+@contextmanager
+def while_waited_for() -> Iterator[None]:
+    """Keep whoever waits for this thread waiting.
+
+    Raises:
+        CancelledError: nobody waits any more.
+    """
+    lock = getattr(_thread, "lock", None) or Lock()
+    if not lock.acquire(blocking=False):
+        raise CancelledError
+    try:
+        yield
+    finally:
+        lock.release()

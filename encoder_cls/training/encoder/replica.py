@@ -1,0 +1,188 @@
+"""A model in training, of which each process has an equal one."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from encoder_cls.inference.classifier import Classifier
+from encoder_cls.inference.encoder.torch import TorchEncoder
+from encoder_cls.inference.folder import read_encoder_weights, save_classifier
+from encoder_cls.model import EncoderClassifier
+from encoder_cls.system.machine import autocast, resolve_precision
+from encoder_cls.training.base_run import start_from
+from encoder_cls.training.encoder.batches import Shard, derive_seed
+from encoder_cls.training.encoder.optimizer import UntrainedRows, make_optimizers, sum_by_row, tables
+from encoder_cls.training.encoder.processes import ALONE, ProcessGroup
+from encoder_cls.training.encoder.stage import Stage
+from encoder_cls.training.encoder.validation import ValidationResult
+from encoder_cls.training.prepared import Prepared
+
+
+class StepMetrics(NamedTuple):
+    """Measurements of a step.
+
+    Attributes:
+        loss: the mean over all targets of the step, by their weights.
+        grad_norm: of the dense gradients, before clipping.
+        tokens: real tokens that the model has read.
+        padded_tokens: these and the padding.
+    """
+
+    loss: float
+    grad_norm: float
+    tokens: int
+    padded_tokens: int
+
+
+class NonFiniteError(ArithmeticError):
+    """The loss or the gradient norm is not finite; the model is as it was before the step."""
+
+    def __init__(self, loss: float, grad_norm: float) -> None:
+        super().__init__(f"loss {loss}, gradient norm {grad_norm}")
+
+
+class Replica:
+    """The model of a stage with its optimizers and its objective.
+
+    The first process leads: its `step` and `validate` make the others call theirs.
+
+    Attributes:
+        model: with random weights at first.
+        objective: to be made again where there are answers of a linear classifier.
+    """
+
+    def __init__(
+        self,
+        prepared: Prepared,
+        stages: list[Stage],
+        number: int,
+        *,
+        device: torch.device,
+        group: ProcessGroup = ALONE,
+    ) -> None:
+        self.prepared, self.device, self.group = prepared, device, group
+        self.stage, self.number = stages[number], number
+        self.model = prepared.new_model(self.stage.seed).to(device)
+        self.optimizers = make_optimizers(self.model, prepared.config.train)
+        self.objective = self.stage.make_objective(device, None)
+        self._precision = resolve_precision(prepared.config.train.precision, device)
+        # The weights of an earlier stage are for training alone, so they stay as they are.
+        is_last = number == len(stages) - 1
+        self._untrained_rows = UntrainedRows(prepared.new_model(stages[0].seed)) if is_last else None
+
+    def load_first_weights(self, earlier: Path | None) -> None:
+        """Begin with the best weights of an earlier stage, else with those of the base run."""
+        base = self.prepared.base
+        if earlier and earlier.is_dir():  # else there was no time for it
+            weights = read_encoder_weights(earlier)
+            self.model.load_state_dict({name: torch.from_numpy(weight) for name, weight in weights.items()})
+        elif base and base.encoder:
+            start_from(base, self.model, label_names=self.prepared.dataset.label_names)
+
+    def step(self, step: int, learning_rate: float) -> StepMetrics:
+        """Update the model once, from all batches of a step, counted from 0; a pure function of model and step.
+
+        Raises:
+            NonFiniteError: before anything has been updated.
+            LostProcessError: likewise.
+        """
+        self.group.lead({"step": step, "learning_rate": learning_rate})
+        for optimizer in self.optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = learning_rate
+        self.model.train()
+        loss, tokens, padded_tokens = self._add_gradients(step)
+        # Of the embeddings' sparse gradients there is no norm; they come through the same layers as the others.
+        dense = [p for p in self.model.parameters() if p.grad is not None and not p.grad.is_sparse]
+        grad_norm = float(torch.nn.utils.clip_grad_norm_(dense, self.prepared.config.train.max_grad_norm))
+        if not (math.isfinite(loss) and math.isfinite(grad_norm)):
+            raise NonFiniteError(loss, grad_norm)
+        for optimizer in self.optimizers:
+            optimizer.step()
+            optimizer.zero_grad()
+        return StepMetrics(loss=loss, grad_norm=grad_norm, tokens=int(tokens), padded_tokens=int(padded_tokens))
+
+    def validate(self) -> ValidationResult | None:
+        """Validate the model; none where its logits are not finite, and in all processes but the first.
+
+        Raises:
+            StoppedError: a signal asked to stop.
+            LostProcessError: another process has ended.
+        """
+        self.group.lead({"validate": True})
+        return self.objective.validate(self._shown_model, self.group)
+
+    def save(self, folder: Path, result: ValidationResult, *, linear: Classifier | None) -> None:
+        """Save the model as a classifier with the mixture weights and thresholds of its validation."""
+        encoder = TorchEncoder(self._shown_model, self.prepared.config.model)
+        classifier = self.prepared.new_classifier(encoder)
+        if linear:
+            classifier.linear = linear.linear
+        if result.mixture_weights and result.mixture_shares:
+            classifier.mixture_weights = result.mixture_weights
+            classifier.mixture_shares = dict(zip(classifier.parts, result.mixture_shares, strict=True))
+            classifier.thresholds = result.thresholds
+        save_classifier(classifier, folder)
+
+    @property
+    def _shown_model(self) -> EncoderClassifier:
+        """The model as it is validated and saved: rows of tables that were never trained are zero."""
+        return self._untrained_rows.zeroed(self.model) if self._untrained_rows else self.model
+
+    def _add_gradients(self, step: int) -> list[float]:
+        """Compute the gradients of a step, summed over all processes; return loss, tokens and padded tokens.
+
+        Each batch may be cut into shards, by texts, which the processes share; each shard has a seed of its own. The
+        loss is divided by the normalizer of all batches together: so many small batches give the same gradient as one
+        large, that of the mean loss over the targets of all, each target by its weight.
+        """
+        num_shards, seed = self.prepared.config.train.gradient_shards, derive_seed(self.stage.seed, step)
+        shards = {}
+        for shard in self.group.dealt(num_shards):
+            torch.manual_seed(derive_seed(seed, shard) if num_shards > 1 else seed)
+            shards[shard] = self.objective.batches_at(step, Shard(shard, num_shards))
+        batches = [batch for of_shard in shards.values() for batch in of_shard]
+        normalizer: Tensor | float = sum(batch.normalizer for batch in batches)
+        if self.group.size > 1:
+            (normalizer,) = self.group.summed(float(normalizer))
+        total = 0.0
+        for shard, of_shard in shards.items():
+            if num_shards > 1:
+                torch.manual_seed(derive_seed(seed, shard, 1))  # others have drawn meanwhile
+            for batch in of_shard:
+                with autocast(self._precision, self.device):
+                    loss: Tensor = batch.loss(self.model) / normalizer
+                loss.backward()  # type: ignore[no-untyped-call]
+                total += loss.item()
+        if self.group.size > 1:
+            sum_gradients(self.model, self.group)
+        masks = [batch.inputs.attention_mask for batch in batches]
+        return self.group.summed(total, sum(int(mask.sum()) for mask in masks), sum(mask.numel() for mask in masks))
+
+
+def sum_gradients(model: nn.Module, group: ProcessGroup) -> None:
+    """Sum the gradients of all processes: dense ones in one buffer, of each table the rows that were touched."""
+    sparse = tables(model)
+    dense = [parameter for name, parameter in model.named_parameters() if name not in sparse]
+    gradients = [torch.zeros_like(it) if it.grad is None else it.grad for it in dense]
+    counts = torch.tensor([it.grad is not None for it in dense]).to(gradients[0])
+    buffer = torch.cat([*(it.flatten() for it in gradients), counts])
+    group.sum(buffer)
+    *sums, counts = torch.split(buffer, [*(it.numel() for it in dense), len(dense)])
+    for parameter, gradient, count in zip(dense, sums, counts.tolist(), strict=True):
+        parameter.grad = gradient.view_as(parameter) if count else None
+    for table in sparse.values():
+        if table.grad is None:
+            rows, values = torch.empty(0, dtype=torch.int64, device=table.device), table.new_empty(0, table.shape[1])
+        else:
+            rows, values = sum_by_row(table.grad)
+        rows, values = torch.cat(group.gather(rows)), torch.cat(group.gather(values))
+        if len(rows):
+            # Not by the argument `check_invariants`, of which torch 2.11 warns.
+            with torch.sparse.check_sparse_tensor_invariants(enable=False):  # type: ignore[no-untyped-call]
+                table.grad = torch.sparse_coo_tensor(rows[None], values, table.shape)

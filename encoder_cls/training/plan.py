@@ -1,0 +1,262 @@
+"""Decide from the config and the amount of text how a run trains.
+
+Little text has to be seen often, much text cannot be. Pretraining reads about as many tokens of any corpus that is not
+small or very large. Epochs over the labels fall with the square root of the number of tokens, so their time grows with
+its square root, too. Every number can be set in the config.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from encoder_cls.config import Config
+from encoder_cls.data.load import names_validation
+from encoder_cls.errors import ConfigError
+from encoder_cls.text.tokens import KEPT_PER_TOKEN
+
+RESERVED = 0.1  # of the time: for the start of Python, files, and steps that take longer than the first ones
+PRETRAINING_SHARE = 0.4  # of what is left when it begins, at most
+PRETRAINING_TOKENS = 1_250_000  # that are read, within limits of epochs:
+PRETRAINING_EPOCHS = (1, 20)
+TRAINING_FACTOR = 2_750  # over the square root of the tokens there are so many epochs, within limits:
+TRAINING_EPOCHS = (1, 8)  # on labels: more of them overfit
+CONTINUED, CONTINUED_EPOCHS = 0.5, (1, 4)  # of the training on labels, where an encoder knows most of them already
+FEWEST_STEPS = 300  # on labels: where an epoch is a few steps, more epochs make up for it
+STEPS_BETWEEN_VALIDATIONS = 300  # of pretraining, at least: one takes as long as many steps
+LINEAR_LENGTHS = (KEPT_PER_TOKEN, 4, 2, 1)  # of the linear classifier, in those of the encoder
+MOST_LINEAR_DETAIL = 3_000_000  # tokens from which the linear classifier looks at words only: memory
+MOST_LINEAR_WORK = 200_000_000  # tokens times classes from which it learns from a stream: minutes
+MOST_LINEAR_TEXT = 12_000_000  # tokens from which it does, too: memory
+MOST_STREAMED_TEXT = 200_000_000  # tokens from which it reads no more of a text than the encoder: 4 GB of disk
+MOST_STREAMED_WORK = 20_000_000_000  # tokens times classes from which there is no linear classifier: minutes
+MOST_LABELLED = 2000  # texts from which labels are not few
+
+
+class TimeBudget:
+    """The time limits of a run; the clock starts anew where a run is resumed."""
+
+    def __init__(self, config: Config) -> None:
+        whole, pretraining = config.train.time_budget, config.pretrain.time_budget
+        self._end = None if whole is None else time.monotonic() + (1 - RESERVED) * 60 * whole
+        self._of_pretraining = None if pretraining is None else 60 * pretraining
+
+    def seconds_for(self, *, pretraining: bool) -> float | None:
+        """The seconds for a stage that begins now, with all that comes after it; none: no limit."""
+        left = None if self._end is None else max(0.0, self._end - time.monotonic())
+        if not pretraining:
+            return left
+        share = None if left is None else PRETRAINING_SHARE * left
+        return min((it for it in (share, self._of_pretraining) if it is not None), default=None)
+
+
+class CorpusSize(NamedTuple):
+    """The tokens that an encoder reads, and the optimizer steps of one epoch."""
+
+    tokens: int
+    steps: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counts:
+    """All of the data that a plan depends on.
+
+    Attributes:
+        labelled: training texts with labels; of `names_only` data the names.
+        unlabelled: other texts to learn from.
+        validation: texts that choose the weights.
+        classes: how many there are.
+        corpus: of all texts to learn from.
+        linear_tokens: tokens of the labelled texts, each read as far as one of `LINEAR_LENGTHS`.
+        is_multi_label: a text may have several labels.
+        names_only: no training text has a label.
+    """
+
+    labelled: int
+    unlabelled: int
+    validation: int
+    classes: int
+    corpus: CorpusSize
+    linear_tokens: tuple[int, ...]
+    is_multi_label: bool = False
+    names_only: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schedule:
+    """How long a stage of the encoder's training is, at most, and the steps between its validations."""
+
+    epochs: int
+    steps_per_epoch: int
+    validate_every: int
+
+    @property
+    def total_steps(self) -> int:
+        """Optimizer steps of all epochs."""
+        return self.epochs * self.steps_per_epoch
+
+
+class LinearInput(NamedTuple):
+    """What the linear classifier reads.
+
+    Attributes:
+        max_tokens: tokens of a text, `[CLS]` counted.
+        use_char_ngrams: n-gram templates and character n-grams as well as words and pairs.
+    """
+
+    max_tokens: int
+    use_char_ngrams: bool
+
+
+LinearFit = Literal["plain", "stream", "few_labels", "names"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """All decisions of a run.
+
+    Attributes:
+        pretraining: masked-LM pretraining; none: there is none.
+        training: of the encoder on labels; none: there is no encoder.
+        linear: what the linear classifier reads; none: there is none.
+        linear_fit: how it is fitted.
+        refits_on_validation: it also learns from the texts held out for validation.
+        has_pseudo_labels: the encoder also learns the linear classifier's answers on texts without labels.
+    """
+
+    pretraining: Schedule | None
+    training: Schedule | None
+    linear: LinearInput | None
+    linear_fit: LinearFit | None
+    refits_on_validation: bool
+    has_pseudo_labels: bool
+
+    @property
+    def has_encoder(self) -> bool:
+        """Whether an encoder is trained."""
+        return self.training is not None
+
+    @property
+    def has_few_labels(self) -> bool:
+        """Whether the linear classifier learns from more than the labels."""
+        return self.linear_fit == "few_labels"
+
+    @property
+    def schedules(self) -> list[Schedule]:
+        """Of all stages."""
+        return [it for it in (self.pretraining, self.training) if it]
+
+    @property
+    def total_steps(self) -> int:
+        """Optimizer steps of all stages."""
+        return sum(it.total_steps for it in self.schedules)
+
+    def __str__(self) -> str:
+        """Return the decisions in one line."""
+        stages = {"pretraining": self.pretraining, "training": self.training}
+        decided = [
+            f"{name} of {it.total_steps:,} steps, validated every {it.validate_every:,}"
+            for name, it in stages.items()
+            if it
+        ]
+        if self.linear:
+            detail = " with character n-grams" * self.linear.use_char_ngrams
+            decided.append(f"linear classifier fitted {self.linear_fit} on {self.linear.max_tokens:,} tokens{detail}")
+        decided += ["refitted with the validation texts"] * self.refits_on_validation
+        return ", ".join(decided + ["pseudo-labels"] * self.has_pseudo_labels)
+
+
+def make_plan(config: Config, counts: Counts, *, model_corpus: Callable[[bool], CorpusSize]) -> Plan:
+    """Decide everything once.
+
+    Args:
+        config: of the run.
+        counts: of its data.
+        model_corpus: the size of what the encoder learns classes from, with pseudo-labels or without.
+
+    Raises:
+        ConfigError: there is no encoder, and too much text for a linear classifier.
+    """
+    has_encoder = config.model.encoder and not counts.names_only  # without labels nothing could end its training
+    linear, linear_fit = _linear(config, counts)
+    if not (has_encoder or linear):
+        raise ConfigError(
+            f"model.encoder=false: there is too much text for a linear classifier of {counts.classes:,} classes; train "
+            "the encoder, or on a part of the texts"
+        )
+    # What a run that continues another one holds out is what both are compared on.
+    may_refit = not counts.is_multi_label and config.from_run is None and counts.validation > 0
+    has_pseudo_labels = (
+        has_encoder and linear_fit == "few_labels" and config.train.pseudo_labels and counts.unlabelled > 0
+    )
+    return Plan(
+        pretraining=_pretraining(config, counts.corpus) if has_encoder else None,
+        training=_training(config, model_corpus(has_pseudo_labels)) if has_encoder else None,
+        linear=linear,
+        linear_fit=linear_fit,
+        refits_on_validation=config.train.refit_on_validation
+        and not names_validation(config)
+        and (linear_fit == "few_labels" or (linear_fit == "plain" and may_refit)),
+        has_pseudo_labels=has_pseudo_labels,
+    )
+
+
+def _linear(config: Config, counts: Counts) -> tuple[LinearInput | None, LinearFit | None]:
+    """Read as far as memory and time allow, from whole texts to the part that the encoder reads."""
+    if not config.model.linear:
+        return None, None
+    sizes = [
+        (part * config.model.max_seq_len, tokens)
+        for part, tokens in zip(LINEAR_LENGTHS, counts.linear_tokens, strict=True)
+    ]
+    for max_tokens, tokens in sizes:
+        if tokens <= MOST_LINEAR_TEXT and tokens * counts.classes <= MOST_LINEAR_WORK:
+            return LinearInput(max_tokens, use_char_ngrams=tokens <= MOST_LINEAR_DETAIL), _fit_at_once(config, counts)
+    for max_tokens, tokens in sizes:
+        is_shortest = max_tokens == config.model.max_seq_len
+        if (tokens <= MOST_STREAMED_TEXT or is_shortest) and tokens * counts.classes <= MOST_STREAMED_WORK:
+            return LinearInput(max_tokens, use_char_ngrams=False), "names" if counts.names_only else "stream"
+    return None, None
+
+
+def _fit_at_once(config: Config, counts: Counts) -> LinearFit:
+    if counts.names_only:
+        return "names"
+    train = config.train
+    wants_texts = train.naive_bayes_em or train.lsa_dimensions > 0 or train.self_training
+    has_more = (wants_texts and counts.unlabelled > 0) or train.label_names_as_texts
+    is_few = counts.labelled <= MOST_LABELLED and has_more and not counts.is_multi_label
+    return "few_labels" if is_few else "plain"
+
+
+def _pretraining(config: Config, corpus: CorpusSize) -> Schedule | None:
+    """The config's epochs, or as many as are worthwhile."""
+    epochs = config.pretrain.epochs
+    if epochs == "auto":
+        if config.from_run is not None:
+            return None  # the base run has learned the language
+        epochs = _within(PRETRAINING_EPOCHS, PRETRAINING_TOKENS / corpus.tokens)
+        return _schedule(config, corpus, epochs, math.ceil(STEPS_BETWEEN_VALIDATIONS / corpus.steps))
+    return _schedule(config, corpus, epochs) if epochs else None
+
+
+def _training(config: Config, corpus: CorpusSize) -> Schedule:
+    """The config's epochs, or a factor over the square root of the tokens, within limits; and enough steps."""
+    if config.train.epochs != "auto":
+        return _schedule(config, corpus, config.train.epochs)
+    share, limits = (1.0, TRAINING_EPOCHS) if config.from_run is None else (CONTINUED, CONTINUED_EPOCHS)
+    epochs = _within(limits, share * TRAINING_FACTOR / math.sqrt(corpus.tokens))
+    times = math.ceil(share * FEWEST_STEPS / (epochs * corpus.steps))
+    return _schedule(config, corpus, epochs * times, times)
+
+
+def _schedule(config: Config, corpus: CorpusSize, epochs: int, epochs_between_validations: int = 1) -> Schedule:
+    validate_every = config.train.validate_every or epochs_between_validations * corpus.steps
+    return Schedule(epochs=epochs, steps_per_epoch=corpus.steps, validate_every=validate_every)
+
+
+def _within(limits: tuple[int, int], epochs: float) -> int:
+    return min(max(round(epochs), limits[0]), limits[1])

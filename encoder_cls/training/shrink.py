@@ -1,0 +1,117 @@
+"""Finish the model of a run: save it in the smallest types, with its guarantees."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from encoder_cls.evaluation.metrics import f1_scores
+from encoder_cls.inference.classifier import Classifier
+from encoder_cls.inference.encoder.torch import TorchEncoder
+from encoder_cls.inference.folder import load_classifier, save_classifier, save_promises, weights_of_part
+from encoder_cls.inference.guarantees import Familiarity, Promises
+from encoder_cls.inference.linear import LinearClassifier
+from encoder_cls.inference.task import Logits, combine_logits, softmax
+from encoder_cls.inference.weights import DTYPES, Weight, pack, unpack
+from encoder_cls.system.stop import check_stop
+from encoder_cls.text.tokens import TokenizedTexts
+
+MOST_CHANGE = 0.005  # of any probability
+MOST_ACCURACY_LOST = 0.001  # or of micro-F1; one text at least of so many:
+ENOUGH_TEXTS = 1000  # with fewer, no answer may change
+
+
+def compact(folder: Path, texts: TokenizedTexts, labels: NDArray[Any], *, device: str) -> dict[str, str]:
+    """Save the classifier of a model folder in the smallest types that keep its answers; returns the type of each part.
+
+    Args:
+        folder: in which it is saved in float32; a stop leaves it as it was.
+        texts: validation texts, on which the answers are compared.
+        labels: their classes, (texts,), or all labels of each, (texts, classes).
+        device: of the computation.
+    """
+    exact = load_classifier(folder, device=device, engine="torch")
+    if set(exact.dtypes.values()) != {"float32"}:  # a run that was stopped after this, and goes on
+        return exact.dtypes
+
+    @cache
+    def logits(part: str, dtype: str) -> Logits:
+        return _logits(exact, part, dtype, texts, device=device)
+
+    def probabilities(dtypes: dict[str, str]) -> NDArray[np.float64]:
+        parts = [logits(part, dtype) for part, dtype in dtypes.items()]
+        return exact.task.probabilities(combine_logits(parts, exact.mixture_weights).astype(np.float32))
+
+    expected = probabilities(dict.fromkeys(exact.parts, "float32"))
+    for dtypes in _by_size(exact):
+        if is_close(probabilities(dtypes), expected, labels, exact.thresholds):
+            save_classifier(exact, folder, dtypes=dtypes)
+            return dtypes
+    return exact.dtypes
+
+
+def is_close(
+    found: NDArray[np.float64], expected: NDArray[np.float64], labels: NDArray[Any], thresholds: Sequence[float] = ()
+) -> bool:
+    """Whether probabilities, (texts, classes), are as good as others; thresholds are those of several labels."""
+    if not np.isfinite(found).all() or np.abs(found - expected).max(initial=0) > MOST_CHANGE:
+        return False
+    if thresholds:
+        of_labels, exact_of_labels = found >= np.array(thresholds), expected >= np.array(thresholds)
+        if len(labels) < ENOUGH_TEXTS:
+            return bool((of_labels == exact_of_labels).all())
+        return f1_scores(of_labels, labels).micro >= f1_scores(exact_of_labels, labels).micro - MOST_ACCURACY_LOST
+    answers, exact_answers = found.argmax(axis=1), expected.argmax(axis=1)
+    if len(labels) < ENOUGH_TEXTS:
+        return bool((answers == exact_answers).all())
+    return bool((answers == labels).mean() >= (exact_answers == labels).mean() - MOST_ACCURACY_LOST)
+
+
+def _by_size(classifier: Classifier) -> list[dict[str, str]]:
+    """The types that the parts can have, the smallest together first."""
+    sizes = {
+        (part, dtype): sum(tensor.nbytes for tensor in pack(weights_of_part(classifier, part), dtype).values())
+        for part in classifier.parts
+        for dtype in DTYPES
+    }
+    choices = [
+        dict(zip(classifier.parts, dtypes, strict=True)) for dtypes in product(DTYPES, repeat=len(classifier.parts))
+    ]
+    return sorted(choices, key=lambda dtypes: sum(sizes[part, dtype] for part, dtype in dtypes.items()))
+
+
+def _logits(classifier: Classifier, part: str, dtype: str, texts: TokenizedTexts, *, device: str) -> Logits:
+    """The logits of a part that is saved in a type and read again."""
+    weights = weights_of_part(classifier, part)
+    shapes = {name: weight.shape for name, weight in weights.items()}
+    rounded: dict[str, Weight] = unpack(pack(weights, dtype), shapes, dtype)
+    if part == "linear":
+        assert classifier.linear
+        linear, max_tokens = LinearClassifier.from_weights, classifier.linear.max_tokens
+        return linear(rounded, max_tokens=max_tokens, task=classifier.task).logits(texts)
+    assert classifier.encoder
+    encoder = TorchEncoder.from_weights(classifier.encoder.architecture, rounded, device=device, precision="float32")
+    return encoder.logits(texts, after_batch=check_stop)
+
+
+def fit_promises(classifier: Classifier, folder: Path, texts: TokenizedTexts, labels: NDArray[np.int64]) -> None:
+    """Measure the guarantees of a classifier on validation texts, and add them to it and to its model folder.
+
+    Args:
+        classifier: as `classifier_to_score` reads it.
+        folder: in which its header is written anew; a stop leaves it as it was.
+        texts: validation texts.
+        labels: their classes, (texts,); those beyond the classifier's are mistakes, and say nothing of what is usual.
+    """
+    logits, numbers = classifier.familiarity_numbers(texts, after_batch=check_stop)
+    has_words = np.diff(texts.offsets) > 1  # blank texts get no answer
+    if has_words.any():
+        classifier.promises = Promises.of(softmax(logits[has_words]), labels[has_words])
+    classifier.familiarity = Familiarity.of(numbers[has_words & (labels < logits.shape[1])])
+    save_promises(folder, classifier.promises, classifier.familiarity)
