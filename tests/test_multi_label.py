@@ -20,6 +20,7 @@ from encoder_cls.inference.folder import load_classifier
 from encoder_cls.serving.batching import Batcher
 from encoder_cls.serving.requests import PredictRequest
 from encoder_cls.sklearn import TextClassifier
+from encoder_cls.system.stop import stopping_at
 from encoder_cls.tracking.metric_log import read_metrics
 from encoder_cls.tracking.run_dir import RunDir
 from encoder_cls.training.events import Validated
@@ -291,7 +292,7 @@ def test_weights_of_classes_find_more_of_the_heavier(tmp_path):
         values = {"name": "a", "data.train": str(source), "train.class_weights": {"rare": weight}}
         values["model.encoder"] = False
         setup = prepare(config_of(values, source="test"))
-        linear = fit_linear_classifier(setup, setup.recipe.linear).classifier
+        linear = fit_linear_classifier(setup).classifier
         margins[weight] = linear.weights.take(np.arange(len(linear.feature_ids)))
         assert setup.class_weights.tolist() == [1, weight, 1, 1]
     changed = np.abs(
@@ -327,7 +328,7 @@ def test_the_loss_is_binary_cross_entropy_and_the_divergence_of_two_dropout_pass
     """As PyTorch computes them for Bernoulli distributions; a label's weight counts where a text has it."""
     from torch.distributions import Bernoulli, kl_divergence
 
-    from encoder_cls.training.encoder.classification import MultiLabelBatch
+    from encoder_cls.training.encoder.objectives import MultiLabelBatch
 
     torch.manual_seed(0)
     logits, targets = torch.randn(4, 3), torch.tensor([[1.0, 0, 0], [0, 1, 1]]).repeat(2, 1)
@@ -343,7 +344,7 @@ def test_the_loss_is_binary_cross_entropy_and_the_divergence_of_two_dropout_pass
 
 def test_a_smaller_type_may_change_no_answer(several):
     """Of few texts none, of many so few that micro-F1 stays."""
-    from encoder_cls.training.finish import ENOUGH_TEXTS, is_close
+    from encoder_cls.training.shrink import ENOUGH_TEXTS, is_close
 
     labels = np.tile([[1, 0], [0, 0]], (ENOUGH_TEXTS, 1))
     exact = np.where(labels, 0.9, 0.1)
@@ -365,9 +366,9 @@ def test_a_run_that_was_stopped_ends_as_an_undisturbed_one(tmp_path):
     whole, resumed = RunDir(tmp_path / "whole"), RunDir(tmp_path / "resumed")
     options = {"device": torch.device("cpu"), "with_report": False}
     list(train(setup, whole, **options))
-    answers = iter([None] * 4)
-    with pytest.raises(StoppedError):
-        list(train(setup, resumed, stop_signal=lambda: next(answers, 15), **options))
+    answers = iter([None] * 5)
+    with pytest.raises(StoppedError), stopping_at(lambda: next(answers, 15)):
+        list(train(setup, resumed, **options))
     list(train(setup, resumed, resume=True, **options))
     first, second = (load_classifier(run.path) for run in (whole, resumed))
     assert first.sha256 == second.sha256

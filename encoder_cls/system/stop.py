@@ -59,6 +59,7 @@ def run_interruptibly(work: Callable[[], T]) -> T:
     Raises:
         BaseException: what the call or `check_stop` raises.
     """
+    check_stop()
     future: Future[T] = Future()
     lock = Lock()
 

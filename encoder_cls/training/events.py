@@ -63,16 +63,7 @@ class Stepped:
 
 @dataclass(frozen=True, kw_only=True)
 class Validated:
-    """A validation is done.
-
-    Attributes:
-        stage: in which.
-        step: steps done, in all stages.
-        epoch: epochs done, in this stage.
-        result: of the validation.
-        is_best: the stage has had no better one, and the linear classifier alone is no better.
-        is_drawn: its plots are logged.
-    """
+    """A validation is done, `epoch` epochs into a stage; the best one is better than the linear classifier alone."""
 
     stage: str
     step: int
@@ -83,13 +74,7 @@ class Validated:
 
 
 class EncoderGain(NamedTuple):
-    """The gain by an encoder, in the validation score `monitor`.
-
-    Attributes:
-        monitor: name of the score.
-        linear: that of the linear classifier alone.
-        with_encoder: the best of both together; none: there was no time for an encoder.
-    """
+    """The validation score `monitor` without and with the encoder; none: there was no time for one."""
 
     monitor: str
     linear: float
@@ -98,14 +83,7 @@ class EncoderGain(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Finished:
-    """The run is complete.
-
-    Attributes:
-        report: of the best weights on the test (else the validation) split, if there is any.
-        best_step: of these weights; 0: they are those of the linear classifier alone.
-        seconds: of this process.
-        gain: by the encoder; none where there is but one part.
-    """
+    """The run is complete, with a report of its best weights; those of step 0 are the linear classifier alone."""
 
     report: AnyReport | None
     best_step: int

@@ -12,6 +12,7 @@ import yaml
 
 from encoder_cls.config import load_config, missing_sources, with_absolute_sources
 from encoder_cls.errors import StoppedError
+from encoder_cls.system.stop import stopping_at
 from encoder_cls.tracking.run_dir import RunDir
 from encoder_cls.training.prepare import prepare
 from encoder_cls.training.run import train
@@ -67,10 +68,10 @@ def begun(trained_run, tmp_path) -> RunDir:
     values["data"] = {"train": "train.csv", "validation": "validation.csv"}
     values["train"] |= {"epochs": 2, "checkpoint_every": 2}
     Path("tiny.yaml").write_text(yaml.safe_dump(values))
-    answers = iter([None] * 5)
+    answers = iter([None] * 6)
     run = RunDir(tmp_path / "runs" / "tiny")
-    with pytest.raises(StoppedError):
-        for _ in train(prepare(load_config(Path("tiny.yaml"))), run, device=CPU, stop_signal=lambda: next(answers, 15)):
+    with pytest.raises(StoppedError), stopping_at(lambda: next(answers, 15)):
+        for _ in train(prepare(load_config(Path("tiny.yaml"))), run, device=CPU):
             pass
     return run
 

@@ -15,7 +15,7 @@ from encoder_cls.config import load_config
 from encoder_cls.errors import EncoderClsError
 from encoder_cls.inference.folder import load_classifier
 from encoder_cls.tracking.run_dir import RunDir, classifier_to_score, read_validation_logits
-from encoder_cls.training import setup as training_setup
+from encoder_cls.training import plan as training_plan
 from encoder_cls.training.prepare import prepare
 from encoder_cls.training.run import train
 
@@ -40,7 +40,7 @@ def trained(name: str, *overrides: str, from_run: Path | None = None):
 @pytest.fixture
 def learned(monkeypatch):
     """The data of the run `a`, whose labels mean nothing: right answers to validation texts are learned by heart."""
-    monkeypatch.setattr(training_setup, "MOST_LABELLED", 0)
+    monkeypatch.setattr(training_plan, "MOST_LABELLED", 0)
     draw = random.Random(0)
     words = [f"w{number}" for number in range(60)]
     write("a.csv", [(" ".join([*draw.choices(words, k=5), f"only{i}"]), draw.choice("xy")) for i in range(160)])

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from encoder_cls.system import stop as interruptible
 from encoder_cls.training import finish as final_report
-from encoder_cls.training import interruptible
 from encoder_cls.training import run as encoder_trainer
 
 

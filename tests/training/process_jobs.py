@@ -22,7 +22,6 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from blank_plots import PLOTS, blank_plot
 from support.time_limit import TIME_LIMIT
 
-import encoder_cls.training.encoder.follower
 import encoder_cls.training.prepare
 import encoder_cls.training.run  # noqa: F401
 from encoder_cls.cli import main

@@ -11,9 +11,13 @@ import torch
 
 from encoder_cls.config import Config
 from encoder_cls.system.files import sha256
+from encoder_cls.system.stop import stopping_at
 from encoder_cls.tracking.run_dir import RunDir
+from encoder_cls.training.encoder.replica import Replica
+from encoder_cls.training.encoder.stage import make_stages
 from encoder_cls.training.events import Event
 from encoder_cls.training.prepare import prepare
+from encoder_cls.training.prepared import Prepared
 from encoder_cls.training.run import train
 
 CPU = torch.device("cpu")
@@ -65,11 +69,18 @@ def make_config(
 
 
 def run_all(config: Config, folder: Path, **options: object) -> list[Event]:
-    return list(train(prepare(config), RunDir(folder), device=CPU, **options))  # type: ignore[arg-type]
+    """The events of a run; `stop_signal` is asked at each poll."""
+    with stopping_at(options.pop("stop_signal", lambda: None)):  # type: ignore[arg-type]
+        return list(train(prepare(config), RunDir(folder), device=CPU, **options))  # type: ignore[arg-type]
+
+
+def make_replica(prepared: Prepared, number: int = 0) -> Replica:
+    """The model of a stage with its first weights."""
+    return Replica(prepared, make_stages(prepared), number, device=CPU)
 
 
 def stop_after(steps: int):
-    """A stop signal that comes with the answer number `steps`."""
+    """A stop signal that comes after so many polls: at each step, each batch of a validation and before long work."""
     answers = iter([None] * steps)
     return lambda: next(answers, signal.SIGTERM)
 

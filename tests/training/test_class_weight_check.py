@@ -11,8 +11,9 @@ from encoder_cls.config import TokenizerConfig
 from encoder_cls.data.split import Split
 from encoder_cls.text.tokenizer import tokenize
 from encoder_cls.text.tokenizer_trainer import train_tokenizer
-from encoder_cls.training import class_weight_check
-from encoder_cls.training.class_weight_check import balanced_weights, class_weights_note
+from encoder_cls.training.linear import class_weights as class_weight_check
+from encoder_cls.training.linear.class_weights import class_weights_note
+from encoder_cls.training.prepared import balanced_weights
 
 
 def note(*, sizes: tuple[int, ...], overlap: float, seed: int = 0) -> str:

@@ -12,8 +12,9 @@ from encoder_cls.errors import StoppedError
 from encoder_cls.inference.classifier_config import FORMAT
 from encoder_cls.inference.folder import load_classifier, save_classifier
 from encoder_cls.inference.task import softmax
-from encoder_cls.training import finish as compaction
-from encoder_cls.training.finish import compact, is_close
+from encoder_cls.system.stop import checking
+from encoder_cls.training import shrink as compaction
+from encoder_cls.training.shrink import compact, is_close
 
 TEXTS = ["rain and snow today", "soup with salt", "ball goal team", "", "zzz qqq"]
 LABELS = np.array([2, 0, 1, 0, 0])
@@ -37,7 +38,7 @@ def folder(trained_run, tmp_path):
 
 def compacted(folder) -> dict[str, str]:
     tokenized = load_classifier(folder).tokenize(TEXTS)
-    return compact(folder, tokenized, LABELS, device="cpu", after_batch=lambda: None)
+    return compact(folder, tokenized, LABELS, device="cpu")
 
 
 def test_a_finished_run_is_small(trained_run):
@@ -91,8 +92,8 @@ def test_it_can_be_interrupted(folder):
 
     before = (folder / "model.safetensors").read_bytes()
     tokenized = load_classifier(folder).tokenize(TEXTS)
-    with pytest.raises(StoppedError):
-        compact(folder, tokenized, LABELS, device="cpu", after_batch=stop)
+    with pytest.raises(StoppedError), checking(stop):
+        compact(folder, tokenized, LABELS, device="cpu")
     assert (folder / "model.safetensors").read_bytes() == before
 
 

@@ -19,8 +19,9 @@ from encoder_cls.errors import ConfigError, DataError, StoppedError
 from encoder_cls.inference.folder import load_classifier, weights_of_part
 from encoder_cls.tracking.run_dir import RunDir
 from encoder_cls.training.base_run import HEAD, WORDS, start_from
+from encoder_cls.training.encoder.stage import make_stages
+from encoder_cls.training.plan import CONTINUED_EPOCHS
 from encoder_cls.training.prepare import prepare
-from encoder_cls.training.recipe import CONTINUED_EPOCHS
 from encoder_cls.training.run import train
 
 OLD, NEW = {"red": 20, "green": 20}, {"green": 14, "blue": 20}
@@ -132,8 +133,8 @@ def test_old_words_and_classes_keep_their_weights():
     old_words, words = former.tokenizer.get_vocab(), setup.tokenizer.get_vocab()
     assert old_words.items() < words.items()
     assert "v3" in words.keys() - old_words.keys()
-    fresh = setup.new_model(setup.stages[0]).state_dict()
-    model = setup.new_model(setup.stages[0])
+    fresh = setup.new_model(make_stages(setup)[0].seed).state_dict()
+    model = setup.new_model(make_stages(setup)[0].seed)
     start_from(former, model, label_names=setup.dataset.label_names)
     started, weights = model.state_dict(), weights_of_part(former, "encoder")
     assert set(weights) == set(started)
@@ -152,8 +153,8 @@ def test_old_words_and_classes_keep_their_weights():
 def test_what_is_auto_is_shorter_than_from_nothing():
     Path("new.yaml").write_text("data: {train: new.csv}\n")
     setup = prepare(config())
-    assert setup.recipe.pretraining is None
-    assert setup.recipe.training.epochs < prepare(load_config(Path("new.yaml"))).recipe.training.epochs
+    assert setup.plan.pretraining is None
+    assert setup.plan.training.epochs < prepare(load_config(Path("new.yaml"))).plan.training.epochs
     assert setup.config.model.d_model == SHAPE["d_model"]
     assert CONTINUED_EPOCHS[1] < 8
 

@@ -6,7 +6,7 @@ import pytest
 from small_runs import make_config, run_all
 
 from encoder_cls.errors import EncoderClsError
-from encoder_cls.training import disk_space
+from encoder_cls.training.encoder import checkpoint as disk_space
 
 
 def test_what_the_disk_cannot_hold_is_not_begun(tmp_path, monkeypatch):

@@ -20,7 +20,7 @@ from encoder_cls.training.linear import techniques as few_labels
 from encoder_cls.training.linear import techniques as technique_search
 from encoder_cls.training.linear.svm import fit_linear
 from encoder_cls.training.linear.techniques import FewLabelsResult, Techniques, fit_linear_from_few_labels
-from encoder_cls.training.recipe import LinearInput
+from encoder_cls.training.plan import LinearInput
 
 MAX_SEQ_LEN = 12
 LABELLED, UNLABELLED, TEST = 40, 400, 200

@@ -15,8 +15,8 @@ import pytest
 from encoder_cls.evaluation.scores import keep_promises, promise_sentences
 from encoder_cls.inference.folder import load_classifier, save_classifier
 from encoder_cls.inference.task import softmax
-from encoder_cls.training import setup as training_setup
-from encoder_cls.training.finish import fit_promises
+from encoder_cls.training import plan as training_plan
+from encoder_cls.training.shrink import fit_promises
 
 WORDS = [["soup", "bread", "salt", "pan"], ["ball", "goal", "team", "coach"], ["rain", "snow", "cloud", "wind"]]
 STRANGE = "qzx wvj pff hgk"
@@ -42,7 +42,7 @@ def folder(trained_run, held_out, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("promising") / "model"
     shutil.copytree(trained_run.model, folder)
     classifier = load_classifier(folder, device="cpu")
-    fit_promises(classifier, folder, classifier.tokenize(held_out[0]), held_out[1], after_batch=lambda: None)
+    fit_promises(classifier, folder, classifier.tokenize(held_out[0]), held_out[1])
     return folder
 
 
@@ -54,7 +54,7 @@ def test_promises_are_in_the_header_alone(folder, trained_run, held_out):
     assert after.promises.num_texts == 240
     assert (before.promises.num_texts, before.familiarity) == (12, None)  # of twelve validation texts
     again = load_classifier(folder)
-    fit_promises(again, folder, again.tokenize(held_out[0]), held_out[1], after_batch=lambda: None)
+    fit_promises(again, folder, again.tokenize(held_out[0]), held_out[1])
     assert load_classifier(folder).sha256 == after.sha256
 
 
@@ -66,13 +66,13 @@ def test_logits_of_another_classifier_are_what_is_promised_by(folder, held_out, 
     texts = classifier.tokenize(held_out[0])
     classifier.before_refit = lambda learned, texts: logits
     classifier.combined = lambda of_parts: of_parts["linear"]
-    fit_promises(classifier, tmp_path / "model", texts, held_out[1], after_batch=lambda: None)
+    fit_promises(classifier, tmp_path / "model", texts, held_out[1])
     assert load_classifier(tmp_path / "model").promises.right[0] == (held_out[1][:-1] == 0).sum()
 
 
 def test_validation_rows_of_labels_that_training_never_shows_count(cli, held_out, blank_plots, monkeypatch):
     """They are what a model promises by, too, though they choose no weights; of what is usual they say nothing."""
-    monkeypatch.setattr(training_setup, "MOST_LABELLED", 0)
+    monkeypatch.setattr(training_plan, "MOST_LABELLED", 0)
     rows = [(text, "abc"[label]) for text, label in zip(held_out[0][:-1], held_out[1], strict=False)]
     for name, more in (("train", []), ("all", [(text, "d") for text, _ in rows[:12]]), ("known", [])):
         with Path(f"{name}.csv").open("w", newline="") as file:

@@ -61,7 +61,7 @@ def test_the_linear_classifier_is_not_sure_of_what_is_repeated(few_labels):
     for file, column in (("other.csv", None), ("other.csv", "customer"), ("equal.csv", None)):
         data = {"data.train": file, "data.validation": file, "data.group_column": column}
         setup = prepare(config_of(values | data, source="test"))
-        assert setup.has_few_labels == few_labels
-        classifier = fit_linear_classifier(setup, setup.recipe.linear).classifier
+        assert setup.plan.has_few_labels == few_labels
+        classifier = fit_linear_classifier(setup).classifier
         sure.append(np.abs(np.diff(classifier.logits(setup.train_texts), axis=1)).mean())
     assert sure[0] > 3 * max(sure[1:])

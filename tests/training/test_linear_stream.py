@@ -10,7 +10,7 @@ from encoder_cls.evaluation.metrics import cross_entropy, one_hot
 from encoder_cls.inference.task import softmax
 from encoder_cls.text.tokenizer import tokenize
 from encoder_cls.text.tokenizer_trainer import train_tokenizer
-from encoder_cls.training import recipe
+from encoder_cls.training import plan as recipe
 from encoder_cls.training.linear import stream as linear_stream
 from encoder_cls.training.linear.fit import fit_linear_classifier
 from encoder_cls.training.linear.stream import fit_linear_from_stream
@@ -120,8 +120,8 @@ def test_repeated_texts_are_not_held_out_from_themselves():
 def test_a_run_with_much_text_has_a_linear_classifier(monkeypatch):
     monkeypatch.setattr(recipe, "MOST_LINEAR_TEXT", 1000)
     setup = prepare(Config(name="run", data=DataConfig(train="example:train")))
-    assert setup.recipe.linear
-    assert setup.recipe.linear.is_streamed
-    fitted = fit_linear_classifier(setup, setup.recipe.linear)
+    assert setup.plan.linear
+    assert setup.plan.linear_fit == "stream"
+    fitted = fit_linear_classifier(setup)
     answers = fitted.validation_logits.argmax(axis=1)
     assert (answers == setup.dataset.selection.labels).mean() > 0.6

@@ -8,19 +8,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from small_runs import COLOURS, CPU, make_config, metric_rows, model_hash, run_all, stop_after, write_data
+from small_runs import COLOURS, make_config, metric_rows, model_hash, run_all, stop_after, write_data
 
 from encoder_cls.config import Config
 from encoder_cls.errors import ConfigError, StoppedError
 from encoder_cls.inference.folder import load_classifier
 from encoder_cls.sklearn import TextClassifier
+from encoder_cls.system import stop as interruptible
 from encoder_cls.tracking.run_dir import RunDir
-from encoder_cls.training import interruptible, recipe
+from encoder_cls.training import plan as recipe
 from encoder_cls.training.events import Finished, LinearFitted, Started, Validated
 from encoder_cls.training.linear import fit as linear_fit
 from encoder_cls.training.linear.calibration import fit_mixture_weights
 from encoder_cls.training.prepare import prepare
-from encoder_cls.training.run import train
 
 pytestmark = pytest.mark.usefixtures("blank_plots")
 
@@ -71,8 +71,8 @@ def test_a_run_that_was_stopped_begins_again_and_ends_the_same(tmp_path, answers
     """Wherever it was stopped; of other data it is refused."""
     config = without_encoder(tmp_path)
     run_all(config, tmp_path / "straight")
-    with pytest.raises(StoppedError, match="--resume begins again"):
-        list(train(prepare(config), RunDir(tmp_path / "run"), device=CPU, stop_signal=stop_after(answers)))
+    with pytest.raises(StoppedError, match="stopped at step 0; a checkpoint is written"):
+        run_all(config, tmp_path / "run", stop_signal=stop_after(answers))
     run_all(config, tmp_path / "run", resume=True)
     assert model_hash(tmp_path / "run") == model_hash(tmp_path / "straight")
     assert metric_rows(tmp_path / "run") == metric_rows(tmp_path / "straight")
@@ -98,7 +98,7 @@ def test_a_stopped_fit_writes_nothing_and_ends(tmp_path, monkeypatch):
     monkeypatch.setattr(linear_fit, "fit_first_linear", slow)
     run = RunDir(tmp_path / "run")
     with pytest.raises(StoppedError):
-        list(train(prepare(without_encoder(tmp_path)), run, device=CPU, stop_signal=lambda: 15 if threads else None))
+        run_all(without_encoder(tmp_path), run.path, stop_signal=lambda: 15 if threads else None)
     is_left.set()
     threads[0].join(30)
     assert not threads[0].is_alive()

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from encoder_cls.text.tokens import CLS_ID, PAD_ID, UNK_ID
-from encoder_cls.training.encoder.masked_lm import drop_tokens
+from encoder_cls.training.encoder.objectives import drop_tokens
 
 
 def test_word_dropout_replaces_words_only():

@@ -10,20 +10,22 @@ from encoder_cls.config import Config
 from encoder_cls.evaluation.metrics import compute_metrics, one_hot
 from encoder_cls.inference.encoder.torch import pad
 from encoder_cls.inference.task import Logits, combine_logits, softmax
+from encoder_cls.system.stop import checking
 from encoder_cls.text.tokens import CLS_ID, MASK_ID, UNK_ID
-from encoder_cls.training.encoder import classification, masked_lm
-from encoder_cls.training.encoder.classification import ClassificationObjective
-from encoder_cls.training.encoder.masked_lm import MaskedLMObjective
+from encoder_cls.training.encoder import objectives
+from encoder_cls.training.encoder.objectives import ClassificationObjective, MaskedLMObjective
+from encoder_cls.training.encoder.stage import make_stages
 from encoder_cls.training.linear.calibration import fit_mixture_weights
+from encoder_cls.training.linear.fit import answers_of
 from encoder_cls.training.linear.techniques import FittedLinear
 from encoder_cls.training.prepare import prepare
-from encoder_cls.training.setup import TrainingSetup
+from encoder_cls.training.prepared import Prepared
 
 CPU = torch.device("cpu")
 CLASSES = ["a", "b", "c"]
 
 
-def often_right(setup: TrainingSetup, *, seed: int) -> Logits:
+def often_right(setup: Prepared, *, seed: int) -> Logits:
     """Scores of the validation texts."""
     labels = setup.dataset.validation.labels
     noise = np.random.default_rng(seed).standard_normal((len(labels), 3))
@@ -33,7 +35,7 @@ def often_right(setup: TrainingSetup, *, seed: int) -> Logits:
 class Beside:
     """A linear classifier that is often right, and remembers what it was asked."""
 
-    def __init__(self, setup: TrainingSetup) -> None:
+    def __init__(self, setup: Prepared) -> None:
         self.given = often_right(setup, seed=0)
         self.asked: list[object] = []
 
@@ -42,7 +44,7 @@ class Beside:
         return self.given
 
 
-def prepared(folder, pretrain: dict[str, object] | None = None, **train_values: object) -> TrainingSetup:
+def prepared(folder, pretrain: dict[str, object] | None = None, **train_values: object) -> Prepared:
     """Thirty texts of five different words each."""
     rows = [f"{' '.join(f'w{i}x{position}' for position in range(5))},{CLASSES[i % 3]}" for i in range(30)]
     (folder / "train.csv").write_text("\n".join(["text,label", *rows]) + "\n")
@@ -56,9 +58,9 @@ def prepared(folder, pretrain: dict[str, object] | None = None, **train_values: 
     return prepare(Config.model_validate(values))
 
 
-def classification_objective(setup: TrainingSetup, linear: Beside | None = None) -> ClassificationObjective:
+def classification_objective(setup: Prepared, linear: Beside | None = None) -> ClassificationObjective:
     fitted = FittedLinear(linear, linear.logits(setup.validation_texts), None) if linear else None
-    return setup.stages[-1].make_objective(CPU, setup.answers_of(fitted) if fitted else None)
+    return make_stages(setup)[-1].make_objective(CPU, answers_of(setup, fitted) if fitted else None)
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.3])
@@ -66,7 +68,7 @@ def test_labels_are_smoothed_over_all_classes(tmp_path, smoothing):
     """The label gets 1 - s + s / C, the others s / C, for the texts of the step's batches."""
     setup = prepared(tmp_path, label_smoothing=smoothing, word_dropout=0.0, rdrop_weight=0.0)
     objective = classification_objective(setup).batches_at(1)
-    batches = setup.stages[0].sampler.batches_of_step(1)
+    batches = make_stages(setup)[0].sampler.batches_of_step(1)
     assert len(objective) == len(batches) == 2
     for batch, indices in zip(objective, batches, strict=True):
         labels = np.eye(3)[setup.dataset.train.labels[indices]]
@@ -82,14 +84,14 @@ def test_the_part_of_the_words_that_is_asked_for_is_dropped_and_their_ngrams_sta
     ids = torch.cat([batch.inputs.input_ids for batch in batches])
     assert (ids[:, 0] == CLS_ID).all()
     assert (ids[:, 1:] == UNK_ID).float().mean() == pytest.approx(0.4, abs=0.08)
-    first = pad(setup.train_texts, setup.stages[0].sampler.batches_of_step(0)[0])
+    first = pad(setup.train_texts, make_stages(setup)[0].sampler.batches_of_step(0)[0])
     assert torch.equal(batches[0].inputs.char_ngrams.words, first.char_ngrams.words)
 
 
 def test_what_is_dropped_is_a_function_of_the_step_and_new_in_each(tmp_path):
     """Asked for again, a step gives the same, whatever was asked before; the next epoch's is another."""
     setup = prepared(tmp_path)
-    stage = setup.stages[-1]
+    stage = make_stages(setup)[-1]
     objective = classification_objective(setup)
 
     def ids(step: int) -> list[list[int]]:
@@ -97,19 +99,19 @@ def test_what_is_dropped_is_a_function_of_the_step_and_new_in_each(tmp_path):
         return [row.tolist() for batch in objective.batches_at(step) for row in batch.inputs.input_ids]
 
     third = ids(3)
-    assert len({str(ids(step)) for step in range(stage.total_steps)}) == stage.total_steps
+    assert len({str(ids(step)) for step in range(stage.schedule.total_steps)}) == stage.schedule.total_steps
     assert ids(3) == third
     # All texts are equally long, so equal random numbers would show at equal positions.
-    positions = {str(np.equal(ids(step), UNK_ID).tolist()) for step in range(stage.total_steps)}
-    assert len(positions) == stage.total_steps
+    positions = {str(np.equal(ids(step), UNK_ID).tolist()) for step in range(stage.schedule.total_steps)}
+    assert len(positions) == stage.schedule.total_steps
 
 
 def test_classes_count_by_their_weights(tmp_path):
     """In the loss, and in what it is divided by."""
     setup = prepared(tmp_path, class_weights={"a": 3.0, "c": 0.5}, rdrop_weight=0.0)
-    model = setup.new_model(setup.stages[0]).eval()
+    model = setup.new_model(make_stages(setup)[0].seed).eval()
     batch = classification_objective(setup).batches_at(0)[0]
-    labels = setup.dataset.train.labels[setup.stages[0].sampler.batches_of_step(0)[0]]
+    labels = setup.dataset.train.labels[make_stages(setup)[0].sampler.batches_of_step(0)[0]]
     weights = np.array([3.0, 1.0, 0.5])[labels]
     assert len(set(labels)) > 1
     assert batch.normalizer.item() == pytest.approx(weights.sum())
@@ -120,11 +122,11 @@ def test_classes_count_by_their_weights(tmp_path):
 def test_texts_are_read_twice_and_both_readings_are_to_agree(tmp_path):
     """Other words are dropped in each; their losses are added up, and how far they differ, by the class weights."""
     setup = prepared(tmp_path, class_weights={"a": 3.0, "c": 0.5}, rdrop_weight=2.0, word_dropout=0.5)
-    model = setup.new_model(setup.stages[0]).eval()
+    model = setup.new_model(make_stages(setup)[0].seed).eval()
     torch.nn.init.normal_(model.head.linear.weight)  # or else all readings would be nearly the same
     torch.manual_seed(0)
     batch = classification_objective(setup).batches_at(0)[0]
-    labels = setup.dataset.train.labels[setup.stages[0].sampler.batches_of_step(0)[0]]
+    labels = setup.dataset.train.labels[make_stages(setup)[0].sampler.batches_of_step(0)[0]]
     first, second = batch.inputs.input_ids.chunk(2)
     assert first.shape == second.shape == (len(labels), 6)
     assert not torch.equal(first, second)
@@ -144,13 +146,13 @@ def test_texts_are_read_twice_and_both_readings_are_to_agree(tmp_path):
 def test_a_validation_judges_the_sum_of_all_scores(tmp_path, monkeypatch, with_linear, monitor):
     """Under the scales that explain the validation labels best; the key is what is monitored, then the loss."""
     setup = prepared(tmp_path, monitor=monitor)
-    model = setup.new_model(setup.stages[0])
+    model = setup.new_model(make_stages(setup)[0].seed)
     labels = setup.dataset.validation.labels
     logits = often_right(setup, seed=1)
-    monkeypatch.setattr(classification, "compute_logits", lambda *_arguments, **_options: logits)
+    monkeypatch.setattr(objectives, "compute_logits", lambda *_arguments, **_options: logits)
     linear = Beside(setup) if with_linear else None
     scores = [logits, linear.given] if linear else [logits]
-    result = classification_objective(setup, linear).validate(model, lambda: None)
+    result = classification_objective(setup, linear).validate(model)
     scales, parts = fit_mixture_weights(scores, labels, is_last_calibrated=with_linear)
     assert (result.mixture_weights, result.mixture_shares) == (scales, parts)
     metrics = compute_metrics(combine_logits(scores, result.mixture_weights).astype(np.float32), labels, CLASSES)
@@ -170,10 +172,10 @@ def test_in_a_validation_all_texts_count_alike(tmp_path, monkeypatch):
     setup = prepared(tmp_path, class_weights={"a": 30.0}, monitor="loss")
     dataset, logits = setup.dataset, often_right(setup, seed=1)
     labels = dataset.validation.labels
-    monkeypatch.setattr(classification, "compute_logits", lambda *_arguments, **_options: logits)
+    monkeypatch.setattr(objectives, "compute_logits", lambda *_arguments, **_options: logits)
     linear = Beside(setup)
     scores = [logits, linear.given]
-    result = classification_objective(setup, linear).validate(setup.new_model(setup.stages[0]), lambda: None)
+    result = classification_objective(setup, linear).validate(setup.new_model(make_stages(setup)[0].seed))
     assert (result.mixture_weights, result.mixture_shares) == fit_mixture_weights(scores, labels)
     losses = -np.log(softmax(combine_logits(scores, result.mixture_weights))[np.arange(len(labels)), labels])
     assert result.scores["loss"] == pytest.approx(losses.mean())
@@ -183,13 +185,14 @@ def test_in_a_validation_all_texts_count_alike(tmp_path, monkeypatch):
 def test_a_validation_leaves_the_model_as_it_was(tmp_path):
     """In training mode; whoever waits is asked after each batch, and the linear classifier once for all validations."""
     setup = prepared(tmp_path, batch_tokens=24)
-    model = setup.new_model(setup.stages[0]).train()
+    model = setup.new_model(make_stages(setup)[0].seed).train()
     linear = Beside(setup)
     objective = classification_objective(setup, linear)
     calls = []
-    first = objective.validate(model, lambda: calls.append(1))
+    with checking(lambda: calls.append(1)):
+        first = objective.validate(model)
     torch.rand(3)
-    assert objective.validate(model, lambda: None) == first
+    assert objective.validate(model) == first
     assert len(calls) == 8  # thirty texts of six tokens, four in a batch
     assert model.training
     assert len(linear.asked) == 1
@@ -200,26 +203,28 @@ def test_a_validation_leaves_the_model_as_it_was(tmp_path):
 def test_numbers_that_are_not_finite_are_no_result(tmp_path, with_linear):
     """However good the linear classifier is."""
     setup = prepared(tmp_path)
-    model = setup.new_model(setup.stages[0])
+    model = setup.new_model(make_stages(setup)[0].seed)
     with torch.no_grad():
         model.head.linear.bias[1] = torch.inf
     objective = classification_objective(setup, Beside(setup) if with_linear else None)
-    assert objective.validate(model, lambda: None) is None
+    assert objective.validate(model) is None
 
 
-def masked_lm_objective(setup: TrainingSetup) -> MaskedLMObjective:
-    return setup.stages[0].make_objective(CPU, None)
+def masked_lm_objective(setup: Prepared) -> MaskedLMObjective:
+    return make_stages(setup)[0].make_objective(CPU, None)
 
 
 def test_masked_tokens_are_to_be_found_among_those_of_the_batch(tmp_path):
     """A third of the words, never [CLS], is `[MASK]` without letters; the answers are what stood there."""
     setup = prepared(tmp_path, {"epochs": 2, "mask_probability": 0.3})
-    assert [stage.name for stage in setup.stages] == ["pretraining", "model"]
+    assert [stage.name for stage in make_stages(setup)] == ["pretraining", "model"]
     torch.manual_seed(0)
     masked = words = 0
     for step in range(8):
         for batch, indices in zip(
-            masked_lm_objective(setup).batches_at(step), setup.stages[0].sampler.batches_of_step(step), strict=True
+            masked_lm_objective(setup).batches_at(step),
+            make_stages(setup)[0].sampler.batches_of_step(step),
+            strict=True,
         ):
             whole = pad(setup.train_texts, indices)
             assert torch.equal(batch.inputs.input_ids == MASK_ID, batch.is_masked)
@@ -239,7 +244,7 @@ def test_masked_tokens_are_to_be_found_among_those_of_the_batch(tmp_path):
 def test_the_loss_of_masked_tokens_is_that_of_a_softmax_with_the_tokens_own_vectors(tmp_path):
     """Over the words of the batch; its gradients stay sparse, so that a step costs what the batch touches."""
     setup = prepared(tmp_path, {"epochs": 1, "mask_probability": 0.5})
-    model = setup.new_model(setup.stages[0]).eval()
+    model = setup.new_model(make_stages(setup)[0].seed).eval()
     batch = masked_lm_objective(setup).batches_at(0)[0]
     vectors = model.encoder(*batch.inputs)[batch.is_masked]
     scores = vectors @ model.encoder.embedding.tokens.weight[batch.candidates].T
@@ -253,7 +258,7 @@ def test_the_loss_of_masked_tokens_is_that_of_a_softmax_with_the_tokens_own_vect
 def test_a_batch_in_which_nothing_is_masked_teaches_nothing_and_breaks_nothing(tmp_path):
     """By chance no token is masked: the loss is 0, not 0 / 0."""
     setup = prepared(tmp_path, {"epochs": 1, "mask_probability": 1e-9})
-    model = setup.new_model(setup.stages[0])
+    model = setup.new_model(make_stages(setup)[0].seed)
     batch = masked_lm_objective(setup).batches_at(0)[0]
     assert not batch.is_masked.any()
     loss = batch.loss(model) / batch.normalizer
@@ -264,8 +269,8 @@ def test_a_batch_in_which_nothing_is_masked_teaches_nothing_and_breaks_nothing(t
 def test_a_validation_of_pretraining_reads_every_validation_text_once(tmp_path, monkeypatch):
     """In several batches where they are many."""
     setup, read = prepared(tmp_path, {"epochs": 1}, batch_tokens=20), []
-    monkeypatch.setattr(masked_lm, "pad", lambda *of: read.append(of[1]) or pad(*of))
-    masked_lm_objective(setup).validate(setup.new_model(setup.stages[0]), lambda: None)
+    monkeypatch.setattr(objectives, "pad", lambda *of: read.append(of[1]) or pad(*of))
+    masked_lm_objective(setup).validate(setup.new_model(make_stages(setup)[0].seed))
     assert len(read) > 1
     assert sorted(np.concatenate(read)) == list(range(len(setup.validation_texts)))
 
@@ -273,15 +278,16 @@ def test_a_validation_of_pretraining_reads_every_validation_text_once(tmp_path, 
 def test_a_validation_of_pretraining_masks_the_same_tokens_each_time(tmp_path):
     """So that its losses compare; the model is left as it was, and a lower loss has a greater key."""
     setup = prepared(tmp_path, {"epochs": 1, "mask_probability": 0.5})
-    model = setup.new_model(setup.stages[0]).train()
+    model = setup.new_model(make_stages(setup)[0].seed).train()
     objective = masked_lm_objective(setup)
     calls = []
-    first = objective.validate(model, lambda: calls.append(1))
+    with checking(lambda: calls.append(1)):
+        first = objective.validate(model)
     torch.rand(3)
-    assert objective.validate(model, lambda: None) == first
+    assert objective.validate(model) == first
     assert calls
     assert model.training
     assert first.selection_key == (-first.scores["loss"],) * 2
     with torch.no_grad():
         model.encoder.embedding.tokens.weight.fill_(torch.nan)
-    assert objective.validate(model, lambda: None) is None
+    assert objective.validate(model) is None

@@ -1,4 +1,4 @@
-"""Trainings of several processes: equal weights however many there are, and one end for all of them."""
+"""Trainings of several processes: equal weights but for rounding, and one end for all of them."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from typing import Any
 
 import pytest
 import torch
-from small_runs import CPU, PRETRAINED, make_config, weights_hash
+from safetensors.torch import load_file
+from small_runs import PRETRAINED, make_config, make_replica
 from support.time_limit import TIME_LIMIT
 
 from encoder_cls.config import Config
 from encoder_cls.training.encoder.batches import Shard
-from encoder_cls.training.encoder.optimizer import make_optimizers
-from encoder_cls.training.encoder.step import GradientShards, StepSettings, joined, train_step
+from encoder_cls.training.encoder.processes import ProcessGroup
+from encoder_cls.training.encoder.replica import sum_gradients
 from encoder_cls.training.prepare import prepare
 
 SHARDS = 3
@@ -91,22 +92,25 @@ def slow_jobs(tmp_path_factory) -> Jobs:
         {"name": "stopped", "size": 3, "more": ["--resume"]},
         {"name": "unequal", "size": 2, "arguments_of": {"1": ["--set", "seed=7"]}},
         {"name": "diverged", "size": 2, "more": ["--set", "train.learning_rate=1e37"]},
-        {"name": "quick", "size": 2, "more": ["--set", "train.exact=false"]},
     )
 
 
-def equal(jobs: Jobs, *names: str) -> bool:
-    """Whether runs have ended with equal weights and moments."""
-    checkpoints = [sorted(jobs.run(name).glob("checkpoints/*/*.safetensors")) for name in names]
-    contents = {tuple(path.read_bytes() for path in paths) for paths in checkpoints}
-    return all(checkpoints) and len(contents) == 1 and len({weights_hash(jobs.run(name)) for name in names}) == 1
+def assert_close(jobs: Jobs, *names: str) -> None:
+    """Runs have ended with weights and moments that differ by rounding alone."""
+    first, *others = (
+        [load_file(it) for it in sorted(jobs.run(name).glob("checkpoints/*/*.safetensors"))] for name in names
+    )
+    assert first
+    for other in others:
+        for one, another in zip(first, other, strict=True):
+            torch.testing.assert_close(another, one, atol=2e-3, rtol=2e-3)
 
 
-def test_weights_are_equal_however_many_processes_there_are(jobs):
-    """Also where 3 divides no batch, and the encoder learns what a linear classifier says, which one has fitted."""
+def test_weights_are_close_however_many_processes_there_are(jobs):
+    """Also where 3 divides no batch, and the encoder learns the answers of a linear classifier."""
     assert jobs.ended["one 0"]["codes"] == [0], jobs.ended["one 0"]["outputs"]
     assert jobs.ended["three 1"]["codes"] == [0, 0, 0], jobs.ended["three 1"]["outputs"]
-    assert equal(jobs, "one", "three")
+    assert_close(jobs, "one", "three")
 
 
 def test_only_the_first_process_prints(jobs):
@@ -150,20 +154,13 @@ def test_other_configs_and_numbers_that_are_not_finite_end_all(slow_jobs):
 
 
 @pytest.mark.slow
-def test_a_restart_and_a_resume_of_other_numbers_of_processes_are_exact(slow_jobs):
+def test_a_restart_and_a_resume_of_other_numbers_of_processes_end_the_same(slow_jobs):
     """After a kill torchrun starts all anew; after a signal, told to the second process here, a person does."""
     assert slow_jobs.ended["killed 3"]["codes"] == [0, 0], slow_jobs.ended["killed 3"]["outputs"]
     assert "going on after step" in slow_jobs.ended["killed 3"]["outputs"][0]
     check_told_once(slow_jobs, "stopped 4", code=143, message="stopped at step")
     assert slow_jobs.ended["stopped 5"]["codes"] == [0, 0, 0], slow_jobs.ended["stopped 5"]["outputs"]
-    assert equal(slow_jobs, "one", "two", "killed", "stopped")
-
-
-@pytest.mark.slow
-def test_where_it_is_not_exact_it_trains_nevertheless(slow_jobs):
-    """Sums in another order: other last digits at most."""
-    assert slow_jobs.ended["quick 8"]["codes"] == [0, 0], slow_jobs.ended["quick 8"]["outputs"]
-    assert "accuracy 1.0000" in slow_jobs.ended["quick 8"]["outputs"][0]
+    assert_close(slow_jobs, "one", "two", "killed", "stopped")
 
 
 def test_shards_are_parts_of_each_batch():
@@ -183,47 +180,41 @@ def test_shards_change_no_objective(tmp_path, stage_number):
     config = config.model_copy(
         update={
             "model": config.model.model_copy(update=still),
-            "train": config.train.model_copy(update={"word_dropout": 0.0, "batch_size": 7}),
+            "train": config.train.model_copy(update={"word_dropout": 0.0, "batch_size": 7, "precision": "float32"}),
         }
     )
-    setup = prepare(config)
-    stage, moved = setup.stages[stage_number], []
+    moved = []
     for num_shards in (1, 5):
-        model = setup.new_model(stage)
-        settings = StepSettings(max_grad_norm=1.0, precision=torch.float32, num_shards=num_shards)
-        optimizers = make_optimizers(model, config.train)
-        objective = stage.make_objective(CPU, None)
-        metrics = [
-            train_step(model, optimizers, objective, step, seed=0, learning_rate=0.01, settings=settings)
-            for step in range(3)
-        ]
-        moved.append(metrics)
+        cut = config.model_copy(update={"train": config.train.model_copy(update={"gradient_shards": num_shards})})
+        replica = make_replica(prepare(cut), stage_number)
+        moved.append([replica.step(step, 0.01) for step in range(3)])
     for whole, cut in zip(*moved, strict=True):
         assert whole.tokens == cut.tokens
         assert (whole.loss, whole.grad_norm) == pytest.approx((cut.loss, cut.grad_norm), rel=1e-3)
 
 
-def test_gradients_that_are_put_back_are_those_that_were_taken(tmp_path):
-    """Twice the same is twice as much; a parameter without a gradient has none afterwards."""
-    setup = prepare(make_config(tmp_path))
-    (stage,) = setup.stages
-    model = setup.new_model(stage)
+class Twins(ProcessGroup):
+    """A group of two processes that have computed the same."""
 
-    def backward() -> None:
-        torch.manual_seed(0)
-        for batch in stage.make_objective(CPU, None).batches_at(0):
-            batch.loss(model.train()).backward()
-        model.head.linear.bias.grad = None
+    def __init__(self) -> None:
+        super().__init__(size=2)
 
-    backward()
+    def sum(self, tensor):
+        tensor *= 2
+
+    def gather(self, mine):
+        return [mine, mine]
+
+
+def test_gradients_are_summed_over_processes(tmp_path):
+    """Twice the same is twice as much, of tables, too; a parameter without a gradient has none afterwards."""
+    replica = make_replica(prepare(make_config(tmp_path)))
+    model = replica.model.train()
+    for batch in replica.objective.batches_at(0):
+        batch.loss(model).backward()
+    model.head.linear.bias.grad = None
     once = {name: it.grad.to_dense() for name, it in model.named_parameters() if it.grad is not None}
-    gradients = GradientShards(model)
-    shards = [gradients.take([1.0])]
-    assert all(parameter.grad is None for parameter in model.parameters())
-    backward()
-    together = joined([*shards, gradients.take([2.0])])
-    assert together.numbers.tolist() == [[1.0], [2.0]]
-    gradients.put(together)
+    sum_gradients(model, Twins())
     twice = {name: it.grad.to_dense() for name, it in model.named_parameters() if it.grad is not None}
     assert twice.keys() == once.keys()
     assert "head.linear.bias" not in twice

@@ -12,13 +12,13 @@ from small_runs import CPU, make_config
 
 from encoder_cls.config import Config, TokenizerConfig
 from encoder_cls.errors import ConfigError, StoppedError
-from encoder_cls.training import interruptible
-from encoder_cls.training import prepare as training_prepare
+from encoder_cls.system import stop as interruptible
+from encoder_cls.system.stop import stopping_at
 from encoder_cls.training import tokens as token_cache
-from encoder_cls.training.encoder.classification import ClassificationObjective
-from encoder_cls.training.encoder.masked_lm import MaskedLMObjective
+from encoder_cls.training.encoder.objectives import ClassificationObjective, MaskedLMObjective
+from encoder_cls.training.encoder.stage import make_stages
 from encoder_cls.training.prepare import prepare, setup_warnings
-from encoder_cls.training.setup import TrainingSetup
+from encoder_cls.training.prepared import Prepared
 
 MODEL = {"d_model": 8, "num_layers": 1, "num_heads": 1, "d_ff": 8, "char_ngram_buckets": 64, "bigram_buckets": 64}
 
@@ -32,7 +32,7 @@ def prepared(
     seed: int = 0,
     unlabelled: str | None = None,
     **train_values: object,
-) -> TrainingSetup:
+) -> Prepared:
     """Ten training texts of one to ten words, and two for validation with a word that training lacks."""
     rows = [f"{' '.join(['word', 'and'] * 5)[: 9 * n].strip()},{'ab'[n % 2]}" for n in range(1, 11)]
     (folder / "train.csv").write_text("\n".join(["text,label", *rows]) + "\n")
@@ -67,10 +67,10 @@ def test_the_tokenizer_knows_the_training_texts_only(tmp_path):
 def test_steps_are_counted_in_updates(tmp_path, many, expected):
     """Accumulated batches make one step; the last step of an epoch may have fewer."""
     setup = prepared(tmp_path, accumulation_steps=many)
-    (stage,) = setup.stages
+    (stage,) = make_stages(setup)
     assert stage.sampler.batches_per_epoch == 5
-    assert stage.steps_per_epoch == expected
-    assert setup.total_steps == stage.total_steps == 3 * expected
+    assert stage.schedule.steps_per_epoch == expected
+    assert setup.plan.total_steps == stage.schedule.total_steps == 3 * expected
 
 
 def with_subwords(folder, **train_values: object) -> Config:
@@ -97,18 +97,18 @@ def test_training_a_tokenizer_keeps_neither_a_signal_nor_the_time_budget_from_be
     tmp_path, monkeypatch, signal_number, values, error
 ):
     """The library for tokenizers answers nobody while it works, which may be for minutes."""
-    done = Event()
+    done, begun = Event(), []
     monkeypatch.setattr(interruptible, "SECONDS_BETWEEN_LOOKS", 0.01)
-    monkeypatch.setattr(token_cache, "train_subwords", lambda *_, **__: done.wait(60))
-    with pytest.raises(error):
-        prepare(with_subwords(tmp_path, **values), stop_signal=lambda: signal_number)
+    monkeypatch.setattr(token_cache, "train_subwords", lambda *_, **__: begun.append(1) or done.wait(60))
+    with pytest.raises(error), stopping_at(lambda: signal_number if begun else None):
+        prepare(with_subwords(tmp_path, **values))
     done.set()
 
 
 def test_statistics_are_measured_on_the_texts(tmp_path):
     """Cut texts and padding are counted, as a slow loop counts them."""
     setup = prepared(tmp_path, max_seq_len=4)
-    statistics, texts, sampler = setup.data_statistics, setup.train_texts, setup.stages[-1].sampler
+    statistics, texts, sampler = setup.data_statistics, setup.train_texts, make_stages(setup)[-1].sampler
     words = [len(text.split()) + 1 for text in setup.dataset.train.texts]
     assert statistics["truncated_fraction"] == sum(length > 4 for length in words) / 10
     assert statistics["tokens"] == sum(min(length, 4) for length in words)
@@ -119,72 +119,58 @@ def test_statistics_are_measured_on_the_texts(tmp_path):
 def test_the_first_weights_depend_on_the_seed_alone(tmp_path):
     """Whatever was drawn before, the model starts from the same weights."""
     setup = prepared(tmp_path)
-    (stage,) = setup.stages
-    one = setup.new_model(stage).state_dict()
+    (stage,) = make_stages(setup)
+    one = setup.new_model(stage.seed).state_dict()
     torch.randn(7)
-    other = setup.new_model(stage).state_dict()
+    other = setup.new_model(stage.seed).state_dict()
     assert all(torch.equal(one[name], other[name]) for name in one)
 
 
 def test_pretraining_comes_first_and_the_model_starts_from_it(tmp_path):
     """Pretraining has a seed, weights and epochs of its own; the model has the config's seed."""
     setup = prepared(tmp_path, pretraining_epochs=2, seed=5)
-    pretraining, model = setup.stages
-    assert [stage.name for stage in setup.stages] == ["pretraining", "model"]
-    assert [type(stage.make_objective(CPU, None)) for stage in setup.stages] == [
+    pretraining, model = make_stages(setup)
+    assert [stage.name for stage in make_stages(setup)] == ["pretraining", "model"]
+    assert [type(stage.make_objective(CPU, None)) for stage in make_stages(setup)] == [
         MaskedLMObjective,
         ClassificationObjective,
     ]
-    assert [stage.starts_from for stage in setup.stages] == [None, "pretraining"]
-    assert [stage.total_steps for stage in setup.stages] == [10, 15]
-    assert setup.total_steps == 25
+    assert [stage.starts_from for stage in make_stages(setup)] == [None, "pretraining"]
+    assert [stage.schedule.total_steps for stage in make_stages(setup)] == [10, 15]
+    assert setup.plan.total_steps == 25
     assert model.seed == 5
-    seeds = {stage.seed for seed in (4, 6) for stage in prepared(tmp_path, pretraining_epochs=2, seed=seed).stages}
+    seeds = {
+        stage.seed for seed in (4, 6) for stage in make_stages(prepared(tmp_path, pretraining_epochs=2, seed=seed))
+    }
     assert len(seeds | {pretraining.seed, model.seed}) == 6
-    first_weights = [setup.new_model(stage).head.linear.weight for stage in setup.stages]
+    first_weights = [setup.new_model(stage.seed).head.linear.weight for stage in make_stages(setup)]
     assert not torch.equal(*first_weights)
-    first_batches = [stage.sampler.batches_of_step(0)[0].tolist() for stage in setup.stages]
+    first_batches = [stage.sampler.batches_of_step(0)[0].tolist() for stage in make_stages(setup)]
     assert first_batches[0] != first_batches[1]
 
 
 @pytest.mark.parametrize("linear", [False, True])
 def test_without_pretraining_the_model_is_all_there_is(tmp_path, linear):
     """It learns from labels, from random weights; a linear classifier needs no stage of its own."""
-    (stage,) = prepared(tmp_path, linear=linear, seed=5).stages
+    (stage,) = make_stages(prepared(tmp_path, linear=linear, seed=5))
     assert (stage.name, stage.seed, stage.starts_from) == ("model", 5, None)
     assert isinstance(stage.make_objective(CPU, None), ClassificationObjective)
 
 
-def test_all_texts_are_for_pretraining_and_those_with_labels_for_the_model(tmp_path, monkeypatch):
-    """The recipe, too, is told how much there is of either, and how much lies beyond what the encoder reads."""
-    real, sizes, within = training_prepare.resolve_auto, [], []
-
-    def recorded(config, **given):
-        sizes.append((given["texts"], given["labelled"]))
-        within.extend(given["tokens_within"](limit) for limit in (2, 3, 8))
-        return real(config, **given)
-
-    monkeypatch.setattr(training_prepare, "resolve_auto", recorded)
+def test_all_texts_are_for_pretraining_and_those_with_labels_for_the_model(tmp_path):
+    """Each stage is as long as it has texts."""
     more = tmp_path / "more.txt"
     more.write_text("word and more\n" * 4)
     setup = prepared(tmp_path, pretraining_epochs=2, unlabelled=str(more), accumulation_steps=2)
-    pretraining, model = setup.stages
-    assert (len(pretraining.texts), len(model.texts), len(setup.train_texts)) == (14, 10, 10)
-    assert (pretraining.steps_per_epoch, model.steps_per_epoch) == (4, 3)
-    labelled = sum(len(text.split()) + 1 for text in setup.dataset.train.texts)
-    assert sizes == [((labelled + 4 * 4, 4), (labelled, 3))]
-    lengths = [len(text.split()) + 1 for text in setup.dataset.train.texts]
-    assert within == [sum(min(length, limit) for length in lengths) for limit in (2, 3, 8)]
-    within.clear()
-    shorter = prepared(tmp_path, unlabelled=str(more), max_seq_len=2)
-    assert sizes[1][1].tokens == shorter.train_texts.lengths.sum() == within[0]
-    assert within[2] == sum(min(length, 8) for length in lengths)
+    pretraining, model = make_stages(setup)
+    assert (len(pretraining.rows), len(model.rows), len(setup.train_texts)) == (14, 10, 10)
+    assert (pretraining.schedule.steps_per_epoch, model.schedule.steps_per_epoch) == (4, 3)
 
 
 def test_each_batch_of_an_epoch_is_in_one_step(tmp_path):
     """Steps of several batches leave none out, repeat none, and never span two epochs."""
-    (stage,) = prepared(tmp_path, accumulation_steps=2).stages
-    steps = [stage.sampler.batches_of_step(step) for step in range(2 * stage.steps_per_epoch)]
+    (stage,) = make_stages(prepared(tmp_path, accumulation_steps=2))
+    steps = [stage.sampler.batches_of_step(step) for step in range(2 * stage.schedule.steps_per_epoch)]
     assert [len(batches) for batches in steps] == [2, 2, 1] * 2
     for epoch in (steps[:3], steps[3:]):
         assert sorted(int(index) for batches in epoch for batch in batches for index in batch) == list(range(10))
@@ -193,9 +179,9 @@ def test_each_batch_of_an_epoch_is_in_one_step(tmp_path):
 def test_parameters_are_counted_without_changing_the_first_weights(tmp_path):
     """The count is that of the real model."""
     setup = prepared(tmp_path)
-    (stage,) = setup.stages
-    assert setup.num_parameters == sum(p.numel() for p in setup.new_model(stage).parameters())
-    assert {p.device.type for p in setup.new_model(stage).parameters()} == {"cpu"}
+    (stage,) = make_stages(setup)
+    assert setup.num_parameters == sum(p.numel() for p in setup.new_model(stage.seed).parameters())
+    assert {p.device.type for p in setup.new_model(stage.seed).parameters()} == {"cpu"}
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import pytest
 
 from encoder_cls.training.encoder.batches import BatchSampler
 from encoder_cls.training.encoder.stage import PLOTTED_VALIDATIONS, Stage, TrainingState
+from encoder_cls.training.plan import Schedule
 
 
 def make_stage(
@@ -25,11 +26,9 @@ def make_stage(
         metric_prefix="",
         seed=0,
         starts_from=None,
-        texts=None,
         rows=None,
         sampler=BatchSampler(lengths, batch_size=1, batch_tokens=100, seed=0),
-        epochs=epochs,
-        validate_every=validate_every,
+        schedule=Schedule(epochs=epochs, steps_per_epoch=steps_per_epoch, validate_every=validate_every),
         patience=patience,
         validation_cost=validation_cost,
         report_cost=report_cost,
@@ -85,9 +84,9 @@ def test_work_is_left_until_the_last_validation():
 def test_pictures_are_of_ten_validations_at_most(epochs, validate_every):
     """Evenly spaced, the last among them; of each where there are no more than ten."""
     stage = make_stage(epochs=epochs, validate_every=validate_every)
-    validated = [step for step in range(stage.total_steps + 1) if stage.is_validation_due(at(step))]
+    validated = [step for step in range(stage.schedule.total_steps + 1) if stage.is_validation_due(at(step))]
     drawn = [step for step in validated if stage.is_drawn(at(step))]
-    assert drawn[-1] == stage.total_steps
+    assert drawn[-1] == stage.schedule.total_steps
     assert len(drawn) == min(len(validated), PLOTTED_VALIDATIONS)
     if len(validated) > PLOTTED_VALIDATIONS:
         gaps = np.diff([0, *drawn])

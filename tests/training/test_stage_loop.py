@@ -2,48 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import pytest
-import torch
-from small_runs import CPU, make_config
+from small_runs import make_config, make_replica
 
 from encoder_cls.errors import DivergedError
+from encoder_cls.system.stop import check_stop, checking
 from encoder_cls.training.encoder import loop as stage_loop
-from encoder_cls.training.encoder.loop import TIMED_STEPS, Learner, StageLoop
-from encoder_cls.training.encoder.objectives import Objective
-from encoder_cls.training.encoder.optimizer import Optimizer, make_optimizers
+from encoder_cls.training.encoder.loop import TIMED_STEPS, train_stage
+from encoder_cls.training.encoder.replica import Replica
 from encoder_cls.training.encoder.stage import TrainingState
-from encoder_cls.training.encoder.step import StepSettings
 from encoder_cls.training.encoder.validation import ValidationResult
 from encoder_cls.training.events import Stepped, Validated
 from encoder_cls.training.prepare import prepare
 
 
-class Scripted:
-    """An objective whose validations find out these losses, one after the other, and then none."""
+@dataclass
+class Loop:
+    """The loop of the only stage of a tiny run, six steps an epoch, with the state after the last event."""
 
-    def __init__(self, objective: Objective, losses: Sequence[float]) -> None:
-        self.batches_at = objective.batches_at
-        self._losses = iter(losses)
+    replica: Replica
+    state: TrainingState
+    seconds: float | None
 
-    def validate(self, _model, after_batch):
-        after_batch()
-        loss = next(self._losses, None)
-        return None if loss is None else ValidationResult({"loss": loss}, (-loss, -loss))
-
-
-class Rows:
-    """A metric log that keeps what it is given."""
-
-    def __init__(self) -> None:
-        self.rows: list[tuple[int, str, dict[str, Any]]] = []
-
-    def log(self, step, split, values):
-        self.rows.append((step, split, dict(values)))
+    def events(self) -> Iterator[Stepped | Validated]:
+        for state, event in train_stage(self.replica, self.state, seconds=self.seconds):
+            self.state = state
+            yield event
 
 
 def make_loop(
@@ -53,32 +41,29 @@ def make_loop(
     state: TrainingState | None = None,
     seconds: float | None = None,
     **train_values: object,
-) -> tuple[StageLoop, Rows, list[Optimizer]]:
-    """The loop of the only stage of a tiny run: six steps an epoch, three epochs."""
-    setup = prepare(make_config(folder, **train_values))
-    (stage,) = setup.stages
-    stage, rows, model = replace(stage, validation_cost=0.0, report_cost=0.0), Rows(), setup.new_model(stage)
-    optimizers = make_optimizers(model, setup.config.train)
-    learner = Learner(
-        stage=stage,
-        model=model,
-        optimizers=optimizers,
-        objective=Scripted(stage.make_objective(CPU, None), losses),
-        settings=StepSettings(max_grad_norm=setup.config.train.max_grad_norm, precision=torch.float32),
-    )
-    loop = StageLoop(learner, state or TrainingState(), config=setup.config.train, metric_log=rows, seconds=seconds)
-    return loop, rows, optimizers
+) -> Loop:
+    """A loop whose validations find these losses, one after the other, and then no finite ones."""
+    replica, found = make_replica(prepare(make_config(folder, **train_values))), iter(losses)
+    replica.stage = replace(replica.stage, validation_cost=0.0, report_cost=0.0)
+
+    def validate() -> ValidationResult | None:
+        check_stop()
+        loss = next(found, None)
+        return None if loss is None else ValidationResult({"loss": loss}, (-loss, -loss))
+
+    replica.validate = validate
+    return Loop(replica, state or TrainingState(), seconds)
 
 
-def events_of(loop: StageLoop) -> list[Stepped | Validated]:
-    return list(loop.events(lambda: None))
+def events_of(loop: Loop) -> list[Stepped | Validated]:
+    return list(loop.events())
 
 
 def test_steps_and_validations_come_in_order(tmp_path):
     """A validation after each epoch, and the state is that after the event."""
-    loop, _, _ = make_loop(tmp_path)
+    loop = make_loop(tmp_path)
     told = []
-    for event in loop.events(lambda: None):
+    for event in loop.events():
         assert loop.state.step == event.step
         assert (loop.state.validated_step == event.step) == isinstance(event, Validated)
         told.append((type(event), event.step, event.epoch))
@@ -91,9 +76,9 @@ def test_steps_and_validations_come_in_order(tmp_path):
 
 def test_it_goes_on_where_the_state_is(tmp_path):
     """A validation that is still to come is the first thing; a stage that is done has no events."""
-    loop, _, _ = make_loop(tmp_path, state=TrainingState(step=12, validated_step=6))
+    loop = make_loop(tmp_path, state=TrainingState(step=12, validated_step=6))
     assert [type(event) for event in events_of(loop)] == [Validated, *[Stepped] * 6, Validated]
-    done, _, _ = make_loop(tmp_path, state=TrainingState(step=18, validated_step=18))
+    done = make_loop(tmp_path, state=TrainingState(step=18, validated_step=18))
     assert events_of(done) == []
 
 
@@ -106,10 +91,10 @@ def test_a_stop_is_asked_for_before_each_step_and_in_validations(tmp_path):
         if len(asked) == 9:
             raise KeyboardInterrupt
 
-    loop, _, _ = make_loop(tmp_path)
+    loop = make_loop(tmp_path)
     events = []
-    with pytest.raises(KeyboardInterrupt):
-        events.extend(loop.events(stop_at_the_ninth))
+    with pytest.raises(KeyboardInterrupt), checking(stop_at_the_ninth):
+        events.extend(loop.events())
     assert loop.state.step == 7  # six steps, one batch of a validation, a step
 
 
@@ -123,20 +108,20 @@ def test_a_stop_is_asked_for_before_each_step_and_in_validations(tmp_path):
 )
 def test_patience_ends_the_stage(tmp_path, losses, patience, is_best):
     """After so many validations in a row without a better score; without patience it goes on."""
-    loop, _, _ = make_loop(tmp_path, losses, epochs=9, patience=patience, warmup_fraction=0.0)
+    loop = make_loop(tmp_path, losses, epochs=9, patience=patience, warmup_fraction=0.0)
     assert [event.is_best for event in events_of(loop) if isinstance(event, Validated)] == is_best
 
 
 @pytest.mark.parametrize(("warmup", "validations"), [(0.0, 2), (0.5, 5)])
 def test_patience_waits_for_the_learning_rate_to_rise(tmp_path, warmup, validations):
     """Worse validations on the way up say nothing; those after it count as ever."""
-    loop, _, _ = make_loop(tmp_path, [0.5, *[0.6] * 8], epochs=8, patience=1, warmup_fraction=warmup)
+    loop = make_loop(tmp_path, [0.5, *[0.6] * 8], epochs=8, patience=1, warmup_fraction=warmup)
     assert sum(isinstance(event, Validated) for event in events_of(loop)) == validations
 
 
 def test_a_validation_without_finite_numbers_ends_it(tmp_path):
     """The state is that before it."""
-    loop, _, _ = make_loop(tmp_path, [0.5])
+    loop = make_loop(tmp_path, [0.5])
     with pytest.raises(DivergedError, match="step 12: a validation text"):
         events_of(loop)
     assert (loop.state.step, loop.state.validated_step) == (12, 6)
@@ -144,27 +129,24 @@ def test_a_validation_without_finite_numbers_ends_it(tmp_path):
 
 def test_rows_are_means_over_the_steps_since_the_last_row(tmp_path):
     """Of steps of a process before this one, too, where they are in the state."""
-    loop, rows, _ = make_loop(tmp_path, log_every=4)
-    steps = [event for event in events_of(loop) if isinstance(event, Stepped)]
-    logged = {step: values for step, split, values in rows.rows if split == "train"}
-    assert list(logged) == [4, 8, 12, 16]
-    for last, values in logged.items():
-        assert values["loss"] == pytest.approx(sum(step.loss for step in steps[last - 4 : last]) / 4)
-        assert steps[last - 1].values == values
-    assert [step.step for step in steps if step.values] == list(logged)
+    steps = [event for event in events_of(make_loop(tmp_path, log_every=4)) if isinstance(event, Stepped)]
+    assert [step.step for step in steps if step.values] == [4, 8, 12, 16]
+    for last in (4, 8, 12, 16):
+        mean = sum(step.loss for step in steps[last - 4 : last]) / 4
+        assert steps[last - 1].values["loss"] == pytest.approx(mean)
     sums = {"steps": 3.0, "loss": 30.0, "grad_norm": 3.0, "tokens": 30.0, "padded_tokens": 60.0}
-    resumed, rows, _ = make_loop(tmp_path, log_every=4, state=TrainingState(step=3, sums=sums))
-    first = next(resumed.events(lambda: None))
+    resumed = make_loop(tmp_path, log_every=4, state=TrainingState(step=3, sums=sums))
+    first = next(resumed.events())
     assert first.values["loss"] == pytest.approx((30 + first.loss) / 4)
 
 
 def test_optimizers_follow_the_learning_rate(tmp_path):
     """Tables are learned at the same rate as all else, and that is what is logged."""
-    loop, _, optimizers = make_loop(tmp_path, warmup_fraction=0.5, log_every=1)
-    events = loop.events(lambda: None)
+    loop = make_loop(tmp_path, warmup_fraction=0.5, log_every=1)
+    events = loop.events()
     for step in (1, 2):
         event = next(events)
-        rates = {group["lr"] for optimizer in optimizers for group in optimizer.param_groups}
+        rates = {group["lr"] for optimizer in loop.replica.optimizers for group in optimizer.param_groups}
         assert rates == {event.values["learning_rate"]} == {0.01 * step / 9}
 
 
@@ -173,14 +155,14 @@ def test_a_limit_of_time_is_decided_once_by_the_first_steps(tmp_path, monkeypatc
     seconds, clock = [0.5], iter(range(10**6))
     monkeypatch.setattr(stage_loop.time, "perf_counter", lambda: next(clock) * seconds[0])
     monkeypatch.setattr(stage_loop, "MOST_TIMING", 1)
-    loop, _, _ = make_loop(tmp_path, epochs=10, seconds=15)
-    events = loop.events(lambda: None)
+    loop = make_loop(tmp_path, epochs=10, seconds=15)
+    events = loop.events()
     while loop.state.step < TIMED_STEPS:
         assert loop.state.stage_steps is None
         next(events)
     assert loop.state.stage_steps == 30  # 15 s, at half a second a step, of 60 steps
     seconds[0] = 0.001
-    resumed, _, _ = make_loop(tmp_path, epochs=10, seconds=15, state=loop.state)
+    resumed = make_loop(tmp_path, epochs=10, seconds=15, state=loop.state)
     assert events_of(resumed)[-1].step == 30
 
 
@@ -189,8 +171,8 @@ def test_fewer_steps_tell_where_each_takes_long(tmp_path, monkeypatch):
     clock = iter(range(10**6))
     monkeypatch.setattr(stage_loop.time, "perf_counter", lambda: next(clock) * 0.5)
     for seconds, decided_at, steps in ((15, 3, 30), (0.25, 1, 1)):
-        loop, _, _ = make_loop(tmp_path, epochs=10, seconds=seconds)
-        events = loop.events(lambda: None)
+        loop = make_loop(tmp_path, epochs=10, seconds=seconds)
+        events = loop.events()
         while loop.state.stage_steps is None:
             next(events)
         assert (loop.state.step, loop.state.stage_steps) == (decided_at, steps)
@@ -201,7 +183,7 @@ def test_memory_is_released_every_few_steps(tmp_path, monkeypatch):
     released, steps = [], 3
     monkeypatch.setattr(stage_loop, "release_memory", lambda: released.append(steps))
     monkeypatch.setattr(stage_loop, "STEPS_BETWEEN_RELEASES", 5)
-    loop, _, _ = make_loop(tmp_path, state=TrainingState(step=3, stage=1, stage_start=3, validated_step=3))
-    for event in loop.events(lambda: None):
+    loop = make_loop(tmp_path, state=TrainingState(step=3, stage=1, stage_start=3, validated_step=3))
+    for event in loop.events():
         steps += isinstance(event, Stepped)
     assert released == [5, 10, 15, 20, 21]

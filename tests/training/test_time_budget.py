@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from encoder_cls.config import Config
-from encoder_cls.training import recipe as time_budget
-from encoder_cls.training.recipe import TimeBudget
+from encoder_cls.training import plan as time_budget
+from encoder_cls.training.plan import TimeBudget
 
 
 @pytest.mark.parametrize(
@@ -32,6 +32,7 @@ def test_each_stage_has_its_part_of_the_time(monkeypatch, whole, of_pretraining,
             "pretrain": {"time_budget": of_pretraining},
         }
     )
-    budget = TimeBudget(config, seconds_spent=spent)
+    budget = TimeBudget(config)
+    monkeypatch.setattr(time_budget.time, "monotonic", lambda: 7.0 + spent)
     found = (budget.seconds_for(pretraining=True), budget.seconds_for(pretraining=False))
     assert found == (seconds if None in seconds else pytest.approx(seconds))

@@ -28,15 +28,16 @@ from encoder_cls.inference.folder import load_classifier, weights_of_part
 from encoder_cls.inference.weights import dense
 from encoder_cls.system import disk_arrays
 from encoder_cls.tracking.run_dir import RunDir
-from encoder_cls.training.encoder import classification, validation
 from encoder_cls.training.encoder import loop as stage_loop
+from encoder_cls.training.encoder import objectives, validation
+from encoder_cls.training.encoder import stage as stage_module
 from encoder_cls.training.encoder.checkpoint import load_newest
-from encoder_cls.training.encoder.masked_lm import MaskedLMObjective
+from encoder_cls.training.encoder.objectives import MaskedLMObjective
+from encoder_cls.training.encoder.stage import make_stages
 from encoder_cls.training.encoder.validation import ValidationResult
 from encoder_cls.training.events import Finished, Noted, StageStarted, Started, Stepped, Validated
 from encoder_cls.training.prepare import prepare
 from encoder_cls.training.run import train
-from encoder_cls.training.setup import TrainingSetup
 
 
 def test_it_learns_and_reports(tmp_path):
@@ -90,9 +91,9 @@ def test_pretraining_comes_before_the_labels(tmp_path):
     stages, scores = [], []
     for event in train(prepare(config), run, device=CPU):
         if isinstance(event, StageStarted):
-            stages.append((event.stage.name, event.step, event.total_steps))
+            stages.append((event.stage, event.step, event.total_steps))
         if isinstance(event, Validated):
-            scores.append((event.stage.name, event.epoch))
+            scores.append((event.stage, event.epoch))
     assert stages == [("pretraining", 0, 10 * 30), ("model", 4 * 30, 10 * 30)]
     epochs = {"pretraining": 4, "model": 6}
     assert scores == [("model", 0), *((name, epoch) for name, many in epochs.items() for epoch in range(1, many + 1))]
@@ -169,7 +170,7 @@ def test_only_what_learns_from_labels_can_run_out_of_patience(tmp_path, monkeypa
     config = make_config(tmp_path, pretrain={"epochs": 5}, epochs=9, patience=2, monitor="accuracy")
     events = run_all(config, tmp_path / "run")
     validations = [event for event in events if isinstance(event, Validated)]
-    assert [event.stage.name for event in validations] == ["pretraining"] * 5 + ["model"] * 4
+    assert [event.stage for event in validations] == ["pretraining"] * 5 + ["model"] * 4
     assert [event.result.scores["loss"] for event in validations[:5]] == losses
     assert [event.result.metrics.accuracy for event in validations[5:]] == accuracies
     assert [event.is_best for event in validations[:5]] == [True, False, False, False, True]
@@ -201,11 +202,10 @@ def test_the_model_starts_from_what_was_best_in_pretraining(tmp_path, monkeypatc
     run = RunDir(tmp_path / "run")
     best = []
     for event in train(prepare(make_config(tmp_path, linear=True, pretrain={"epochs": 3})), run, device=CPU):
-        if isinstance(event, Validated) and event.stage.name == "pretraining" and event.is_best:
+        if isinstance(event, Validated) and event.stage == "pretraining" and event.is_best:
             best.append(load_classifier(run.stage("pretraining")))
-        if isinstance(event, StageStarted) and event.stage.name == "model":
+        if isinstance(event, StageStarted) and event.stage == "model":
             break
-    assert event.stage.starts_from == "pretraining"
     first = load_newest(run.checkpoints)[0].model
     for classifier, is_first in zip(best, (False, True), strict=True):
         assert classifier.linear is None
@@ -223,7 +223,7 @@ def test_unlabelled_texts_are_learnt_from(tmp_path):
     config = config.model_copy(update={"data": config.data.model_copy(update={"unlabelled": str(more)})})
     setup = prepare(config)
     assert setup.tokenizer.token_to_id("violet")
-    steps = {stage.name: stage.steps_per_epoch for stage in setup.stages}
+    steps = {stage.name: stage.schedule.steps_per_epoch for stage in make_stages(setup)}
     assert steps == {"pretraining": 9, "model": 9}
     assert (setup.where(47).rpartition("/")[2], setup.where(48)) == ("train.csv:60", f"{more}:1")
     run_all(config, tmp_path / "straight")
@@ -241,7 +241,7 @@ def test_pretraining_keeps_to_a_limit_of_time(tmp_path, monkeypatch):
     """Its first steps tell how many there is time for; a run that goes on keeps to that, however fast it is then."""
     seconds = [0.5]
     monkeypatch.setattr(stage_loop, "MOST_TIMING", 1)
-    monkeypatch.setattr(TrainingSetup, "_cost_of", staticmethod(lambda *_: 0.0))
+    monkeypatch.setattr(stage_module, "_cost_of", lambda *_: 0.0)
     clock = iter(range(10**9))
     monkeypatch.setattr(time, "perf_counter", lambda: next(clock) * seconds[0])
     config = make_config(tmp_path, pretrain={"epochs": 10, "time_budget": 0.25}, patience=1, checkpoint_every=1)
@@ -251,9 +251,9 @@ def test_pretraining_keeps_to_a_limit_of_time(tmp_path, monkeypatch):
     assert (state.stage, state.stage_steps) == (0, 30)  # 15 s, at half a second a step, of 60 steps
     seconds[0] = 0.001
     events = run_all(config, tmp_path / "run", resume=True)
-    validated = [event.step for event in events if isinstance(event, Validated) and event.stage.name == "pretraining"]
+    validated = [event.step for event in events if isinstance(event, Validated) and event.stage == "pretraining"]
     assert validated[-1] == 30
-    started = [(event.stage.name, event.step, event.total_steps) for event in events if isinstance(event, StageStarted)]
+    started = [(event.stage, event.step, event.total_steps) for event in events if isinstance(event, StageStarted)]
     assert started == [("pretraining", 24, 30 + 18), ("model", 30, 30 + 18)]
     assert events[-1].report.metrics.num_examples == 12
 
@@ -261,14 +261,14 @@ def test_pretraining_keeps_to_a_limit_of_time(tmp_path, monkeypatch):
 def test_divergence_stops_before_the_update(tmp_path, monkeypatch):
     """A loss that is no number ends the run with its step and examples; the last checkpoint stays good."""
     config = make_config(tmp_path)
-    real = classification.functional.cross_entropy
+    real = objectives.functional.cross_entropy
     calls = []
 
     def poisoned(*args, **kwargs):
         calls.append(1)
         return real(*args, **kwargs) * (math.nan if len(calls) == 9 else 1)
 
-    monkeypatch.setattr(classification.functional, "cross_entropy", poisoned)
+    monkeypatch.setattr(objectives.functional, "cross_entropy", poisoned)
     with pytest.raises(DivergedError, match=r"step 9: loss nan.*train\.csv:\d+") as diverged:
         run_all(config, tmp_path / "run")
     assert diverged.value.exit_code == 4

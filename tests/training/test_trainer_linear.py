@@ -24,23 +24,24 @@ from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.encoder.torch import compute_logits, torch_encoder
 from encoder_cls.inference.folder import load_classifier
 from encoder_cls.inference.task import Logits, softmax
+from encoder_cls.system.stop import stopping_at
 from encoder_cls.text.ngrams import CHAR_NGRAM_IDS
 from encoder_cls.tracking.run_dir import RunDir, read_validation_logits
-from encoder_cls.training import recipe
-from encoder_cls.training import setup as training_setup
+from encoder_cls.training import plan as recipe
+from encoder_cls.training import plan as training_plan
 from encoder_cls.training.encoder import validation
-from encoder_cls.training.encoder.stage import TrainingState
+from encoder_cls.training.encoder.stage import TrainingState, make_stages
 from encoder_cls.training.events import LinearFitted, Stepped, StepsDecided, Validated
 from encoder_cls.training.linear import fit as linear_fit
 from encoder_cls.training.linear.calibration import fit_mixture_weights
-from encoder_cls.training.linear.fit import fit_linear_classifier
+from encoder_cls.training.linear.fit import answers_of, fit_linear_classifier
 from encoder_cls.training.linear.svm import fit_linear
 from encoder_cls.training.prepare import prepare
+from encoder_cls.training.prepared import Prepared
 from encoder_cls.training.run import train
-from encoder_cls.training.setup import TrainingSetup
 
 
-def parts_of(setup: TrainingSetup, classifier: Classifier) -> list[Logits]:
+def parts_of(setup: Prepared, classifier: Classifier) -> list[Logits]:
     """The scores of the validation texts, of each part of a classifier."""
     texts = setup.validation_texts
     encoder = compute_logits(torch_encoder(classifier).model, texts, batch_tokens=8192)
@@ -67,7 +68,7 @@ def test_the_linear_classifier_is_the_model_from_the_start(tmp_path):
     for event in train(prepare(config), run, device=CPU):
         if isinstance(event, Validated):
             break
-    assert (event.stage.name, event.step, event.is_best) == ("model", 0, True)
+    assert (event.stage, event.step, event.is_best) == ("model", 0, True)
     first, config_json = load_classifier(run.path), (run.model / "config.json").read_bytes()
     assert first.parts == ("linear",)
     assert first.logits(prepare(config).texts).shape == (48, 3)
@@ -102,10 +103,8 @@ def test_an_encoder_that_brings_nothing_is_left_out(tmp_path, monkeypatch):
     monkeypatch.setattr(validation, "compute_metrics", lambda *args: replace(real(*args), accuracy=next(accuracies)))
     config = make_config(tmp_path, linear=True, monitor="accuracy")
     signals = []
-    with pytest.raises(StoppedError):
-        for event in train(
-            prepare(config), RunDir(tmp_path / "run"), device=CPU, stop_signal=lambda: signals[0] if signals else None
-        ):
+    with pytest.raises(StoppedError), stopping_at(lambda: signals[0] if signals else None):
+        for event in train(prepare(config), RunDir(tmp_path / "run"), device=CPU):
             if isinstance(event, Validated) and event.step:
                 signals.append(15)
     events = run_all(config, tmp_path / "run", resume=True)
@@ -119,7 +118,7 @@ def test_without_time_for_an_encoder_there_is_a_linear_classifier(tmp_path):
     """Of a run that may take next to no time, with the report on it."""
     config = make_config(tmp_path, linear=True, pretrain={"epochs": 1}, time_budget="0.001s")
     events = run_all(config, tmp_path / "run")
-    decided = [(event.stage.name, event.steps) for event in events if isinstance(event, StepsDecided)]
+    decided = [(event.stage, event.steps) for event in events if isinstance(event, StepsDecided)]
     assert decided == [("pretraining", 0), ("model", 0)]
     assert not any(isinstance(event, Stepped) for event in events)
     assert events[-1].gain.with_encoder is None
@@ -131,7 +130,7 @@ def test_without_time_for_an_encoder_there_is_a_linear_classifier(tmp_path):
 def test_a_model_is_there_while_the_linear_classifier_is_fitted(tmp_path, monkeypatch, fit):
     """Calibrated, and it answers; of a run that goes on, the model that was there stays."""
     run, found = RunDir(tmp_path / "run"), []
-    monkeypatch.setattr(training_setup, "MOST_LABELLED", 100 if "few" in fit else 0)
+    monkeypatch.setattr(training_plan, "MOST_LABELLED", 100 if "few" in fit else 0)
     setup = prepare(make_config(tmp_path, linear=True))
     real = getattr(linear_fit, fit)
 
@@ -181,7 +180,7 @@ def test_the_linear_classifier_is_that_of_the_labelled_texts(tmp_path, monkeypat
             setup.train_texts,
             train_split.labels,
             class_weights=np.array([weights.get(name, 1) for name in setup.dataset.label_names], np.float32),
-            max_tokens=setup.recipe.linear.max_tokens,
+            max_tokens=setup.plan.linear.max_tokens,
             use_char_ngrams=use_char_ngrams,
         )
         for weights in ({"red": 3.0, "blue": 0.5}, {})
@@ -286,7 +285,7 @@ def test_with_few_labels_texts_without_labels_are_learned_from(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def few_and_many(tmp_path_factory) -> TrainingSetup:
+def few_and_many(tmp_path_factory) -> Prepared:
     """Sixty texts with a label, 200 without: two words of their class's, and one of anybody's."""
     folder = tmp_path_factory.mktemp("few")
     random = np.random.default_rng(1)
@@ -303,7 +302,7 @@ def test_few_labels_held_out_are_learned_from_and_judged_by_cross_validation(tmp
     """The classifier of all labels is saved; validation, report and `eval` go by what it said before it knew them."""
     setup, run = few_and_many, RunDir(tmp_path / "run")
     list(train(setup, run, device=CPU))
-    fitted = fit_linear_classifier(setup, setup.recipe.linear)
+    fitted = fit_linear_classifier(setup)
     saved, labels = load_classifier(run.model), setup.dataset.selection.labels
     known = saved.linear.logits(setup.validation_texts)
     assert np.array_equal(known.argmax(axis=1), fitted.classifier.logits(setup.validation_texts).argmax(axis=1))
@@ -328,11 +327,11 @@ def test_few_labels_held_out_are_learned_from_and_judged_by_cross_validation(tmp
 
 def test_texts_held_out_are_learned_from_in_the_end(tmp_path, monkeypatch):
     """With the penalty and the calibration that they have chosen; validation goes by what was said of them before."""
-    monkeypatch.setattr(training_setup, "MOST_LABELLED", 0)
+    monkeypatch.setattr(training_plan, "MOST_LABELLED", 0)
     config, run = make_config(tmp_path, linear=True), RunDir(tmp_path / "run")
     setup = prepare(config)
     list(train(setup, run, device=CPU))
-    saved, read, texts = load_classifier(run.model).linear, setup.recipe.linear, setup.validation_texts
+    saved, read, texts = load_classifier(run.model).linear, setup.plan.linear, setup.validation_texts
     options = {"class_weights": np.ones(3, np.float32), "max_tokens": read.max_tokens, "use_char_ngrams": True}
     before = fit_linear(setup.train_texts, setup.dataset.train.labels, held_out=None, **options)
     kept = read_validation_logits(run.validation_logits).logits
@@ -349,7 +348,7 @@ def test_texts_held_out_are_learned_from_in_the_end(tmp_path, monkeypatch):
 def test_texts_held_out_are_not_learned_from(tmp_path, monkeypatch, reason):
     """Nor in a run of several labels a text, or of more text than fits."""
     if reason != "that one names a file":  # whose labels are left alone also where labels are few
-        monkeypatch.setattr(training_setup, "MOST_LABELLED", 0)
+        monkeypatch.setattr(training_plan, "MOST_LABELLED", 0)
     config = make_config(tmp_path, linear=True, refit_on_validation=reason != "it is not wanted")
     if "a file" in reason:
         config = config.model_copy(update={"data": config.data.model_copy(update={"validation": config.data.train})})
@@ -359,7 +358,7 @@ def test_texts_held_out_are_not_learned_from(tmp_path, monkeypatch, reason):
         new = make_config(tmp_path / "new", linear=True, texts=90)
         config = new.model_copy(update={"from_run": str(tmp_path / "former")})
     setup = prepare(config)
-    fitted = fit_linear_classifier(setup, setup.recipe.linear)
+    fitted = fit_linear_classifier(setup)
     assert np.array_equal(fitted.validation_logits, fitted.classifier.logits(setup.validation_texts))
 
 
@@ -371,7 +370,7 @@ def test_labels_of_a_named_file_are_not_learned_from(tmp_path, few_and_many):
         {"train": train_config.model_copy(update={"refit_on_validation": False})},
     ):
         setup = prepare(few_and_many.config.model_copy(update=update))
-        fitted = fit_linear_classifier(setup, setup.recipe.linear)
+        fitted = fit_linear_classifier(setup)
         expected = fitted.classifier.logits(setup.validation_texts)
         assert np.array_equal(fitted.validation_logits, expected)
         assert fitted.few_labels.teacher is fitted.classifier
@@ -380,27 +379,23 @@ def test_labels_of_a_named_file_are_not_learned_from(tmp_path, few_and_many):
 def test_the_encoder_learns_what_a_teacher_says_of_texts_without_labels(few_and_many):
     """One that has not seen the validation labels; labels stay what they are, and every text is there."""
     setup = few_and_many
-    stage, fitted = setup.stages[-1], fit_linear_classifier(setup, setup.recipe.linear)
+    stage, fitted = make_stages(setup)[-1], fit_linear_classifier(setup)
     num_labelled = len(setup.dataset.train)
-    assert len(stage.texts) == len(setup.texts) == num_labelled + 200
-    objective = stage.make_objective(CPU, setup.answers_of(fitted))
-    indices = np.arange(len(stage.texts))
+    assert len(stage.rows) == len(setup.texts) == num_labelled + 200
+    objective = stage.make_objective(CPU, answers_of(setup, fitted))
+    indices = np.arange(len(stage.rows))
     targets = objective._targets(indices).numpy()
     labels = np.eye(3)[setup.dataset.train.labels]
     assert np.array_equal(targets[:num_labelled], labels)
     said = softmax(fitted.few_labels.teacher.logits(setup.texts))[num_labelled:]
     assert np.allclose(targets[num_labelled:], said, atol=1e-6)
     assert setup.where(stage.rows[num_labelled]).endswith("more.txt:1")
-    stages = [
-        prepare(
-            setup.config.model_copy(
-                update={"train": setup.config.train.model_copy(update={"epochs": "auto", "pseudo_labels": is_on})}
-            )
-        ).stages[-1]
-        for is_on in (True, False)
-    ]
-    assert [len(it.texts) for it in stages] == [num_labelled + 200, num_labelled]
-    assert stages[0].epochs < stages[1].epochs
+    train_config, learned = setup.config.train, []
+    for is_on in (True, False):
+        changed = train_config.model_copy(update={"epochs": "auto", "pseudo_labels": is_on})
+        learned.append(prepare(setup.config.model_copy(update={"train": changed})))
+    assert [len(it.model_texts) for it in learned] == [num_labelled + 200, num_labelled]
+    assert learned[0].plan.training.epochs < learned[1].plan.training.epochs
 
 
 def test_texts_that_were_learned_from_are_no_measure_of_what_is_usual(tmp_path, few_and_many):

@@ -1,8 +1,4 @@
-"""The texts of each batch, as a function of seed and step.
-
-The batch of a step is a pure function of these. So a run that was interrupted goes on with exactly the batch that would
-have come next, and nothing has to be replayed or stored.
-"""
+"""The texts of each batch, a pure function of seed and step: a resumed run has nothing to replay or store."""
 
 from __future__ import annotations
 
@@ -25,12 +21,7 @@ def derive_seed(*numbers: int) -> int:
 
 @dataclass(frozen=True)
 class Shard:
-    """A part of each batch of a step.
-
-    Attributes:
-        index: which, from 0.
-        count: into how many each batch is cut.
-    """
+    """Part number `index`, from 0, of `count` parts of each batch of a step."""
 
     index: int = 0
     count: int = 1
@@ -50,13 +41,6 @@ class BatchSampler:
     batches of at most `batch_size` texts and `batch_tokens` tokens, padding counted; then the batches are
     shuffled. The rounded lengths in order are the same in each epoch, hence so are the cuts: every
     epoch has `batches_per_epoch` batches. A text longer than the budget is a batch by itself.
-
-    Args:
-        lengths: tokens of each text, (texts,).
-        batch_size: the most texts in a batch.
-        batch_tokens: the most tokens in a batch.
-        seed: seed of the shuffles.
-        accumulation_steps: batches of an optimizer step.
     """
 
     def __init__(

@@ -14,6 +14,7 @@ SHA-256 proves that a file is what was written, not who wrote it.
 from __future__ import annotations
 
 import json
+import math
 import re
 import shutil
 from collections.abc import Mapping, Sequence
@@ -59,14 +60,7 @@ LARGEST_MANIFEST = 1 << 16  # bytes
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint:
-    """One verified checkpoint, read into memory.
-
-    Attributes:
-        state: of the training.
-        fingerprint: of data and environment.
-        model: the weights, a `state_dict`.
-        optimizers: a `state_dict` each.
-    """
+    """One verified checkpoint, read into memory: the state dictionaries of the model and of each optimizer."""
 
     state: TrainingState
     fingerprint: dict[str, Any]
@@ -173,13 +167,10 @@ def check_free_space(prepared: Prepared, run: RunDir) -> None:
 def _bytes_needed(prepared: Prepared) -> int:
     """The size of all models and checkpoints of a run at most."""
     plan, config = prepared.plan, prepared.config.train
-    most_checkpoints = 0
-    for schedule in plan.schedules:
-        every = [schedule.validate_every, *([config.checkpoint_every] if config.checkpoint_every else [])]
-        # With the first and the last one of the stage.
-        most_checkpoints += 2 + sum(schedule.total_steps // steps for steps in every)
-    kept = min(config.keep_checkpoints, most_checkpoints)
-    # A checkpoint has the weights and two moments of each; one more of each kind is there while it is replaced.
+    every = config.checkpoint_every or math.inf
+    written = sum(2 + it.total_steps // it.validate_every + it.total_steps // every for it in plan.schedules)
+    kept = int(min(config.keep_checkpoints, written))
+    # A checkpoint has the weights and two moments of each; one more of each kind exists while it is replaced.
     needed = BYTES_PER_WEIGHT * prepared.num_parameters * (3 * (kept + 1) + len(plan.schedules) + 1)
     if plan.linear:
         classes = len(prepared.dataset.label_names)

@@ -11,7 +11,6 @@ from typing import Protocol
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
@@ -19,8 +18,7 @@ from encoder_cls.inference.encoder.batches import Indices, by_length
 from encoder_cls.inference.encoder.torch import Batch, compute_logits, pad
 from encoder_cls.model import EncoderClassifier
 from encoder_cls.system.stop import check_stop
-from encoder_cls.text.char_ngrams import flat_indices
-from encoder_cls.text.tokens import CLS_ID, MASK_ID, PAD_ID, UNK_ID, TokenizedTexts
+from encoder_cls.text.tokens import CLS_ID, MASK_ID, PAD_ID, UNK_ID
 from encoder_cls.training.encoder.batches import WHOLE, BatchSampler, Shard
 from encoder_cls.training.encoder.processes import ALONE, ProcessGroup
 from encoder_cls.training.encoder.validation import ValidationResult, judge
@@ -81,15 +79,9 @@ def mask_tokens(batch: Batch, *, fraction: float) -> tuple[Batch, Tensor]:
 
 @dataclass(frozen=True, kw_only=True)
 class MaskedLMBatch:
-    """Texts some of whose tokens are masked; the softmax is over the tokens that occur in the batch.
+    """Texts with masked tokens, (B, T); the softmax is over the tokens of the batch, `candidates`, (V,).
 
-    These are few of all there are, and drawn as often as they are used.
-
-    Attributes:
-        inputs: the texts.
-        is_masked: (B, T), where a token is masked.
-        candidates: (V,), the ids of the softmax.
-        targets: (masked tokens,), which of the candidates stood there.
+    These are few of all tokens, and drawn as often as they are used. Targets index the candidates, (masked tokens,).
     """
 
     inputs: Batch
@@ -116,41 +108,24 @@ class MaskedLMObjective:
     masked tokens are always `[MASK]`, which is enough (Wettig et al., 2023, https://arxiv.org/abs/2202.08005).
     """
 
-    def __init__(
-        self,
-        texts: TokenizedTexts,
-        sampler: BatchSampler,
-        validation_texts: TokenizedTexts,
-        *,
-        mask_probability: float,
-        batch_tokens: int,
-        validation_seed: int,
-        device: torch.device,
-    ) -> None:
-        self._texts = texts
-        self._sampler = sampler
-        self._validation_texts = validation_texts
-        self._mask_probability = mask_probability
-        self._batch_tokens = batch_tokens
-        self._validation_seed = validation_seed
-        self._device = device
+    def __init__(self, prepared: Prepared, sampler: BatchSampler, *, seed: int, device: torch.device) -> None:
+        self._prepared, self._sampler, self._seed, self._device = prepared, sampler, seed, device
 
     def batches_at(self, step: int, shard: Shard = WHOLE) -> list[MaskedLMBatch]:
         """See `Objective`; the candidates of a shard are those of the whole batch."""
-        batches = []
+        batches, texts = [], self._prepared.texts
         for indices in self._sampler.batches_of_step(step):
-            if shard == WHOLE:
-                batches.append(self._masked(pad(self._texts, indices).to(self._device)))
-            elif len(part := shard.of(indices)):
-                candidates = torch.from_numpy(distinct_ids(self._texts, indices)).to(self._device)
-                batches.append(self._masked(pad(self._texts, part).to(self._device), candidates))
+            if len(part := shard.of(indices)):
+                whole = pad(texts, indices).to(self._device)
+                batch = whole if shard == WHOLE else pad(texts, part).to(self._device)
+                batches.append(self._masked(batch, torch.unique(whole.input_ids)))
         return batches
 
     def validate(self, model: EncoderClassifier, group: ProcessGroup = ALONE) -> ValidationResult | None:
         """See `Objective`: the mean loss, with the same tokens masked each time."""
-        torch.manual_seed(self._validation_seed)
-        texts = self._validation_texts
-        pieces = by_length(texts.lengths, batch_tokens=self._batch_tokens)
+        torch.manual_seed(self._seed)
+        texts = self._prepared.validation_texts
+        pieces = by_length(texts.lengths, batch_tokens=self._prepared.config.train.batch_tokens)
         mine = group.dealt(len(pieces))
         loss = weight = 0.0
         was_training = model.training
@@ -161,7 +136,8 @@ class MaskedLMObjective:
                     if number not in mine:
                         torch.rand(len(piece.indices), piece.length, device=self._device)  # as masking it would
                         continue
-                    batch = self._masked(pad(texts, *piece).to(self._device))
+                    inputs = pad(texts, *piece).to(self._device)
+                    batch = self._masked(inputs, torch.unique(inputs.input_ids))
                     loss += float(batch.loss(model))
                     weight += float(batch.normalizer)
                     if group.size == 1:
@@ -172,36 +148,19 @@ class MaskedLMObjective:
         mean = loss / weight
         return ValidationResult({"loss": mean}, (-mean, -mean)) if np.isfinite(mean) else None
 
-    def _masked(self, batch: Batch, candidates: Tensor | None = None) -> MaskedLMBatch:
-        """A batch with some tokens masked; without candidates they are its own tokens."""
-        masked, is_masked = mask_tokens(batch, fraction=self._mask_probability)
-        candidates = torch.unique(batch.input_ids) if candidates is None else candidates
+    def _masked(self, batch: Batch, candidates: Tensor) -> MaskedLMBatch:
+        masked, is_masked = mask_tokens(batch, fraction=self._prepared.config.pretrain.mask_probability)
         targets = torch.searchsorted(candidates, batch.input_ids[is_masked])
         return MaskedLMBatch(inputs=masked, is_masked=is_masked, candidates=candidates, targets=targets)
 
 
-def distinct_ids(texts: TokenizedTexts, indices: Indices) -> NDArray[np.int64]:
-    """The ids of some texts as one batch, in order, including that of padding where their lengths differ."""
-    lengths = texts.lengths[indices]
-    words = np.unique(texts.words[flat_indices(texts.offsets[indices], lengths)])
-    padding = [PAD_ID] if lengths.min() < lengths.max() else []
-    return np.union1d(texts.word_ids[words], padding).astype(np.int64)
-
-
 @dataclass(frozen=True, kw_only=True)
 class ClassificationBatch:
-    """Texts with the target probability of each class.
+    """Texts with target probabilities, (B, C), and weights of classes, (C,).
 
     R-Drop (Liang et al., "R-Drop: Regularized Dropout for Neural Networks", 2021, https://arxiv.org/abs/2106.14448):
-    each text passes through the model twice, with other dropout masks and other words dropped; the
-    symmetric Kullback-Leibler divergence of the two predictions is added to the cross entropy. It keeps a model from
-    overfitting to what dropout leaves.
-
-    Attributes:
-        inputs: the texts; with an rdrop_weight all of them once, then all of them again.
-        targets: (B, C) probabilities.
-        class_weights: (C,), how much each class counts.
-        rdrop_weight: of the divergence in the loss.
+    the batch has all texts twice, with other dropout masks and other words dropped; the symmetric Kullback-Leibler
+    divergence of both predictions, times `rdrop_weight`, is added to the cross entropy.
     """
 
     inputs: Batch
@@ -216,7 +175,7 @@ class ClassificationBatch:
 
     @property
     def _weights(self) -> Tensor:
-        """How much each row counts, (B,)."""
+        """The weight of each row, (B,)."""
         return self.targets @ self.class_weights
 
     def loss(self, model: EncoderClassifier) -> Tensor:
@@ -235,14 +194,7 @@ class ClassificationBatch:
 
 @dataclass(frozen=True, kw_only=True)
 class MultiLabelBatch:
-    """Texts with the target probability of each label; with R-Drop as in `ClassificationBatch`.
-
-    Attributes:
-        inputs: the texts; with an rdrop_weight all of them once, then all of them again.
-        targets: (B, C) probabilities.
-        weights: (B, C), how much each label of each text counts.
-        rdrop_weight: of the divergence in the loss.
-    """
+    """Texts with target probabilities and weights of labels, (B, C); with R-Drop as in `ClassificationBatch`."""
 
     inputs: Batch
     targets: Tensor
@@ -261,29 +213,17 @@ class MultiLabelBatch:
         return loss + self.rdrop_weight * self._symmetric_kl(logits) if self.rdrop_weight else loss
 
     def _symmetric_kl(self, logits: Tensor) -> Tensor:
-        """The mean of KL(p || q) and KL(q || p) of the Bernoulli distributions of two dropout passes, in nats, ().
-
-        Of one label it is (p - q) * (logit p - logit q) / 2; summed by the weights.
-        """
+        """The same of Bernoulli distributions: (p - q) * (logit p - logit q) / 2 of each label."""
         first, second = logits.chunk(2)
         weights, _ = self.weights.chunk(2)
         return (weights * (first.sigmoid() - second.sigmoid()) * (first - second)).sum() / 2
 
 
 class ClassificationObjective:
-    """The training texts, once or twice, some of their words dropped, with their labels.
-
-    Args:
-        prepared: the run's data.
-        answers: of the linear classifier, whose logits are combined with the encoder's, and whose pseudo-labels the
-            texts after those of the training split have.
-        device: of the model.
-    """
+    """Classification by labels, then by the pseudo-labels of a linear classifier; its logits join in validations."""
 
     def __init__(self, prepared: Prepared, *, answers: LinearAnswers | None, device: torch.device) -> None:
-        self._texts, self._sampler = prepared.model_texts, prepared.model_sampler
-        self._validation_texts = prepared.validation_texts
-        self._dataset = prepared.dataset
+        self._prepared, self._dataset = prepared, prepared.dataset
         self._class_weights = prepared.class_weights.to(device)
         self._config = prepared.config.train
         self._answers = answers or LinearAnswers(None)
@@ -291,14 +231,14 @@ class ClassificationObjective:
 
     def batches_at(self, step: int, shard: Shard = WHOLE) -> list[ClassificationBatch | MultiLabelBatch]:
         """See `Objective`."""
-        parts = [shard.of(indices) for indices in self._sampler.batches_of_step(step)]
+        parts = [shard.of(indices) for indices in self._prepared.model_sampler.batches_of_step(step)]
         return [self._collate(indices) for indices in parts if len(indices)]
 
     def validate(self, model: EncoderClassifier, group: ProcessGroup = ALONE) -> ValidationResult | None:
         """See `Objective`: of the weighted sum of the encoder's logits and the linear classifier's."""
         logits = compute_logits(
             model,
-            self._validation_texts,
+            self._prepared.validation_texts,
             batch_tokens=self._config.batch_tokens,
             after_batch=check_stop if group.size == 1 else None,
             share=group.dealt,
@@ -318,7 +258,7 @@ class ClassificationObjective:
         config = self._config
         if config.rdrop_weight:
             indices = np.tile(indices, 2)
-        batch = pad(self._texts, indices).to(self._device)
+        batch = pad(self._prepared.model_texts, indices).to(self._device)
         dropped = drop_tokens(batch.input_ids, fraction=config.word_dropout)
         inputs = batch._replace(input_ids=dropped)
         smoothing = config.label_smoothing

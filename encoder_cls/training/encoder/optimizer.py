@@ -57,18 +57,9 @@ def make_optimizers(model: nn.Module, config: TrainConfig) -> list[Optimizer]:
 
 
 class Optimizer(ABC):
-    """What optimizers have in common.
+    """A small `torch.optim.Optimizer`, whose state it can load and save, and whose attributes it has.
 
-    The same in small as `torch.optim.Optimizer`, whose state it can load and save. It is no subclass of that: the first
-    one made loads torch's compiler, which doubles the time to start.
-
-    Args:
-        groups: each with its `params` and the settings that they do not share with others.
-        lr: the learning rate of all.
-
-    Attributes:
-        param_groups: the groups, whose settings may be changed between steps.
-        state: what is remembered of each parameter.
+    It is no subclass of that: the first one made loads torch's compiler, which doubles the time to start.
     """
 
     def __init__(self, groups: Sequence[dict[str, Any]], *, lr: float) -> None:
@@ -90,20 +81,14 @@ class Optimizer(ABC):
     def state_dict(self) -> dict[str, Any]:
         """The state of each parameter, by its index among all groups, and the groups' settings, as torch.optim does."""
         indices = {parameter: index for index, parameter in enumerate(self._parameters())}
-        groups = [
-            group | {"params": [indices[parameter] for parameter in group["params"]]} for group in self.param_groups
-        ]
+        groups = [group | {"params": [indices[it] for it in group["params"]]} for group in self.param_groups]
         return {
             "state": {indices[parameter]: dict(values) for parameter, values in self.state.items()},
             "param_groups": groups,
         }
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Go on from such a state; tensors are brought to the devices of their parameters.
-
-        Raises:
-            ValueError: the state is that of groups of other sizes.
-        """
+        """Load such a state onto the devices of the parameters; a `ValueError` of groups of other sizes."""
         groups = state_dict["param_groups"]
         if [len(group["params"]) for group in groups] != [len(group["params"]) for group in self.param_groups]:
             raise ValueError("the state of an optimizer with other groups of parameters")
@@ -183,7 +168,7 @@ def _placed(value: Any, device: torch.device) -> Any:
 
 
 def sum_by_row(gradient: Tensor) -> tuple[Tensor, Tensor]:
-    """The rows of a sparse gradient, each once, and the sums of what it has for them.
+    """Sum the values of each row of a sparse gradient; returns the rows, each once, and their sums.
 
     What `coalesce` does, which takes one thread and twice as long: a row's parts are a bag of embeddings.
     """
@@ -193,17 +178,13 @@ def sum_by_row(gradient: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class UntrainedRows:
-    """The rows that still are what they were at first.
-
-    Args:
-        initial: a model with the first weights of all.
-    """
+    """The rows of tables that still have the values of an initial model."""
 
     def __init__(self, initial: EncoderClassifier) -> None:
         self._initial = tables(initial)
 
     def zeroed(self, model: EncoderClassifier) -> EncoderClassifier:
-        """A model in which these rows are zero; all but its tables it shares with the one that is given."""
+        """Copy a model with these rows as zeros; all but its tables is shared."""
         replaced: dict[int, object] = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
         for name, table in tables(model).items():
             is_untrained = (table == self._initial[name].to(table.device)).all(dim=1, keepdim=True)

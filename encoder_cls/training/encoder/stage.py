@@ -78,15 +78,8 @@ class TrainingState:
 
     def at_next_stage(self) -> TrainingState:
         """The next stage, before its first step."""
-        step = self.step
-        return TrainingState(
-            step=step,
-            stage=self.stage + 1,
-            stage_start=step,
-            validated_step=step,
-            best_step=step,
-            score_to_beat=self.score_to_beat,
-        )
+        begun = dict.fromkeys(("step", "stage_start", "validated_step", "best_step"), self.step)
+        return TrainingState(stage=self.stage + 1, score_to_beat=self.score_to_beat, **begun)
 
 
 PLOTTED_VALIDATIONS = 10  # TensorBoard shows no more plots of a kind
@@ -98,12 +91,12 @@ class Stage:
 
     Attributes:
         name: `pretraining` or `model`.
-        metric_prefix: of the names of its splits in the metrics.
+        metric_prefix: of its splits in the metrics.
         seed: of its batches, its dropout and its random weights.
         starts_from: the stage whose best weights are its first ones.
         rows: which of the prepared texts it learns from.
         sampler: their batches.
-        schedule: how long it is.
+        schedule: of its steps and validations.
         patience: validations without a better score after which it ends; none: it goes on to its last step.
         validation_cost: the time of a validation in steps.
         report_cost: the time of the report after the stage in steps.
@@ -154,9 +147,8 @@ class Stage:
     def affordable_steps(self, seconds: float, seconds_per_step: float) -> int:
         """The steps that fit into the time, with their validations and the report."""
         steps = seconds / seconds_per_step - self.validation_cost - self.report_cost  # perhaps infinite
-        return int(
-            min(max(steps / (1 + self.validation_cost / self.schedule.validate_every), 0), self.schedule.total_steps)
-        )
+        affordable = steps / (1 + self.validation_cost / self.schedule.validate_every)
+        return int(min(max(affordable, 0), self.schedule.total_steps))
 
 
 def make_stages(prepared: Prepared) -> list[Stage]:
@@ -184,15 +176,7 @@ def _pretraining_stage(prepared: Prepared, schedule: Schedule) -> Stage:
         patience=None,  # other tokens are masked each time, so there is no overfitting
         validation_cost=_cost_of(prepared.validation_texts, texts, schedule),
         report_cost=0.0,
-        make_objective=lambda device, _answers: MaskedLMObjective(
-            texts,
-            sampler,
-            prepared.validation_texts,
-            mask_probability=config.pretrain.mask_probability,
-            batch_tokens=config.train.batch_tokens,
-            validation_seed=seed,
-            device=device,
-        ),
+        make_objective=lambda device, _: MaskedLMObjective(prepared, sampler, seed=seed, device=device),
     )
 
 

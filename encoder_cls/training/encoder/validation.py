@@ -14,15 +14,10 @@ from encoder_cls.training.linear.calibration import fit_mixture_weights, fit_thr
 
 
 class ValidationResult(NamedTuple):
-    """What a validation found out.
+    """The scores of a validation; the greater the selection key the better, of equals by its second number.
 
-    Attributes:
-        scores: by name.
-        selection_key: the greater the better; of equals the second number decides.
-        metrics: of the classes, where the objective is classification.
-        mixture_weights: the classifier's, with which the metrics were computed.
-        mixture_shares: each part's share of the sum, in the same order.
-        thresholds: multi-label, the classifier's, with which the metrics were computed.
+    Of classification also the metrics, and with what they were computed: the classifier's mixture weights, each part's
+    share of the sum in the same order, and multi-label thresholds.
     """
 
     scores: dict[str, float]
@@ -33,7 +28,7 @@ class ValidationResult(NamedTuple):
     thresholds: tuple[float, ...] = ()
 
     def row(self, *, epoch: float, is_drawn: bool) -> dict[str, Any]:
-        """What is logged of it, so many epochs into its stage, with what plots are drawn from or without."""
+        """The row that is logged, with or without the data of plots."""
         values: dict[str, Any] = {**self.scores, "epoch": epoch}
         if self.metrics:
             values |= {f"f1/{name}": it.f1 for name, it in self.metrics.per_class.items() if it.f1 is not None}
@@ -44,16 +39,16 @@ class ValidationResult(NamedTuple):
 def judge(
     encoder: Logits | None, linear: Logits | None, dataset: Dataset, *, monitor: str, expects_equal_shares: bool = False
 ) -> ValidationResult:
-    """What a validation finds out of the weighted sum of the logits of an encoder and of a linear classifier.
+    """Score the weighted sum of the logits of an encoder and of a linear classifier.
 
     Every text counts alike, whatever the weights of the classes in training: the loss is that of the final report, and
     probabilities are as often right as they say.
 
     Args:
-        encoder: its logits of the texts of `dataset.selection`, (texts, classes); none: there is no encoder.
+        encoder: logits of the texts of `dataset.selection`, (texts, classes).
         linear: the same of the linear classifier.
-        dataset: has the labels, of one text or of several each.
-        monitor: what tells which weights are best, as `train.monitor`.
+        dataset: with the labels.
+        monitor: as `train.monitor`.
         expects_equal_shares: as in `fit_mixture_weights`.
     """
     labels, names = dataset.selection.labels, dataset.label_names
