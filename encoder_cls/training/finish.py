@@ -30,13 +30,6 @@ def write_final_report(
 ) -> AnyReport | None:
     """Score the best weights as a user would load them, and write the model card as the sign that the run is complete.
 
-    Args:
-        prepared: of the run.
-        run: its folder, in which the best weights are.
-        metric_log: of the scores.
-        best_step: of the best weights.
-        device: of the computation.
-
     Returns:
         The report; none where no text has a label.
     """
@@ -70,12 +63,8 @@ def _finished_model(prepared: Prepared, run: RunDir, *, device: str) -> Classifi
     best = classifier_to_score(run.path, device=device)
     if len(labels) and not dataset.is_multi_label:
         held_out = dataset.validation
-        fit_promises(
-            best,
-            run.model,
-            texts if held_out is dataset.selection else best.tokenize(held_out.texts),
-            held_out.labels,
-        )
+        texts = texts if held_out is dataset.selection else best.tokenize(held_out.texts)
+        fit_promises(best, run.model, texts, held_out.labels)
     return best
 
 

@@ -65,14 +65,8 @@ class Counts:
     """All of the data that a plan depends on.
 
     Attributes:
-        labelled: training texts with labels; of `names_only` data the names.
-        unlabelled: other texts to learn from.
-        validation: texts that choose the weights.
-        classes: how many there are.
-        corpus: of all texts to learn from.
+        labelled: training texts with labels; where no text has one (`names_only`) names of classes.
         linear_tokens: tokens of the labelled texts, each read as far as one of `LINEAR_LENGTHS`.
-        is_multi_label: a text may have several labels.
-        names_only: no training text has a label.
     """
 
     labelled: int
@@ -116,14 +110,10 @@ LinearFit = Literal["plain", "stream", "few_labels", "names"]
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """All decisions of a run.
+    """All decisions of a run: the parts that it has, and how each is trained.
 
     Attributes:
-        pretraining: masked-LM pretraining; none: there is none.
-        training: of the encoder on labels; none: there is no encoder.
-        linear: what the linear classifier reads; none: there is none.
-        linear_fit: how it is fitted.
-        refits_on_validation: it also learns from the texts held out for validation.
+        refits_on_validation: the linear classifier also learns from the texts held out for validation.
         has_pseudo_labels: the encoder also learns the linear classifier's answers on texts without labels.
     """
 
@@ -178,7 +168,7 @@ def make_plan(config: Config, counts: Counts, *, model_corpus: Callable[[bool], 
         model_corpus: the size of what the encoder learns classes from, with pseudo-labels or without.
 
     Raises:
-        ConfigError: there is no encoder, and too much text for a linear classifier.
+        ConfigError: no classifier can be trained.
     """
     has_encoder = config.model.encoder and not counts.names_only  # without labels nothing could end its training
     linear, linear_fit = _linear(config, counts)

@@ -29,14 +29,9 @@ class Prepared:
     """Data, tokens and plan of a run.
 
     Attributes:
-        config: of the run.
-        dataset: its data.
-        tokenizer: trained on all texts but those of validation and test.
-        texts: those texts: labelled ones, then unlabelled ones.
+        texts: texts to learn from, by the tokenizer that is trained on them: labelled ones, then unlabelled ones.
         validation_texts: the texts that choose the weights (`Dataset.selection`).
         model_rows: which of the texts the encoder learns classes from: labelled ones, then those with pseudo-labels.
-        plan: all decisions.
-        budget: the time that is left.
         base: the classifier of the run that this one continues.
         long_words: words that were too long for a sub-word tokenizer to learn from.
     """
@@ -108,13 +103,9 @@ class Prepared:
     def new_classifier(self, encoder: Encoder | None) -> Classifier:
         """A classifier of this data without a linear part."""
         data = self.config.data
+        max_seq_len, names = self.config.model.max_seq_len, self.dataset.label_names
         classifier = Classifier(
-            encoder,
-            self.tokenizer,
-            self.dataset.label_names,
-            max_seq_len=self.config.model.max_seq_len,
-            text_columns=data.text_column,
-            task=self.task,
+            encoder, self.tokenizer, names, max_seq_len=max_seq_len, text_columns=data.text_column, task=self.task
         )
         classifier.delimiter, classifier.encoding = data.delimiter, data.encoding
         if self.plan.has_encoder:

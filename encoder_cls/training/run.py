@@ -70,8 +70,7 @@ def train(
         run: must be new, unless resumed.
         device: of the encoder.
         resume: go on from the newest checkpoint; a finished run ends at once, an empty folder starts a new run.
-        with_report: else nothing is shown in TensorBoard, and the run ends with the best weights in `model/`: no
-            report, no model card, and weights in float32.
+        with_report: else there is no TensorBoard, report or model card, and the best weights stay in float32.
         group: the processes that train together, of which this is the first; the others call `assist`.
 
     Raises:
@@ -95,12 +94,7 @@ def train(
 
 
 class _Life:
-    """A run in progress; arguments as in `train`.
-
-    Attributes:
-        state: between two events.
-        metric_log: of the run.
-    """
+    """A run in progress, whose `state` is that after the last event; arguments as in `train`."""
 
     def __init__(
         self, prepared: Prepared, run: RunDir, *, device: torch.device, with_report: bool, group: ProcessGroup
@@ -125,12 +119,11 @@ class _Life:
                 )
             if self._replica:
                 checkpoint.restore(self._replica.model, self._replica.optimizers)
+        done = {"data": 0, "train": self.state.step, "validation": self.state.validated_step}
         self.metric_log = MetricLog(
             metrics_file=run.metrics_file,
             tensorboard=run.tensorboard if with_report else None,
-            resume_after={"data": 0, "train": self.state.step, "validation": self.state.validated_step}
-            if checkpoint
-            else None,
+            resume_after=done if checkpoint else None,
             config_text=prepared.config.to_yaml(),
             label_names=prepared.dataset.label_names,
             warn=self._notes.append,
@@ -228,7 +221,8 @@ class _Life:
                 if is_decided:
                     yield self._steps_decided(replica)
             is_due = config.checkpoint_every and state.step % config.checkpoint_every == 0
-            if is_due or (isinstance(event, Validated) and self._is_checkpoint_old):
+            is_old = time.monotonic() - self._checkpoint_written >= SECONDS_BETWEEN_CHECKPOINTS
+            if is_due or (is_old and isinstance(event, Validated)):
                 self._save_checkpoint()
 
     def _judged(self, replica: Replica, event: Validated) -> Validated:
@@ -237,10 +231,8 @@ class _Life:
             return event
         if self._is_last_stage and not self.state.has_beaten_linear:
             return replace(event, is_best=False)
-        if self._is_last_stage:
-            replica.save(self._run.model, event.result, linear=self._linear)
-        else:
-            replica.save(self._run.stage(replica.stage.name), event.result, linear=None)
+        folder = self._run.model if self._is_last_stage else self._run.stage(replica.stage.name)
+        replica.save(folder, event.result, linear=self._linear if self._is_last_stage else None)
         return event
 
     def _total_steps(self, replica: Replica) -> int:
@@ -251,11 +243,6 @@ class _Life:
     def _steps_decided(self, replica: Replica) -> StepsDecided:
         steps = replica.stage.steps(self.state)
         return StepsDecided(stage=replica.stage.name, steps=steps, total_steps=self._total_steps(replica))
-
-    @property
-    def _is_checkpoint_old(self) -> bool:
-        """Whether a crash would lose more than the time of writing."""
-        return time.monotonic() - self._checkpoint_written >= SECONDS_BETWEEN_CHECKPOINTS
 
     def _save_checkpoint(self) -> None:
         if self.state == self._saved_state:

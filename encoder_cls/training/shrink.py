@@ -28,13 +28,9 @@ ENOUGH_TEXTS = 1000  # with fewer, no answer may change
 
 
 def compact(folder: Path, texts: TokenizedTexts, labels: NDArray[Any], *, device: str) -> dict[str, str]:
-    """Save the classifier of a model folder in the smallest types that keep its answers; returns the type of each part.
+    """Save the float32 classifier of a folder in the smallest types that keep its answers to validation texts.
 
-    Args:
-        folder: in which it is saved in float32; a stop leaves it as it was.
-        texts: validation texts, on which the answers are compared.
-        labels: their classes, (texts,), or all labels of each, (texts, classes).
-        device: of the computation.
+    Labels are classes, (texts,), or all labels of each text, (texts, classes). Returns the type of each part.
     """
     exact = load_classifier(folder, device=device, engine="torch")
     if set(exact.dtypes.values()) != {"float32"}:  # a run that was stopped after this, and goes on
@@ -103,11 +99,7 @@ def _logits(classifier: Classifier, part: str, dtype: str, texts: TokenizedTexts
 def fit_promises(classifier: Classifier, folder: Path, texts: TokenizedTexts, labels: NDArray[np.int64]) -> None:
     """Measure the guarantees of a classifier on validation texts, and add them to it and to its model folder.
 
-    Args:
-        classifier: as `classifier_to_score` reads it.
-        folder: in which its header is written anew; a stop leaves it as it was.
-        texts: validation texts.
-        labels: their classes, (texts,); those beyond the classifier's are mistakes, and say nothing of what is usual.
+    Labels beyond the classifier's classes are mistakes, and say nothing of what is usual.
     """
     logits, numbers = classifier.familiarity_numbers(texts, after_batch=check_stop)
     has_words = np.diff(texts.offsets) > 1  # blank texts get no answer

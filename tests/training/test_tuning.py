@@ -7,6 +7,7 @@ import optuna
 import pytest
 import torch
 
+from encoder_cls.system.stop import stopping_at
 from encoder_cls.config import Config, DataConfig, ModelConfig, SearchRange, TrainConfig
 from encoder_cls.errors import ConfigError, StoppedError
 from encoder_cls.tracking.metric_log import read_metrics
@@ -71,8 +72,8 @@ def test_a_search_goes_on_with_the_trial_whose_process_ended(tmp_path, config):
         asked.append(None)
         return 15 if len(asked) == 3 else None
 
-    with pytest.raises(StoppedError):
-        trials_of(Search(config, tmp_path / "search", device=CPU, stop_signal=stop_signal), 2)
+    with pytest.raises(StoppedError), stopping_at(stop_signal):
+        trials_of(Search(config, tmp_path / "search", device=CPU), 2)
     stopped = Search(config, tmp_path / "search", device=CPU)
     assert stopped.results == []
     again = trials_of(stopped, 2)

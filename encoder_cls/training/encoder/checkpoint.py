@@ -38,12 +38,8 @@ from encoder_cls.training.encoder.stage import TrainingState
 from encoder_cls.training.linear.features import bytes_at_most
 from encoder_cls.training.prepared import Prepared
 
-MODEL_FILE, OPTIMIZER_FILE, STATE_FILE, MANIFEST_FILE = (
-    "model.safetensors",
-    "optimizer.safetensors",
-    "state.json",
-    "manifest.json",
-)
+MODEL_FILE, OPTIMIZER_FILE, STATE_FILE = "model.safetensors", "optimizer.safetensors", "state.json"
+MANIFEST_FILE = "manifest.json"
 
 # What a run cannot be resumed with where it has changed; anything else changes the last digits at most.
 REFUSED = {
@@ -85,9 +81,7 @@ def save_checkpoint(
 ) -> None:
     """Write `step-N` under `folder`, verify it, and then remove all but the `keep` newest.
 
-    Raises:
-        DivergedError: a weight is no finite number; earlier checkpoints stay.
-        EncoderClsError: the disk refused; earlier checkpoints stay.
+    Earlier checkpoints stay where a weight is not finite (`DivergedError`) or the disk refuses (`EncoderClsError`).
     """
     wild = next((name for name, tensor in model.state_dict().items() if not tensor.isfinite().all()), None)
     if wild:
@@ -132,18 +126,13 @@ def fingerprint(prepared: Prepared, *, device: torch.device) -> dict[str, Any]:
 
 
 def check_fingerprint(saved: dict[str, Any], current: dict[str, Any], *, run: Path) -> list[str]:
-    """Compare the fingerprints of a run and of its resumption; returns warnings.
-
-    Raises:
-        ConfigError: the run cannot be resumed.
-    """
+    """Compare the fingerprints of a run and of its resumption; returns warnings, or raises a `ConfigError`."""
     changed = [name for name in saved if saved[name] != current.get(name)]
-    for name, meaning in REFUSED.items():
-        if name in changed:
-            raise ConfigError(f"{run}: the {meaning} changed since the run began; start a new run")
-    if not changed:
-        return []
-    return [f"{', '.join(changed)} changed since the run began: the result may differ in the last digits"]
+    for name in changed:
+        if name in REFUSED:
+            raise ConfigError(f"{run}: the {REFUSED[name]} changed since the run began; start a new run")
+    names = ", ".join(changed)
+    return [f"{names} changed since the run began: the result may differ in the last digits"] if changed else []
 
 
 def check_equal(prepared: Prepared, group: ProcessGroup, *, device: torch.device) -> None:
@@ -165,7 +154,6 @@ def check_free_space(prepared: Prepared, run: RunDir) -> None:
 
 
 def _bytes_needed(prepared: Prepared) -> int:
-    """The size of all models and checkpoints of a run at most."""
     plan, config = prepared.plan, prepared.config.train
     every = config.checkpoint_every or math.inf
     written = sum(2 + it.total_steps // it.validate_every + it.total_steps // every for it in plan.schedules)
@@ -173,10 +161,8 @@ def _bytes_needed(prepared: Prepared) -> int:
     # A checkpoint has the weights and two moments of each; one more of each kind exists while it is replaced.
     needed = BYTES_PER_WEIGHT * prepared.num_parameters * (3 * (kept + 1) + len(plan.schedules) + 1)
     if plan.linear:
-        classes = len(prepared.dataset.label_names)
-        reads_all = plan.linear_fit in {"few_labels", "names"}
-        texts = prepared.texts if reads_all else prepared.train_texts
-        detail = plan.linear.use_char_ngrams
+        classes, detail = len(prepared.dataset.label_names), plan.linear.use_char_ngrams
+        texts = prepared.texts if plan.linear_fit in {"few_labels", "names"} else prepared.train_texts
         needed += 2 * bytes_at_most(texts, num_classes=classes, use_char_ngrams=detail, task=prepared.task)
     return needed
 
@@ -222,11 +208,7 @@ def to_files(
 
 
 def from_files(files: Mapping[str, bytes]) -> Checkpoint:
-    """The inverse.
-
-    Raises:
-        ValueError, SafetensorError: these are no files of a checkpoint.
-    """
+    """The inverse; a `ValueError` or `SafetensorError` where these are no files of a checkpoint."""
     content = json.loads(files[STATE_FILE])
     if content["state"].keys() != asdict(TrainingState()).keys():
         raise ValueError(f"{STATE_FILE} is of another version")

@@ -30,12 +30,7 @@ STEPS_BETWEEN_RELEASES = 50  # of memory, which is then allocated again: at ever
 def train_stage(
     replica: Replica, state: TrainingState, *, seconds: float | None = None
 ) -> Iterator[tuple[TrainingState, Stepped | Validated]]:
-    """Train until the last step, or until patience runs out; yields each state with its event.
-
-    Args:
-        replica: of the stage.
-        state: from which it goes on.
-        seconds: that the stage may take, with what comes after it; none: no limit.
+    """Train within a time limit until the last step, or until patience runs out; yields each state with its event.
 
     Raises:
         StoppedError: a signal asked to stop before a step or during a validation.
@@ -76,10 +71,7 @@ def train_stage(
 
 
 def _limited(stage: Stage, state: TrainingState, seconds: float, timed_steps: int, taken: float) -> TrainingState:
-    """Decide by the first steps how many fit into the time.
-
-    The decision is part of the state: a resumed run keeps to it, so that it equals one undisturbed.
-    """
+    """Decide by the first steps how many fit into the time; as part of the state, so that a resumed run keeps to it."""
     if timed_steps < TIMED_STEPS and taken < MOST_TIMING * seconds:
         return state
     done = state.step_in_stage
@@ -118,7 +110,6 @@ def _validated(replica: Replica, state: TrainingState) -> tuple[TrainingState, V
 
 
 def _diverged(replica: Replica, state: TrainingState, rate: float, error: NonFiniteError) -> DivergedError:
-    """The error with the step that failed, its learning rate and some of its texts."""
     stage = replica.stage
     texts = np.concatenate(stage.sampler.batches_of_step(state.step_in_stage))[:3].tolist()
     examples = ", ".join(replica.prepared.where(stage.rows[text]) for text in texts)
@@ -126,12 +117,7 @@ def _diverged(replica: Replica, state: TrainingState, rate: float, error: NonFin
 
 
 def begin_stage(replica: Replica, answers: LinearAnswers | None) -> None:
-    """Make the objective of a stage, and equal replicas of the first process's in all others.
-
-    Args:
-        replica: of this process.
-        answers: of the linear classifier, if there is one; others get its pseudo-labels from the first process.
-    """
+    """Make the objective of a stage; all processes get the replica and the pseudo-labels of the first one."""
     group, pseudo_labels = replica.group, answers.pseudo_labels if answers else None
     group.lead({"stage": replica.number})
     if group.size > 1:
@@ -147,12 +133,7 @@ def begin_stage(replica: Replica, answers: LinearAnswers | None) -> None:
 
 
 def assist(prepared: Prepared, group: ProcessGroup, *, device: torch.device) -> None:
-    """Take the steps of the first process until it ends the training; write and print nothing.
-
-    Args:
-        prepared: equal to that of the first process.
-        group: of the processes, of which this is not the first.
-        device: of this process.
+    """Take the steps of the first process, which has equal data, until it ends the training; write and print nothing.
 
     Raises:
         LostProcessError: another process has ended before its time.

@@ -48,11 +48,7 @@ class Objective(Protocol):
         """The batches of a step of the stage, counted from 0, or a shard of each that has a text in it."""
 
     def validate(self, model: EncoderClassifier, group: ProcessGroup = ALONE) -> ValidationResult | None:
-        """Validate a model, which all processes share; none where its logits are not finite, and in all but the first.
-
-        Raises:
-            StoppedError: a signal asked to stop; not where processes share the batches.
-        """
+        """Validate a model, which all processes share; none where its logits are not finite, and in all but the first."""
 
 
 def drop_tokens(input_ids: Tensor, *, fraction: float) -> Tensor:
@@ -246,37 +242,26 @@ class ClassificationObjective:
         group.sum(torch.from_numpy(logits))
         if not (group.leads and np.isfinite(logits).all()):
             return None
-        return judge(
-            logits,
-            self._answers.validation_logits,
-            self._dataset,
-            monitor=self._config.monitor,
-            expects_equal_shares=self._answers.pseudo_labels is not None,
-        )
+        linear, is_taught = self._answers.validation_logits, self._answers.pseudo_labels is not None
+        return judge(logits, linear, self._dataset, monitor=self._config.monitor, expects_equal_shares=is_taught)
 
     def _collate(self, indices: Indices) -> ClassificationBatch | MultiLabelBatch:
         config = self._config
         if config.rdrop_weight:
             indices = np.tile(indices, 2)
         batch = pad(self._prepared.model_texts, indices).to(self._device)
-        dropped = drop_tokens(batch.input_ids, fraction=config.word_dropout)
-        inputs = batch._replace(input_ids=dropped)
-        smoothing = config.label_smoothing
+        inputs = batch._replace(input_ids=drop_tokens(batch.input_ids, fraction=config.word_dropout))
+        smoothing, rdrop_weight = config.label_smoothing, config.rdrop_weight
         if self._dataset.is_multi_label:
             labels = torch.from_numpy(self._dataset.train.labels[indices]).to(self._device)
-            return MultiLabelBatch(
-                inputs=inputs,
-                targets=labels * (1 - smoothing) + smoothing / 2,
-                weights=torch.where(labels > 0, self._class_weights, 1.0),
-                rdrop_weight=config.rdrop_weight,
+            targets, weights = (
+                labels * (1 - smoothing) + smoothing / 2,
+                torch.where(labels > 0, self._class_weights, 1.0),
             )
+            return MultiLabelBatch(inputs=inputs, targets=targets, weights=weights, rdrop_weight=rdrop_weight)
         targets = self._targets(indices)
-        return ClassificationBatch(
-            inputs=inputs,
-            targets=targets * (1 - smoothing) + smoothing / targets.shape[1],
-            class_weights=self._class_weights,
-            rdrop_weight=config.rdrop_weight,
-        )
+        targets, weights = targets * (1 - smoothing) + smoothing / targets.shape[1], self._class_weights
+        return ClassificationBatch(inputs=inputs, targets=targets, class_weights=weights, rdrop_weight=rdrop_weight)
 
     def _targets(self, indices: Indices) -> Tensor:
         """The probability of each class: 1 for the label of a text, else its pseudo-label."""

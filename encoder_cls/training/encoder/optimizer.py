@@ -68,9 +68,8 @@ class Optimizer(ABC):
 
     def zero_grad(self) -> None:
         """Forget all gradients."""
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                parameter.grad = None
+        for parameter in self._parameters():
+            parameter.grad = None
 
     @torch.no_grad()
     def step(self) -> None:
@@ -102,7 +101,7 @@ class Optimizer(ABC):
             self.state[parameter] = {name: _placed(value, parameter.device) for name, value in values.items()}
 
     def _parameters(self) -> list[Tensor]:
-        return [parameter for group in self.param_groups for parameter in group["params"]]
+        return [it for group in self.param_groups for it in group["params"]]
 
     @abstractmethod
     def _update(self, parameters: list[Tensor], group: dict[str, Any]) -> None:

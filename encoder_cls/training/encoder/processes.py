@@ -36,12 +36,8 @@ class LostProcessError(EncoderClsError):
 class ProcessGroup:
     """The processes of a training; made without arguments, this one alone.
 
-    Methods that communicate raise a `LostProcessError` where another process has ended.
-
-    Args:
-        rank: the number of this process, from 0.
-        size: how many there are.
-        store: values that all of them can read and write at any time; none in a group of one.
+    Methods that communicate raise a `LostProcessError` where another process has ended. All processes can read and
+    write the store at any time.
     """
 
     def __init__(self, rank: int = 0, size: int = 1, store: Store | None = None) -> None:
@@ -139,12 +135,7 @@ class ProcessGroup:
 
     @contextmanager
     def agreeing(self) -> Iterator[None]:
-        """A block that fails in all processes where it fails in one: the first raises the error, the others end.
-
-        Raises:
-            EncoderClsError: this is the first process, and there was an error in it or in another.
-            SystemExit: this is another one.
-        """
+        """Let a block fail in all processes where it fails in one: the first raises the error, the others end."""
         mine: EncoderClsError | None = None
         try:
             yield

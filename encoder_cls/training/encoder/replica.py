@@ -24,14 +24,7 @@ from encoder_cls.training.prepared import Prepared
 
 
 class StepMetrics(NamedTuple):
-    """Measurements of a step.
-
-    Attributes:
-        loss: the mean over all targets of the step, by their weights.
-        grad_norm: of the dense gradients, before clipping.
-        tokens: real tokens that the model has read.
-        padded_tokens: these and the padding.
-    """
+    """The mean loss of a step, the norm of its dense gradients before clipping, its tokens without and with padding."""
 
     loss: float
     grad_norm: float
@@ -50,10 +43,6 @@ class Replica:
     """The model of a stage with its optimizers and its objective.
 
     The first process leads: its `step` and `validate` make the others call theirs.
-
-    Attributes:
-        model: with random weights at first.
-        objective: to be made again where there are answers of a linear classifier.
     """
 
     def __init__(
@@ -87,9 +76,7 @@ class Replica:
     def step(self, step: int, learning_rate: float) -> StepMetrics:
         """Update the model once, from all batches of a step, counted from 0; a pure function of model and step.
 
-        Raises:
-            NonFiniteError: before anything has been updated.
-            LostProcessError: likewise.
+        A `NonFiniteError` or `LostProcessError` is raised before anything has been updated.
         """
         self.group.lead({"step": step, "learning_rate": learning_rate})
         for optimizer in self.optimizers:
@@ -108,12 +95,7 @@ class Replica:
         return StepMetrics(loss=loss, grad_norm=grad_norm, tokens=int(tokens), padded_tokens=int(padded_tokens))
 
     def validate(self) -> ValidationResult | None:
-        """Validate the model; none where its logits are not finite, and in all processes but the first.
-
-        Raises:
-            StoppedError: a signal asked to stop.
-            LostProcessError: another process has ended.
-        """
+        """Validate the model; none where its logits are not finite, and in all processes but the first."""
         self.group.lead({"validate": True})
         return self.objective.validate(self._shown_model, self.group)
 
@@ -137,9 +119,8 @@ class Replica:
     def _add_gradients(self, step: int) -> list[float]:
         """Compute the gradients of a step, summed over all processes; return loss, tokens and padded tokens.
 
-        Each batch may be cut into shards, by texts, which the processes share; each shard has a seed of its own. The
-        loss is divided by the normalizer of all batches together: so many small batches give the same gradient as one
-        large, that of the mean loss over the targets of all, each target by its weight.
+        Processes share the shards of each batch. The loss is divided by the normalizer of all batches together: so
+        many small batches give the same gradient as one large, that of the mean loss over the targets of all.
         """
         num_shards, seed = self.prepared.config.train.gradient_shards, derive_seed(self.stage.seed, step)
         shards = {}

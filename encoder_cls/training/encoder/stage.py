@@ -25,15 +25,13 @@ class TrainingState:
 
     Attributes:
         step: optimizer steps done, in all stages.
-        stage: the current stage, counted from 0; the last is that of the model.
-        stage_start: the step at which its training began.
+        stage: the current stage, counted from 0.
+        stage_start: its first step.
         stage_steps: its steps, where a time budget has decided them.
         validated_step: the step of the last validation.
-        best_score: the stage's best validation score so far and what breaks a tie; none before the first.
-        best_step: when it was reached.
-        stale_validations: validations since then.
-        score_to_beat: the validation score of the linear classifier alone; none: there is none.
-        sums: running sums of the metrics that have not been logged yet.
+        best_score: the stage's best selection key so far, at `best_step`, `stale_validations` ago.
+        score_to_beat: the selection key of the linear classifier alone.
+        sums: of the metrics that have not been logged yet.
     """
 
     step: int = 0
@@ -78,8 +76,8 @@ class TrainingState:
 
     def at_next_stage(self) -> TrainingState:
         """The next stage, before its first step."""
-        begun = dict.fromkeys(("step", "stage_start", "validated_step", "best_step"), self.step)
-        return TrainingState(stage=self.stage + 1, score_to_beat=self.score_to_beat, **begun)
+        begun = TrainingState(stage=self.stage + 1, score_to_beat=self.score_to_beat)
+        return replace(begun, step=self.step, stage_start=self.step, validated_step=self.step, best_step=self.step)
 
 
 PLOTTED_VALIDATIONS = 10  # TensorBoard shows no more plots of a kind
@@ -94,13 +92,9 @@ class Stage:
         metric_prefix: of its splits in the metrics.
         seed: of its batches, its dropout and its random weights.
         starts_from: the stage whose best weights are its first ones.
-        rows: which of the prepared texts it learns from.
-        sampler: their batches.
-        schedule: of its steps and validations.
-        patience: validations without a better score after which it ends; none: it goes on to its last step.
-        validation_cost: the time of a validation in steps.
-        report_cost: the time of the report after the stage in steps.
-        make_objective: makes what is learned, on a device, beside the answers of a linear classifier.
+        rows: which of the prepared texts it learns from, in the batches of its `sampler`.
+        patience: stale validations after which it ends; none: it goes on to its last step.
+        validation_cost: the time of a validation in steps, as `report_cost` is that of the report after the stage.
     """
 
     name: str
