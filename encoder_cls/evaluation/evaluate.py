@@ -6,7 +6,7 @@ a person sees whether it earns its keep.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -131,7 +131,6 @@ def evaluate(
     name: str,
     reference: dict[str, Any] | None,
     batch_tokens: int | None = None,
-    after_batch: Callable[[], None] | None = None,
 ) -> tuple[AnyReport, Logits]:
     """Score a classifier on a split.
 
@@ -141,13 +140,12 @@ def evaluate(
         name: what to call the split in the report.
         reference: what `linear_reference` says of the split; multi-label `multi_label_reference`.
         batch_tokens: the most tokens in a batch; none: what the device is fast with.
-        after_batch: called after each batch; what it raises ends the work.
 
     Returns:
         The report and the logits, (texts, classes), from which it was made.
     """
     tokenized = classifier.tokenize(split.texts)
-    of_parts = classifier.part_logits(tokenized, batch_tokens=batch_tokens, after_batch=after_batch)
+    of_parts = classifier.part_logits(tokenized, batch_tokens=batch_tokens)
     logits = classifier.combined(of_parts)
     if classifier.task is MULTI_LABEL:
         return multi_label_report(classifier, split, tokenized, of_parts, name=name, reference=reference), logits

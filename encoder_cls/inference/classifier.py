@@ -94,14 +94,12 @@ class Encoder(Protocol):
         texts: TokenizedTexts,
         *,
         batch_tokens: int | None = None,
-        after_batch: Callable[[], None] | None = None,
     ) -> Logits:
         """Logits of all texts, (texts, classes).
 
         Args:
             texts: the token ids.
             batch_tokens: the most tokens in a batch; none: what the device is fast with.
-            after_batch: called after each batch; what it raises ends the work.
         """
 
     def embed(self, texts: TokenizedTexts, *, batch_tokens: int | None = None) -> NDArray[np.float32]:
@@ -274,38 +272,33 @@ class Classifier:
         texts: TokenizedTexts,
         *,
         batch_tokens: int | None = None,
-        after_batch: Callable[[], None] | None = None,
     ) -> Logits:
         """Calibrated logits of all texts, (texts, classes); arguments as in `Encoder.logits`."""
-        return self.combined(self._read(texts, batch_tokens=batch_tokens, after_batch=after_batch)[0])
+        return self.combined(self._read(texts, batch_tokens=batch_tokens)[0])
 
     def part_logits(
         self,
         texts: TokenizedTexts,
         *,
         batch_tokens: int | None = None,
-        after_batch: Callable[[], None] | None = None,
     ) -> dict[str, Logits]:
         """The logits by which each of the `parts` is scored, (texts, classes); arguments as in `Encoder.logits`.
 
         Those of the linear part are of `before_refit`.
         """
-        return self._read(texts, batch_tokens=batch_tokens, after_batch=after_batch, to_score=True)[0]
+        return self._read(texts, batch_tokens=batch_tokens, to_score=True)[0]
 
     def familiarity_numbers(
         self,
         texts: TokenizedTexts,
         *,
         batch_tokens: int | None = None,
-        after_batch: Callable[[], None] | None = None,
     ) -> tuple[Logits, NDArray[np.float64]]:
         """The calibrated logits of held-out texts, and the numbers that tell how usual they are, (texts, numbers).
 
         As if they had not been learned from, by `before_refit`.
         """
-        of_parts, rarity = self._read(
-            texts, batch_tokens=batch_tokens, after_batch=after_batch, with_rarity=True, to_score=True
-        )
+        of_parts, rarity = self._read(texts, batch_tokens=batch_tokens, with_rarity=True, to_score=True)
         logits = self.combined(of_parts)
         return logits, text_numbers(self.task.probabilities(logits), texts.unknown_share, rarity)
 
@@ -314,14 +307,13 @@ class Classifier:
         texts: TokenizedTexts,
         *,
         batch_tokens: int | None = None,
-        after_batch: Callable[[], None] | None = None,
         with_rarity: bool = False,
         to_score: bool = False,
     ) -> tuple[dict[str, Logits], NDArray[np.float64] | None]:
         """The logits of the parts, and how rare the features of each text are, which the linear part tells."""
         logits, rarity = {}, None
         if self.encoder:
-            logits["encoder"] = self.encoder.logits(texts, batch_tokens=batch_tokens, after_batch=after_batch)
+            logits["encoder"] = self.encoder.logits(texts, batch_tokens=batch_tokens)
         if self.linear:
             before_refit = self.before_refit if to_score else None
             reading = self.linear.read(texts, with_rarity=with_rarity, leave_out=before_refit is not None)

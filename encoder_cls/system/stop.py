@@ -35,6 +35,16 @@ def checking(check: Callable[[], None]) -> Iterator[None]:
 
 
 @contextmanager
+def deferring_stops() -> Iterator[None]:
+    """Let `check_stop` do nothing until the block ends."""
+    token = _checks.set(())
+    try:
+        yield
+    finally:
+        _checks.reset(token)
+
+
+@contextmanager
 def stopping_at(asked: Callable[[], int | None]) -> Iterator[None]:
     """Let `check_stop` raise a `StoppedError` as soon as a function returns the number of a signal."""
 

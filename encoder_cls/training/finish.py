@@ -16,7 +16,7 @@ from encoder_cls.evaluation.reference import reference_of
 from encoder_cls.evaluation.report import AnyReport, Report
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.system.files import write_file
-from encoder_cls.system.stop import check_stop, run_interruptibly
+from encoder_cls.system.stop import run_interruptibly
 from encoder_cls.tracking.metric_log import MetricLog
 from encoder_cls.tracking.run_dir import RunDir, classifier_to_score
 from encoder_cls.tracking.tensorboard import log_final_report
@@ -41,9 +41,7 @@ def write_final_report(
         return None
     reference = run_interruptibly(lambda: reference_of(dataset, split))
     batch_tokens = config.train.batch_tokens
-    report, logits = evaluate(
-        best, split, name=name, reference=reference, batch_tokens=batch_tokens, after_batch=check_stop
-    )
+    report, logits = evaluate(best, split, name=name, reference=reference, batch_tokens=batch_tokens)
     if isinstance(report, Report):
         report = _with_sections(report, prepared, best, device=str(device))
     write_report(run.eval, report, split, logits, run_name=config.name, config_yaml=config.to_yaml())

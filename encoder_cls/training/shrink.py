@@ -19,7 +19,6 @@ from encoder_cls.inference.guarantees import Familiarity, Promises
 from encoder_cls.inference.linear import LinearClassifier
 from encoder_cls.inference.task import Logits, combine_logits, softmax
 from encoder_cls.inference.weights import DTYPES, Weight, pack, unpack
-from encoder_cls.system.stop import check_stop
 from encoder_cls.text.tokens import TokenizedTexts
 
 MOST_CHANGE = 0.005  # of any probability
@@ -93,7 +92,7 @@ def _logits(classifier: Classifier, part: str, dtype: str, texts: TokenizedTexts
         return linear(rounded, max_tokens=max_tokens, task=classifier.task).logits(texts)
     assert classifier.encoder
     encoder = TorchEncoder.from_weights(classifier.encoder.architecture, rounded, device=device, precision="float32")
-    return encoder.logits(texts, after_batch=check_stop)
+    return encoder.logits(texts)
 
 
 def fit_promises(classifier: Classifier, folder: Path, texts: TokenizedTexts, labels: NDArray[np.int64]) -> None:
@@ -101,7 +100,7 @@ def fit_promises(classifier: Classifier, folder: Path, texts: TokenizedTexts, la
 
     Labels beyond the classifier's classes are mistakes, and say nothing of what is usual.
     """
-    logits, numbers = classifier.familiarity_numbers(texts, after_batch=check_stop)
+    logits, numbers = classifier.familiarity_numbers(texts)
     has_words = np.diff(texts.offsets) > 1  # blank texts get no answer
     if has_words.any():
         classifier.promises = Promises.of(softmax(logits[has_words]), labels[has_words])

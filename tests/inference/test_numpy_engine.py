@@ -14,6 +14,7 @@ from encoder_cls.config import ModelConfig, TokenizerConfig
 from encoder_cls.inference.encoder.numpy import NumpyEncoder
 from encoder_cls.inference.encoder.torch import TorchEncoder
 from encoder_cls.model import EncoderClassifier
+from encoder_cls.system.stop import checking
 from encoder_cls.text.tokenizer import tokenize
 from encoder_cls.text.tokenizer_trainer import train_tokenizer
 
@@ -81,7 +82,8 @@ def test_each_batch_is_told_of():
     _, encoder = both(ModelConfig(d_model=8, num_layers=1, num_heads=1, d_ff=8, max_seq_len=8))
     tokenized = tokenize(tokenizer_of("word_level"), TEXTS, max_seq_len=8)
     told = []
-    encoder.logits(tokenized, batch_tokens=1, after_batch=lambda: told.append(1))
+    with checking(lambda: told.append(1)):
+        encoder.logits(tokenized, batch_tokens=1)
     assert len(told) == len(TEXTS)
     assert encoder.logits(tokenized.first(0)).shape == (0, 3)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from threading import RLock
 from typing import TYPE_CHECKING, Any
 
@@ -69,10 +69,9 @@ class AutoEncoder:
         texts: TokenizedTexts,
         *,
         batch_tokens: int | None = None,
-        after_batch: Callable[[], None] | None = None,
     ) -> Logits:
         """Logits of all texts, (texts, classes); arguments as in `NumpyEncoder.logits`."""
-        return self._quicker_for(texts).logits(texts, batch_tokens=batch_tokens, after_batch=after_batch)
+        return self._quicker_for(texts).logits(texts, batch_tokens=batch_tokens)
 
     def embed(self, texts: TokenizedTexts, *, batch_tokens: int | None = None) -> NDArray[np.float32]:
         """The vectors of texts that the head sees, (texts, d_model); arguments as in `NumpyEncoder.logits`."""

@@ -6,7 +6,7 @@ Suffixes of names are shapes: B batch, T tokens, D d_model, H heads, K width of 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ from encoder_cls.inference.encoder.architecture import EncoderArchitecture
 from encoder_cls.inference.encoder.batches import Batch, Indices, by_length, pad
 from encoder_cls.inference.task import Logits
 from encoder_cls.inference.weights import Weight, as_table, dense, is_table
+from encoder_cls.system.stop import check_stop
 from encoder_cls.text.char_ngrams import PAIR_MULTIPLIER, CharNgrams
 from encoder_cls.text.tokens import PAD_ID, TokenizedTexts
 
@@ -49,24 +50,22 @@ class NumpyEncoder:
         texts: TokenizedTexts,
         *,
         batch_tokens: int | None = None,
-        after_batch: Callable[[], None] | None = None,
     ) -> Logits:
         """Logits of all texts, (texts, classes).
 
         Args:
             texts: the token ids.
             batch_tokens: the most tokens in a batch, padding counted; none: what caches hold.
-            after_batch: called after each batch; what it raises ends the work.
         """
         rows = np.zeros((len(texts), len(self._weights["head.linear.bias"])), dtype=np.float32)
-        for indices, pooled_BD in self._pooled(texts, batch_tokens, after_batch):
+        for indices, pooled_BD in self._pooled(texts, batch_tokens):
             rows[indices] = self._linear("head.linear", pooled_BD)
         return rows
 
     def embed(self, texts: TokenizedTexts, *, batch_tokens: int | None = None) -> Array:
         """The vectors of texts that the head sees, (texts, D); arguments as in `logits`."""
         rows = np.zeros((len(texts), self.architecture.d_model), dtype=np.float32)
-        for indices, pooled_BD in self._pooled(texts, batch_tokens, None):
+        for indices, pooled_BD in self._pooled(texts, batch_tokens):
             rows[indices] = pooled_BD
         return rows
 
@@ -76,15 +75,12 @@ class NumpyEncoder:
         self._encode(pad(texts, np.array([0])), maps)
         return np.concatenate(maps)
 
-    def _pooled(
-        self, texts: TokenizedTexts, batch_tokens: int | None, after_batch: Callable[[], None] | None
-    ) -> Iterator[tuple[Indices, Array]]:
+    def _pooled(self, texts: TokenizedTexts, batch_tokens: int | None) -> Iterator[tuple[Indices, Array]]:
         """Batch after batch: the indices of its texts, and the means of their tokens' vectors, (B, D)."""
         for piece in by_length(texts.lengths, batch_tokens=batch_tokens or BATCH_TOKENS):
             batch = pad(texts, *piece)
             yield piece.indices, _mean(self._encode(batch), batch.attention_mask)
-            if after_batch:
-                after_batch()
+            check_stop()
 
     def _encode(self, batch: Batch, maps: list[Array] | None = None) -> Array:
         """A vector for each token, (B, T, D); attention weights (B, H, T, T) are appended to `maps`, if given."""

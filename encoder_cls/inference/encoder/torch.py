@@ -21,6 +21,7 @@ from encoder_cls.inference.task import Logits
 from encoder_cls.inference.weights import Weight, dense
 from encoder_cls.model import CharNgramBatch, EncoderClassifier
 from encoder_cls.system.machine import autocast, resolve_device, resolve_precision
+from encoder_cls.system.stop import check_stop
 from encoder_cls.text.tokens import TokenizedTexts
 
 # The most tokens in a batch where nobody has chosen: what keeps a GPU busy, or what fits a processor's caches, that is
@@ -103,12 +104,9 @@ class TorchEncoder:
         texts: TokenizedTexts,
         *,
         batch_tokens: int | None = None,
-        after_batch: Callable[[], None] | None = None,
     ) -> Logits:
         """Logits of all texts, (texts, classes); arguments as in `in_batches`."""
-        return compute_logits(
-            self.model, texts, batch_tokens=batch_tokens, after_batch=after_batch, precision=self.precision
-        )
+        return compute_logits(self.model, texts, batch_tokens=batch_tokens, precision=self.precision)
 
     def embed(self, texts: TokenizedTexts, *, batch_tokens: int | None = None) -> NDArray[np.float32]:
         """The vectors of texts that the head sees, (texts, d_model); arguments as in `in_batches`.
@@ -151,7 +149,6 @@ def compute_logits(
     texts: TokenizedTexts,
     *,
     batch_tokens: int | None,
-    after_batch: Callable[[], None] | None = None,
     precision: str = "auto",
     share: Callable[[int], range] = range,
 ) -> Logits:
@@ -162,7 +159,6 @@ def compute_logits(
         lambda batch: model(*batch),
         width=model.head.linear.out_features,
         batch_tokens=batch_tokens,
-        after_batch=after_batch,
         precision=precision,
         share=share,
     )
@@ -175,7 +171,6 @@ def in_batches(
     *,
     width: int,
     batch_tokens: int | None,
-    after_batch: Callable[[], None] | None = None,
     precision: str = "auto",
     share: Callable[[int], range] = range,
 ) -> NDArray[np.float32]:
@@ -187,7 +182,6 @@ def in_batches(
         compute: from a batch on the model's device to its rows, (B, width).
         width: how many numbers a text gets.
         batch_tokens: the most tokens in a batch; none: what the device is fast with.
-        after_batch: called after each batch; what it raises ends the work.
         precision: of matrix products, as `train.precision`; `auto` may be bfloat16, which moves probabilities by a
             thousandth.
         share: which of so many batches are computed; the rows of the others are 0.
@@ -203,8 +197,7 @@ def in_batches(
             pieces = by_length(texts.lengths, batch_tokens=batch_tokens or fast_tokens)
             for piece in (pieces[number] for number in share(len(pieces))):
                 rows[piece.indices] = compute(pad(texts, *piece).to(device)).cpu().numpy()
-                if after_batch:
-                    after_batch()
+                check_stop()
     finally:
         model.train(was_training)
     return rows

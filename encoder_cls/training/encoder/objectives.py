@@ -48,7 +48,7 @@ class Objective(Protocol):
         """The batches of a step of the stage, counted from 0, or a shard of each that has a text in it."""
 
     def validate(self, model: EncoderClassifier, group: ProcessGroup = ALONE) -> ValidationResult | None:
-        """Validate a model, which all processes share; none where its logits are not finite, and in all but the first."""
+        """Validate a model, shared by all processes; none where its logits are not finite, and in all but the first."""
 
 
 def drop_tokens(input_ids: Tensor, *, fraction: float) -> Tensor:
@@ -136,8 +136,7 @@ class MaskedLMObjective:
                     batch = self._masked(inputs, torch.unique(inputs.input_ids))
                     loss += float(batch.loss(model))
                     weight += float(batch.normalizer)
-                    if group.size == 1:
-                        check_stop()
+                    check_stop()
         finally:
             model.train(was_training)
         loss, weight = group.summed(loss, weight)
@@ -236,7 +235,6 @@ class ClassificationObjective:
             model,
             self._prepared.validation_texts,
             batch_tokens=self._config.batch_tokens,
-            after_batch=check_stop if group.size == 1 else None,
             share=group.dealt,
         )
         group.sum(torch.from_numpy(logits))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,6 +15,7 @@ from encoder_cls.inference.encoder.torch import TorchEncoder
 from encoder_cls.inference.folder import read_encoder_weights, save_classifier
 from encoder_cls.model import EncoderClassifier
 from encoder_cls.system.machine import autocast, resolve_precision
+from encoder_cls.system.stop import deferring_stops
 from encoder_cls.training.base_run import start_from
 from encoder_cls.training.encoder.batches import Shard, derive_seed
 from encoder_cls.training.encoder.optimizer import UntrainedRows, make_optimizers, sum_by_row, tables
@@ -97,7 +99,8 @@ class Replica:
     def validate(self) -> ValidationResult | None:
         """Validate the model; none where its logits are not finite, and in all processes but the first."""
         self.group.lead({"validate": True})
-        return self.objective.validate(self._shown_model, self.group)
+        with deferring_stops() if self.group.size > 1 else nullcontext():  # others would wait for the rest
+            return self.objective.validate(self._shown_model, self.group)
 
     def save(self, folder: Path, result: ValidationResult, *, linear: Classifier | None) -> None:
         """Save the model as a classifier with the mixture weights and thresholds of its validation."""
