@@ -25,7 +25,8 @@ from encoder_cls.evaluation.page import render_report
 from encoder_cls.inference.explain import AttentionMaps, attention_maps
 from encoder_cls.inference.page import LEGEND, MOST_MAP_TOKENS, render_attention, render_explanations, words_html
 from encoder_cls.system.html_page import SHADES, html_page, shade
-from encoder_cls.tracking.metric_log import ACCURACY, OF_SEVERAL_LABELS, TAGS, read_metrics
+from encoder_cls.tracking.metric_log import ACCURACY, OF_SEVERAL_LABELS, TAGS
+from encoder_cls.tracking.rows import read_metrics
 
 pytestmark = needs_browser
 RUN = "tiny"

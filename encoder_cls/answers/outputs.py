@@ -23,7 +23,7 @@ from encoder_cls.errors import ConfigError, DataError
 from encoder_cls.evaluation.files import REPORT_FILES
 from encoder_cls.system.encodings import ending_of
 from encoder_cls.system.files import path_of, pattern_parts, stream_named
-from encoder_cls.tracking.run_dir import LOCK_FILE, RunDir, run_of, written_sources
+from encoder_cls.tracking.run_dir import LOCK_FILE, RunDir, run_of
 
 if TYPE_CHECKING:
     from encoder_cls.config import DataConfig
@@ -203,7 +203,7 @@ def _check_model(target: _Target, model: Path, run: RunDir | None) -> None:
     files: list[Path] = []
     if run:
         folders += [run.model, run.checkpoints, run.stages, run.tensorboard]
-        files += [run.config_file, run.metrics_file, run.path / LOCK_FILE, *run.event_files]
+        files += [run.config_file, run.sources_file, run.metrics_file, run.path / LOCK_FILE, *run.event_files]
         files += [run.eval / name for name in REPORT_FILES]
     inside = next((folder for folder in folders if target.is_inside(folder)), None)
     if inside or any(target.is_path(file) for file in files):
@@ -247,14 +247,7 @@ def _identities(source: str) -> Iterator[tuple[int, int]]:
 
 
 def _data_of(run: RunDir | None) -> list[str]:
-    if run:
-        try:
-            return _sources_of(run.load_config().data)
-        except ConfigError:  # the classifier is whole without it
-            return []
-        except ImportError:  # what only predicts has no library for YAML
-            return written_sources(run.config_file)
-    return []
+    return run.data_sources() if run else []
 
 
 def _sources_of(data: DataConfig) -> list[str]:

@@ -221,7 +221,7 @@ def _linear_classifier(event: LinearFitted) -> str:
 
 def _show_finished(event: Finished, run: Path, *, early: str) -> None:
     """The summary of a run, how long it took and how large its model is."""
-    from encoder_cls.evaluation.report import summary_text
+    from encoder_cls.evaluation.sections import summary_text
 
     if event.report:
         print_out(f"{summary_text(event.report)}\n")

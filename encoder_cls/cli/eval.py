@@ -69,8 +69,8 @@ def eval_command(
     if output is None:
         warn_if_output_closed()
 
-    from encoder_cls.cli.evaluate_run import evaluate_run
-    from encoder_cls.evaluation.report import report_text
+    from encoder_cls.evaluation.sections import report_text
+    from encoder_cls.runs.evaluate import evaluate_run
     from encoder_cls.system.files import to_json, write_output
 
     found = evaluate_run(run, data=data, reading=settings, folder=report, against=against, tell=note)

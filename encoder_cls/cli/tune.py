@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import torch
 
     from encoder_cls.config import Config
-    from encoder_cls.evaluation.report import AnyReport
+    from encoder_cls.evaluation.report import Report
     from encoder_cls.tuning.search import Search, TrialResult
 
 RESERVED = 1.2  # times as long as their trials, for the trainings at the end
@@ -82,7 +82,7 @@ def _seconds_at_end(search: Search) -> float:
 
 def _train_again(search: Search, best: TrialResult, *, device: torch.device) -> bool:
     """Train the best, and the config as it is, each to a finished run with its report; whether both are."""
-    from encoder_cls.tracking.run_dir import LockedError
+    from encoder_cls.system.locks import LockedError
     from encoder_cls.training.prepare import prepare
     from encoder_cls.training.run import train
 
@@ -103,11 +103,11 @@ def _train_again(search: Search, best: TrialResult, *, device: torch.device) -> 
     return True
 
 
-def _report(search: Search, best: TrialResult) -> AnyReport:
+def _report(search: Search, best: TrialResult) -> Report:
     """The report of the best, with the config as it is beside it where that is another and each text has one label."""
-    from encoder_cls.cli.evaluate_run import evaluate_run
     from encoder_cls.inference.folder import load_classifier
     from encoder_cls.inference.task import MULTI_LABEL
+    from encoder_cls.runs.evaluate import evaluate_run
 
     path = search.trained_again(best.number).path
     is_compared = best.number > 0 and load_classifier(path).task is not MULTI_LABEL
@@ -128,9 +128,9 @@ def _short(value: Any) -> str:
     return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
-def _lines(search: Search, best: TrialResult, report: AnyReport, config: Config) -> list[str]:
+def _lines(search: Search, best: TrialResult, report: Report, config: Config) -> list[str]:
     """What came of the search."""
-    from encoder_cls.evaluation.report import summary_text
+    from encoder_cls.evaluation.sections import summary_text
 
     judged = f"{len(search.results)} trials, judged by the validation {config.train.monitor}"
     if best.number == 0:
@@ -149,7 +149,7 @@ def _lines(search: Search, best: TrialResult, report: AnyReport, config: Config)
     return lines
 
 
-def _print_json(results: Sequence[TrialResult], best: TrialResult, report: AnyReport) -> None:
+def _print_json(results: Sequence[TrialResult], best: TrialResult, report: Report) -> None:
     from dataclasses import asdict
 
     from encoder_cls.system.files import to_json

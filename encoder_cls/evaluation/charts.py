@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encoder_cls.evaluation.metrics import CalibrationBins, ClassMetrics
-from encoder_cls.evaluation.verdict import PartRow
+from encoder_cls.evaluation.sections import PartRow
 from encoder_cls.system.display import shortened
 from encoder_cls.system.html_page import escaped
 

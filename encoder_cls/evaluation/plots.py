@@ -1,4 +1,4 @@
-"""Pictures for TensorBoard."""
+"""Pictures by matplotlib: the confusion matrix, and TensorBoard's."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import io
 import textwrap
 import unicodedata
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
@@ -95,18 +95,6 @@ ANNOTATED = 16  # pixels of a cell in which a number can be read
 NOTE_SIZE = 9  # pixels of the letters of a note
 SQUARE = 8  # pixels of a point's image
 GAP = 3  # cells between two attention maps
-# Of curves, as told apart by who sees red and green alike, too (Okabe and Ito, 2008).
-COLOURS = {
-    "combined": "#0072B2",
-    "encoder": "#E69F00",
-    "linear": "#555555",
-    "train": "#E69F00",
-    "validation": "#0072B2",
-}
-DASHED = {"linear"}  # it is the same at each step
-MOST_MARKED = 30  # points of a curve that are marked; more would hide it
-CARD = (344, 215)  # pixels in which TensorBoard shows a picture; others would be shrunk, without smoothing
-CARD_LETTERS = 7  # points
 
 
 def confusion(matrix: Sequence[Sequence[int]], label_names: Sequence[str]) -> Figure:
@@ -156,24 +144,6 @@ def reliability(bins: CalibrationBins) -> Figure:
     upper.set(ylabel="right", xlim=(0, 1), ylim=(0, 1.02))
     lower.bar((np.arange(len(texts)) + 0.5) / len(texts), texts, width=0.9 / len(texts))
     lower.set(xlabel="probability of the answer", ylabel="texts")
-    return figure
-
-
-def curves(points: Mapping[str, Sequence[tuple[int, float]]]) -> Figure:
-    """Curves of (step, value) by their names, which are keys of `COLOURS`; as large as a card of TensorBoard."""
-    width, height = CARD
-    figure = _figure(width / DPI, height / DPI)
-    figure.subplots_adjust(0.1, 0.11, 0.98, 0.97)
-    axes = figure.subplots()
-    for name in sorted(points):
-        steps, values = zip(*points[name], strict=True)
-        style = "--" if name in DASHED else "-"
-        marker = "o" if len(steps) <= MOST_MARKED else ""
-        axes.plot(steps, values, style, marker=marker, markersize=3, linewidth=1.5, color=COLOURS[name], label=name)
-    axes.grid(color="0.9")
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.tick_params(labelsize=CARD_LETTERS, length=2, pad=2)
-    axes.legend(fontsize=CARD_LETTERS, loc="best")
     return figure
 
 

@@ -1,224 +1,61 @@
 """The run folder.
 
-Training writes each value of the section `data` on a line of its own, in PyYAML's block style; a long one goes on in
-lines that are indented further. What a person has written in another style is not found.
-
-What it answers to them now says nothing of new texts, so these logits are kept in the run's folder. Whatever scores,
-compares or judges labels loads the classifier by `classifier_to_score`, which goes by them.
-
 config.yaml     the resolved config, with absolute paths of the data
 model/          the portable classifier with the best validation score
 checkpoints/    training state to resume from
-validation_logits.safetensors   the linear classifier's from before it has learned from these texts
+validation_logits.safetensors   the linear classifier's, from before it has learned from these texts: whatever scores,
+                compares or judges labels loads the classifier by `classifier_to_score`, which uses them
 metrics.jsonl   every logged number
 eval/           report, predictions, mistakes, plot of the confusion matrix
+sources.json    the places of its data and its base run, for programs without a reader of YAML
 events.out.tfevents.*, projector_config.pbtxt, tensorboard/   what TensorBoard shows
 """
 
 from __future__ import annotations
 
-import os
-import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
-from hashlib import blake2b
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import safetensors
-import safetensors.numpy
-from numpy.typing import NDArray
-
-from encoder_cls.errors import ConfigError, EncoderClsError
-from encoder_cls.inference.classifier import Classifier
-from encoder_cls.inference.encoder.torch import torch_encoder
-from encoder_cls.inference.folder import load_classifier
-from encoder_cls.inference.task import Logits
-from encoder_cls.system.files import TEMPORARY_PREFIX, remove_leftovers, reporting_os_errors, write_file
-from encoder_cls.text.tokens import UNK_ID, TokenizedTexts
+from encoder_cls.errors import ConfigError
+from encoder_cls.system.files import TEMPORARY_PREFIX, remove_leftovers, reporting_os_errors, to_json, write_file
+from encoder_cls.system.locks import LockedError, locked
 
 if TYPE_CHECKING:
     from encoder_cls.config import Config
 
 SOURCES = ("train", "validation", "test", "unlabelled", "corrections")
-SECTION = re.compile(r"^data:\n((?: .*\n|\n)+)", re.MULTILINE)
-VALUE = re.compile(r"^  (\w+): +(.+(?:\n(?:   .*)?)*)$", re.MULTILINE)
-ESCAPES = re.compile(r"\\(x[0-9A-F]{2}|u[0-9A-F]{4}|U[0-9A-F]{8}|.)")
-NAMED: Mapping[str, str] = {
-    **{"0": "\0", "a": "\a", "b": "\b", "t": "\t", "n": "\n", "v": "\v", "f": "\f", "r": "\r", "e": "\x1b"},
-    **{"N": "\x85", "_": "\xa0", "L": "\u2028", "P": "\u2029"},
-}
-
-
-def written_sources(config_file: Path) -> list[str]:
-    """The data that a run was started with, as far as it can be found."""
-    try:
-        text = config_file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
-        return []
-    section = SECTION.search(text)
-    values = VALUE.findall(section[1]) if section else []
-    return [_text(value) for name, value in values if name in SOURCES and value.strip() != "null"]
-
-
-def _text(scalar: str) -> str:
-    """The text of a scalar in any of YAML's three styles."""
-    if scalar[0] == '"':
-        return ESCAPES.sub(_character, re.sub(r"\\\n +(?:\\(?= ))?", "", scalar.strip()[1:-1]))
-    lines = re.sub(r"\n +", "\n", scalar.strip())
-    # A line break inside a scalar is a space, and an empty line a line break.
-    folded = re.sub(r"\n+", lambda found: "\n" * (len(found[0]) - 1) or " ", lines)
-    return folded[1:-1].replace("''", "'") if folded[0] == "'" else folded
-
-
-def _character(escape: re.Match[str]) -> str:
-    code = escape[1]
-    return chr(int(code[1:], 16)) if len(code) > 1 else NAMED.get(code, code)
-
-
-LOGITS, TEXTS = "linear", "texts"  # the tensors: (texts, classes), and the hash of each text
-
-
-class ValidationLogits:
-    """The kept logits, found by what the classifier reads of a text.
-
-    Args:
-        logits: (texts, classes).
-        hashes: of the texts, (texts,).
-    """
-
-    def __init__(self, logits: Logits, hashes: NDArray[np.uint64]) -> None:
-        self.logits = logits
-        self._rows = {number: row for row, number in enumerate(hashes.tolist())}
-
-    def in_place_of(self, logits: Logits, texts: TokenizedTexts) -> Logits:
-        """Replace the logits of those texts that the linear classifier has learned from."""
-        rows = np.array([self._rows.get(number, -1) for number in _hashes(texts).tolist()], dtype=np.int64)
-        return np.where((rows >= 0)[:, None], self.logits[rows], logits)
-
-
-def classifier_to_score(path: Path, *, device: str = "auto") -> Classifier:
-    """Load a run's (or model folder's) classifier to score it, with the engine for many texts.
-
-    Its `part_logits` of validation texts are from before it learned their labels.
-
-    Raises:
-        ConfigError: there is no classifier.
-        EncoderClsError: the folder is damaged, or has no such logits of these classes.
-    """
-    classifier, run = load_classifier(path, device=device), run_of(path)
-    if classifier.encoder:
-        classifier.encoder = torch_encoder(classifier)
-    if classifier.linear and run and run.validation_logits.exists():
-        kept = read_validation_logits(run.validation_logits)
-        if kept.logits.shape[1:] != (len(classifier.label_names),):
-            raise EncoderClsError(f"{run.validation_logits}: is of other classes than the model; train again")
-        classifier.before_refit = kept.in_place_of
-    return classifier
-
-
-def write_validation_logits(path: Path, logits: Logits, texts: TokenizedTexts) -> None:
-    """Write the logits of texts, durably and at once."""
-    write_file(path, safetensors.numpy.save({LOGITS: logits, TEXTS: _hashes(texts)}))
-
-
-def read_validation_logits(path: Path) -> ValidationLogits:
-    """Read the logits.
-
-    Raises:
-        EncoderClsError: the file cannot be read.
-    """
-    try:
-        tensors = safetensors.numpy.load_file(path)
-        return ValidationLogits(tensors[LOGITS], tensors[TEXTS])
-    except (OSError, KeyError, safetensors.SafetensorError) as error:
-        raise EncoderClsError(f"{path}: cannot be read ({error}); train again") from None
-
-
-def _hashes(texts: TokenizedTexts) -> NDArray[np.uint64]:
-    """Hash of each text what is read of it: the ids of its tokens, and of unknown ones the character n-grams."""
-    numbers, ngrams = texts.word_ids.astype(np.int64), texts.char_ngrams
-    for word in np.flatnonzero(texts.word_ids == UNK_ID):
-        of_word = ngrams.ngrams[ngrams.offsets[word] : ngrams.offsets[word + 1]]
-        numbers[word] = -1 - int.from_bytes(blake2b(of_word.tobytes(), digest_size=7).digest(), "little")
-    pieces = (numbers[texts.words[a:b]] for a, b in zip(texts.offsets[:-1], texts.offsets[1:], strict=True))
-    digests = b"".join(blake2b(piece.tobytes(), digest_size=8).digest() for piece in pieces)
-    return np.frombuffer(digests, dtype="<u8")
-
-
 LOCK_FILE = ".lock"
 DATA_KEYS = ("data.train", "data.validation", "data.test", "data.unlabelled")
 CACHE_KEY = "data.cache"  # where it is changes nothing
 EVENT_FILES = "events.out.tfevents.*"
+PROJECTOR_FOLDER = "tensorboard"
 
 
-class LockedError(EncoderClsError):
-    """Another process trains in the folder of a run."""
-
-
-@dataclass
 class RunDir:
     """A run folder, which need not exist yet."""
 
-    path: Path
-    _is_held: bool = field(default=False, init=False, repr=False, compare=False)
-
-    @property
-    def config_file(self) -> Path:
-        """The resolved config; a folder with this file is a run."""
-        return self.path / "config.yaml"
-
-    @property
-    def model(self) -> Path:
-        """The portable classifier."""
-        return self.path / "model"
-
-    @property
-    def weights(self) -> Path:
-        """The last file of the classifier that is written, and the only one that changes as training finds better."""
-        return self.model / "model.safetensors"
-
-    @property
-    def model_card(self) -> Path:
-        """The last file that training writes, and so the sign that a run is complete."""
-        return self.model / "README.md"
-
-    @property
-    def stages(self) -> Path:
-        """A portable classifier for each stage before the last, while they are needed."""
-        return self.path / "stages"
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.config_file = path / "config.yaml"  # a folder with it is a run
+        self.sources_file = path / "sources.json"
+        self.model = path / "model"
+        self.weights = self.model / "model.safetensors"  # the last file of the classifier that is written
+        self.model_card = self.model / "README.md"  # the last file that training writes: the run is complete
+        self.stages = path / "stages"  # a classifier for each stage before the last, while they are needed
+        self.checkpoints = path / "checkpoints"
+        self.validation_logits = path / "validation_logits.safetensors"
+        self.metrics_file = path / "metrics.jsonl"
+        self.eval = path / "eval"
+        self.tensorboard = path / PROJECTOR_FOLDER
+        self._is_held = False
 
     def stage(self, name: str) -> Path:
-        """That of one stage."""
+        """The classifier of one stage."""
         return self.stages / name
-
-    @property
-    def checkpoints(self) -> Path:
-        """Training state."""
-        return self.path / "checkpoints"
-
-    @property
-    def validation_logits(self) -> Path:
-        """The linear classifier's logits of the validation texts, from before it has learned from them."""
-        return self.path / "validation_logits.safetensors"
-
-    @property
-    def metrics_file(self) -> Path:
-        """Every logged number, one JSON object a line."""
-        return self.path / "metrics.jsonl"
-
-    @property
-    def eval(self) -> Path:
-        """Reports."""
-        return self.path / "eval"
-
-    @property
-    def tensorboard(self) -> Path:
-        """What TensorBoard's projector shows."""
-        return self.path / "tensorboard"
 
     @property
     def event_files(self) -> list[Path]:
@@ -271,12 +108,13 @@ class RunDir:
         from encoder_cls.config import is_there, with_absolute_sources
 
         begun = with_absolute_sources(self.load_config())
-        changed = _differences(begun.model_dump(), with_absolute_sources(config).model_dump())
+        values, others = dotted_values(begun), dotted_values(with_absolute_sources(config))
+        changed = sorted(name for name in values if values[name] != others[name])
         moved = {f"data.{key}" for key, source in begun.data if isinstance(source, str) and not is_there(source)}
         return [name for name in changed if name != CACHE_KEY and not (name in DATA_KEYS and name in moved)]
 
     def record_sources(self, config: Config) -> None:
-        """Write where the data is, once it has proved to be that of the run.
+        """Write the places of the data, once it has proved to be that of the run.
 
         Raises:
             EncoderClsError: the disk refuses.
@@ -284,8 +122,23 @@ class RunDir:
         from encoder_cls.config import with_absolute_sources
 
         located = with_absolute_sources(config)
-        if located != self.load_config():
-            write_file(self.config_file, located.to_yaml().encode())
+        if not self.is_run() or located != self.load_config():
+            data = located.data.model_dump()
+            sources = [data[key] for key in SOURCES if data[key]]
+            write_file(self.sources_file, to_json({"data": sources, "from_run": located.from_run}))
+            write_file(self.config_file, located.to_yaml().encode())  # the last: a folder with it is a run
+
+    def data_sources(self) -> list[str]:
+        """The places of the run's data, as far as they can be read: even without the libraries of training."""
+        try:
+            data = self.load_config().data.model_dump()
+            return [data[key] for key in SOURCES if data[key]]
+        except ConfigError:
+            return []
+        except ImportError:
+            with suppress(OSError, ValueError, KeyError, TypeError):
+                return [str(source) for source in json.loads(self.sources_file.read_bytes())["data"]]
+            return []
 
     @contextmanager
     def lock(self) -> Iterator[None]:
@@ -303,11 +156,11 @@ class RunDir:
         made = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
         with reporting_os_errors(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
-            lock = self._lock()
-        with lock:
-            with reporting_os_errors(self.path / LOCK_FILE):
-                os.ftruncate(lock.fileno(), 0)
-                os.write(lock.fileno(), f"process {os.getpid()}".encode())
+        with ExitStack() as held:
+            try:
+                held.enter_context(locked(self.path / LOCK_FILE, wait=False))
+            except LockedError as error:
+                raise LockedError(f"{self.path}: {error} is training here") from None
             self._is_held = True
             try:
                 yield
@@ -318,23 +171,6 @@ class RunDir:
                         (self.path / LOCK_FILE).unlink()
                     for folder in made:
                         folder.rmdir()
-
-    def _lock(self) -> TextIO:
-        import fcntl  # not on Windows, where one can still predict
-
-        path = self.path / LOCK_FILE
-        while True:
-            lock = path.open("a+")
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if path.exists() and os.path.samestat(path.stat(), os.fstat(lock.fileno())):
-                    return lock
-                lock.close()  # its former holder removed it in between
-            except BlockingIOError:
-                with lock:
-                    lock.seek(0)
-                    holder = lock.read().strip() or "another process"
-                raise LockedError(f"{self.path}: {holder} is training here") from None
 
     @contextmanager
     def open_for_training(self, config: Config, *, resume: bool) -> Iterator[None]:
@@ -350,9 +186,7 @@ class RunDir:
             for folder in (self.path, self.model, self.checkpoints, self.eval, *self.stages.glob("*")):
                 remove_leftovers(folder)
             if not self.is_run():
-                from encoder_cls.config import with_absolute_sources
-
-                write_file(self.config_file, with_absolute_sources(config).to_yaml().encode())
+                self.record_sources(config)
             yield
 
 
@@ -362,19 +196,15 @@ def _is_ours(path: Path) -> bool:
 
 
 def run_of(path: Path) -> RunDir | None:
-    """The run whose folder, or whose model folder, this is; none of a model folder that stands by itself."""
+    """The run of a run or model folder; None of a model folder by itself.
+
+    Any program may have a config.yaml beside a model: a run has metrics as well.
+    """
     run, parent = RunDir(path), RunDir(path.resolve().parent)
     if run.is_run() and run.metrics_file.is_file():
         return run
-    if parent.model.resolve() != path.resolve() or not parent.is_run():
-        return None
-    try:
-        parent.load_config()
-    except ConfigError:  # any program may have a config.yaml beside the model
-        return None
-    except ImportError:  # what only predicts cannot read it
-        return parent if parent.metrics_file.is_file() else None
-    return parent
+    is_model = parent.model.resolve() == path.resolve()
+    return parent if is_model and parent.is_run() and parent.metrics_file.is_file() else None
 
 
 def newest_with_model(runs: Path) -> RunDir:
@@ -389,13 +219,14 @@ def newest_with_model(runs: Path) -> RunDir:
     return max(with_model, key=lambda run: run.weights.stat().st_mtime_ns)
 
 
-def _differences(left: dict[str, Any], right: dict[str, Any], prefix: str = "") -> list[str]:
-    """The dotted names of the values in which two dumped configs differ."""
-    names = []
-    for key in left.keys() | right.keys():
-        one, other = left.get(key), right.get(key)
-        if isinstance(one, dict) and isinstance(other, dict):
-            names += _differences(one, other, f"{prefix}{key}.")
-        elif one != other:
-            names.append(prefix + key)
-    return sorted(names)
+def dotted_values(config: Config) -> dict[str, Any]:
+    """All values of a config by dotted key."""
+
+    def of(values: dict[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+        for key, value in values.items():
+            if isinstance(value, dict):
+                yield from of(value, f"{prefix}{key}.")
+            else:
+                yield prefix + key, value
+
+    return dict(of(config.model_dump(mode="json"), ""))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from encoder_cls.evaluation.report import AnyReport
+from encoder_cls.evaluation.report import Report
 from encoder_cls.training.encoder.validation import ValidationResult
 from encoder_cls.training.linear.techniques import FewLabelsResult
 
@@ -85,7 +85,7 @@ class EncoderGain(NamedTuple):
 class Finished:
     """The run is complete, with a report of its best weights; those of step 0 are the linear classifier alone."""
 
-    report: AnyReport | None
+    report: Report | None
     best_step: int
     seconds: float
     gain: EncoderGain | None = None

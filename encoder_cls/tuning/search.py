@@ -26,8 +26,10 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 from encoder_cls.config import Config, SearchRange, changed_config
 from encoder_cls.errors import ConfigError, DivergedError
 from encoder_cls.system.files import reporting_os_errors
-from encoder_cls.tracking.metric_log import MetricLog, read_metrics
-from encoder_cls.tracking.run_dir import LockedError, RunDir
+from encoder_cls.system.locks import LockedError
+from encoder_cls.tracking.metric_log import MetricLog
+from encoder_cls.tracking.rows import read_metrics
+from encoder_cls.tracking.run_dir import RunDir
 from encoder_cls.training.encoder.batches import derive_seed
 from encoder_cls.training.events import Validated
 from encoder_cls.training.prepare import prepare

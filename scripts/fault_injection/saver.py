@@ -29,7 +29,8 @@ from encoder_cls.inference.linear import LinearClassifier
 from encoder_cls.inference.weights import compress
 from encoder_cls.model import EncoderClassifier
 from encoder_cls.text.tokenizer_trainer import train_tokenizer
-from encoder_cls.tracking.metric_log import MetricLog, read_metrics
+from encoder_cls.tracking.metric_log import MetricLog
+from encoder_cls.tracking.rows import read_metrics
 from encoder_cls.tracking.run_dir import RunDir
 from encoder_cls.training.encoder.checkpoint import load_newest, save_checkpoint
 from encoder_cls.training.encoder.optimizer import make_optimizers

@@ -12,7 +12,7 @@ from cases import Case
 from processes import Arguments, fork
 from samples import VARIANTS, Workspace
 
-from encoder_cls.tracking.metric_log import read_metrics
+from encoder_cls.tracking.rows import read_metrics
 from encoder_cls.tracking.run_dir import RunDir
 
 BUDGET, LEAST_BUDGET = "4s", "0.001s"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from encoder_cls.cli.compare import summarize
+from encoder_cls.runs.compare import summarize
 from encoder_cls.tracking.run_dir import RunDir
 
 REPORT = "eval/report.json"

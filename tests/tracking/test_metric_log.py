@@ -11,7 +11,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from torch.utils.tensorboard import SummaryWriter
 
 from encoder_cls.errors import EncoderClsError
-from encoder_cls.tracking.metric_log import MetricLog, read_metrics
+from encoder_cls.tracking.metric_log import MetricLog
+from encoder_cls.tracking.rows import read_metrics
 
 
 def open_log(folder, resume_after=None, warn=pytest.fail):

@@ -17,7 +17,7 @@ from encoder_cls.evaluation.plots import SQUARE
 from encoder_cls.evaluation.report import Report, WrongExample
 from encoder_cls.inference.task import softmax
 from encoder_cls.tracking import tensorboard
-from encoder_cls.tracking.metric_log import read_metrics
+from encoder_cls.tracking.rows import read_metrics
 from encoder_cls.tracking.tensorboard import ALWAYS_COMPARED, _hparams, _mistakes
 
 PICTURES = ("confusion matrix", "reliability")

@@ -16,17 +16,18 @@ from small_runs import (
     run_all,
 )
 
-from encoder_cls.cli.evaluate_run import evaluate_run
 from encoder_cls.errors import StoppedError
 from encoder_cls.evaluation.metrics import compute_metrics, cross_entropy, one_hot
-from encoder_cls.evaluation.report import report_text
+from encoder_cls.evaluation.sections import report_text
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.encoder.torch import compute_logits, torch_encoder
 from encoder_cls.inference.folder import load_classifier
 from encoder_cls.inference.task import Logits, softmax
+from encoder_cls.runs.evaluate import evaluate_run
 from encoder_cls.system.stop import stopping_at
 from encoder_cls.text.ngrams import CHAR_NGRAM_IDS
-from encoder_cls.tracking.run_dir import RunDir, read_validation_logits
+from encoder_cls.tracking.run_dir import RunDir
+from encoder_cls.tracking.validation_logits import read_validation_logits
 from encoder_cls.training import plan as recipe
 from encoder_cls.training import plan as training_plan
 from encoder_cls.training.encoder import validation

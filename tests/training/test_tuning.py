@@ -7,10 +7,10 @@ import optuna
 import pytest
 import torch
 
-from encoder_cls.system.stop import stopping_at
 from encoder_cls.config import Config, DataConfig, ModelConfig, SearchRange, TrainConfig
 from encoder_cls.errors import ConfigError, StoppedError
-from encoder_cls.tracking.metric_log import read_metrics
+from encoder_cls.system.stop import stopping_at
+from encoder_cls.tracking.rows import read_metrics
 from encoder_cls.tuning import search as tuning
 from encoder_cls.tuning.search import DEFAULT_SPACE, Search, search_space, value_of
 

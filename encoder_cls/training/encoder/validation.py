@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from encoder_cls.data.dataset import Dataset
-from encoder_cls.evaluation.metrics import Metrics, MultiLabelMetrics, compute_metrics, compute_multi_label_metrics
+from encoder_cls.evaluation.metrics import Metrics, compute_metrics
 from encoder_cls.evaluation.scores import micro_f1, parts_alone
 from encoder_cls.inference.task import Logits, combine_logits
 from encoder_cls.training.linear.calibration import fit_mixture_weights, fit_thresholds
@@ -22,7 +22,7 @@ class ValidationResult(NamedTuple):
 
     scores: dict[str, float]
     selection_key: tuple[float, float]
-    metrics: Metrics | MultiLabelMetrics | None = None
+    metrics: Metrics | None = None
     mixture_weights: tuple[float, ...] | None = None
     mixture_shares: tuple[float, ...] | None = None
     thresholds: tuple[float, ...] = ()
@@ -58,16 +58,14 @@ def judge(
         all_logits, labels, is_last_calibrated=linear is not None, expects_equal_shares=expects_equal_shares
     )
     joint = combine_logits(all_logits, mixture_weights).astype(np.float32)
-    metrics: Metrics | MultiLabelMetrics
     thresholds: tuple[float, ...] = ()
     if dataset.is_multi_label:
         thresholds = tuple(fit_thresholds(joint, labels, dataset.selection.together).tolist())
-        metrics = compute_multi_label_metrics(joint, labels, names, thresholds)
         alone = parts_alone(parts, mixture_weights, shares)
         of_parts = {f"{part}_micro_f1": micro_f1(it, labels, thresholds) for part, it in alone.items()}
     else:
-        metrics = compute_metrics(joint, labels, names)
         of_parts = {f"{part}_accuracy": float((it.argmax(axis=1) == labels).mean()) for part, it in parts.items()}
+    metrics = compute_metrics(joint, labels, names, thresholds)
     scores = metrics.scalars()
     if encoder is not None and linear is not None:
         scores |= {**of_parts, "linear_weight": shares[1]}

@@ -52,6 +52,6 @@ def class_weights_note(train: Split, texts: TokenizedTexts, *, max_tokens: int, 
     before, after = (score_answers(answers, train.labels) for answers in (plain, balanced))
     return (
         f"classes are skewed ({sizes.min():,} to {sizes.max():,} texts), and --set train.class_weights=balanced may "
-        f"help the rare ones: macro-F1 {before.macro_f1:.1%} -> {after.macro_f1:.1%}, accuracy {before.accuracy:.1%} "
-        f"-> {after.accuracy:.1%} (linear model, cross-validation)"
+        f"help the rare ones: macro-F1 {before.macro_f1:.1%} -> {after.macro_f1:.1%}, accuracy {before.score:.1%} "
+        f"-> {after.score:.1%} (linear model, cross-validation)"
     )

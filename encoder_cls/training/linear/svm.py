@@ -16,8 +16,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from encoder_cls.evaluation.baseline import fit_svm
 from encoder_cls.evaluation.metrics import binary_cross_entropy, cross_entropy, one_hot
-from encoder_cls.evaluation.reference import fit_svm
 from encoder_cls.inference.linear import LinearClassifier
 from encoder_cls.inference.task import MULTI_LABEL, SINGLE_LABEL, Logits, sigmoid, softmax, task_of
 from encoder_cls.inference.weights import compress

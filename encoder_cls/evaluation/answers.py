@@ -1,0 +1,265 @@
+"""Answers of a classifier to the texts of a split, and all that differs where a text may have several labels."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from encoder_cls.data.split import Split
+from encoder_cls.evaluation.labels import LabelRow, self_confidence
+from encoder_cls.evaluation.metrics import answers_of, padded
+from encoder_cls.inference.explain import WordWeight
+from encoder_cls.inference.task import MULTI_LABEL, SINGLE_LABEL, Logits, Task
+
+WORST_MISTAKES = 20  # kept in a report
+SEPARATOR = "|"  # of several labels in a cell
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mistake:
+    """A text with a wrong answer.
+
+    Attributes:
+        where: file and line.
+        labelled: the labels that the text has.
+        answer: the wrong class; of several labels the one that is wrong.
+        kind: `missed` or `given`, of several labels.
+        probability: of the answer.
+        likely_mislabelled: whether rather the label seems to be wrong.
+        words: the words' contributions to the answer; empty where explaining would have taken too long.
+        of_task: the label and the answer as JSON values.
+    """
+
+    text: str
+    where: str
+    labelled: tuple[str, ...]
+    answer: str
+    kind: str
+    probability: float
+    likely_mislabelled: bool
+    words: Sequence[WordWeight]
+    of_task: Mapping[str, Any]
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON values."""
+        return {
+            "text": self.text,
+            "where": self.where,
+            **self.of_task,
+            "probability": self.probability,
+            "likely_mislabelled": self.likely_mislabelled,
+            "words": [asdict(word) for word in self.words],
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answered(ABC):
+    """The answers of a classifier to the texts of a split.
+
+    Attributes:
+        name: of the split.
+        logits: (texts, classes).
+        label_names: of the classes, then of the labels that have no logit, since they never occur in the training data.
+        thresholds: of the classes, where a text may have several labels.
+    """
+
+    task: ClassVar[Task]
+
+    name: str
+    split: Split
+    logits: Logits
+    label_names: tuple[str, ...]
+    thresholds: tuple[float, ...] = ()
+
+    @abstractmethod
+    def answers_of(self, logits: Logits) -> NDArray[Any]:
+        """Answers in the shape of the labels."""
+
+    @abstractmethod
+    def names(self, labels: Any) -> tuple[str, ...]:
+        """The labels of one text, or its answers, by name."""
+
+    @property
+    @abstractmethod
+    def doubt(self) -> NDArray[np.float64]:
+        """The distance of each text's labels from the probabilities, 0 to 1, (texts,)."""
+
+    @abstractmethod
+    def worst_mistakes(self) -> list[tuple[int, int]]:
+        """The most confident mistakes, the surest first: the text and the number of the wrong class."""
+
+    @abstractmethod
+    def mistake(self, row: int, number: int, *, likely_mislabelled: bool, words: Sequence[WordWeight]) -> Mistake:
+        """One of `worst_mistakes`."""
+
+    @abstractmethod
+    def record(self, row: int) -> Mapping[str, Any]:
+        """The label and the answer of a text as JSON values."""
+
+    @property
+    def labels(self) -> NDArray[Any]:
+        """Class numbers, (texts,), or 1 where a text has a label, (texts, labels)."""
+        return self.split.labels
+
+    @cached_property
+    def probabilities(self) -> NDArray[np.float64]:
+        """(texts, classes)."""
+        return self.task.probabilities(self.logits)
+
+    @cached_property
+    def answers(self) -> NDArray[Any]:
+        """The answers, in the shape of the labels."""
+        return self.answers_of(self.logits)
+
+    @cached_property
+    def mistakes(self) -> NDArray[np.int64]:
+        """The indices of the texts with a wrong answer."""
+        return np.flatnonzero((self.answers != self.labels).reshape(len(self.labels), -1).any(axis=1))
+
+    def records(self) -> Iterator[dict[str, Any]]:
+        """All texts as JSON values, in order."""
+        for row, (text, where) in enumerate(zip(self.split.texts, self.split.where, strict=True)):
+            yield {"where": where, "text": text, **self.record(row)}
+
+    def label_rows(self, rows: Sequence[int] | NDArray[np.int64]) -> list[LabelRow]:
+        """The texts with these indices, in their order, as rows for a person to look at."""
+        doubt = self.doubt
+        return [
+            LabelRow(
+                split=self.name,
+                where=self.split.where[row],
+                text=self.split.texts[row],
+                label=SEPARATOR.join(self.names(self.labels[row])),
+                suggested=SEPARATOR.join(self.names(self.answers[row])),
+                score=float(doubt[row]),
+            )
+            for row in np.asarray(rows, dtype=np.int64).tolist()
+        ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SingleLabelAnswers(Answered):
+    """Answers where each text has one label."""
+
+    task = SINGLE_LABEL
+
+    def answers_of(self, logits: Logits) -> NDArray[Any]:
+        """See `Answered`."""
+        answers: NDArray[np.int64] = logits.argmax(axis=1)
+        return answers
+
+    def names(self, labels: Any) -> tuple[str, ...]:
+        """See `Answered`."""
+        return (self.label_names[labels],)
+
+    @property
+    def doubt(self) -> NDArray[np.float64]:
+        """See `Answered`."""
+        return 1 - self_confidence(self.probabilities, self.labels)
+
+    def worst_mistakes(self) -> list[tuple[int, int]]:
+        """See `Answered`."""
+        confidence = self.probabilities[self.mistakes, self.answers[self.mistakes]]
+        worst = self.mistakes[np.argsort(-confidence, kind="stable")][:WORST_MISTAKES]
+        return list(zip(worst.tolist(), self.answers[worst].tolist(), strict=True))
+
+    def mistake(self, row: int, number: int, *, likely_mislabelled: bool, words: Sequence[WordWeight]) -> Mistake:
+        """See `Answered`."""
+        label, answer = self.label_names[self.labels[row]], self.label_names[number]
+        return Mistake(
+            text=self.split.texts[row],
+            where=self.split.where[row],
+            labelled=(label,),
+            answer=answer,
+            kind="",
+            probability=float(self.probabilities[row, number]),
+            likely_mislabelled=likely_mislabelled,
+            words=words,
+            of_task={"label": label, "prediction": answer},
+        )
+
+    def record(self, row: int) -> Mapping[str, Any]:
+        """See `Answered`."""
+        return {
+            "label": self.label_names[self.labels[row]],
+            "prediction": self.label_names[self.answers[row]],
+            "probability": float(self.probabilities[row].max()),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class MultiLabelAnswers(Answered):
+    """Answers where a text may have any number of labels."""
+
+    task = MULTI_LABEL
+
+    @cached_property
+    def labels(self) -> NDArray[Any]:
+        """See `Answered`."""
+        return padded(self.split.labels, len(self.label_names)) > 0
+
+    def answers_of(self, logits: Logits) -> NDArray[Any]:
+        """See `Answered`."""
+        return answers_of(logits, self.thresholds, num_labels=len(self.label_names))
+
+    def names(self, labels: Any) -> tuple[str, ...]:
+        """See `Answered`."""
+        return tuple(self.label_names[number] for number in np.flatnonzero(labels))
+
+    @property
+    def doubt(self) -> NDArray[np.float64]:
+        """See `Answered`; that of the label which differs most from the answer."""
+        distances = np.abs(self.labels - padded(self.probabilities, len(self.label_names)))
+        doubt: NDArray[np.float64] = np.where(self.answers == self.labels, 0.0, distances).max(axis=1)
+        return doubt
+
+    def worst_mistakes(self) -> list[tuple[int, int]]:
+        """See `Answered`.
+
+        Half of them are missed labels, as long as there are so many of both: a classifier is nearly sure that a text
+        does not have most labels, and these would fill the list.
+        """
+        num_classes = self.logits.shape[1]
+        is_missed = self.labels[:, :num_classes]
+        is_wrong = self.answers[:, :num_classes] != is_missed
+        confidence = np.where(is_wrong, np.abs(is_missed - self.probabilities), -1.0).ravel()
+        order = np.argsort(-confidence, kind="stable")[: int(is_wrong.sum())]
+        of_missed = is_missed.ravel()[order]
+        rank_of_kind = np.where(of_missed, np.cumsum(of_missed), np.cumsum(~of_missed))
+        chosen = order[np.sort(np.argsort(rank_of_kind, kind="stable")[:WORST_MISTAKES])]
+        return list(zip(*(it.tolist() for it in np.unravel_index(chosen, is_wrong.shape)), strict=True))
+
+    def mistake(self, row: int, number: int, *, likely_mislabelled: bool, words: Sequence[WordWeight]) -> Mistake:
+        """See `Answered`."""
+        labels, answers = self.names(self.labels[row]), self.names(self.answers[row])
+        label, is_missed = self.label_names[number], bool(self.labels[row, number])
+        return Mistake(
+            text=self.split.texts[row],
+            where=self.split.where[row],
+            labelled=labels,
+            answer=label,
+            kind="missed" if is_missed else "given",
+            probability=float(self.probabilities[row, number]),
+            likely_mislabelled=likely_mislabelled,
+            words=words,
+            of_task={"labels": labels, "predictions": answers, "label": label, "is_missed": is_missed},
+        )
+
+    def record(self, row: int) -> Mapping[str, Any]:
+        """See `Answered`; the most probable answer first."""
+        given = np.flatnonzero(self.answers[row]).tolist()
+        given.sort(key=lambda number: -self.probabilities[row, number])
+        return {
+            "labels": self.names(self.labels[row]),
+            "predictions": [self.label_names[number] for number in given],
+            "probabilities": [float(self.probabilities[row, number]) for number in given],
+        }
+
+
+ANSWERS: Mapping[str, type[Answered]] = {it.task.name: it for it in (SingleLabelAnswers, MultiLabelAnswers)}

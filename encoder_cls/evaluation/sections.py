@@ -1,0 +1,330 @@
+"""A report in sentences, by section: the text of a terminal, and the cards of the page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from encoder_cls.data.dataset import listed
+from encoder_cls.evaluation.metrics import MultiLabelMetrics, SingleLabelMetrics
+from encoder_cls.evaluation.report import FEWEST_ANSWERED, FEWEST_ANSWERS, WANTED_ACCURACY, Report
+from encoder_cls.evaluation.scores import COMBINED, Interval
+from encoder_cls.system.display import counted, printable, shortened, shown
+
+LONGEST_NAME = 28  # characters of a class name in a column
+LARGEST_TABLE = 12  # classes; a wider confusion matrix does not fit a terminal
+MOST_MISTAKES = 5  # in a terminal
+FEW_TEXTS = 100  # of fewer a calibration error says little: with 15 bins it is large by chance
+WELL_CALIBRATED, FAIRLY_CALIBRATED = 0.03, 0.08
+# Of the larger share in the sum of the logits, from which that part decides nearly alone, or has most of the weight.
+NEARLY_ALL, MOSTLY = 0.97, 0.6
+LINEAR_ALONE = "model.encoder=false"  # which trains the linear part alone, in seconds
+SCORES = {"accuracy": "accuracy", "micro_f1": "micro-F1"}
+PARTS = {COMBINED: "both together", "linear": "linear alone", "encoder": "encoder alone"}
+
+
+class Section(NamedTuple):
+    """Sentences on one subject."""
+
+    title: str
+    lines: tuple[str, ...]
+
+
+class PartRow(NamedTuple):
+    """A part, or a model beside it, with its score and the interval of that, if known."""
+
+    name: str
+    score: float
+    interval: Interval | None
+
+
+def summary_sections(report: Report) -> list[Section]:
+    """The sections that one looks at when a training is over."""
+    name = SCORES[report.metrics.score_name]
+    sections = [
+        Section(f"{name[:1].upper()}{name[1:]} on {report.split}", tuple(_score_lines(report))),
+        Section("Is the encoder worth it?", tuple(_part_lines(report))),
+        Section("Can the probabilities be trusted?", calibration(report)),
+        Section("Threshold", tuple(_threshold_lines(report))),
+        Section("Mind", notes(report)),
+    ]
+    return [section for section in sections if section.lines]
+
+
+def detail_sections(report: Report) -> list[Section]:
+    """The sections that follow in a terminal; the page has tables and charts in their place."""
+    return [
+        Section(
+            "Texts",
+            (
+                f"{length_note(report)}, unknown tokens {report.unknown_fraction:.1%}",
+                f"labels that seem to be wrong: {len(report.doubtful_labels):,}",
+            ),
+        ),
+        Section("Classes", tuple(_class_table(report))),
+        Section("Confusion (rows: label, columns: prediction)", tuple(_confusion_lines(report))),
+        Section("Most confident mistakes", tuple(_mistake_lines(report))),
+    ]
+
+
+def summary_text(report: Report) -> str:
+    """The first lines of the report, for a terminal."""
+    return _text(report, summary_sections(report))
+
+
+def report_text(report: Report) -> str:
+    """The report for a terminal."""
+    return _text(report, [*summary_sections(report), *detail_sections(report)])
+
+
+def _text(report: Report, sections: list[Section]) -> str:
+    lines = [f"{report.split}: {size_note(report)}"]
+    for title, of_section in sections:
+        lines += [f"  {title}", *(f"    {line}" for line in of_section)] if of_section else []
+    return "\n".join(lines)
+
+
+def size_note(report: Report) -> str:
+    """The number of examples, and of labels where a text may have several."""
+    texts = counted(report.metrics.num_examples, "example")
+    if isinstance(report.metrics, MultiLabelMetrics):
+        return f"{texts}, {report.metrics.labels_per_text:.2f} labels a text"
+    return texts
+
+
+def _score_lines(report: Report) -> Iterator[str]:
+    metrics = report.metrics
+    yield f"{_scores(report.scores.to_dict())}, calibration error {metrics.ece:.4f} (95% intervals in brackets)"
+    if isinstance(metrics, MultiLabelMetrics):
+        yield (
+            f"mean average precision {metrics.mean_average_precision:.4f}, all labels right "
+            f"{metrics.subset_accuracy:.4f}, F1 of texts {metrics.samples_f1:.4f}"
+        )
+    reference = report.linear_reference
+    scores = f" (linear SVM{reference_note(reference)}): {_scores(reference)}" if reference else ": none"
+    yield f"TF-IDF baseline{scores}"
+    if report.against:
+        yield f"{printable(report.against.run)}: {_scores(report.against.scores.to_dict())}"
+        yield from report.against.sentences()
+    if report.base_answers:
+        yield from report.base_answers.sentences()
+    if report.class_weights_note:
+        yield report.class_weights_note
+    if metrics.most_confused:
+        how = "missed where {} is given" if isinstance(metrics, MultiLabelMetrics) else "taken for {}"
+        yield "most confused: " + "; ".join(
+            f"{name_text(it.label)} {how.format(name_text(it.prediction))} ({it.count})"
+            for it in metrics.most_confused[:2]
+        )
+
+
+def _part_lines(report: Report) -> Iterator[str]:
+    if report.comparison:
+        for part in ("linear", "encoder"):
+            yield f"{PARTS[part]}: {_scores(report.parts[part].to_dict())}"
+        yield comparison_sentence(report)
+    if advised := advice(report):
+        yield advised
+
+
+def _threshold_lines(report: Report) -> Iterator[str]:
+    if isinstance(report.metrics, MultiLabelMetrics):
+        yield (
+            "a text gets the labels that are as probable as their thresholds, which validation texts have chosen: "
+            f"{report.metrics.predicted_per_text:.2f} labels a text; --threshold puts one in the place of all"
+        )
+    elif report.threshold:
+        value, wanted = report.threshold.value, f"{WANTED_ACCURACY:.0%}"
+        if value:
+            answered = f"{report.threshold.answered_fraction:.0%} of all"
+            yield f"answers from probability {value:.3f} up (--threshold), {answered}, are right {wanted} of the time"
+        elif value == 0:
+            yield f"no threshold is needed: {wanted} of all answers or more are right"
+        elif report.metrics.num_examples < FEWEST_ANSWERS:
+            yield f"no threshold is suggested: that takes {FEWEST_ANSWERS} answers"
+        else:
+            yield (
+                f"no threshold reaches {wanted} precision while answering at least {FEWEST_ANSWERED:.0%} of the "
+                f"texts, {FEWEST_ANSWERS} at least"
+            )
+    if report.guarantees:
+        yield from report.guarantees.sentences()
+
+
+def calibration(report: Report) -> tuple[str, ...]:
+    """Calibration in words: the gist, and what follows from it."""
+    ece, bins = report.metrics.ece, report.metrics.calibration
+    number = sum(bins.texts)
+    if number < FEW_TEXTS:
+        return (
+            "too few texts to tell",
+            f"how far a probability can be trusted shows only on more than these {number:,} (calibration error "
+            f"{ece:.3f})",
+        )
+    if ece <= WELL_CALIBRATED:
+        return (
+            "well calibrated",
+            f"where a probability says 80%, about 80% are right (calibration error {ece:.3f})",
+        )
+    is_fair = ece <= FAIRLY_CALIBRATED
+    follows = "take a probability as about right" if is_fair else "do not take a probability at its word"
+    total = sum(
+        texts * (confidence - accuracy)
+        for confidence, accuracy, texts in zip(bins.confidence, bins.accuracy, bins.texts, strict=True)
+    )
+    direction = "too sure" if total > 0 else "too cautious"
+    off = f"it is off by {100 * ece:.1f} points on average, on the whole {direction} by {100 * abs(total) / number:.1f}"
+    gist = "fairly calibrated" if is_fair else "poorly calibrated"
+    return gist, f"{follows}: {off} (calibration error {ece:.3f})"
+
+
+def comparison_sentence(report: Report) -> str:
+    """The encoder's contribution, and which part decides; empty without both parts."""
+    if report.comparison is None:
+        return ""
+    points, (low, high) = 100 * report.comparison.combined_minus_linear, report.comparison.interval
+    # As it is shown: no sign before a zero.
+    by = f"{abs(points):.1f} points below" if points <= -0.05 else f"{max(points, 0):+.1f} points over"
+    sure = "sure" if report.comparison.is_sure else "not sure"
+    interval = f"95% interval {100 * low:+.1f} to {100 * high:+.1f}"
+    return "; ".join(filter(None, (f"{by} the linear model alone ({sure}; {interval})", _weight_sentence(report))))
+
+
+def _weight_sentence(report: Report) -> str:
+    shares = report.mixture_shares
+    if not shares or len(shares) < 2:
+        return ""
+    names = {"linear": "the linear model", "encoder": "the encoder"}
+    larger, smaller = sorted(shares, key=lambda name: -shares[name])
+    percent = {name: f"{it:.1%}" if NEARLY_ALL <= it < 1 else f"{it:.0%}" for name, it in shares.items()}
+    if shares[larger] >= NEARLY_ALL:
+        return f"{names[larger]} decides nearly alone ({percent[larger]} of the weight)"
+    if shares[larger] >= MOSTLY:
+        return f"{names[larger]} has most of the weight ({percent[larger]})"
+    of_each = f"{names[larger]} {percent[larger]}, {names[smaller]} {percent[smaller]}"
+    return f"both weigh about the same ({of_each})"
+
+
+def advice(report: Report) -> str:
+    """A next step, by the scores; empty where the classifier is the best there is."""
+    comparison, reference = report.comparison, report.linear_reference
+    if comparison and not (comparison.is_sure and comparison.combined_minus_linear > 0):
+        return f"the linear model alone may do as well, and trains in seconds: --set {LINEAR_ALONE}"
+    if reference and reference[report.metrics.score_name] > report.scores.score:
+        if "linear" not in report.parts:
+            return f"the TF-IDF baseline is more accurate here; a linear model alone: --set {LINEAR_ALONE}"
+        return "the TF-IDF baseline is more accurate here; more labelled texts would help most"
+    return ""
+
+
+def part_rows(report: Report) -> list[PartRow]:
+    """The classifier, its parts and the TF-IDF baseline; nothing without both parts."""
+    if report.comparison is None:
+        return []
+    rows = [PartRow(name, report.parts[part].score, report.parts[part].interval) for part, name in PARTS.items()]
+    name, reference = report.metrics.score_name, report.linear_reference
+    return (
+        [*rows, PartRow("TF-IDF baseline", reference[name], reference.get(f"{name}_interval"))] if reference else rows
+    )
+
+
+def notes(report: Report) -> tuple[str, ...]:
+    """Reservations about the texts that were scored, as far as they apply."""
+    return tuple(filter(None, (split_note(report), _refit_note(report), _unseen_note(report.metrics.unseen_labels))))
+
+
+def split_note(report: Report) -> str:
+    """That validation texts are not new to the classifier."""
+    if report.split != "validation":
+        return ""
+    return "these texts also chose the weights and calibrated them: expect somewhat less of new ones (data.test)"
+
+
+def length_note(report: Report) -> str:
+    """The fraction of the texts that are longer than the classifier reads."""
+    reader = "encoder" if "encoder" in report.parts else "linear model"
+    return f"texts longer than the {reader} reads {report.truncated_fraction:.1%}"
+
+
+def _refit_note(report: Report) -> str:
+    if not report.num_refitted:
+        return ""
+    texts = "the text" if report.num_refitted == 1 else f"the {report.num_refitted:,} texts"
+    before = "; scores here are by its answers from before" if report.split == "validation" else ""
+    return f"the linear model has in the end also learned from {texts} held out for validation{before}"
+
+
+def reference_note(reference: Mapping[str, float] | None) -> str:
+    """The numbers of training texts and features that the TF-IDF baseline was trained on, where not on all."""
+    parts = [
+        f"{reference[what]:,} of {reference[f'of_{what}']:,} {what}"
+        for what in ("texts", "features")
+        if reference and reference[what] < reference[f"of_{what}"]
+    ]
+    return f", trained on {' and '.join(parts)}" if parts else ""
+
+
+def _unseen_note(counts: Mapping[str, int]) -> str:
+    if not counts:
+        return ""
+    number = sum(counts.values())
+    have = "1 text has a label that never occurs" if number == 1 else f"{number:,} texts have labels that never occur"
+    return (
+        f"{have} in the training data ({listed(list(counts))}): they count as mistakes, and are left out of the loss "
+        "and the calibration error"
+    )
+
+
+def _class_table(report: Report) -> Iterator[str]:
+    names = [name_text(name, limit=LONGEST_NAME) for name in report.label_names]
+    columns = {"precision": "precision", "recall": "recall", "f1": "F1"}
+    if isinstance(report.metrics, MultiLabelMetrics):
+        columns |= {"average_precision": "average precision", "threshold": "threshold"}
+    width = max(len(name) for name in [*names, "class"])
+    yield f"{'class':{width}}  {'  '.join(f'{head:>6}' for head in columns.values())}  examples"
+    for name, scores in zip(names, report.metrics.per_class.values(), strict=True):
+        cells = (f"{score_text(getattr(scores, key)):>{max(6, len(head))}}" for key, head in columns.items())
+        yield f"{name:{width}}  {'  '.join(cells)}  {scores.support:8d}"
+
+
+def _confusion_lines(report: Report) -> Iterator[str]:
+    names = [name_text(name, limit=LONGEST_NAME) for name in report.label_names]
+    if not isinstance(report.metrics, SingleLabelMetrics):
+        return
+    if not report.metrics.confusion_matrix:
+        yield f"no matrix: {len(names)} classes are too many; report.html names the pairs most often confused"
+    elif len(names) > LARGEST_TABLE:
+        yield f"no matrix here: {len(names)} classes are more than the {LARGEST_TABLE} that fit; report.html has it"
+    else:
+        width = max(map(len, names))
+        yield f"{'':{width + 3}}  " + " ".join(f"{number:>4}" for number in range(1, len(names) + 1))
+        for number, (name, row) in enumerate(zip(names, report.metrics.confusion_matrix, strict=True), start=1):
+            yield f"{number:2} {name:{width}}  " + " ".join(f"{count or '.':>4}" for count in row)
+
+
+def _mistake_lines(report: Report) -> Iterator[str]:
+    for error in report.worst_errors[:MOST_MISTAKES]:
+        label = ", ".join(map(name_text, error.labelled))
+        answer = f"{error.kind} {name_text(error.answer)}" if error.kind else f"{name_text(error.answer)}, not {label}"
+        yield f"{error.probability:.2f} {answer}: {shown(error.text, limit=90)}"
+
+
+def _scores(scores: Mapping[str, Any]) -> str:
+    """Scores as in JSON, with their intervals in brackets."""
+    names = {**SCORES, "macro_f1": "macro-F1", "mean_average_precision": "mean average precision"}
+    found = []
+    for key, name in names.items():
+        if key in scores:
+            interval = scores.get(f"{key}_interval")
+            found.append(f"{name} {scores[key]:.4f}" + (" [{:.3f}, {:.3f}]".format(*interval) if interval else ""))
+    return ", ".join(found)
+
+
+def score_text(score: float | None) -> str:
+    """A score with three digits, a dash for None."""
+    return "-" if score is None else f"{score:.3f}"
+
+
+def name_text(name: str, *, limit: int = 80) -> str:
+    """A class name, short and on one line."""
+    return printable(shortened(name, limit=limit))

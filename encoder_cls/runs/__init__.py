@@ -1,0 +1,1 @@
+"""Work on finished runs: score them, review their labels, compare them."""

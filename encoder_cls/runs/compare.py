@@ -1,0 +1,221 @@
+"""Compare runs by their files alone, without loading models or data."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from encoder_cls.answers.progress import duration
+from encoder_cls.errors import ConfigError, EncoderClsError
+from encoder_cls.evaluation.files import PREDICTIONS, REPORT_JSON
+from encoder_cls.system.display import json_text, printable
+from encoder_cls.system.files import reporting_os_errors
+from encoder_cls.tracking.rows import read_metrics
+from encoder_cls.tracking.run_dir import RunDir, dotted_values
+
+# A time between two rows of metrics that is longer than so many seconds, and than so many usual ones, is a pause
+# between two trainings.
+LONGEST_STEP = 300.0
+LONGEST_STEPS = 20.0
+NOT_COMPARED = {"name"}
+NONE = "-"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSummary:
+    """Facts of a run from its files; None for what they do not have.
+
+    Attributes:
+        run: the folder, as it was named.
+        split: that was scored: `test` or `validation`.
+        num_examples: how many texts that were.
+        data_sha256: of these texts with their labels.
+        accuracy: the part that is right; none of multi-label data.
+        accuracy_interval: its 95% interval, (low, high), where the report has one.
+        micro_f1: of multi-label data; none else.
+        micro_f1_interval: its 95% interval, (low, high).
+        macro_f1: the mean F1 of the classes.
+        ece: the expected calibration error.
+        model_bytes: the size of the model folder.
+        seconds: of training, pauses left out.
+        parameters: numbers that were learned by the encoder.
+        settings: all values of the config by dotted key.
+    """
+
+    run: str
+    split: str | None
+    num_examples: int | None
+    data_sha256: str | None
+    accuracy: float | None
+    accuracy_interval: tuple[float, float] | None
+    micro_f1: float | None
+    micro_f1_interval: tuple[float, float] | None
+    macro_f1: float | None
+    ece: float | None
+    model_bytes: int | None
+    seconds: float | None
+    parameters: int | None
+    settings: Mapping[str, Any] | None
+
+    @property
+    def has_report(self) -> bool:
+        """Whether the run has been scored."""
+        return self.split is not None
+
+
+def summarize(path: Path) -> RunSummary:
+    """Read the files of a run.
+
+    Raises:
+        ConfigError: there is no run.
+        EncoderClsError: its report cannot be read.
+    """
+    run = RunDir(path)
+    if not run.is_run():
+        raise ConfigError(f"{path}: no run: it has no {run.config_file.name}; name folders that train has made")
+    report, rows = _report(run), read_metrics(run.metrics_file)
+    interval, micro_interval = report.get("accuracy_interval"), report.get("micro_f1_interval")
+    parameters = next((row["parameters"] for row in rows if "parameters" in row), None)
+    return RunSummary(
+        run=str(path),
+        split=report.get("split"),
+        num_examples=report.get("num_examples"),
+        data_sha256=_scored_data(run) if report else None,
+        accuracy=report.get("accuracy"),
+        accuracy_interval=(interval[0], interval[1]) if interval else None,
+        micro_f1=report.get("micro_f1"),
+        micro_f1_interval=(micro_interval[0], micro_interval[1]) if micro_interval else None,
+        macro_f1=report.get("macro_f1"),
+        ece=report.get("ece"),
+        model_bytes=sum(file.stat().st_size for file in run.model.glob("*")) or None,
+        seconds=_seconds(rows),
+        parameters=parameters,
+        settings=_settings(run),
+    )
+
+
+def comparison_warnings(runs: Sequence[RunSummary]) -> Iterator[str]:
+    """Warnings before scores are compared."""
+    for run in runs:
+        if not run.has_report:
+            yield f"{run.run}: no report yet; let the training end (train --resume), or run encoder-cls eval {run.run}"
+        if run.settings is None:
+            yield f"{run.run}: its settings cannot be read here, and are not compared"
+    scored = [run for run in runs if run.has_report]
+    if len({(run.split, run.num_examples, run.data_sha256) for run in scored}) > 1:
+        on = "; ".join(f"{run.run}: {run.num_examples:,} of {run.split}" for run in scored)
+        yield f"the runs were scored on different texts, so their scores do not compare ({on})"
+
+
+def differing_settings(runs: Sequence[RunSummary]) -> list[str]:
+    """The dotted keys whose values differ between the runs whose settings are known."""
+    known = [run.settings for run in runs if run.settings is not None]
+    keys = dict.fromkeys(key for settings in known for key in settings)
+    return [
+        key for key in keys if key not in NOT_COMPARED and len({json_text(settings.get(key)) for settings in known}) > 1
+    ]
+
+
+def comparison_table(runs: Sequence[RunSummary], differing: Sequence[str]) -> Iterator[str]:
+    """The lines of a table: a row a run, then a row for each setting in which they differ."""
+    score = "micro-F1" if any(run.micro_f1 is not None for run in runs) else "accuracy"
+    head = ["run", score, "95% interval", "macro-F1", "calibration error", "model", "training", "parameters"]
+    yield from _aligned([head, *(_cells(run) for run in runs)])
+    if differing:
+        yield ""
+        rows = [[key, *(_setting(run, key) for run in runs)] for key in differing]
+        yield from _aligned([["settings that differ", *(printable(run.run) for run in runs)], *rows])
+    elif len(runs) > 1:
+        yield ""
+        yield "no setting differs"
+
+
+def _cells(run: RunSummary) -> list[str]:
+    interval = run.accuracy_interval or run.micro_f1_interval
+    score = run.accuracy if run.micro_f1 is None else run.micro_f1
+    return [
+        printable(run.run),
+        *([_score(score), "{:.4f} to {:.4f}".format(*interval) if interval else NONE]),
+        *(_score(run.macro_f1), _score(run.ece)),
+        f"{run.model_bytes / 1e6:.1f} MB" if run.model_bytes else NONE,
+        duration(run.seconds) if run.seconds is not None else NONE,
+        f"{run.parameters:,}" if run.parameters else NONE,
+    ]
+
+
+def _score(value: float | None) -> str:
+    return NONE if value is None else f"{value:.4f}"
+
+
+def _setting(run: RunSummary, key: str) -> str:
+    if run.settings is None or key not in run.settings:
+        return NONE
+    value = run.settings[key]
+    return printable(value) if isinstance(value, str) else json_text(value)
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Rows of cells as lines; the first column is to the left, all others to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for first, *others in rows:
+        cells = [f"{cell:>{width}}" for cell, width in zip(others, widths[1:], strict=True)]
+        yield "  ".join([f"{first:<{widths[0]}}", *cells])
+
+
+def _report(run: RunDir) -> dict[str, Any]:
+    """Read the report of a run; empty without one.
+
+    Raises:
+        EncoderClsError: it is no JSON, or cannot be read.
+    """
+    path = run.eval / REPORT_JSON
+    if not path.exists():
+        return {}
+    with reporting_os_errors(path, "read"):
+        content = path.read_bytes()
+    try:
+        report = json.loads(content)
+    except ValueError:
+        report = None
+    if not isinstance(report, dict):
+        raise EncoderClsError(f"{path}: no report; write it anew: encoder-cls eval {run.path}")
+    return report
+
+
+def _scored_data(run: RunDir) -> str | None:
+    """A SHA-256 of the texts that were scored and their labels, in order."""
+    digest = hashlib.sha256()
+    try:
+        with (run.eval / PREDICTIONS).open("rb") as lines:
+            for line in lines:
+                record = json.loads(line)
+                digest.update(
+                    json.dumps([record["text"], record["label"] if "label" in record else record["labels"]]).encode()
+                )
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return digest.hexdigest()
+
+
+def _seconds(rows: Sequence[Mapping[str, Any]]) -> float | None:
+    """From the first row to the last, without the pauses of a run that was resumed."""
+    times = [row["time"] for row in rows if "time" in row]
+    steps = [later - earlier for earlier, later in pairwise(times)]
+    if not steps:
+        return None
+    longest = max(LONGEST_STEP, LONGEST_STEPS * median(steps))
+    return float(sum(step for step in steps if 0 <= step <= longest))
+
+
+def _settings(run: RunDir) -> dict[str, Any] | None:
+    """The values of a config by dotted key; None where it cannot be read."""
+    try:
+        return dotted_values(run.load_config())
+    except (ConfigError, ImportError):
+        return None

@@ -1,0 +1,102 @@
+"""Review the labels of a run.
+
+Labels of training texts are judged by a linear classifier that was trained on the others, by cross-validation; those of
+the other splits by the run's classifier, as it was before it learned any of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from encoder_cls.data.dataset import Dataset
+from encoder_cls.data.split import Split
+from encoder_cls.errors import ConfigError
+from encoder_cls.evaluation.answers import SingleLabelAnswers
+from encoder_cls.evaluation.labels import LabelRow, by_score, estimated_errors
+from encoder_cls.inference.classifier import Classifier
+from encoder_cls.inference.task import MULTI_LABEL
+from encoder_cls.runs.evaluate import dataset_of_run
+from encoder_cls.tracking.run_dir import run_of
+from encoder_cls.tracking.validation_logits import classifier_to_score
+from encoder_cls.training.linear.svm import out_of_fold_logits
+
+
+class Review(NamedTuple):
+    """The labels of a run that seem to be wrong.
+
+    Attributes:
+        rows: those whose label is not the most probable class, and those that `data.corrections` has corrected, so that
+            the new file can replace that one; the most doubtful first.
+        texts: how many were looked at.
+        estimated_errors: the estimated number of wrong labels, too many where the classifier is weak.
+    """
+
+    rows: list[LabelRow]
+    texts: int
+    estimated_errors: int
+
+
+def review_run(path: Path, *, tell: Callable[[str], None]) -> Review:
+    """Judge the labels of all splits of a run.
+
+    Args:
+        path: its folder.
+        tell: called with notes and warnings.
+
+    Raises:
+        ConfigError: it is no run, or has no classifier yet, no labels, or several a text.
+        DataError: its data is gone, or no longer what it was trained on.
+    """
+    classifier, run = classifier_to_score(path), run_of(path)
+    if run is None:
+        raise ConfigError(f"{path}: a model folder without its run has no data to review; name the run")
+    if classifier.task is MULTI_LABEL:
+        raise ConfigError(f"{path}: review is for data with one label a text; here a text may have several")
+    dataset = dataset_of_run(run, run.load_config(), classifier.label_names, needed=True, warn=tell)
+    assert dataset is not None
+    if dataset.has_names_alone:
+        raise ConfigError(f"{path}: learned from the names of the classes alone, so there are no labels to review")
+    rows: list[LabelRow] = []
+    texts, errors = 0, 0
+    for answered in _judged(dataset, classifier):
+        split, probabilities = answered.split, answered.probabilities
+        is_judged = _has_others(split) if answered.name == "train" else np.ones(len(split), dtype=bool)
+        texts += int(is_judged.sum())
+        errors += estimated_errors(probabilities[is_judged], split.labels[is_judged])
+        is_corrected = np.array([where in dataset.corrected for where in split.where]) if dataset.corrected else False
+        is_wrong = answered.answers != split.labels
+        rows += answered.label_rows(np.flatnonzero((is_wrong & is_judged) | is_corrected))
+    return Review(by_score(rows), texts, errors)
+
+
+def _judged(dataset: Dataset, classifier: Classifier) -> Iterator[SingleLabelAnswers]:
+    """Answer each split by a classifier that has not seen its labels."""
+    train, linear = dataset.train, classifier.linear
+    (out_of_fold,) = out_of_fold_logits(
+        classifier.tokenize(train.texts),
+        train.labels,
+        class_weights=[np.ones(len(classifier.label_names), dtype=np.float32)],
+        max_tokens=linear.max_tokens if linear else classifier.max_seq_len,
+        use_char_ngrams=bool(linear and len(linear.frequent_token_ids)),
+        together=train.together,
+    )
+    splits = [("train", train), ("validation", dataset.validation), ("test", dataset.test)]
+    for name, split in splits:
+        if split:
+            logits = out_of_fold
+            if name != "train":
+                logits = classifier.combined(classifier.part_logits(classifier.tokenize(split.texts)))
+            names = (*classifier.label_names, *split.unseen_names)
+            yield SingleLabelAnswers(name=name, split=split, logits=logits, label_names=names)
+
+
+def _has_others(split: Split) -> NDArray[np.bool_]:
+    """Whether texts share their class with texts that are not held out with them, (texts,)."""
+    pairs = np.unique([split.labels, split.together], axis=1)
+    several: NDArray[np.bool_] = np.bincount(pairs[0])[split.labels] > 1
+    return several

@@ -1,0 +1,78 @@
+"""Score a run on its own data, at the end of training and for `eval`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from encoder_cls.config import Config
+from encoder_cls.data.dataset import Dataset
+from encoder_cls.evaluation.answers import Answered
+from encoder_cls.evaluation.baseline import baseline_scores
+from encoder_cls.evaluation.comparisons import BaseAnswers, compare_with_base
+from encoder_cls.evaluation.evaluate import evaluate
+from encoder_cls.evaluation.report import Report
+from encoder_cls.inference.classifier import Classifier
+from encoder_cls.system.stop import run_interruptibly
+from encoder_cls.text.tokens import TokenizedTexts
+from encoder_cls.tracking.run_dir import RunDir
+from encoder_cls.tracking.validation_logits import classifier_to_score
+from encoder_cls.training.linear.class_weights import class_weights_note
+
+
+def score_run(
+    run: RunDir,
+    classifier: Classifier,
+    config: Config,
+    dataset: Dataset,
+    *,
+    train_texts: TokenizedTexts | None = None,
+    device: str = "auto",
+    batch_tokens: int | None = None,
+) -> tuple[Report, Answered]:
+    """Score the classifier of a run on its test split, else its validation split.
+
+    Args:
+        run: its folder.
+        classifier: as `classifier_to_score` loads it.
+        config: of the run.
+        dataset: of the run; the split has texts.
+        train_texts: its training texts, where they are tokenized already.
+        device: of the base run's classifier.
+        batch_tokens: as in `evaluate`.
+    """
+    name, split = dataset.reported
+
+    def weights_note() -> str:
+        linear, is_plain = classifier.linear, config.train.class_weights == "none" and not dataset.has_names_alone
+        if linear is None or dataset.is_multi_label or not is_plain:
+            return ""
+        return class_weights_note(
+            dataset.train,
+            classifier.tokenize(dataset.train.texts) if train_texts is None else train_texts,
+            max_tokens=linear.max_tokens,
+            use_char_ngrams=bool(len(linear.frequent_token_ids)),
+        )
+
+    report, answered = evaluate(
+        classifier,
+        split,
+        name=name,
+        reference=run_interruptibly(lambda: baseline_scores(dataset, split)),
+        batch_tokens=batch_tokens,
+    )
+    report = replace(
+        report,
+        base_answers=_base_answers(classifier, config, dataset, device=device),
+        num_refitted=len(dataset.selection) if run.validation_logits.exists() else 0,
+        class_weights_note=run_interruptibly(weights_note),
+    )
+    return report, answered
+
+
+def _base_answers(classifier: Classifier, config: Config, dataset: Dataset, *, device: str) -> BaseAnswers | None:
+    base = config.from_run and RunDir(Path(config.from_run))
+    if not base or dataset.former is None or dataset.is_multi_label or not base.model.is_dir():
+        return None
+    of_base = classifier_to_score(base.path, device=device)
+    return compare_with_base(classifier, of_base, dataset.former, run=str(config.from_run))
