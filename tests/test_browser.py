@@ -37,10 +37,10 @@ def rendered(classifier) -> dict[str, str]:
     """Each kind of HTML, with hostile texts and names in it."""
     texts = ["rain and snow", "ball goal team", HOSTILE, "\x00\ud800\x1b[31m"]
     split = Split(texts=texts, labels=np.zeros(4, dtype=np.int64), where=[HOSTILE] * 4)
-    report, logits = evaluate(classifier, split, name=HOSTILE, reference=None)
+    report, answered = evaluate(classifier, split, name=HOSTILE, reference=None)
     rows = [{"text": text, "label": HOSTILE, "probability": 0.5, "weights": []} for text in texts]
     return {
-        "report": render_report("a report", report, split, logits),
+        "report": render_report("a report", report, answered),
         "explanations": render_explanations(HOSTILE, rows),
         "attention": render_attention(HOSTILE, [(HOSTILE, attention_maps(classifier, HOSTILE))]),
     }

@@ -44,12 +44,12 @@ def log_final_report(
     metric_log: MetricLog, classifier: Classifier, config: Config, report: Report, answered: Answered, *, step: int
 ) -> None:
     """Show a report, and the classifier behind it, at the step at which it was the best."""
-    metric_log.hparams({**_scores(report), **_hparams(config)})
+    metric_log.hparams({**_scores(report), **chosen_settings(config)})
 
     def show(writer: SummaryWriter) -> None:
         writer.add_text("result", _as_code(summary_text(report)), step)
-        writer.add_text("most confident mistakes", _mistakes(report), step)
-        _add_precision_recall(writer, report, answered, step)
+        writer.add_text("most confident mistakes", mistakes_table(report), step)
+        add_precision_recall(writer, report, answered, step)
         if classifier.encoder:
             _add_encoder(writer, classifier, config, answered, step)
 
@@ -62,7 +62,7 @@ def _add_encoder(writer: SummaryWriter, classifier: Classifier, config: Config, 
     chosen = np.random.default_rng(0).permutation(len(split))[:MOST_POINTS].tolist()
     texts = [split.texts[row] for row in chosen]
     labels = [split.label_text(row, answered.label_names) for row in chosen]
-    _add_embedding(writer, classifier.embed(texts, batch_tokens=config.train.batch_tokens), labels, texts)
+    add_embedding(writer, classifier.embed(texts, batch_tokens=config.train.batch_tokens), labels, texts)
     for number, text in enumerate(texts[:MOST_ATTENTION_TEXTS], start=1):
         maps = attention_maps(classifier, text)
         _add_figure(writer, f"texts/attention in text {number}", plots.attention(maps.tokens, maps.weights), step)
@@ -74,7 +74,7 @@ def _add_figure(writer: SummaryWriter, name: str, figure: Figure, step: int) -> 
     writer.add_image(name, plots.to_pixels(figure), step, dataformats="HWC")
 
 
-def _add_embedding(
+def add_embedding(
     writer: SummaryWriter, vectors: NDArray[np.float32], labels: Sequence[str], texts: Sequence[str]
 ) -> None:
     """Show vectors (points, d_model) in space, each with its label and its text.
@@ -90,11 +90,13 @@ def _add_embedding(
     writer.add_embedding(vectors, rows, images, PROJECTOR_FOLDER, "texts", metadata_header=["label", "text"])
 
 
-def _add_precision_recall(writer: SummaryWriter, report: Report, answered: Answered, step: int) -> None:
+def add_precision_recall(
+    writer: SummaryWriter, report: Report, answered: Answered, step: int, *, most: int = MOST_CURVES
+) -> None:
     """Show precision against recall of the rarest and the worst classes."""
     probabilities, labels = answered.probabilities, answered.labels
     num_classes = probabilities.shape[1]
-    chosen = notable_classes(report.metrics.per_class, MOST_CURVES, num_classes=num_classes)
+    chosen = notable_classes(report.metrics.per_class, most, num_classes=num_classes)
     for number in chosen:
         is_class = labels[:, number] if labels.ndim > 1 else labels == number
         name = f"precision and recall/{report.label_names[number]}"
@@ -115,7 +117,7 @@ def _as_code(text: str) -> str:
     return "\n".join(f"    {line}" for line in text.splitlines())
 
 
-def _hparams(config: Config) -> dict[str, bool | float | str]:
+def chosen_settings(config: Config) -> dict[str, bool | float | str]:
     """Settings by dotted name, without the data: those that are always compared, and those that are not the default."""
     chosen: dict[str, bool | float | str] = {"seed": config.seed}
     for name in ("tokenizer", "model", "pretrain", "train"):
@@ -127,7 +129,7 @@ def _hparams(config: Config) -> dict[str, bool | float | str]:
     return chosen
 
 
-def _mistakes(report: Report) -> str:
+def mistakes_table(report: Report) -> str:
     """A Markdown table; nothing in a text is markup."""
     rows = ["| answer | label | text |", "| --- | --- | --- |"]
     for error in report.worst_errors:

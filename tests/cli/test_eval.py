@@ -80,7 +80,7 @@ def test_a_folder_that_is_refused_is_an_error_where_it_was_asked_for(cli, run_co
     def refuse(*_arguments, **_options):
         raise EncoderClsError("report.html: cannot write: No space left on device")
 
-    monkeypatch.setattr("encoder_cls.cli.evaluate_run.write_report", refuse)
+    monkeypatch.setattr("encoder_cls.runs.evaluate.write_report", refuse)
     outcome = cli("eval", run_copy.path)
     assert (outcome.code, outcome.err) == (0, "warning: report.html: cannot write: No space left on device\n")
     assert outcome.out.startswith("test: 15 examples")

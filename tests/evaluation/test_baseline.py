@@ -1,4 +1,4 @@
-"""The linear reference: what it learns, what it leaves out, and what it needs at most."""
+"""The TF-IDF baseline: what it learns, what it leaves out, and what it needs at most."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import pytest
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.svm import LinearSVC
 
+from encoder_cls.data.dataset import Dataset
 from encoder_cls.data.split import Split
-from encoder_cls.evaluation import reference as baseline
-from encoder_cls.evaluation.reference import fit_svm, linear_reference
+from encoder_cls.evaluation import baseline
+from encoder_cls.evaluation.baseline import baseline_scores, fit_svm
 from encoder_cls.system.disk_arrays import DiskBackedTexts
 
 
@@ -19,12 +20,17 @@ def split_of(texts, labels) -> Split:
     return Split(texts=texts, labels=np.array(labels), where=[""] * len(labels))
 
 
-def test_the_linear_reference_learns_words():
+def scores_of(train: Split, split: Split) -> dict | None:
+    dataset = Dataset(label_names=("a", "b"), train=train, validation=split, test=None)
+    return baseline_scores(dataset, split)
+
+
+def test_the_baseline_learns_words():
     """It is trained on the one split and scored on the other."""
     train = split_of(["good fine", "bad poor"] * 4, [0, 1] * 4)
     amounts = {"texts": 8, "of_texts": 8, "features": 6, "of_features": 6}
     right, wrong = (
-        linear_reference(train, split_of(texts * 4, [0, 1] * 4)) for texts in (["fine", "poor"], ["poor", "fine"])
+        scores_of(train, split_of(texts * 4, [0, 1] * 4)) for texts in (["fine", "poor"], ["poor", "fine"])
     )
     low, high = right.pop("accuracy_interval")
     assert 0.5 < low < high == 1
@@ -37,10 +43,10 @@ def test_the_linear_reference_learns_words():
 def test_a_label_that_training_never_showed_is_a_mistake():
     """It has a number beyond the classes, which the model cannot answer."""
     train = split_of(["good fine", "bad poor"] * 4, [0, 1] * 4)
-    assert linear_reference(train, split_of(["fine", "poor", "new", "new"], [0, 1, 2, 2]))["accuracy"] == 0.5
+    assert scores_of(train, split_of(["fine", "poor", "new", "new"], [0, 1, 2, 2]))["accuracy"] == 0.5
 
 
-def test_the_linear_reference_reads_a_sample_of_much_text(monkeypatch):
+def test_the_baseline_reads_a_sample_of_much_text(monkeypatch):
     """No more characters than the limit, of texts drawn from everywhere; the same texts each time."""
     texts = [f"{'good' if i % 2 else 'poor'} {'x' * (i % 7)}" for i in range(300)]
     split = split_of(DiskBackedTexts(texts), np.arange(300) % 2)
@@ -48,18 +54,18 @@ def test_the_linear_reference_reads_a_sample_of_much_text(monkeypatch):
     monkeypatch.setattr(baseline, "MOST_CHARACTERS", 800)
     read = []
     monkeypatch.setattr(TfidfVectorizer, "fit_transform", spied(TfidfVectorizer.fit_transform, read))
-    first, again = (linear_reference(split, split) for _ in range(2))
+    first, again = (scores_of(split, split) for _ in range(2))
     assert first == again
     assert (first["accuracy"], first["texts"], first["of_texts"]) == (1.0, len(read[0]), 300)
     assert read[0] == read[1]
     assert 780 < sum(map(len, read[0])) <= 800
     assert texts.index(read[0][0]) < 20
     monkeypatch.setattr(baseline, "MOST_CHARACTERS", sum(map(len, texts)))
-    assert linear_reference(split, split)["texts"] == 300
+    assert scores_of(split, split)["texts"] == 300
 
 
 @pytest.mark.parametrize("classes", [2, 30])
-def test_the_more_classes_the_less_the_linear_reference_reads(monkeypatch, classes):
+def test_the_more_classes_the_less_the_baseline_reads(monkeypatch, classes):
     """Characters times classes, and features times classes, stay within what memory and a minute are enough for."""
     texts = [f"word{i % 60} filler{i % 7}" for i in range(600)]
     split = split_of(texts, np.arange(600) % classes)
@@ -67,7 +73,7 @@ def test_the_more_classes_the_less_the_linear_reference_reads(monkeypatch, class
     monkeypatch.setattr(baseline, "MOST_WEIGHTS", 900)
     fitted = []
     monkeypatch.setattr(LinearSVC, "fit", spied(LinearSVC.fit, fitted))
-    found = linear_reference(split, split)
+    found = scores_of(split, split)
     (matrix,) = fitted
     assert found["texts"] == matrix.shape[0]
     assert (found["texts"] < 600) == (classes == 30)
@@ -93,21 +99,21 @@ def test_a_reference_that_memory_does_not_suffice_for_costs_no_run(monkeypatch):
 
     monkeypatch.setattr(LinearSVC, "fit", fit)
     train = split_of(["good fine", "bad poor"] * 4, [0, 1] * 4)
-    assert linear_reference(train, train) is None
+    assert scores_of(train, train) is None
 
 
-def test_of_a_very_long_text_the_linear_reference_reads_the_beginning(monkeypatch):
+def test_of_a_very_long_text_the_baseline_reads_the_beginning(monkeypatch):
     """A text is a list of words for a moment: one of a gigabyte would take dozens."""
     monkeypatch.setattr(baseline, "LONGEST_TEXT", 9)
     train = split_of(["good fine bad poor", "bad poor good fine"] * 4, [0, 1] * 4)
-    found = linear_reference(train, split_of(["good fine", "bad poor"], [0, 1]))
+    found = scores_of(train, split_of(["good fine", "bad poor"], [0, 1]))
     assert (found["accuracy"], found["texts"], found["of_features"]) == (1.0, 8, 6)
 
 
 def test_texts_without_words_have_no_reference():
     """There is nothing to learn from."""
     split = split_of([" ", "  "] * 4, [0, 1] * 4)
-    assert linear_reference(split, split) is None
+    assert scores_of(split, split) is None
 
 
 def spied(function, seen):

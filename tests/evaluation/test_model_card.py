@@ -5,16 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from support.reports import REFERENCE
 
 from encoder_cls.config import load_config
 from encoder_cls.data.dataset import Dataset, load_dataset
 from encoder_cls.evaluation.evaluate import evaluate
 from encoder_cls.evaluation.page import model_card
 from encoder_cls.evaluation.report import Report
-from encoder_cls.evaluation.verdict import comparison_sentence
-
-REFERENCE = {"accuracy": 0.75, "macro_f1": 1.0, "texts": 7, "of_texts": 9000, "features": 5, "of_features": 5}
-REFERENCE |= {"accuracy_interval": (0.4, 0.8), "macro_f1_interval": (0.4, 0.8)}
+from encoder_cls.evaluation.sections import comparison_sentence
 
 
 @pytest.fixture(scope="module")
@@ -30,8 +28,8 @@ def report(classifier, dataset) -> Report:
 def test_the_card_of_a_run_says_what_it_is(trained_run, dataset, report):
     """Line by line, as it is written at the end of a training."""
     config, metrics = trained_run.load_config(), report.metrics
-    low, high = report.parts["combined"].accuracy_interval
-    f1_low, f1_high = report.parts["combined"].macro_f1_interval
+    low, high = report.scores.interval
+    f1_low, f1_high = report.scores.macro_f1_interval
     linear, encoder, sentence = report.parts["linear"], report.parts["encoder"], comparison_sentence(report)
     card = model_card(config, dataset, report, best_step=36, vocab_size=1234, linear_max_tokens=None)
     assert (
@@ -44,9 +42,9 @@ A Transformer-encoder text classifier, trained from scratch with encoder-cls.
 - Trained on 72 texts of `{config.data.train}`; validation was best at step 36
 - Test split: 15 texts, accuracy {metrics.accuracy:.4f} (95% interval {low:.4f} to {high:.4f}), \
 macro-F1 {metrics.macro_f1:.4f} ({f1_low:.4f} to {f1_high:.4f}), expected calibration error {metrics.ece:.4f}
-- Of its parts, the linear model alone has accuracy {linear.accuracy:.4f} \
-({linear.accuracy_interval[0]:.4f} to {linear.accuracy_interval[1]:.4f}), the encoder alone {encoder.accuracy:.4f} \
-({encoder.accuracy_interval[0]:.4f} to {encoder.accuracy_interval[1]:.4f}); together they are {sentence}
+- Of its parts, the linear model alone has accuracy {linear.score:.4f} \
+({linear.interval[0]:.4f} to {linear.interval[1]:.4f}), the encoder alone {encoder.score:.4f} \
+({encoder.interval[0]:.4f} to {encoder.interval[1]:.4f}); together they are {sentence}
 - Reads the first 16 tokens of a text; 1,234 tokens known
 
 ```python
@@ -62,12 +60,12 @@ print(classifier.predict(["some text"])[0].label)
 def test_the_card_has_notes_where_there_is_something_to_note(dataset, report):
     """Of the linear classifier and of the linear model, and of a split that is no test split; names are code."""
     dataset = replace(dataset, label_names=("a`b", "c\n<d>", "ß"))
-    report = replace(report, split="validation", linear_reference=REFERENCE)
+    report = replace(report, split="validation", linear_reference=REFERENCE | {"accuracy": 0.75, "of_texts": 9000})
     card = model_card(load_config(), dataset, report, best_step=1, vocab_size=9, linear_max_tokens=4096)
     classes, _, scores, _, reads = [line for line in card.splitlines() if line.startswith("- ")]
     assert classes == r"- Classes: `` a`b ``, `c\n<d>`, `ß`"
     assert scores.startswith("- Validation split: 15 texts, accuracy ")
-    assert "; a linear model on TF-IDF, trained on 7 of 9,000 texts: 0.7500, 0.4000 to 0.8000), macro-F1 " in scores
+    assert "; a TF-IDF baseline, trained on 9 of 9,000 texts: 0.7500, 0.4000 to 0.8000), macro-F1 " in scores
     assert "; these texts also chose the weights and calibrated them: " in scores
     assert reads.endswith(" tokens of a text, its linear classifier the first 4,096; 9 tokens known")
 

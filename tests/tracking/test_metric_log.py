@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import re
 
-import numpy as np
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch.utils.tensorboard import SummaryWriter
@@ -157,20 +156,6 @@ def test_a_row_cut_short_by_a_crash_is_left_out(tmp_path):
     with open_log(tmp_path, {"train": 1, "validation": 0}) as metric_log:
         metric_log.log(2, "train", {"loss": 2.0})
     assert [row["step"] for row in read_metrics(path)] == [1, 2]
-
-
-def test_points_are_in_the_projector_whatever_is_in_their_texts(tmp_path):
-    """A row each, of two fields; the vectors to the last bit, and images of one colour a label."""
-    labels, texts = ["b", "a\tb", "b"], ["x\ty\n\u2028z", "", "half \ud800 and \x1b"]
-    vectors = np.array([[0.1, 1e-30], [1 / 3, 0], [-1e30, 2]], dtype=np.float32)
-    with open_log(tmp_path) as metric_log:
-        metric_log.embedding("texts", vectors, labels, texts)
-    folder = tmp_path / "tensorboard/texts"
-    lines = (folder / "metadata.tsv").read_text("utf-8").split("\n")
-    assert lines == ["label\ttext", "b\tx y z", "a b\t", "b\thalf \ufffd and \ufffd", ""]
-    assert (np.loadtxt(folder / "tensors.tsv", dtype=np.float32) == vectors).all()
-    config = (tmp_path / "projector_config.pbtxt").read_text()
-    assert all(f'"tensorboard/texts/{name}"' in config for name in ("tensors.tsv", "metadata.tsv", "sprite.png"))
 
 
 @pytest.mark.parametrize("moment", ["open", "write"])

@@ -7,18 +7,24 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from matplotlib.image import imread
+from support.reports import split_of
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
+from torch.utils.tensorboard import SummaryWriter
 
 from encoder_cls.config import load_config
-from encoder_cls.data.split import Split
+from encoder_cls.evaluation.answers import SingleLabelAnswers
+from encoder_cls.evaluation.evaluate import evaluate
 from encoder_cls.evaluation.metrics import compute_metrics
 from encoder_cls.evaluation.plots import SQUARE
-from encoder_cls.evaluation.report import Report, WrongExample
-from encoder_cls.inference.task import softmax
-from encoder_cls.tracking import tensorboard
 from encoder_cls.tracking.rows import read_metrics
-from encoder_cls.tracking.tensorboard import ALWAYS_COMPARED, _hparams, _mistakes
+from encoder_cls.tracking.tensorboard import (
+    ALWAYS_COMPARED,
+    add_embedding,
+    add_precision_recall,
+    chosen_settings,
+    mistakes_table,
+)
 
 PICTURES = ("confusion matrix", "reliability")
 
@@ -31,7 +37,7 @@ def tags(trained_run) -> dict[str, list[str]]:
 def test_a_finished_run_has_its_images_curves_and_tables(tags, classifier):
     """Each by its name; nothing is there for each head or each bias."""
     assert set(tags["images"]) == {
-        *("accuracy in validation/all", "loss/all", "texts/attention in text 1", "texts/attention in text 2"),
+        *("texts/attention in text 1", "texts/attention in text 2"),
         *(f"{group}/{name}" for group in ("validation", "result on test") for name in PICTURES),
     }
     assert {f"precision and recall/{name}" for name in classifier.label_names} <= set(tags["tensors"])
@@ -80,41 +86,48 @@ def test_the_projector_has_a_point_for_each_text(trained_run, classifier):
 
 def test_what_is_compared_is_what_was_chosen():
     """A few settings always, beside them those that are not as by default."""
-    chosen = _hparams(load_config(None, ["model.dropout=0.3", "model.d_model=64", "train.class_weights=balanced"]))
+    chosen = chosen_settings(
+        load_config(None, ["model.dropout=0.3", "model.d_model=64", "train.class_weights=balanced"])
+    )
     assert set(chosen) == {"seed", "model.dropout", "train.class_weights", *ALWAYS_COMPARED}
     assert chosen["model.dropout"] == 0.3
     assert chosen["model.d_model"] == 64
 
 
-def test_a_text_is_no_markdown():
+def test_points_are_in_the_projector_whatever_is_in_their_texts(tmp_path):
+    """A row each, of two fields; the vectors to the last bit, and images of one colour a label."""
+    labels, texts = ["b", "a\tb", "b"], ["x\ty\n\u2028z", "", "half \ud800 and \x1b"]
+    vectors = np.array([[0.1, 1e-30], [1 / 3, 0], [-1e30, 2]], dtype=np.float32)
+    with SummaryWriter(str(tmp_path)) as writer:
+        add_embedding(writer, vectors, labels, texts)
+    folder = tmp_path / "tensorboard/texts"
+    lines = (folder / "metadata.tsv").read_text("utf-8").split("\n")
+    assert lines == ["label\ttext", "b\tx y z", "a b\t", "b\thalf \ufffd and \ufffd", ""]
+    assert (np.loadtxt(folder / "tensors.tsv", dtype=np.float32) == vectors).all()
+    config = (tmp_path / "projector_config.pbtxt").read_text()
+    assert all(f'"tensorboard/texts/{name}"' in config for name in ("tensors.tsv", "metadata.tsv", "sprite.png"))
+
+
+def test_a_text_is_no_markdown(classifier):
     """Nor HTML, nor a column of the table, whatever is in it."""
-    error = WrongExample(text="| *a* <b>\n# [x](y)", where="f:1", label="a|b", prediction="`c`", probability=0.5)
-    report = Report(
-        split="test", label_names=("a", "b"), metrics=None, parts={}, comparison=None, mixture_shares=None,
-        linear_reference=None, suggested_threshold=None,
-        answered_fraction=1,
-        worst_errors=[error], truncated_fraction=0, unknown_fraction=0,
-    )  # fmt: skip
-    *_, line = _mistakes(report).splitlines()
+    text = "| *a* <b>\n# [x](y)"
+    report, _ = evaluate(classifier, split_of([text]), name="test", reference=None)
+    *_, line = mistakes_table(report).splitlines()
     assert line.count("|") == 4
     assert not set(line.replace("|", "").replace("&#", "")) & set("*<>[]()`\n")
 
 
-def test_of_many_classes_the_rarest_and_the_worst_have_curves(monkeypatch):
-    """And it is said that the others have none."""
-    shown: dict[str, str] = {}
-    log = SimpleNamespace(
-        pr_curve=lambda name, *_: shown.update({name: ""}), text=lambda name, text, _: shown.update({name: text}),
-    )  # fmt: skip
+def test_of_many_classes_the_rarest_and_the_worst_have_curves(tmp_path):
+    """And a text says that the others have none."""
     labels = np.array([0] * 5 + [1] * 2 + [2] * 5)
-    split = Split(texts=["x"] * 12, labels=labels, where=["f:1"] * 12)
     logits = np.eye(3, dtype=np.float32)[np.array([0, 0, 0, 0, 0, 1, 1, 2, 2, 0, 0, 0])]
-    metrics = compute_metrics(logits, labels, ("fine", "rare", "bad"))
-    report = SimpleNamespace(metrics=metrics, label_names=("fine", "rare", "bad"))
-    for most, classes in ((3, {"fine", "rare", "bad"}), (2, {"rare", "bad"})):
-        monkeypatch.setattr(tensorboard, "MOST_CURVES", most)
-        shown.clear()
-        tensorboard._log_precision_recall(log, report, split, softmax(logits), step=1)
-        assert {name for name in shown if "/" in name} == {f"precision and recall/{it}" for it in classes}
-        assert ("precision and recall" in shown) == (most < 3)
-    assert shown["precision and recall"].startswith("Curves of 2 of 3 classes")
+    names = ("fine", "rare", "bad")
+    split = split_of(["x"] * 12, labels)
+    answered = SingleLabelAnswers(name="test", split=split, logits=logits, label_names=names)
+    report = SimpleNamespace(metrics=compute_metrics(logits, labels, names), label_names=names)
+    for most, classes in ((3, set(names)), (2, {"rare", "bad"})):
+        with SummaryWriter(str(tmp_path / str(most))) as writer:
+            add_precision_recall(writer, report, answered, 1, most=most)
+        shown = set(EventAccumulator(str(tmp_path / str(most))).Reload().Tags()["tensors"])
+        assert {tag for tag in shown if "text_summary" not in tag} == {f"precision and recall/{it}" for it in classes}
+        assert ("precision and recall/text_summary" in shown) == (most < 3)

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow.parquet
 import pytest
 
-from encoder_cls.evaluation.scores import keep_promises, promise_sentences
+from encoder_cls.evaluation.guarantees import measure_guarantees
 from encoder_cls.inference.folder import load_classifier, save_classifier
 from encoder_cls.inference.task import softmax
 from encoder_cls.training import plan as training_plan
@@ -148,16 +148,16 @@ def test_a_report_says_whether_promises_are_kept(folder, held_out):
     """On other texts than those they were made on; labels that training never showed are mistakes."""
     classifier = load_classifier(folder)
     probabilities = softmax(classifier.logits(classifier.tokenize(held_out[0][:-1])))
-    kept = keep_promises(classifier.promises, probabilities, held_out[1][:-1])
+    kept = measure_guarantees(classifier.promises, probabilities, held_out[1][:-1])
     highest = classifier.promises.highest_precision
     answered = probabilities.max(axis=1) >= kept.threshold
     assert kept.promised_precision == min(0.95, highest)
     assert kept.answered_fraction == answered.mean()
     assert kept.precision == (probabilities.argmax(axis=1) == held_out[1][:-1])[answered].mean()
     assert kept.coverage >= 0.9
-    first, second = promise_sentences(kept)
-    assert first.startswith(f"--min-precision {kept.promised_precision:g}: promised {kept.promised_precision:g}")
+    first, second = kept.sentences()
+    assert first.startswith(f"--min-precision {kept.promised_precision:g}: guaranteed {kept.promised_precision:g}")
     assert f"got {kept.precision:.3f}, answers {kept.answered_fraction:.0%}" in first
-    assert second.startswith("--coverage 0.9: promised 0.9, got 0.9")
-    unseen = keep_promises(classifier.promises, probabilities, np.full(240, 3))
+    assert second.startswith("--coverage 0.9: guaranteed 0.9, got 0.9")
+    unseen = measure_guarantees(classifier.promises, probabilities, np.full(240, 3))
     assert (unseen.precision, unseen.coverage) == (0, 0)

@@ -1,0 +1,120 @@
+"""The page: it says what was counted, and nothing of a stranger's runs in it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from datetime import date
+
+import numpy as np
+import pytest
+from support.reports import REFERENCE, compared, split_of
+
+from encoder_cls.evaluation import sections
+from encoder_cls.evaluation.answers import SingleLabelAnswers
+from encoder_cls.evaluation.evaluate import evaluate
+from encoder_cls.evaluation.metrics import LARGEST_MATRIX, compute_metrics
+from encoder_cls.evaluation.page import render_report
+
+HOSTILE = '<script>document.title="x"</script><img src=x onerror="alert(1)">"&\'{{ 7 * 7 }}'
+
+
+def of_many_classes(classifier, labels, answers, classes):
+    """A report of so many classes, each text a word."""
+    names = tuple(f"class {number}" for number in range(classes))
+    split, logits = split_of(["x"] * len(labels), labels), np.eye(classes, dtype=np.float32)[answers] * 9
+    answered = SingleLabelAnswers(name="test", split=split, logits=logits, label_names=names)
+    report, _ = evaluate(classifier, split_of(["rain"]), name="test", reference=None)
+    metrics = compute_metrics(logits, split.labels, names)
+    return replace(report, label_names=names, metrics=metrics, worst_errors=[]), answered
+
+
+def test_the_page_begins_with_the_summary(classifier):
+    """Interval, the encoder's part, each part on one scale, advice; of one part alone no such card."""
+    report, answered = evaluate(classifier, split_of(["rain and snow"]), name="test", reference=None)
+    both = replace(report, **compared(0.015, is_sure=False))
+    page, plain = (
+        render_report("x", it, answered, config_yaml="seed: <0>\n", written=date(2026, 3, 9))
+        for it in (both, replace(report, comparison=None))
+    )
+    low, high = report.scores.interval
+    for words in (sections.comparison_sentence(both), "the encoder has most of the weight (70%)", "both together: "):
+        assert words in page
+        assert words not in plain
+    assert "Is the encoder worth it?" not in plain
+    for each in (page, plain):
+        assert f"95% interval {100 * low:.1f}% to {100 * high:.1f}%" in each
+        assert "9 March 2026" in each
+        assert "seed: &lt;0&gt;" in each
+        assert each.index('id="summary"') < each.index('id="mistakes"') < each.index('id="classes"')
+
+
+def test_the_matrix_has_every_class_that_occurs_and_no_other(classifier):
+    """Also of more classes than a matrix can have, where the texts are of few; the absent ones are named."""
+    page = render_report("x", *of_many_classes(classifier, [3, 3, 149], [3, 7, 149], 150))
+    matrix = page.partition('<table class="sortable matrix"')[2].partition("</table>")[0]
+    assert re.findall(r'<th scope="row" title="(.*?)"', matrix) == ["class 3", "class 7", "class 149"]
+    assert 'title="class 3, taken for class 7: 1">1</td>' in matrix
+    assert "147 classes are left out, since they occur neither as label nor as answer here" in page
+
+
+@pytest.mark.parametrize(("classes", "drawn"), [(LARGEST_MATRIX, True), (LARGEST_MATRIX + 1, False)])
+def test_of_many_classes_the_page_names_the_confused_pairs_instead_of_a_matrix(classifier, classes, drawn):
+    """A matrix of a thousand classes had a million cells: 65 MB that nobody could read."""
+    labels = np.arange(classes)
+    report, answered = of_many_classes(classifier, labels, (labels + (labels % 2)) % classes, classes)
+    page = render_report("many", report, answered)
+    assert (report.metrics.confusion_matrix is not None) == drawn
+    assert ('<table class="sortable matrix"' in page) == drawn
+    assert ("class 1, taken for class 2: 1" in page) == drawn
+    assert (f"{classes} classes are more than the {LARGEST_MATRIX}" in page) != drawn
+    assert len(page) < 1_500_000
+    assert {"label": "class 1", "prediction": "class 2", "count": 1} in report.to_dict()["most_confused"]
+
+
+def test_classes_are_listed_worst_first(classifier):
+    """By F1; those without a text, whose scores say nothing, come last; bars are as long as their numbers."""
+    weather, sport = (classifier.label_names.index(name) for name in ("weather", "sport"))
+    split = split_of(["rain and snow", "ball goal team", "rain and snow"], [weather, sport, sport])
+    page = render_report("x", *evaluate(classifier, split, name="test", reference=None))
+    table = page.partition('<table class="sortable full scores">')[2].partition("</table>")[0]
+    assert re.findall("<tr><td>(.*?)</td>", table) == ["sport", "weather", "küche"]
+    assert all(bar == number for bar, number in re.findall('class="bar" style="--v:(.*?)">(.*?)</td>', table))
+
+
+def test_the_page_says_what_was_measured(classifier):
+    """Numbers of the metrics, each class, each mistake, and no address of anything outside the page."""
+    split = split_of(["rain and snow", "ball goal team", "soup bread", HOSTILE, "\x00\ud800\x1b[31m", ""])
+    report, answered = evaluate(classifier, split, name="test", reference=REFERENCE | {"of_texts": 9000})
+    page = render_report("a report", report, answered)
+    assert "TF-IDF baseline (linear SVM, trained on 9 of 9,000 texts): accuracy 1.0000 [0.400, 0.800]" in page
+    assert f"{report.metrics.accuracy:.1%}" in page
+    assert all(f"<td>{name}</td>" in page for name in classifier.label_names)
+    assert page.count("<script") == 1
+    assert not re.search(r"(src|href)=.?https?:", page)
+    assert all(c.isprintable() or c in "\n\t" for c in page)
+    wrong = len(answered.mistakes)
+    assert len(report.worst_errors) == wrong
+    assert page.count("f.csv:") == wrong
+    assert f'{wrong} of 6 texts get another answer than their label. All are in <a href="mistakes.csv">' in page
+    assert '(<a href="doubtful_labels.csv">' in page
+    assert render_report("a report", report, answered) == page
+
+
+def test_a_page_without_mistakes_or_of_one_text_can_be_drawn(classifier):
+    """All right, or a single text: there is a page all the same."""
+    split = split_of(["rain and snow and wind"], classifier.label_names.index("weather"))
+    report, answered = evaluate(classifier, split, name="x", reference=None)
+    assert report.worst_errors == []
+    assert "There are none." in render_report("a report", report, answered)
+
+
+def test_a_label_that_training_never_showed_is_on_the_page(classifier):
+    """It is a mistake like another, its label named, and the page says what it counts in."""
+    split = split_of(["rain and snow", "ball goal team", "an opera"], [2, 1, 3], unseen_names=("music",))
+    report, answered = evaluate(classifier, split, name="test", reference=REFERENCE)
+    assert report.metrics.accuracy == pytest.approx(2 / 3)
+    assert [error.labelled for error in report.worst_errors] == [("music",)]
+    page = render_report("a report", report, answered)
+    assert "<td>music</td>" in page
+    assert "1 text has a label that never occurs in the training data" in page

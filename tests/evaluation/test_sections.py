@@ -1,0 +1,161 @@
+"""Sections of a report: sentences that follow from its numbers, and silence where these are missing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from support.reports import REFERENCE, compared, report_of, split_of
+
+from encoder_cls.evaluation import sections
+from encoder_cls.evaluation.evaluate import evaluate
+from encoder_cls.evaluation.metrics import CalibrationBins, ClassMetrics
+from encoder_cls.evaluation.page import render_report
+from encoder_cls.evaluation.report import FEWEST_ANSWERS, Threshold
+from encoder_cls.evaluation.sections import report_text
+
+
+def test_one_part_has_no_rows(classifier):
+    """With both, the baseline is beside them."""
+    assert sections.part_rows(report_of(classifier, comparison=None)) == []
+    report = report_of(classifier, **compared(0.1, is_sure=True), linear_reference=REFERENCE)
+    rows = sections.part_rows(report)
+    assert [row.name for row in rows] == ["both together", "linear alone", "encoder alone", "TF-IDF baseline"]
+    assert rows[0] == ("both together", report.scores.score, report.scores.interval)
+    assert rows[-1] == ("TF-IDF baseline", 1.0, (0.4, 0.8))
+
+
+@pytest.mark.parametrize(
+    ("values", "gist", "words"),
+    [
+        ({"ece": 0.01}, "well calibrated", "about 80% are right"),
+        ({"ece": 0.05, "accuracy": [0.4, 0.9]}, "fairly calibrated", "too sure by 5.0 "),
+        ({"ece": 0.2, "accuracy": [0.9, 0.9]}, "poorly calibrated", "too cautious by 20.0 "),
+        ({"ece": 0.2, "texts": [10, 9]}, "too few texts to tell", "these 19 "),
+    ],
+)
+def test_calibration_is_told_in_words(classifier, values, gist, words):
+    """How well, in which direction, and only where there are texts enough."""
+    bins = {"confidence": [0.5, 0.9], "accuracy": [0.5, 0.9], "texts": [100, 100]} | values
+    ece = bins.pop("ece")
+    found = sections.calibration(report_of(classifier, metrics={"ece": ece, "calibration": CalibrationBins(**bins)}))
+    assert found[0] == gist
+    assert words in found[1]
+
+
+@pytest.mark.parametrize(
+    ("number", "threshold", "words"),
+    [
+        (3, None, f"that takes {FEWEST_ANSWERS} answers"),
+        (50, None, "threshold reaches 95% precision"),
+        (50, 0.0, "is needed"),
+    ],
+)
+def test_a_threshold_that_is_not_suggested_has_a_reason(classifier, number, threshold, words):
+    """On the page and in the terminal."""
+    report, answered = evaluate(classifier, split_of(["rain and snow"] * number), name="test", reference=None)
+    report = replace(report, threshold=Threshold(value=threshold, answered_fraction=1.0))
+    assert words in report_text(report)
+    assert words in render_report("x", report, answered)
+
+
+@pytest.mark.parametrize(
+    ("difference", "is_sure", "linear", "words"),
+    [
+        (
+            0.015,
+            True,
+            0.3,
+            "+1.5 points over the linear model alone (sure; 95% interval +0.5 to +3.5); the encoder",
+        ),
+        (0.0, False, 0.52, "+0.0 points over the linear model alone (not sure; 95% interval -1.0 to +2.0); both weigh"),
+        (-0.004, False, 0.999, "0.4 points below the linear model alone (not sure; 95% interval -1.4 to +1.6); the li"),
+        (-0.0001, False, 0.5, "+0.0 points over"),
+    ],
+)
+def test_what_the_encoder_adds_is_told_in_a_sentence(classifier, difference, is_sure, linear, words):
+    """Points of accuracy, whether that is sure, and which part decides."""
+    report = report_of(classifier, **compared(difference, is_sure=is_sure, linear=linear))
+    assert sections.comparison_sentence(report).startswith(words)
+
+
+@pytest.mark.parametrize(
+    ("linear", "words"),
+    [
+        (0.999, "the linear model decides nearly alone (99.9% of the weight)"),
+        (0.01, "the encoder decides nearly alone (99.0% of the weight)"),
+        (0.7, "the linear model has most of the weight (70%)"),
+        (0.45, "both weigh about the same (the encoder 55%, the linear model 45%)"),
+    ],
+)
+def test_the_weight_of_the_parts_is_told_in_words(classifier, linear, words):
+    """A model of which nobody told the shares has no such words."""
+    report = report_of(classifier, **compared(0.1, is_sure=True, linear=linear))
+    assert sections.comparison_sentence(report).endswith(f"; {words}")
+    assert sections.comparison_sentence(replace(report, mixture_shares=None)).endswith("+12.0)")
+
+
+def test_advice_can_be_followed(classifier):
+    """A linear model alone where the encoder is not sure to help; nothing where it is and nothing is better."""
+    sure = report_of(classifier, **compared(0.1, is_sure=True), metrics={"accuracy": 0.9})
+    assert sections.advice(sure) == ""
+    for difference, is_sure in ((0.1, False), (-0.1, True)):
+        assert "--set model.encoder=false" in sections.advice(replace(sure, **compared(difference, is_sure=is_sure)))
+    better = replace(sure, linear_reference=REFERENCE)
+    assert "more labelled texts" in sections.advice(better)
+    alone = replace(better, comparison=None, parts={"combined": sure.parts["encoder"], "encoder": None})
+    assert "a linear model alone: --set model.encoder=false" in sections.advice(alone)
+
+
+def test_the_terminal_shows_each_part(classifier):
+    """Each with its interval, then the sentence and the advice."""
+    report = report_of(classifier)
+    text = report_text(report)
+    for name in ("linear", "encoder"):
+        scores = report.parts[name]
+        low, high = scores.interval
+        assert f"\n    {name} alone: accuracy {scores.score:.4f} [{low:.3f}, {high:.3f}], macro-F1 " in text
+    assert f"\n    {sections.comparison_sentence(report)}\n" in text
+    assert f"\n    {sections.advice(report)}\n" in text
+    assert "alone" not in report_text(replace(report, comparison=None))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"linear_reference": None}, "TF-IDF baseline: none"),
+        ({"linear_reference": REFERENCE}, "(linear SVM): accuracy 1.0000 [0.400, 0.800], macro-F1 1.0000"),
+        ({"linear_reference": REFERENCE | {"of_texts": 3000}}, "(linear SVM, trained on 9 of 3,000 texts)"),
+        ({"linear_reference": REFERENCE | {"of_features": 8}}, "SVM, trained on 7 of 8 features)"),
+        ({"linear_reference": REFERENCE | {"of_texts": 10, "of_features": 8}}, "9 of 10 texts and 7 of 8 features)"),
+        (
+            {"threshold": Threshold(value=0.9961, answered_fraction=0.66)},
+            "answers from probability 0.996 up (--threshold), 66% of all, are right 95% of the time",
+        ),
+        ({"split": "validation"}, "these texts also chose the weights"),
+        ({"num_refitted": 1}, "also learned from the text held out for validation"),
+        ({"doubtful_labels": (1,)}, "labels that seem to be wrong: 1"),
+        (
+            {"metrics": {"unseen_labels": {"x\x1b": 15, "y": 5}}},
+            "20 texts have labels that never occur in the training data ('x\\x1b', 'y')",
+        ),
+    ],
+)
+def test_the_report_says_what_holds(classifier, changes, words):
+    """And nothing of it where it does not."""
+    assert words in report_text(report_of(classifier, **changes))
+    assert words == "TF-IDF baseline: none" or words not in report_text(report_of(classifier))
+
+
+@pytest.mark.parametrize(("classes", "table"), [(3, True), (100, False)])
+def test_the_report_fits_a_terminal(classifier, classes, table):
+    """A line for each class; the confusion matrix only where it fits; no control character of a class name."""
+    names = [f"{number}\x1b[2J\u202e" for number in range(classes)]
+    per_class = dict.fromkeys(names, ClassMetrics(precision=0.5, recall=0.5, f1=0.5, support=1))
+    metrics = {"per_class": per_class, "confusion_matrix": np.ones((classes, classes), dtype=int).tolist()}
+    text = report_text(report_of(classifier, label_names=tuple(names), metrics=metrics))
+    assert ("   1    1    1" in text) == table
+    assert ("no matrix here: 100 classes are more than" in text) != table
+    assert sum(line.endswith("       1") for line in text.splitlines()) >= classes
+    assert text.replace("\n", "").isprintable()

@@ -1,0 +1,41 @@
+"""Splits and reports for tests of evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from encoder_cls.data.split import Split
+from encoder_cls.evaluation.evaluate import evaluate
+from encoder_cls.evaluation.report import Report
+from encoder_cls.evaluation.scores import Comparison
+from encoder_cls.inference.classifier import Classifier
+
+REFERENCE: dict[str, Any] = {
+    **{"accuracy": 1.0, "accuracy_interval": (0.4, 0.8), "macro_f1": 1.0, "macro_f1_interval": (0.4, 0.8)},
+    **{"texts": 9, "of_texts": 9, "features": 7, "of_features": 7},
+}
+
+
+def split_of(texts: Sequence[str], labels: Sequence[Any] | int = 0, **values: Any) -> Split:
+    """Texts with these labels, or all with one."""
+    numbers = np.full(len(texts), labels) if isinstance(labels, int) else np.array(labels)
+    return Split(texts=texts, labels=numbers, where=[f"f.csv:{row + 2}" for row in range(len(texts))], **values)
+
+
+def report_of(classifier: Classifier, **changes: Any) -> Report:
+    """The report of a few texts, changed; changes of `metrics` are a dictionary."""
+    split = split_of(["rain and snow", "ball goal team", "soup bread"])
+    report, _ = evaluate(classifier, split, name="test", reference=None)
+    metrics = replace(report.metrics, **changes.pop("metrics", {}))
+    return replace(report, metrics=metrics, **changes)
+
+
+def compared(difference: float, *, is_sure: bool, linear: float = 0.3) -> dict[str, Any]:
+    """Changes of a report whose encoder adds so much, and whose linear part has such a share."""
+    interval = (difference - 0.01, difference + 0.02)
+    comparison = Comparison(combined_minus_linear=difference, interval=interval, is_sure=is_sure)
+    return {"comparison": comparison, "mixture_shares": {"encoder": 1 - linear, "linear": linear}}
