@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from matplotlib.figure import Figure
 
-PLOTS = ("confusion", "reliability", "attention", "position_vectors")  # functions of `evaluation.plots`
+PLOTS = ("confusion", "reliability")  # functions of `evaluation.plots`
 
 
 def blank_plot(*_: object) -> Figure:

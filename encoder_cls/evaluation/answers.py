@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -29,38 +28,36 @@ class Mistake:
         where: file and line.
         labelled: the labels that the text has.
         answer: the wrong class; of several labels the one that is wrong.
-        kind: `missed` or `given`, of several labels.
         probability: of the answer.
+        of_task: the label and the answer as JSON values.
         likely_mislabelled: whether rather the label seems to be wrong.
         words: the words' contributions to the answer; empty where explaining would have taken too long.
-        of_task: the label and the answer as JSON values.
     """
 
     text: str
     where: str
     labelled: tuple[str, ...]
     answer: str
-    kind: str
     probability: float
-    likely_mislabelled: bool
-    words: Sequence[WordWeight]
     of_task: Mapping[str, Any]
+    likely_mislabelled: bool = False
+    words: Sequence[WordWeight] = ()
+
+    @property
+    def kind(self) -> str:
+        """`missed` or `given`, of several labels."""
+        return {True: "missed", False: "given", None: ""}[self.of_task.get("is_missed")]
 
     def to_dict(self) -> dict[str, Any]:
         """JSON values."""
-        return {
-            "text": self.text,
-            "where": self.where,
-            **self.of_task,
-            "probability": self.probability,
-            "likely_mislabelled": self.likely_mislabelled,
-            "words": [asdict(word) for word in self.words],
-        }
+        rest = {name: getattr(self, name) for name in ("probability", "likely_mislabelled")}
+        words = [asdict(word) for word in self.words]
+        return {"text": self.text, "where": self.where, **self.of_task, **rest, "words": words}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answered(ABC):
-    """The answers of a classifier to the texts of a split.
+class Answered:
+    """The answers of a classifier to the texts of a split, where each text has one label.
 
     Attributes:
         name: of the split.
@@ -69,7 +66,7 @@ class Answered(ABC):
         thresholds: of the classes, where a text may have several labels.
     """
 
-    task: ClassVar[Task]
+    task: ClassVar[Task] = SINGLE_LABEL
 
     name: str
     split: Split
@@ -77,34 +74,9 @@ class Answered(ABC):
     label_names: tuple[str, ...]
     thresholds: tuple[float, ...] = ()
 
-    @abstractmethod
-    def answers_of(self, logits: Logits) -> NDArray[Any]:
-        """Answers in the shape of the labels."""
-
-    @abstractmethod
-    def names(self, labels: Any) -> tuple[str, ...]:
-        """The labels of one text, or its answers, by name."""
-
-    @property
-    @abstractmethod
-    def doubt(self) -> NDArray[np.float64]:
-        """The distance of each text's labels from the probabilities, 0 to 1, (texts,)."""
-
-    @abstractmethod
-    def worst_mistakes(self) -> list[tuple[int, int]]:
-        """The most confident mistakes, the surest first: the text and the number of the wrong class."""
-
-    @abstractmethod
-    def mistake(self, row: int, number: int, *, likely_mislabelled: bool, words: Sequence[WordWeight]) -> Mistake:
-        """One of `worst_mistakes`."""
-
-    @abstractmethod
-    def record(self, row: int) -> Mapping[str, Any]:
-        """The label and the answer of a text as JSON values."""
-
-    @property
+    @cached_property
     def labels(self) -> NDArray[Any]:
-        """Class numbers, (texts,), or 1 where a text has a label, (texts, labels)."""
+        """Class numbers, (texts,), or whether a text has a label, (texts, labels)."""
         return self.split.labels
 
     @cached_property
@@ -142,55 +114,45 @@ class Answered(ABC):
             for row in np.asarray(rows, dtype=np.int64).tolist()
         ]
 
-
-@dataclass(frozen=True, kw_only=True)
-class SingleLabelAnswers(Answered):
-    """Answers where each text has one label."""
-
-    task = SINGLE_LABEL
+    def mistake(self, row: int, number: int) -> Mistake:
+        """One of `worst_mistakes`."""
+        return Mistake(
+            text=self.split.texts[row],
+            where=self.split.where[row],
+            labelled=self.names(self.labels[row]),
+            answer=self.label_names[number],
+            probability=float(self.probabilities[row, number]),
+            of_task=self.comparison(row, number),
+        )
 
     def answers_of(self, logits: Logits) -> NDArray[Any]:
-        """See `Answered`."""
+        """Answers in the shape of the labels."""
         answers: NDArray[np.int64] = logits.argmax(axis=1)
         return answers
 
     def names(self, labels: Any) -> tuple[str, ...]:
-        """See `Answered`."""
+        """The labels of one text, or its answers, by name."""
         return (self.label_names[labels],)
 
     @property
     def doubt(self) -> NDArray[np.float64]:
-        """See `Answered`."""
+        """The distance of each text's labels from the probabilities, 0 to 1, (texts,)."""
         return 1 - self_confidence(self.probabilities, self.labels)
 
     def worst_mistakes(self) -> list[tuple[int, int]]:
-        """See `Answered`."""
+        """The most confident mistakes, the surest first: the text and the number of the wrong class."""
         confidence = self.probabilities[self.mistakes, self.answers[self.mistakes]]
         worst = self.mistakes[np.argsort(-confidence, kind="stable")][:WORST_MISTAKES]
         return list(zip(worst.tolist(), self.answers[worst].tolist(), strict=True))
 
-    def mistake(self, row: int, number: int, *, likely_mislabelled: bool, words: Sequence[WordWeight]) -> Mistake:
-        """See `Answered`."""
-        label, answer = self.label_names[self.labels[row]], self.label_names[number]
-        return Mistake(
-            text=self.split.texts[row],
-            where=self.split.where[row],
-            labelled=(label,),
-            answer=answer,
-            kind="",
-            probability=float(self.probabilities[row, number]),
-            likely_mislabelled=likely_mislabelled,
-            words=words,
-            of_task={"label": label, "prediction": answer},
-        )
+    def comparison(self, row: int, number: int) -> dict[str, Any]:
+        """The label of a text and a wrong answer as JSON values."""
+        return {"label": self.label_names[self.labels[row]], "prediction": self.label_names[number]}
 
-    def record(self, row: int) -> Mapping[str, Any]:
-        """See `Answered`."""
-        return {
-            "label": self.label_names[self.labels[row]],
-            "prediction": self.label_names[self.answers[row]],
-            "probability": float(self.probabilities[row].max()),
-        }
+    def record(self, row: int) -> dict[str, Any]:
+        """The label and the answer of a text as JSON values."""
+        number = self.answers[row]
+        return {**self.comparison(row, number), "probability": float(self.probabilities[row, number])}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -235,23 +197,15 @@ class MultiLabelAnswers(Answered):
         chosen = order[np.sort(np.argsort(rank_of_kind, kind="stable")[:WORST_MISTAKES])]
         return list(zip(*(it.tolist() for it in np.unravel_index(chosen, is_wrong.shape)), strict=True))
 
-    def mistake(self, row: int, number: int, *, likely_mislabelled: bool, words: Sequence[WordWeight]) -> Mistake:
+    def comparison(self, row: int, number: int) -> dict[str, Any]:
         """See `Answered`."""
         labels, answers = self.names(self.labels[row]), self.names(self.answers[row])
-        label, is_missed = self.label_names[number], bool(self.labels[row, number])
-        return Mistake(
-            text=self.split.texts[row],
-            where=self.split.where[row],
-            labelled=labels,
-            answer=label,
-            kind="missed" if is_missed else "given",
-            probability=float(self.probabilities[row, number]),
-            likely_mislabelled=likely_mislabelled,
-            words=words,
-            of_task={"labels": labels, "predictions": answers, "label": label, "is_missed": is_missed},
-        )
+        is_missed = bool(self.labels[row, number])
+        return {
+            "labels": labels, "predictions": answers, "label": self.label_names[number], "is_missed": is_missed,
+        }  # fmt: skip
 
-    def record(self, row: int) -> Mapping[str, Any]:
+    def record(self, row: int) -> dict[str, Any]:
         """See `Answered`; the most probable answer first."""
         given = np.flatnonzero(self.answers[row]).tolist()
         given.sort(key=lambda number: -self.probabilities[row, number])
@@ -262,4 +216,4 @@ class MultiLabelAnswers(Answered):
         }
 
 
-ANSWERS: Mapping[str, type[Answered]] = {it.task.name: it for it in (SingleLabelAnswers, MultiLabelAnswers)}
+ANSWERS: Mapping[str, type[Answered]] = {it.task.name: it for it in (Answered, MultiLabelAnswers)}

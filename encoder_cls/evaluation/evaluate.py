@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from encoder_cls.data.split import Split
 from encoder_cls.evaluation.answers import ANSWERS, Answered, Mistake
 from encoder_cls.evaluation.guarantees import measure_guarantees
 from encoder_cls.evaluation.labels import doubtful_rows
-from encoder_cls.evaluation.metrics import answers, compute_metrics
+from encoder_cls.evaluation.metrics import compute_metrics
 from encoder_cls.evaluation.report import Report, suggest_threshold
 from encoder_cls.evaluation.scores import COMBINED, parts_alone, score_parts
 from encoder_cls.inference.classifier import Classifier
@@ -53,7 +54,10 @@ def evaluate(
     )
     is_single = classifier.task is SINGLE_LABEL
     parts, comparison = score_parts(_part_answers(classifier, answered, of_parts), answered.labels)
-    guarantees = None
+    guarantees = threshold = None
+    if is_single:
+        is_right = answered.answers == answered.labels
+        threshold = suggest_threshold(answered.probabilities.max(axis=1), is_right)
     if is_single and classifier.promises and name != "validation":  # that they were measured on
         guarantees = measure_guarantees(classifier.promises, answered.probabilities, split.labels)
     doubtful = doubtful_rows(answered.probabilities, split.labels)
@@ -70,7 +74,7 @@ def evaluate(
         truncated_fraction=float(classifier.truncated(tokenized).mean()),
         unknown_fraction=tokenized.unknown_fraction,
         doubtful_labels=doubtful,
-        threshold=suggest_threshold(*answers(answered.logits, split.labels)) if is_single else None,
+        threshold=threshold,
         guarantees=guarantees,
     )
     return report, answered
@@ -97,5 +101,6 @@ def _worst_mistakes(
     for (row, number), explained in zip(worst, is_explained, strict=True):
         text = [answered.split.texts[row]] if explained else []
         words = explain(classifier, text, tokenized.take_one(row), [number] * len(text))
-        found.append(answered.mistake(row, number, likely_mislabelled=row in doubtful, words=words[0] if words else ()))
+        mistake = answered.mistake(row, number)
+        found.append(replace(mistake, likely_mislabelled=row in doubtful, words=words[0] if words else ()))
     return found

@@ -175,7 +175,8 @@ def _single_label_metrics(logits: Logits, labels: NDArray[np.int64], label_names
     is_known = labels < num_classes
     known_logits, known_labels = logits[is_known], labels[is_known]
     predictions = logits.argmax(axis=1)
-    bins = calibration_bins(*answers(known_logits, known_labels))
+    probabilities = softmax(known_logits)
+    bins = calibration_bins(probabilities.max(axis=1), predictions[is_known] == known_labels)
     counts = ClassCounts.of_classes(predictions, labels, num_labels)
     matrix = None
     if num_labels <= LARGEST_MATRIX:
@@ -185,7 +186,7 @@ def _single_label_metrics(logits: Logits, labels: NDArray[np.int64], label_names
         num_examples=len(labels),
         accuracy=float((predictions == labels).mean()),
         macro_f1=float(counts.f1[counts.occurs].mean()),
-        loss=cross_entropy(softmax(known_logits), one_hot(known_labels, num_classes)),
+        loss=cross_entropy(probabilities, one_hot(known_labels, num_classes)),
         ece=expected_calibration_error(bins),
         per_class={name: ClassMetrics(**counts.scores(number)) for number, name in enumerate(label_names)},
         calibration=bins,
@@ -205,6 +206,8 @@ def _multi_label_metrics(
     given = answers_of(logits, thresholds, num_labels=num_labels)
     counts = ClassCounts.of_labels(given, has_label)
     scores = f1_scores(given, labels)
+    sizes = has_label.sum(axis=1) + given.sum(axis=1)
+    of_texts = np.where(sizes == 0, 1.0, 2 * (given & has_label).sum(axis=1) / np.maximum(1, sizes))
     precisions = average_precisions(padded(probabilities, num_labels), labels)
     precisions[num_classes:] = np.where(counts.support[num_classes:] > 0, 0.0, np.nan)  # nothing can find them
     known = has_label[:, :num_classes]
@@ -214,7 +217,7 @@ def _multi_label_metrics(
         num_examples=len(labels),
         micro_f1=scores.micro,
         macro_f1=scores.macro,
-        samples_f1=float(samples_f1(given, labels).mean()),
+        samples_f1=float(of_texts.mean()),
         subset_accuracy=float((given == has_label).all(axis=1).mean()),
         mean_average_precision=mean_or_zero(precisions),
         loss=binary_cross_entropy(probabilities, known),
@@ -283,10 +286,7 @@ def _confused_classes(
 ) -> list[Confusion]:
     wrong = labels != predictions
     pairs, counts = np.unique(np.stack([labels[wrong], predictions[wrong]]), axis=1, return_counts=True)
-    return [
-        Confusion(label=label_names[pairs[0, i]], prediction=label_names[pairs[1, i]], count=int(counts[i]))
-        for i in np.argsort(-counts, kind="stable")[:MOST_CONFUSED]
-    ]
+    return _most_confused(pairs[0], pairs[1], counts, label_names)
 
 
 def _confused_labels(
@@ -294,12 +294,16 @@ def _confused_labels(
 ) -> list[Confusion]:
     missed, wrong = (it.astype(np.float32) for it in (has_label & ~given, given & ~has_label))
     counts = (missed.T @ wrong).astype(np.int64)
-    order = np.argsort(-counts, axis=None, kind="stable")[:MOST_CONFUSED]
-    pairs = zip(*(it.tolist() for it in np.unravel_index(order, counts.shape)), strict=True)
+    labels, predictions = np.nonzero(counts)
+    return _most_confused(labels, predictions, counts[labels, predictions], label_names)
+
+
+def _most_confused(
+    labels: NDArray[np.int64], predictions: NDArray[np.int64], counts: NDArray[np.int64], label_names: Sequence[str]
+) -> list[Confusion]:
     return [
-        Confusion(label=label_names[label], prediction=label_names[prediction], count=int(counts[label, prediction]))
-        for label, prediction in pairs
-        if counts[label, prediction]
+        Confusion(label=label_names[labels[i]], prediction=label_names[predictions[i]], count=int(counts[i]))
+        for i in np.argsort(-counts, kind="stable")[:MOST_CONFUSED]
     ]
 
 
@@ -331,18 +335,6 @@ def padded(values: NDArray[Any], num_labels: int) -> NDArray[Any]:
 def mean_or_zero(values: Floats) -> float:
     """The mean of the values that are not NaN; 0 without one."""
     return 0.0 if np.isnan(values).all() else float(np.nanmean(values))
-
-
-class Answers(NamedTuple):
-    """Probability of each text's most probable class, and whether that is its label; both (texts,)."""
-
-    confidence: NDArray[np.float64]
-    correct: NDArray[np.bool_]
-
-
-def answers(logits: Logits, labels: NDArray[np.int64]) -> Answers:
-    """Compare logits (texts, classes) with labels (texts,)."""
-    return Answers(softmax(logits).max(axis=1), logits.argmax(axis=1) == labels)
 
 
 def calibration_bins(confidence: NDArray[np.float64], correct: NDArray[np.bool_]) -> CalibrationBins:
@@ -428,11 +420,3 @@ def answers_of(logits: Logits, thresholds: Sequence[float], *, num_labels: int) 
         num_labels: of the classes, and of labels that never occur in the training data.
     """
     return padded(sigmoid(logits) >= np.asarray(thresholds, dtype=np.float64), num_labels)
-
-
-def samples_f1(answers: NDArray[np.bool_], labels: NDArray[Any]) -> Floats:
-    """The F1 of each text, (texts,); 1 where there is no label and none is answered."""
-    has_label = labels > 0
-    total = has_label.sum(axis=1) + answers.sum(axis=1)
-    of_texts: Floats = np.where(total == 0, 1.0, 2 * (answers & has_label).sum(axis=1) / np.maximum(1, total))
-    return of_texts

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from encoder_cls.data.dataset import Dataset
 from encoder_cls.data.split import Split
 from encoder_cls.errors import ConfigError
-from encoder_cls.evaluation.answers import SingleLabelAnswers
+from encoder_cls.evaluation.answers import Answered
 from encoder_cls.evaluation.labels import LabelRow, by_score, estimated_errors
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.task import MULTI_LABEL
@@ -74,7 +74,7 @@ def review_run(path: Path, *, tell: Callable[[str], None]) -> Review:
     return Review(by_score(rows), texts, errors)
 
 
-def _judged(dataset: Dataset, classifier: Classifier) -> Iterator[SingleLabelAnswers]:
+def _judged(dataset: Dataset, classifier: Classifier) -> Iterator[Answered]:
     """Answer each split by a classifier that has not seen its labels."""
     train, linear = dataset.train, classifier.linear
     (out_of_fold,) = out_of_fold_logits(
@@ -92,7 +92,7 @@ def _judged(dataset: Dataset, classifier: Classifier) -> Iterator[SingleLabelAns
             if name != "train":
                 logits = classifier.combined(classifier.part_logits(classifier.tokenize(split.texts)))
             names = (*classifier.label_names, *split.unseen_names)
-            yield SingleLabelAnswers(name=name, split=split, logits=logits, label_names=names)
+            yield Answered(name=name, split=split, logits=logits, label_names=names)
 
 
 def _has_others(split: Split) -> NDArray[np.bool_]:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from torch.utils.tensorboard import SummaryWriter
 
@@ -17,8 +16,6 @@ from encoder_cls.evaluation.charts import notable_classes
 from encoder_cls.evaluation.report import Report
 from encoder_cls.evaluation.sections import summary_text
 from encoder_cls.inference.classifier import Classifier
-from encoder_cls.inference.encoder.torch import torch_encoder
-from encoder_cls.inference.explain import attention_maps
 from encoder_cls.system.display import markdown_text, replace_unprintable, shortened
 from encoder_cls.tracking.metric_log import MetricLog
 from encoder_cls.tracking.run_dir import PROJECTOR_FOLDER
@@ -35,8 +32,6 @@ SCORES = {
 }
 MOST_CURVES = 12  # classes with a curve of their own
 MOST_POINTS = 2000  # texts in the projector
-MOST_ATTENTION_TEXTS = 2
-MOST_POSITIONS = 128
 MOST_CHARACTERS = 70  # of a mistake; `report.html` has all
 
 
@@ -44,34 +39,28 @@ def log_final_report(
     metric_log: MetricLog, classifier: Classifier, config: Config, report: Report, answered: Answered, *, step: int
 ) -> None:
     """Show a report, and the classifier behind it, at the step at which it was the best."""
-    metric_log.hparams({**_scores(report), **chosen_settings(config)})
+    scalars = report.metrics.scalars()
+    scores = {name: scalars[key] for key, name in SCORES.items() if key in scalars}
+    metric_log.hparams({**scores, **chosen_settings(config)})
+    summary = "\n".join(f"    {line}" for line in summary_text(report).splitlines())  # as it is, in Markdown
 
     def show(writer: SummaryWriter) -> None:
-        writer.add_text("result", _as_code(summary_text(report)), step)
+        writer.add_text("result", summary, step)
         writer.add_text("most confident mistakes", mistakes_table(report), step)
         add_precision_recall(writer, report, answered, step)
         if classifier.encoder:
-            _add_encoder(writer, classifier, config, answered, step)
+            _add_texts(writer, classifier, config, answered)
 
     metric_log.show(show)
 
 
-def _add_encoder(writer: SummaryWriter, classifier: Classifier, config: Config, answered: Answered, step: int) -> None:
-    """Show texts in space, attention and positions."""
+def _add_texts(writer: SummaryWriter, classifier: Classifier, config: Config, answered: Answered) -> None:
+    """Show some texts in space."""
     split = answered.split
     chosen = np.random.default_rng(0).permutation(len(split))[:MOST_POINTS].tolist()
     texts = [split.texts[row] for row in chosen]
     labels = [split.label_text(row, answered.label_names) for row in chosen]
     add_embedding(writer, classifier.embed(texts, batch_tokens=config.train.batch_tokens), labels, texts)
-    for number, text in enumerate(texts[:MOST_ATTENTION_TEXTS], start=1):
-        maps = attention_maps(classifier, text)
-        _add_figure(writer, f"texts/attention in text {number}", plots.attention(maps.tokens, maps.weights), step)
-    if config.model.positions == "learned":
-        _add_figure(writer, "weights/positions", plots.position_vectors(_position_vectors(classifier)), step)
-
-
-def _add_figure(writer: SummaryWriter, name: str, figure: Figure, step: int) -> None:
-    writer.add_image(name, plots.to_pixels(figure), step, dataformats="HWC")
 
 
 def add_embedding(
@@ -107,16 +96,6 @@ def add_precision_recall(
         writer.add_text("precision and recall", left_out, step)
 
 
-def _scores(report: Report) -> dict[str, float]:
-    scalars = report.metrics.scalars()
-    return {name: scalars[key] for key, name in SCORES.items() if key in scalars}
-
-
-def _as_code(text: str) -> str:
-    """Lines as they are, in Markdown."""
-    return "\n".join(f"    {line}" for line in text.splitlines())
-
-
 def chosen_settings(config: Config) -> dict[str, bool | float | str]:
     """Settings by dotted name, without the data: those that are always compared, and those that are not the default."""
     chosen: dict[str, bool | float | str] = {"seed": config.seed}
@@ -138,14 +117,3 @@ def mistakes_table(report: Report) -> str:
         cells = (f"{error.kind} {error.answer} {error.probability:.2f}".strip(), ", ".join(error.labelled), text)
         rows.append("| " + " | ".join(markdown_text(cell) for cell in cells) + " |")
     return "\n".join(rows)
-
-
-def _position_vectors(classifier: Classifier) -> NDArray[np.float32]:
-    """The vectors that the encoder adds to those of the tokens, (positions, d_model)."""
-    encoder = torch_encoder(classifier)
-    config, embedding = encoder.architecture, encoder.model.encoder.embedding
-    length = min(config.max_seq_len, MOST_POSITIONS)
-    device = next(encoder.model.parameters()).device
-    with torch.inference_mode():
-        added: torch.Tensor = embedding.positions(torch.zeros(1, length, config.d_model, device=device))[0]
-    return added.float().cpu().numpy()

@@ -29,9 +29,7 @@ def test_the_baseline_learns_words():
     """It is trained on the one split and scored on the other."""
     train = split_of(["good fine", "bad poor"] * 4, [0, 1] * 4)
     amounts = {"texts": 8, "of_texts": 8, "features": 6, "of_features": 6}
-    right, wrong = (
-        scores_of(train, split_of(texts * 4, [0, 1] * 4)) for texts in (["fine", "poor"], ["poor", "fine"])
-    )
+    right, wrong = (scores_of(train, split_of(texts * 4, [0, 1] * 4)) for texts in (["fine", "poor"], ["poor", "fine"]))
     low, high = right.pop("accuracy_interval")
     assert 0.5 < low < high == 1
     assert right.pop("macro_f1_interval") == (1, 1)

@@ -9,7 +9,7 @@ import json
 import numpy as np
 
 from encoder_cls.data.split import Split
-from encoder_cls.evaluation.answers import SingleLabelAnswers
+from encoder_cls.evaluation.answers import Answered
 from encoder_cls.evaluation.files import DOUBTFUL_LABELS, MISTAKES
 from encoder_cls.evaluation.labels import COLUMNS, doubtful_rows, label_table
 
@@ -29,7 +29,7 @@ def test_each_row_leads_back_to_its_data():
         texts=texts, labels=np.array([0, 1, 2, 0]), where=["=f.csv:12", "c:/d.csv:3", "good/7.txt", "x/f.csv:13"]
     )
     logits = np.log(np.array([[0.4, 0.6], [0.9, 0.1], [0.3, 0.7], [0.9, 0.1]], dtype=np.float32))
-    answered = SingleLabelAnswers(name="test", split=split, logits=logits, label_names=NAMES)
+    answered = Answered(name="test", split=split, logits=logits, label_names=NAMES)
     assert answered.mistakes.tolist() == [0, 1, 2]
     found = rows_of(b"".join(label_table(answered.label_rows(answered.mistakes))))
     assert tuple(found[0]) == COLUMNS

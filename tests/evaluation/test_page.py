@@ -11,7 +11,7 @@ import pytest
 from support.reports import REFERENCE, compared, split_of
 
 from encoder_cls.evaluation import sections
-from encoder_cls.evaluation.answers import SingleLabelAnswers
+from encoder_cls.evaluation.answers import Answered
 from encoder_cls.evaluation.evaluate import evaluate
 from encoder_cls.evaluation.metrics import LARGEST_MATRIX, compute_metrics
 from encoder_cls.evaluation.page import render_report
@@ -23,7 +23,7 @@ def of_many_classes(classifier, labels, answers, classes):
     """A report of so many classes, each text a word."""
     names = tuple(f"class {number}" for number in range(classes))
     split, logits = split_of(["x"] * len(labels), labels), np.eye(classes, dtype=np.float32)[answers] * 9
-    answered = SingleLabelAnswers(name="test", split=split, logits=logits, label_names=names)
+    answered = Answered(name="test", split=split, logits=logits, label_names=names)
     report, _ = evaluate(classifier, split_of(["rain"]), name="test", reference=None)
     metrics = compute_metrics(logits, split.labels, names)
     return replace(report, label_names=names, metrics=metrics, worst_errors=[]), answered
