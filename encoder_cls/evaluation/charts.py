@@ -1,6 +1,6 @@
-"""Numbers in, the charts of a page out: SVG in one style, in the colours that `system/html_page.css` gives to classes.
+"""Charts of a page as SVG, in the style of `system/html_page.css`.
 
-Each function draws one chart. Lines differ in colour and in dashes; dots and bars say at the pointer what they are.
+Lines differ in colour and in dashes; dots and bars have their numbers at the pointer.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from encoder_cls.system.html_page import escaped
 
 WIDTH, HEIGHT = 440, 270  # of a chart, in units of its own
 LEFT, RIGHT, TOP, BOTTOM = 46, 16, 24, 42  # around the plane
-MOST_CURVES = 6  # of single classes: more cannot be told apart
+MOST_CURVES = 6  # of single classes: more cannot be title apart
 MOST_DECISIONS = 5_000_000  # texts times classes behind the curve of all classes: a second
 LENGTH_BINS = 6
 WIDEST_BAR = 46
@@ -45,12 +45,7 @@ class _Plane:
 
 
 def reliability(bins: CalibrationBins, *, of: str = "answer") -> str:
-    """How often answers are right, against how sure they are: the fewer texts, the smaller and paler a dot.
-
-    Args:
-        bins: of the answers.
-        of: what a probability is of: an `answer`, or a `label` of several.
-    """
+    """Accuracy by probability of an answer, or of a label: the fewer texts, the smaller and paler a dot."""
     plane = _Plane(bottom=BOTTOM + 42)
     most = max(1, *bins.texts)
     parts = [_line("even", plane.x(0), plane.y(0), plane.x(1), plane.y(1))]
@@ -61,12 +56,12 @@ def reliability(bins: CalibrationBins, *, of: str = "answer") -> str:
         if not texts:
             continue
         part = texts / most
-        told = f"says {confidence:.2f}, right {accuracy:.2f}: {texts:,} texts"
+        title = f"says {confidence:.2f}, right {accuracy:.2f}: {texts:,} texts"
         left, right = (plane.x(edge / len(bins.texts)) for edge in (number, number + 1))
         parts += [
-            _bar("count", left + 1, floor - max(1.0, 34 * part), right - left - 2, max(1.0, 34 * part), told),
+            _bar("count", left + 1, floor - max(1.0, 34 * part), right - left - 2, max(1.0, 34 * part), title),
             f'<circle cx="{plane.x(confidence):.1f}" cy="{plane.y(accuracy):.1f}" r="{3 + 4 * part**0.5:.1f}" '
-            f'opacity="{0.2 + 0.8 * part**0.5:.2f}"><title>{told}</title></circle>',
+            f'opacity="{0.2 + 0.8 * part**0.5:.2f}"><title>{title}</title></circle>',
         ]
     parts.append(f'<text x="{LEFT - 6}" y="{floor}" text-anchor="end">texts</text>')
     frame = _frame(plane, "right", f"probability of the {of}")
@@ -74,7 +69,7 @@ def reliability(bins: CalibrationBins, *, of: str = "answer") -> str:
 
 
 def thresholds(confidence: NDArray[np.float64], correct: NDArray[np.bool_], suggested: float | None) -> str:
-    """What a threshold does: the part of the texts that still get an answer, and how many of these are right."""
+    """The fraction of the texts that are answered, and of the answers that are right, by threshold."""
     steps = np.linspace(0, 1, 201)
     num_answered, num_right = (
         len(part) - np.searchsorted(np.sort(part), steps) for part in (confidence, confidence[correct])
@@ -84,11 +79,11 @@ def thresholds(confidence: NDArray[np.float64], correct: NDArray[np.bool_], sugg
     plane = _Plane()
     parts = _frame(plane, "part of the texts, of the answers", "threshold")
     if suggested:
-        middle, told = plane.x(suggested), f"suggested: {suggested:.3f}"
+        middle, title = plane.x(suggested), f"suggested: {suggested:.3f}"
         parts += [
             _line("even", middle, plane.y(0), middle, plane.y(1)),
             f'<text class="strong" x="{middle - 5 if suggested > 0.5 else middle + 5:.1f}" y="{plane.y(0.03):.1f}" '
-            f'text-anchor="{"end" if suggested > 0.5 else "start"}">{told}</text>',
+            f'text-anchor="{"end" if suggested > 0.5 else "start"}">{title}</text>',
         ]
     parts += [
         _curve("c1", plane, steps[has_answers], right),
@@ -101,13 +96,9 @@ def thresholds(confidence: NDArray[np.float64], correct: NDArray[np.bool_], sugg
 def precision_recall(
     probabilities: NDArray[np.float64], labels: NDArray[Any], chosen: Sequence[int], names: Sequence[str]
 ) -> str:
-    """Precision against recall of some classes, and of all answers together where these are not all classes.
+    """Precision against recall of chosen classes, and of all answers together where these are not all classes.
 
-    Args:
-        probabilities: (texts, classes).
-        labels: (texts,), or of several labels a text (texts, classes); one beyond the classes is none of them.
-        chosen: the classes with a curve of their own, see `notable_classes`.
-        names: of the classes.
+    Probabilities are (texts, classes), labels (texts,) or (texts, labels).
     """
     from sklearn.metrics import precision_recall_curve
 
@@ -133,12 +124,9 @@ def precision_recall(
 
 
 def notable_classes(per_class: Mapping[str, ClassMetrics], most: int, *, num_classes: int) -> list[int]:
-    """The numbers of the classes that want looking at: of more than so many the rarest and the worst.
+    """The numbers of the classes to look at: of more than `most` the rarest, half at most, and those of lowest F1.
 
-    Args:
-        per_class: by class name, in the order of the numbers.
-        most: how many; half of them at most for their few texts, below the median; the others for their low F1.
-        num_classes: that have a probability; those after them training never showed.
+    Classes from `num_classes` on, which training never showed, have no probability.
     """
     scores = list(per_class.values())[:num_classes]
     occurring = [number for number, score in enumerate(scores) if score.support]
@@ -152,7 +140,7 @@ def notable_classes(per_class: Mapping[str, ClassMetrics], most: int, *, num_cla
 
 
 def accuracy_by_length(lengths: NDArray[np.int64], correct: NDArray[np.bool_]) -> str | None:
-    """Accuracy by length of text in words, in bins of about equally many texts; none where all are in one."""
+    """Accuracy by length of text in words, in bins of about equally many texts; None where all are in one."""
     edges = np.unique(np.quantile(lengths, np.linspace(0, 1, LENGTH_BINS + 1)).round().astype(int))
     bins = np.clip(np.searchsorted(edges, lengths, side="right") - 1, 0, max(0, len(edges) - 2))
     found = np.unique(bins)
@@ -166,9 +154,9 @@ def accuracy_by_length(lengths: NDArray[np.int64], correct: NDArray[np.bool_]) -
         low, high, score = lengths[members].min(), lengths[members].max(), float(correct[members].mean())
         name = f"{low}" if low == high else f"{low}–{high}"
         middle, top = plane.x(place + 0.5), plane.y(score)
-        told = f"{name} words: {score:.1%} right of {members.sum():,} texts"
+        title = f"{name} words: {score:.1%} right of {members.sum():,} texts"
         parts += [
-            _bar("bar", middle - width / 2, top, width, plane.y(0) - top, told),
+            _bar("bar", middle - width / 2, top, width, plane.y(0) - top, title),
             f'<text class="strong" x="{middle:.1f}" y="{top - 5:.1f}" text-anchor="middle">{score:.0%}</text>',
             f'<text x="{middle:.1f}" y="{HEIGHT - BOTTOM + 16}" text-anchor="middle">{name}</text>',
         ]
@@ -176,12 +164,7 @@ def accuracy_by_length(lengths: NDArray[np.int64], correct: NDArray[np.bool_]) -
 
 
 def parts_with_intervals(rows: Sequence[PartRow], name: str = "Accuracy of the parts") -> str:
-    """Scores on one scale, each a dot on the line of its interval; the first is the one that counts.
-
-    Args:
-        rows: of the parts.
-        name: of the chart.
-    """
+    """Scores on one scale, each a dot on the line of its interval; the first is the classifier's."""
     ends = [value for _, score, interval in rows for value in (score, *(interval or ()))]
     low, high = max(0.0, np.floor(min(ends) * 20 - 0.2) / 20), min(1.0, np.ceil(max(ends) * 20 + 0.2) / 20)
     row_height, left, right, top = 26, 186, 424, 6
@@ -199,10 +182,10 @@ def parts_with_intervals(rows: Sequence[PartRow], name: str = "Accuracy of the p
         ]
     for number, (part, score, interval) in enumerate(rows):
         middle = top + row_height * (number + 0.5)
-        told = f"{part}: {score:.1%}" + (f", {interval[0]:.1%} to {interval[1]:.1%}" if interval else "")
+        title = f"{part}: {score:.1%}" + (f", {interval[0]:.1%} to {interval[1]:.1%}" if interval else "")
         line = _line("interval", x(interval[0]), middle, x(interval[1]), middle) if interval else ""
         drawn.append(
-            f"<g{other if number else ''}><title>{escaped(told)}</title>"
+            f"<g{other if number else ''}><title>{escaped(title)}</title>"
             f'<text class="name" x="0" y="{middle + 4:.1f}">{escaped(part)}</text>'
             f'<text class="strong" x="{left - 18}" y="{middle + 4:.1f}" text-anchor="end">{score:.1%}</text>{line}'
             f'<circle cx="{x(score):.1f}" cy="{middle:.1f}" r="4.5"/></g>'
@@ -211,7 +194,7 @@ def parts_with_intervals(rows: Sequence[PartRow], name: str = "Accuracy of the p
 
 
 def _frame(plane: _Plane, y_name: str, x_name: str, *, x_ticks: Sequence[float] = (0, 0.25, 0.5, 0.75, 1)) -> list[str]:
-    """The grid, its numbers, and what the axes are: that of y above it, where it can be read without turning."""
+    """The grid, its numbers, and the names of the axes: that of y above it, to be read without turning."""
     floor, end = HEIGHT - BOTTOM, WIDTH - RIGHT
     drawn = []
     for value in (0, 0.25, 0.5, 0.75, 1):
@@ -237,7 +220,7 @@ def _chart(name: str, parts: Iterable[str], *, height: int = HEIGHT) -> str:
 
 
 def _key(entries: Sequence[tuple[str, str]]) -> str:
-    """What the lines stand for, as a list of HTML: names wrap, and are letters of any script."""
+    """The key of the lines as a list of HTML: names wrap, and are letters of any script."""
     items = "".join(
         f'<li><svg viewBox="0 0 26 10" aria-hidden="true"><path class="{style}" d="M0 5H26"/></svg>'
         f"<bdi>{escaped(shortened(name, limit=LONGEST_NAME))}</bdi></li>"
@@ -247,7 +230,7 @@ def _key(entries: Sequence[tuple[str, str]]) -> str:
 
 
 def _curve(style: str, plane: _Plane, x: NDArray[Any], y: NDArray[Any]) -> str:
-    """A line; of points that nobody could tell apart the first."""
+    """A line; of points too near to tell apart the first."""
     kept: list[tuple[float, float]] = []
     points = [(plane.x(float(a)), plane.y(float(b))) for a, b in zip(x, y, strict=True)]
     for number, point in enumerate(points):
@@ -261,8 +244,8 @@ def _line(style: str, x1: float, y1: float, x2: float, y2: float) -> str:
     return f'<line class="{style}" x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"/>'
 
 
-def _bar(style: str, left: float, top: float, width: float, height: float, told: str) -> str:
+def _bar(style: str, left: float, top: float, width: float, height: float, title: str) -> str:
     return (
         f'<rect class="{style}" x="{left:.1f}" y="{top:.1f}" width="{width:.1f}" height="{height:.1f}" rx="1.5">'
-        f"<title>{told}</title></rect>"
+        f"<title>{title}</title></rect>"
     )

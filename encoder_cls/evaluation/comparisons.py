@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -110,8 +110,7 @@ def _sentence(name: str, difference: float, interval: Interval, of: str) -> str:
     return f"{name} is {which} by {points}" if low > 0 else f"no sure difference: {name} is {which} by {points}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class ChangedAnswer:
+class ChangedAnswer(NamedTuple):
     """A text of the base run's test (else validation) split with another answer now."""
 
     where: str
@@ -168,26 +167,13 @@ class BaseAnswers:
 
 
 def compare_with_base(classifier: Classifier, base: Classifier, dataset: Dataset, *, run: str) -> BaseAnswers:
-    """Answer the texts that the base run was tested on with both classifiers.
-
-    Args:
-        classifier: knows all classes of the other.
-        base: the classifier of the base run.
-        dataset: of the base run.
-        run: its folder, as it was named.
-    """
+    """Answer the texts that the base run was tested on with both classifiers; `dataset` is that run's."""
     split_name, split = dataset.reported
     names = tuple(dict.fromkeys((*classifier.label_names, *split.unseen_names)))
     labels = np.array([names.index(name) for name in (*dataset.label_names, *split.unseen_names)])[split.labels]
     now, before = (numbered_answers(it, split.texts, names) for it in (classifier, base))
     changed = tuple(
-        ChangedAnswer(
-            where=split.where[row],
-            text=split.texts[row],
-            label=names[labels[row]],
-            before=names[before[row]],
-            now=names[now[row]],
-        )
+        ChangedAnswer(split.where[row], split.texts[row], *(names[it[row]] for it in (labels, before, now)))
         for row in np.flatnonzero(before != now).tolist()
     )
     recalls = {}

@@ -38,12 +38,8 @@ CHANGED_COLUMNS = ("file", "line", "text", "label", "before", "now")
 def write_report(folder: Path, report: Report, answered: Answered, *, run_name: str, config_yaml: str = "") -> None:
     """Write `REPORT_FILES`, and remove those of an earlier report that this one does not have.
 
-    Args:
-        folder: where to.
-        report: the report.
-        answered: the answers that it is made from.
-        run_name: whose classifier it is; equal runs have equal reports, whatever their folders are called.
-        config_yaml: of that run; empty without one.
+    `answered` are the answers that the report is made from; a run is named, not its folder, so that equal runs have
+    equal reports.
 
     Raises:
         EncoderClsError: the disk refuses.

@@ -57,10 +57,7 @@ def measure_guarantees(
 ) -> MeasuredGuarantees:
     """Measure guarantees on other texts than those that they come from.
 
-    Args:
-        promises: of the model.
-        probabilities: (texts, classes).
-        labels: (texts,); those beyond the classes are mistakes.
+    Probabilities are (texts, classes), labels (texts,); those beyond the classes are mistakes.
     """
     precision = PRECISION
     threshold = promises.precision_threshold(precision)

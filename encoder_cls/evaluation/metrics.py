@@ -373,9 +373,7 @@ def f1_scores(answers: NDArray[np.bool_], labels: NDArray[Any]) -> F1Scores:
 def best_f1_threshold(scores: Floats, targets: NDArray[Any]) -> float:
     """The score from which answering yes has the best F1: halfway between two scores; 0 without positives.
 
-    Args:
-        scores: (pairs,).
-        targets: 1 where yes is right, else 0, (pairs,).
+    Targets are 1 where yes is right, else 0; both are (pairs,).
     """
     positives = int(targets.sum())
     if not positives:
@@ -390,14 +388,10 @@ def best_f1_threshold(scores: Floats, targets: NDArray[Any]) -> float:
 
 
 def average_precisions(scores: Floats, labels: NDArray[Any]) -> Floats:
-    """The average precision of each label, (labels,); NaN of one that no text has.
+    """The average precision of each label, (labels,), NaN of one that no text has; arguments are (texts, labels).
 
-    As scikit-learn has it: the sum of the precisions at each score, each times the recall that it adds; texts of equal
+    As in scikit-learn: the sum of the precisions at each score, each times the recall that it adds; texts of equal
     scores come at once.
-
-    Args:
-        scores: (texts, labels).
-        labels: 1 where a text has a label, else 0, (texts, labels).
     """
     found = np.full(scores.shape[1], np.nan)
     ranks = np.arange(1, len(scores) + 1)
@@ -412,11 +406,8 @@ def average_precisions(scores: Floats, labels: NDArray[Any]) -> Floats:
 
 
 def answers_of(logits: Logits, thresholds: Sequence[float], *, num_labels: int) -> NDArray[np.bool_]:
-    """Whether texts get each label, (texts, labels); those without a logit, the last ones, no text gets.
+    """Whether texts get each label, (texts, labels), by the probability from which they do, (classes,).
 
-    Args:
-        logits: (texts, classes).
-        thresholds: the probability from which a text gets a label, (classes,).
-        num_labels: of the classes, and of labels that never occur in the training data.
+    No text gets the last labels, which have no logit.
     """
     return padded(sigmoid(logits) >= np.asarray(thresholds, dtype=np.float64), num_labels)

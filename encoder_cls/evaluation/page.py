@@ -38,34 +38,21 @@ class Chart(NamedTuple):
     svg: str
 
 
-class Cell(NamedTuple):
-    """A cell of the confusion matrix; `title` appears at the pointer."""
-
-    texts: int
-    style: str = ""
-    title: str = ""
-
-
 class Matrix(NamedTuple):
-    """The confusion matrix of the classes that occur: rows are labels, columns answers; `absent` do not occur."""
+    """The confusion matrix of the classes that occur: rows are labels, columns answers; `absent` do not occur.
+
+    A cell is its number of texts, its style and its title at the pointer.
+    """
 
     names: list[str]
-    rows: list[tuple[str, list[Cell]]]
+    rows: list[tuple[str, list[tuple[int, str, str]]]]
     absent: list[str]
 
 
 def render_report(
     title: str, report: Report, answered: Answered, *, config_yaml: str = "", written: date | None = None
 ) -> str:
-    """Render a report with charts.
-
-    Args:
-        title: of the HTML.
-        report: the report.
-        answered: the answers that it is made from.
-        config_yaml: of the run; empty where it is not known.
-        written: the day of the report; None to leave it out.
-    """
+    """Render a report with charts; `answered` are the answers that it is made from."""
     rows = sections.part_rows(report)
     head, *cards = sections.summary_sections(report)
     name = f"{sections.SCORES[report.metrics.score_name]} of the parts"
@@ -75,8 +62,7 @@ def render_report(
         report=report,
         metrics=report.metrics,
         is_multi_label=report.task is MULTI_LABEL,
-        size=sections.size_note(report),
-        length=sections.length_note(report),
+        sections=sections,
         head=head,
         cards=cards,
         parts=charts.parts_with_intervals(rows, f"{name[:1].upper()}{name[1:]}") if rows else "",
@@ -181,14 +167,14 @@ def _matrix(report: Report, answered: Answered) -> Matrix | None:
     shares = counts / np.maximum(1, counts.sum(axis=1, keepdims=True))
     heads = [shortened(names[number], limit=LONGEST_HEAD) for number in occurring]
 
-    def cell(row: int, column: int) -> Cell:
+    def cell(row: int, column: int) -> tuple[int, str, str]:
         """Blue where label and answer are the same, else orange, never too pale to be seen."""
         count, share = int(counts[row, column]), float(shares[row, column])
         if not count:
-            return Cell(0)
+            return 0, "", ""
         if row == column:
-            return Cell(count, f"d {shade(share)}", f"{heads[row]}, right: {count:,}")
-        return Cell(count, f"o {shade(0.2 + 0.8 * share**0.5)}", f"{heads[row]}, taken for {heads[column]}: {count:,}")
+            return count, f"d {shade(share)}", f"{heads[row]}, right: {count:,}"
+        return count, f"o {shade(0.2 + 0.8 * share**0.5)}", f"{heads[row]}, taken for {heads[column]}: {count:,}"
 
     numbers = range(len(occurring))
     return Matrix(
@@ -210,33 +196,18 @@ def model_card(
 ) -> str:
     """Describe the model of a run as Markdown: data, scores, and how to use it.
 
-    Args:
-        config: of the run.
-        dataset: the training data.
-        report: on its best weights; None where no text has a label.
-        best_step: the step at which validation was best.
-        vocab_size: the number of tokens in the vocabulary.
-        linear_max_tokens: the limit of its linear classifier; None without one.
-        refits_on_validation: whether its linear classifier has also learned from the texts held out.
+    There is no report where no text has a label, and no `linear_max_tokens` without a linear classifier.
     """
-    return "{}\n".format(
-        template_environment()
-        .get_template("model_card.md")
-        .render(
-            config=config,
-            label_names=dataset.label_names,
-            has_encoder=config.model.encoder and not dataset.has_names_alone,
-            has_names_alone=dataset.has_names_alone,
-            num_texts=len(dataset.unlabelled.texts if dataset.has_names_alone else dataset.train),
-            num_refitted=len(dataset.selection) if refits_on_validation else 0,
-            report=report,
-            is_multi_label=dataset.is_multi_label,
-            score_name=sections.SCORES[report.metrics.score_name] if report else "",
-            reference_note=sections.reference_note(report.linear_reference) if report else "",
-            split_note=sections.split_note(report) if report else "",
-            comparison=sections.comparison_sentence(report) if report else "",
-            best_step=best_step,
-            vocab_size=vocab_size,
-            linear_max_tokens=linear_max_tokens,
-        )
+    card = template_environment().get_template("model_card.md")
+    text = card.render(
+        config=config,
+        dataset=dataset,
+        sections=sections,
+        has_encoder=config.model.encoder and not dataset.has_names_alone,
+        num_refitted=len(dataset.selection) if refits_on_validation else 0,
+        report=report,
+        best_step=best_step,
+        vocab_size=vocab_size,
+        linear_max_tokens=linear_max_tokens,
     )
+    return f"{text}\n"

@@ -39,15 +39,13 @@ class Report:
 
     Attributes:
         split: `test`, `validation` or a file.
-        label_names: the classes in the order of the confusion matrix, then the labels that never occur in the training
-            data.
+        label_names: the classes, then the labels that never occur in the training data.
         parts: the scores of the classifier, `combined`, and of its parts `linear` and `encoder` alone.
         comparison: the encoder's contribution; None without both parts.
         mixture_shares: the share of each part in the sum of the logits, see `Classifier`.
         linear_reference: the scores of the TF-IDF baseline as in JSON; None where its training texts are gone.
         threshold: suggested, where a text has one label.
-        truncated_fraction: the fraction of the texts that are longer than the encoder reads, or the linear classifier
-            where it is alone.
+        truncated_fraction: the fraction of the texts that are longer than the encoder, else the linear part, reads.
         unknown_fraction: the fraction of the tokens that training never showed.
         doubtful_labels: the indices of the texts whose labels seem to be wrong.
         num_refitted: how many texts held out for validation the linear classifier has learned from in the end.
