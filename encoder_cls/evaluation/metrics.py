@@ -68,10 +68,8 @@ class Metrics:
     Attributes:
         macro_f1: the mean F1 of the classes that occur as label or prediction; of several labels, as label.
         loss: the mean negative log-likelihood of a text's label, or of all its labels, in nats.
-        ece: the expected calibration error: the mean distance between confidence and accuracy.
-        per_class: by class name.
-        most_confused: the most frequent mistakes first, `MOST_CONFUSED` at most; of several labels, pairs of a missed
-            label and a wrong one of the same text.
+        ece: the expected calibration error.
+        most_confused: the most frequent mistakes first; of several labels, a missed and a wrong one of the same text.
         unseen_labels: labels that never occur in the training data, with their number of examples. They count as
             mistakes, and are left out of `loss`, `ece` and `calibration`.
     """

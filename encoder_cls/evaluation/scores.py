@@ -41,11 +41,6 @@ def paired_interval(only_first: int, only_second: int, total: int) -> Interval:
 
     Agresti and Min, "Simple Improved Confidence Intervals for Comparing Matched Proportions" (2005),
     https://doi.org/10.1002/sim.1781: texts that both get right, or both wrong, say nothing of which is better.
-
-    Args:
-        only_first: texts that the first alone gets right.
-        only_second: texts that the second alone gets right.
-        total: all texts.
     """
     first, second, texts = only_first + 0.5, only_second + 0.5, total + 2
     center = (first - second) / texts
@@ -98,9 +93,7 @@ def _percentiles(scores: list[NDArray[np.float64]]) -> Interval:
 def _macro_f1(pairs: NDArray[np.int64], counts: NDArray[Any]) -> NDArray[np.float64]:
     """The macro-F1 of each sample: the mean over the classes that occur in it as label or prediction.
 
-    Args:
-        pairs: each label with each prediction that it was given, (2, pairs), in the order of the labels.
-        counts: how often each is in each sample, (samples, pairs).
+    Pairs of label and prediction are (2, pairs), in the order of the labels, their counts (samples, pairs).
     """
     classes = np.unique(pairs)
     of_labels, of_predictions, right = (np.zeros((len(counts), len(classes))) for _ in range(3))
@@ -232,10 +225,7 @@ def parts_alone(
 ) -> dict[str, Logits]:
     """The logits of each part as they would be without the others.
 
-    Args:
-        part_logits: by part.
-        mixture_weights: by which they are multiplied in the sum, in the same order.
-        shares: of the sum: a weight divided by its share is what the part would be multiplied by alone.
+    A mixture weight divided by its share of the sum is the factor of the part alone; all are in the same order.
     """
     return {
         name: (logits * (weight / max(share, 1e-6))).astype(np.float32)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from encoder_cls.data.dataset import listed
 from encoder_cls.evaluation.metrics import MultiLabelMetrics, SingleLabelMetrics
 from encoder_cls.evaluation.report import FEWEST_ANSWERED, FEWEST_ANSWERS, WANTED_ACCURACY, Report
@@ -155,27 +157,17 @@ def calibration(report: Report) -> tuple[str, ...]:
     """Calibration in words: the gist, and what follows from it."""
     ece, bins = report.metrics.ece, report.metrics.calibration
     number = sum(bins.texts)
+    error = f"(calibration error {ece:.3f})"
     if number < FEW_TEXTS:
-        return (
-            "too few texts to tell",
-            f"how far a probability can be trusted shows only on more than these {number:,} (calibration error "
-            f"{ece:.3f})",
-        )
+        return "too few texts to tell", f"trust in probabilities shows only on more than these {number:,} {error}"
     if ece <= WELL_CALIBRATED:
-        return (
-            "well calibrated",
-            f"where a probability says 80%, about 80% are right (calibration error {ece:.3f})",
-        )
-    is_fair = ece <= FAIRLY_CALIBRATED
-    follows = "take a probability as about right" if is_fair else "do not take a probability at its word"
-    total = sum(
-        texts * (confidence - accuracy)
-        for confidence, accuracy, texts in zip(bins.confidence, bins.accuracy, bins.texts, strict=True)
-    )
+        return "well calibrated", f"where a probability says 80%, about 80% are right {error}"
+    total = np.dot(bins.texts, np.subtract(bins.confidence, bins.accuracy))
     direction = "too sure" if total > 0 else "too cautious"
     off = f"it is off by {100 * ece:.1f} points on average, on the whole {direction} by {100 * abs(total) / number:.1f}"
-    gist = "fairly calibrated" if is_fair else "poorly calibrated"
-    return gist, f"{follows}: {off} (calibration error {ece:.3f})"
+    if ece <= FAIRLY_CALIBRATED:
+        return "fairly calibrated", f"take a probability as about right: {off} {error}"
+    return "poorly calibrated", f"do not take a probability at its word: {off} {error}"
 
 
 def comparison_sentence(report: Report) -> str:
@@ -191,18 +183,16 @@ def comparison_sentence(report: Report) -> str:
 
 
 def _weight_sentence(report: Report) -> str:
-    shares = report.mixture_shares
-    if not shares or len(shares) < 2:
+    if not report.mixture_shares:
         return ""
     names = {"linear": "the linear model", "encoder": "the encoder"}
-    larger, smaller = sorted(shares, key=lambda name: -shares[name])
-    percent = {name: f"{it:.1%}" if NEARLY_ALL <= it < 1 else f"{it:.0%}" for name, it in shares.items()}
-    if shares[larger] >= NEARLY_ALL:
-        return f"{names[larger]} decides nearly alone ({percent[larger]} of the weight)"
-    if shares[larger] >= MOSTLY:
-        return f"{names[larger]} has most of the weight ({percent[larger]})"
-    of_each = f"{names[larger]} {percent[larger]}, {names[smaller]} {percent[smaller]}"
-    return f"both weigh about the same ({of_each})"
+    shares = sorted(((share, names[part]) for part, share in report.mixture_shares.items()), reverse=True)
+    share, larger = shares[0]
+    if share >= NEARLY_ALL:
+        return f"{larger} decides nearly alone ({f'{share:.1%}' if share < 1 else '100%'} of the weight)"
+    if share >= MOSTLY:
+        return f"{larger} has most of the weight ({share:.0%})"
+    return f"both weigh about the same ({', '.join(f'{name} {it:.0%}' for it, name in shares)})"
 
 
 def advice(report: Report) -> str:

@@ -31,21 +31,8 @@ NONE = "-"
 class RunSummary:
     """Facts of a run from its files; None for what they do not have.
 
-    Attributes:
-        run: the folder, as it was named.
-        split: that was scored: `test` or `validation`.
-        num_examples: how many texts that were.
-        data_sha256: of these texts with their labels.
-        accuracy: the part that is right; none of multi-label data.
-        accuracy_interval: its 95% interval, (low, high), where the report has one.
-        micro_f1: of multi-label data; none else.
-        micro_f1_interval: its 95% interval, (low, high).
-        macro_f1: the mean F1 of the classes.
-        ece: the expected calibration error.
-        model_bytes: the size of the model folder.
-        seconds: of training, pauses left out.
-        parameters: numbers that were learned by the encoder.
-        settings: all values of the config by dotted key.
+    Intervals are 95%, (low, high). `data_sha256` is of the texts that were scored, with their labels; `seconds` of
+    training, without pauses; `parameters` of the encoder; `settings` by dotted key.
     """
 
     run: str

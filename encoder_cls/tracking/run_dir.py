@@ -109,7 +109,7 @@ class RunDir:
 
         begun = with_absolute_sources(self.load_config())
         values, others = dotted_values(begun), dotted_values(with_absolute_sources(config))
-        changed = sorted(name for name in values if values[name] != others[name])
+        changed = sorted(name for name in values.keys() | others.keys() if values.get(name) != others.get(name))
         moved = {f"data.{key}" for key, source in begun.data if isinstance(source, str) and not is_there(source)}
         return [name for name in changed if name != CACHE_KEY and not (name in DATA_KEYS and name in moved)]
 
@@ -122,7 +122,7 @@ class RunDir:
         from encoder_cls.config import with_absolute_sources
 
         located = with_absolute_sources(config)
-        if not self.is_run() or located != self.load_config():
+        if not (self.is_run() and self.sources_file.exists()) or located != self.load_config():
             data = located.data.model_dump()
             sources = [data[key] for key in SOURCES if data[key]]
             write_file(self.sources_file, to_json({"data": sources, "from_run": located.from_run}))
