@@ -190,7 +190,7 @@ def test_training_prints_a_summary_to_stdout_and_all_else_to_stderr(cli, trained
     outcome = cli("train", "--config", trained_run.path.parent / "tiny.yaml", "--set", "train.epochs=2")
     assert outcome.code == 0
     assert outcome.out.startswith("test: 15 examples\n")
-    assert "linear reference" in outcome.out
+    assert "TF-IDF baseline" in outcome.out
     assert len(outcome.out.splitlines()) <= 10
     assert all(line.startswith(("  ", "test:")) for line in outcome.out.splitlines() if line)
     for part in (

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -79,3 +81,18 @@ def test_a_run_killed_before_its_config_was_written_can_begin(tmp_path):
     (run.path / ".tmp-99-config.yaml").write_text("half")
     with run.open_for_training(load_config(), resume=False):
         assert run.is_run()
+
+
+def test_the_places_of_the_data_are_known_without_a_reader_of_yaml(tmp_path, monkeypatch):
+    """As they were when training began; of a damaged file none."""
+    run = RunDir(tmp_path / "run")
+    config = load_config(None, ["data.train=a #1.csv", "data.validation=null", "data.test='[b]: c.csv'"])
+    with run.open_for_training(config, resume=False):
+        pass
+    expected = [str(Path(name).absolute()) for name in ("a #1.csv", "[b]: c.csv")]
+    assert run.data_sources() == expected
+    monkeypatch.setitem(sys.modules, "encoder_cls.config", None)
+    assert run.data_sources() == expected
+    for content in ("{", "[]", "{}"):
+        run.sources_file.write_text(content)
+        assert run.data_sources() == []

@@ -23,8 +23,8 @@ from support.time_limit import TIME_LIMIT
 from encoder_cls.errors import StoppedError
 from encoder_cls.system import stop as interruptible
 from encoder_cls.tracking.run_dir import RunDir
-from encoder_cls.training import finish as final_report
 from encoder_cls.training import run as encoder_trainer
+from encoder_cls.training import score
 from encoder_cls.training.encoder.checkpoint import load_newest
 from encoder_cls.training.events import StageStarted, Stepped, Validated
 from encoder_cls.training.linear import fit as linear_fit
@@ -182,9 +182,9 @@ def test_the_linear_classifier_is_there_in_a_last_validation_that_a_signal_cut_s
     [
         (linear_fit, "fit_linear_from_few_labels", None, (0, 0)),
         (linear_fit, "fit_linear_from_few_labels", 12, (0, 10)),
-        (final_report, "reference_of", None, (0, 18)),
+        (score, "baseline_scores", None, (0, 18)),
     ],
-    ids=["linear classifier", "linear classifier again", "linear reference"],
+    ids=["linear classifier", "linear classifier again", "TF-IDF baseline"],
 )
 def test_a_signal_is_heard_while_something_long_is_waited_for(tmp_path, monkeypatch, module, work, steps, stopped_in):
     """Fitting a linear model takes as long as it takes: it is left behind, and the run resumes exactly."""
