@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 SOURCES = ("train", "validation", "test", "unlabelled", "corrections")
 LOCK_FILE = ".lock"
+SOURCES_FILE = "sources.json"
 DATA_KEYS = ("data.train", "data.validation", "data.test", "data.unlabelled")
 CACHE_KEY = "data.cache"  # where it is changes nothing
 EVENT_FILES = "events.out.tfevents.*"
@@ -41,7 +42,7 @@ class RunDir:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.config_file = path / "config.yaml"  # a folder with it is a run
-        self.sources_file = path / "sources.json"
+        self.sources_file = path / SOURCES_FILE
         self.model = path / "model"
         self.weights = self.model / "model.safetensors"  # the last file of the classifier that is written
         self.model_card = self.model / "README.md"  # the last file that training writes: the run is complete
@@ -192,7 +193,7 @@ class RunDir:
 
 def _is_ours(path: Path) -> bool:
     """Whether a file may be in a run folder before its config, left there by a process that was killed."""
-    return path.name == LOCK_FILE or path.name.startswith(TEMPORARY_PREFIX)
+    return path.name in (LOCK_FILE, SOURCES_FILE) or path.name.startswith(TEMPORARY_PREFIX)
 
 
 def run_of(path: Path) -> RunDir | None:

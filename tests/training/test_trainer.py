@@ -56,7 +56,7 @@ def test_it_learns_and_reports(tmp_path):
     folder = tmp_path / "run"
     (event_file,) = RunDir(folder).event_files
     assert {path.name for path in folder.iterdir()} == {
-        *(".lock", "config.yaml", "model", "checkpoints", "metrics.jsonl", "eval", "tensorboard"),
+        *(".lock", "config.yaml", "sources.json", "model", "checkpoints", "metrics.jsonl", "eval", "tensorboard"),
         *("projector_config.pbtxt", event_file.name),
     }
     assert not [path for path in folder.rglob("*") if path.suffix in {".pt", ".pth", ".pkl", ".bin"}]
@@ -80,8 +80,9 @@ def test_without_a_report_the_model_is_the_same(tmp_path):
     assert metric_rows(tmp_path / "bare") == rows
     assert isinstance(events[-1], Validated)
     assert {path.name for path in (tmp_path / "bare").iterdir()} == {
-        ".lock", "config.yaml", "model", "checkpoints", "metrics.jsonl", "validation_logits.safetensors"
-    }  # fmt: skip
+        *(".lock", "config.yaml", "sources.json", "model", "checkpoints", "metrics.jsonl"),
+        "validation_logits.safetensors",
+    }
 
 
 def test_pretraining_comes_before_the_labels(tmp_path):
