@@ -186,7 +186,7 @@ def test_without_its_libraries_a_run_keeps_its_data(run_copy, tmp_path):
     (data / "rain.csv").write_text("text\nrain\n")
     config = run_copy.load_config()
     moved = config.model_copy(update={"data": config.data.model_copy(update={"train": str(data / "rain.csv")})})
-    run_copy.config_file.write_text(moved.to_yaml())
+    run_copy.record_sources(moved)
     commands = [["predict", "--model", run_copy.path, "--output", data / "rain.csv", "snow"]]
     (tmp_path / "rain.txt").write_text("snow\n")
     commands += [[*commands[0][:4], f"{data}/", "--input", tmp_path / "rain.txt", "--format", "csv"]]

@@ -32,7 +32,8 @@ STANDARD_INPUT = "-"
 HUB = "hub:"
 # Of each kind of file that a run comes to hold, one.
 RUN_FILES = (
-    *("config.yaml", "sources.json", "metrics.jsonl", "model/config.json", "model/model.safetensors", "model/README.md"),
+    *("config.yaml", "sources.json", "metrics.jsonl"),
+    *("model/config.json", "model/model.safetensors", "model/README.md"),
     *(f"eval/{name}" for name in REPORT_FILES),
     *(
         "tensorboard/texts/metadata.tsv",
