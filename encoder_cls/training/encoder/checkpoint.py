@@ -128,9 +128,9 @@ def fingerprint(prepared: Prepared, *, device: torch.device) -> dict[str, Any]:
 def check_fingerprint(saved: dict[str, Any], current: dict[str, Any], *, run: Path) -> list[str]:
     """Compare the fingerprints of a run and of its resumption; returns warnings, or raises a `ConfigError`."""
     changed = [name for name in saved if saved[name] != current.get(name)]
-    for name in changed:
-        if name in REFUSED:
-            raise ConfigError(f"{run}: the {REFUSED[name]} changed since the run began; start a new run")
+    for name, meaning in REFUSED.items():
+        if name in changed:
+            raise ConfigError(f"{run}: the {meaning} changed since the run began; start a new run")
     names = ", ".join(changed)
     return [f"{names} changed since the run began: the result may differ in the last digits"] if changed else []
 
