@@ -72,7 +72,6 @@ def test_accumulated_gradients_equal_one_large_batch(tmp_path):
             tmp_path,
             word_dropout=0,
             max_grad_norm=1e9,
-            precision="float32",
             class_weights={"red": 3.0, "blue": 0.5},
             **batches_of,
         )
