@@ -16,9 +16,17 @@ class ConfigError(EncoderClsError):
 
 
 class DataError(EncoderClsError):
-    """The labelled text is missing, malformed or not enough to train on."""
+    """The labelled text is missing, malformed or not enough to train on; the message is `where: what; hint`."""
 
     exit_code = 3
+
+    def __init__(self, where: object, what: str = "", hint: str = "") -> None:
+        super().__init__(f"{where}{what and ': '}{what}{hint and '; '}{hint}")
+        self.where, self.what, self.hint = str(where), what, hint
+
+
+class EncodingError(DataError):
+    """A text file is not written in the encoding that it is read in."""
 
 
 class DivergedError(EncoderClsError):

@@ -29,7 +29,7 @@ from encoder_cls.system.installed import log
 
 if TYPE_CHECKING:
     from encoder_cls.config import Config
-    from encoder_cls.data.readers import Row
+    from encoder_cls.data.rows import Row
 
 # What the arguments of the estimator are in a config.
 KEYS = {
@@ -233,8 +233,7 @@ def _as_labels(labels: Any) -> NDArray[Any]:
 
 def _rows(texts: Sequence[str], names: Iterable[str]) -> Iterator[Row]:
     """Rows as if they were read from a file."""
-    from encoder_cls.data.readers import Row
-    from encoder_cls.data.rows import SourceLocation
+    from encoder_cls.data.rows import Row, SourceLocation
 
     for number, (text, name) in enumerate(zip(texts, names, strict=True)):
         yield Row(text, name, None, SourceLocation(f"texts[{number}]"))

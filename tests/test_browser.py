@@ -19,7 +19,7 @@ import pytest
 from browser import Page, needs_axe, needs_browser, opened, violations
 from support.time_limit import TIME_LIMIT
 
-from encoder_cls.data.split import Split
+from encoder_cls.data.dataset import Split
 from encoder_cls.evaluation.evaluate import evaluate
 from encoder_cls.evaluation.page import render_report
 from encoder_cls.inference.explain import AttentionMaps, attention_maps

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from encoder_cls.config import DataConfig, config_of
-from encoder_cls.data.dataset import load_dataset
+from encoder_cls.data.load import load_dataset
 from encoder_cls.errors import ConfigError, DataError
 from encoder_cls.inference.folder import load_classifier
 from encoder_cls.training.prepare import prepare, setup_warnings

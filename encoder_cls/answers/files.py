@@ -132,7 +132,7 @@ class AnsweredSource:
         self._tell_of_skipped(warn)
 
     def _tell_of_skipped(self, warn: Callable[[str], None]) -> None:
-        for warning in self._reading.skipped.warning(self._source):
+        for warning in self._reading.notes.warnings(self._source):
             warn(f"warning: {warning}")
 
     def _form_of_table(self) -> TableForm:

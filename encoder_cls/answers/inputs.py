@@ -16,8 +16,7 @@ from encoder_cls.system.disk_arrays import in_chunks
 from encoder_cls.system.encodings import ending_of
 
 if TYPE_CHECKING:
-    from encoder_cls.data.readers import Row
-    from encoder_cls.data.rows import Reading, SourceLocation
+    from encoder_cls.data.rows import Reading, Row, SourceLocation
 
 CHUNK = 2048  # texts classified at once; sorted by length within a chunk
 READ_BYTES = 1 << 20

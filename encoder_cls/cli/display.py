@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from encoder_cls.system.display import counted
 
 if TYPE_CHECKING:
-    from encoder_cls.data.dataset import Dataset
-    from encoder_cls.data.split import Split
+    from encoder_cls.data.dataset import Dataset, Split
     from encoder_cls.training.prepared import Prepared
 
 

@@ -86,7 +86,7 @@ def suggest_command(
             tell=progress.tell,
         )
         found = suggest(classifier, _pool(pool, text_columns or classifier.text_columns, reading, progress), number)
-    for warning in reading.skipped.warning(pool):
+    for warning in reading.notes.warnings(pool):
         note(f"warning: {warning}")
     if len(found) < number:
         note(f"warning: {pool}: has only {len(found):,} different texts to suggest")

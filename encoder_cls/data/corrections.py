@@ -1,7 +1,7 @@
-"""A CSV file in which a person has mended labels in; the rows of the data with these labels out (`data.corrections`).
+"""Apply the labels that a person has corrected in a CSV file (`data.corrections`).
 
 `encoder-cls review` writes such a file, `evaluation/labels` the like into each report. A row of it names file and
-line of a row of the data. Its cell `label` is what that row's label is to be, where its text is the same still.
+line of a row of the data; its cell `label` is the label of that row, where its text is still the same.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from encoder_cls.data.readers import Row, read_rows_and_columns
-from encoder_cls.data.rows import Reading, SourceLocation
-from encoder_cls.errors import DataError
+from encoder_cls.data.readers import read_rows_and_columns
+from encoder_cls.data.rows import Reading, Row, SourceLocation
+from encoder_cls.errors import DataError, EncodingError
 from encoder_cls.system.display import shown, unguarded
 from encoder_cls.system.encodings import is_utf8
 
@@ -23,90 +23,66 @@ _WHOLE = re.compile(r"-?[0-9]{1,18}(?:\.0+)?")  # a line, also as a spreadsheet 
 
 
 class Correction(NamedTuple):
-    """What the row at a place of the data is to have: its text, as it was read, and its label.
-
-    Attributes:
-        where: the row of the file of corrections.
-        of: the place in the data, as it is written there.
-        text: with line feeds for all line ends, since spreadsheets change these.
-        label: the name of a class.
-    """
+    """A row of the file, read at `where`: the row of the data at `of` gets a label if it has this text."""
 
     where: SourceLocation
     of: SourceLocation
-    text: str
+    text: str  # with line feeds for all line ends, since spreadsheets change these
     label: str
 
 
 class Corrections:
-    """The corrections of a data set, whose rows are to be passed through `applied`, source by source.
+    """The corrections of a data set; the rows of each of its sources are to be passed through `applied`.
 
     Args:
-        source: the file; none: there are no corrections.
-        encoding: of the data, which the file may have, too; UTF-8 is seen.
+        source: the file; None: there are no corrections.
+        encoding: of the data, perhaps also of the file.
         label_names: as `data.label_names`.
-
-    Raises:
-        DataError: the file is missing or malformed.
     """
 
     def __init__(self, source: str | None, *, encoding: str, label_names: Sequence[str] | None) -> None:
-        self._source = source or ""
         self._label_names = label_names
-        self._reading = Reading(encoding=encoding, is_sure=False)
-        self._by_place = _by_place(source, self._reading) if source else {}
+        reading = Reading(encoding=encoding, is_sure=False)
+        self.notes = reading.notes
+        self._by_place = _by_place(source, reading) if source else {}
         self._files: dict[str, str] = {}
-        self._not_found = dict(self._by_place)
+        self._left = dict(self._by_place)
         self._known: set[str] = set(label_names or ())
 
     def __len__(self) -> int:
         return len(self._by_place)
 
-    @property
-    def notes(self) -> Sequence[str]:
-        """What a person should know of how the file was read."""
-        return self._reading.notes
-
     def applied(self, rows: Iterable[Row]) -> Iterator[Row]:
-        """Rows with mended labels; those that had another are in `corrected_from`.
-
-        Raises:
-            DataError: the text of a row is another than in the file.
-        """
+        """Rows with corrected labels, which have their former label in `corrected_from`."""
         if not self._by_place:
             yield from rows
             return
         for row in rows:
             if isinstance(row.label, str | int):
                 self._known.add(self._name(row.label))
-            place = self._place(row.where)
-            correction = self._not_found.pop(place, None) or self._by_place.get(place)
+            file = self._files.get(row.where.file)
+            if file is None:
+                file = self._files[row.where.file] = _resolved(row.where.file)
+            place = (file, row.where.line)
+            correction = self._left.pop(place, None) or self._by_place.get(place)
             yield self._corrected(row, correction) if correction else row
 
     def check_all_applied(self) -> None:
-        """Make sure, once all sources have been read, that each row has been found, with a label that occurs.
-
-        Raises:
-            DataError: one has not, or its label occurs nowhere in the data.
-        """
-        for correction in self._not_found.values():
+        """Raise a DataError, once all sources are read, if a correction has no row, or a label that never occurs."""
+        for correction in self._left.values():
             raise DataError(
-                f"{correction.where}: no row of the data is at {correction.of}: has the data been moved or changed "
-                "since the review? Mend the columns file and line, or remove the row"
+                correction.where,
+                f"no row of the data is at {correction.of}: has the data been moved or changed since the review? Mend "
+                "the columns file and line, or remove the row",
             )
         for correction in self._by_place.values():
-            if correction.label not in self._known and correction.label.strip() not in self._known:
+            if not {correction.label, correction.label.strip()} & self._known:
                 names = ", ".join(map(shown, sorted(self._known)[:20]))
                 raise DataError(
-                    f"{correction.where}: label {shown(correction.label)} occurs nowhere in the data ({names}); mend "
-                    "the cell, or give the row its new label in the data itself"
+                    correction.where,
+                    f"label {shown(correction.label)} occurs nowhere in the data ({names})",
+                    "mend the cell, or give the row its new label in the data itself",
                 )
-
-    def _place(self, where: SourceLocation) -> tuple[str, int]:
-        file = self._files.get(where.file)
-        if file is None:
-            file = self._files[where.file] = _resolved(where.file)
-        return file, where.line
 
     def _name(self, label: str | int) -> str:
         """The name of a label that may be an index into `data.label_names`."""
@@ -118,8 +94,10 @@ class Corrections:
     def _corrected(self, row: Row, correction: Correction) -> Row:
         if _comparable(row.text) not in (correction.text, unguarded(correction.text)):
             raise DataError(
-                f"{correction.where}: the text is not that of {correction.of} ({shown(row.text, limit=60)}): the data "
-                "or the cell was changed since the review; remove the row, or review again"
+                correction.where,
+                f"the text is not that of {correction.of} ({shown(row.text, limit=60)}): the data or the cell was "
+                "changed since the review",
+                "remove the row, or review again",
             )
         label, names = correction.label.strip(), self._label_names  # what is typed may have a blank behind it
         if not isinstance(row.label, str | int) or self._name(row.label) in (correction.label, label):
@@ -132,43 +110,41 @@ class Corrections:
 
 
 def _by_place(source: str, reading: Reading) -> dict[tuple[str, int], Correction]:
-    """The corrections of a file by the place of the row in the data."""
     found: dict[tuple[str, int], Correction] = {}
-    rows = read_rows_and_columns(source, text_columns=("text",), reading=reading)
     try:
-        for correction in (_correction(source, row, record) for row, record in rows):
+        for row, record in read_rows_and_columns(source, text_columns=("text",), reading=reading):
+            correction = _correction(source, row, record)
             other = found.setdefault((_resolved(correction.of.file), correction.of.line), correction)
-            _check_same(correction, other)
-    except DataError as error:
-        if "data.encoding" in str(error) and is_utf8(reading.encoding):
-            raise DataError(f"{str(error).partition(';')[0]}; save it as CSV UTF-8") from None
+            if other.label != correction.label:
+                raise DataError(
+                    correction.where,
+                    f"gives {correction.of} the label {shown(correction.label)}, and {other.where} gives it "
+                    f"{shown(other.label)}",
+                    "remove one of both",
+                )
+    except EncodingError as error:
+        if is_utf8(reading.encoding):
+            raise DataError(error.where, error.what, "save it as CSV UTF-8") from None
         raise
     return found
-
-
-def _check_same(correction: Correction, other: Correction) -> None:
-    if other.label != correction.label:
-        raise DataError(
-            f"{correction.where}: gives {correction.of} the label {shown(correction.label)}, and {other.where} "
-            f"gives it {shown(other.label)}; remove one of both"
-        )
 
 
 def _correction(source: str, row: Row, record: Mapping[str, Any]) -> Correction:
     missing = next((name for name in NEEDED if name not in record), None)
     if missing:
         raise DataError(
-            f"{source}: no column {shown(missing)}; data.corrections names a file with the columns "
-            f"{', '.join(COLUMNS)}, as encoder-cls review writes it"
+            source,
+            f"no column {shown(missing)}",
+            f"data.corrections names a file with the columns {', '.join(COLUMNS)}, as encoder-cls review writes it",
         )
     file, line, label = (record[name] for name in NEEDED)
     written = "" if line is None else str(line).strip()
     if written and not _WHOLE.fullmatch(written):
-        raise DataError(f"{row.where}: the line is {shown(written)}; a whole number is expected")
+        raise DataError(row.where, f"the line is {shown(written)}; a whole number is expected")
     if label is None or not str(label).strip():
-        raise DataError(f"{row.where}: the label is empty; give it one, or remove the row")
+        raise DataError(row.where, "the label is empty", "give it one, or remove the row")
     if "\0" in str(file):
-        raise DataError(f"{row.where}: the file is {shown(str(file))}; no file has such a name")
+        raise DataError(row.where, f"the file is {shown(str(file))}; no file has such a name")
     of = SourceLocation(unguarded(str(file or "")), int(written.partition(".")[0]) if written else -1)
     return Correction(row.where, of, _comparable(row.text), unguarded(str(label)))
 

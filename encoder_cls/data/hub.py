@@ -1,18 +1,18 @@
-"""The name of a data set of the Hugging Face Hub in, its rows out, of the revision that was asked for."""
+"""Read data sets of the Hugging Face Hub, of the revision that is asked for."""
 
 from __future__ import annotations
 
 import gc
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
-from encoder_cls.data.rows import Record, SourceLocation, check_columns, with_class_names
+from encoder_cls.data.rows import Columns, Record, SourceLocation, check_columns, with_class_names
 from encoder_cls.errors import DataError
 from encoder_cls.system.display import shown
 from encoder_cls.system.installed import check_installed
@@ -22,7 +22,7 @@ SECONDS_TO_LET_GO = 0.05  # of threads that have nothing to do any more but to d
 
 
 class _HubSource(NamedTuple):
-    """What follows `hub:`: a data set, or a local folder laid out like one, and what of it is wanted how."""
+    """What follows `hub:`: the name of a data set, or of a local folder laid out like one, and options."""
 
     name: str
     config: str | None = None
@@ -35,17 +35,12 @@ class _HubSource(NamedTuple):
         return Path(self.name).is_dir()
 
 
-def hub_records(rest: str, role: str, columns: Sequence[str], *, all_columns: bool = False) -> Iterator[Record]:
-    """A data set of the Hugging Face Hub, or a local folder laid out like one.
-
-    Raises:
-        ConfigError: the library `datasets` is not installed.
-        DataError: it cannot be loaded, or has not these columns.
-    """
+def hub_records(rest: str, role: str, columns: Columns) -> Iterator[Record]:
+    """The rows of a data set, or of a local folder laid out like one; `role` is the split if none is named."""
     check_installed("datasets", needed_by=f"hub:{rest}")
     source = _parsed(rest)
     try:
-        yield from _records(source, role, columns, all_columns=all_columns)
+        yield from _records(source, role, columns)
     finally:
         # A process that ends while a thread of Arrow is about to drop a file of Python's is aborted:
         # https://github.com/apache/arrow/issues/45214. Nothing tells when it has.
@@ -53,24 +48,24 @@ def hub_records(rest: str, role: str, columns: Sequence[str], *, all_columns: bo
         time.sleep(SECONDS_TO_LET_GO)
 
 
-def _records(source: _HubSource, role: str, columns: Sequence[str], *, all_columns: bool) -> Iterator[Record]:
+def _records(source: _HubSource, role: str, columns: Columns) -> Iterator[Record]:
     import datasets
 
     if not sys.stderr.isatty():
         datasets.disable_progress_bars()
     split = source.split or role
-    with _telling_of(source, split):
+    with _naming(source, split):
         table = _loaded(source, split)
     found = table.column_names
-    check_columns(f"hub:{source.name}", found, columns)
+    check_columns(f"hub:{source.name}", found, columns.named)
     # Only what is asked for: a test split whose labels are all -1 can still be predicted.
-    if not all_columns:
-        table = table.select_columns(list(dict.fromkeys([*columns, *({"id"} & set(found))])))
+    if not columns.every:
+        table = table.select_columns(list(dict.fromkeys([*columns.named, *({"id"} & set(found))])))
     of_items = {column: _of_items(feature) for column, feature in table.features.items()}
     names = {column: it.names for column, it in of_items.items() if isinstance(it, datasets.ClassLabel)}
     with closing(iter(table)) as records:
         for number in count():
-            with _telling_of(source, split):
+            with _naming(source, split):
                 record = next(records, None)
             if record is None:
                 return
@@ -79,51 +74,47 @@ def _records(source: _HubSource, role: str, columns: Sequence[str], *, all_colum
 
 
 def hub_version(rest: str) -> str | None:
-    """What tells the content of a data set of the Hub from any other: its commit; none: nobody can tell.
-
-    Raises:
-        ConfigError: as `hub_records`.
-        DataError: the Hub cannot be reached, or does not have it.
-    """
+    """The commit of a data set of the Hub, which identifies its content; None if it is unknown."""
     check_installed("datasets", needed_by=f"hub:{rest}")
     source = _parsed(rest)
-    with _telling_of(source, source.split):
+    with _naming(source, source.split):
         return _hub_commit(source.name, source.revision)
 
 
 def hub_folder(rest: str) -> Path | None:
-    """The local folder that is laid out like a data set of the Hub, if that is what is named."""
+    """The local folder, laid out like a data set of the Hub, if one is named."""
     source = _parsed(rest)
     return Path(source.name) if source.is_folder else None
 
 
 def _parsed(rest: str) -> _HubSource:
     name, _, query = rest.partition("?")
-    # Not parse_qs: a plus sign stays one (split=train+test), and nothing is left out in silence (split=).
+    # Not parse_qs, which would change a plus sign (split=train+test) and drop empty options (split=).
     pairs = (option.partition("=") for option in query.split("&") if option)
     options = {key: unquote(value) for key, _, value in pairs}
     streaming = options.pop("streaming", "false")
     known = {"config", "split", "revision"}
     if not name or options.keys() - known or not all(options.values()) or streaming not in {"true", "false"}:
-        raise DataError(f"hub:{rest}: write it as hub:owner/name[?config=...&split=...&revision=...&streaming=true]")
+        raise DataError(f"hub:{rest}", "write it as hub:owner/name[?config=...&split=...&revision=...&streaming=true]")
     return _HubSource(name, **options, streaming=streaming == "true")
 
 
 @contextmanager
-def _telling_of(source: _HubSource, split: str | None) -> Iterator[None]:
-    """Turn whatever fails inside into one error that names what was to be loaded."""
+def _naming(source: _HubSource, split: str | None) -> Iterator[None]:
+    """Turn any failure inside into one DataError that names the data set."""
     try:
         yield
     except Exception as error:
         what = f"split {shown(split)}" if split else "it"
         raise DataError(
-            f"hub:{source.name}: cannot load {what}: {_reason(error)} "
-            "(check the name and the network, or download the files and name them instead)"
+            f"hub:{source.name}",
+            f"cannot load {what}: {_reason(error)} "
+            "(check the name and the network, or download the files and name them instead)",
         ) from None
 
 
 def _loaded(source: _HubSource, split: str) -> Any:
-    """The table of a split; a streamed one is downloaded while it is read, and nothing of it is kept."""
+    """The table of a split; a streamed one is downloaded while it is read, and not kept."""
     import datasets
 
     commit = None if source.is_folder else _hub_commit(source.name, source.revision)
@@ -131,7 +122,7 @@ def _loaded(source: _HubSource, split: str) -> Any:
         table = datasets.load_dataset(
             source.name, source.config, split=split, revision=commit or source.revision, streaming=True
         )
-        # What the data set's card does not tell, its first rows do.
+        # Without features on its card, the first rows show them.
         return table if table.features else table._resolve_features()
     table = datasets.load_dataset(source.name, source.config, split=split, revision=source.revision)
     _check_commit(table, commit)
@@ -139,14 +130,14 @@ def _loaded(source: _HubSource, split: str) -> Any:
 
 
 def _of_items(feature: Any) -> Any:
-    """What the items of a list are, where a feature is one, however `datasets` writes it; else the feature."""
+    """The feature of the items, where a feature is that of a list, however `datasets` writes it."""
     return feature[0] if isinstance(feature, list) else getattr(feature, "feature", feature)
 
 
 def _hub_commit(name: str, revision: str | None) -> str | None:
-    """The commit that a revision is; offline, what it was when it was last downloaded, or none if unknown.
+    """The commit of a revision; offline, of its last download, or None if unknown.
 
-    Asked once and with a time limit: `datasets` itself tries for minutes where a firewall swallows its requests.
+    Asks once and with a time limit: `datasets` itself tries for minutes where a firewall swallows its requests.
     """
     import datasets
     import huggingface_hub
@@ -160,14 +151,13 @@ def _hub_commit(name: str, revision: str | None) -> str | None:
 
 
 def _check_commit(table: Any, commit: str | None) -> None:
-    """Where `datasets` cannot reach a repository it takes what it cached last, of whatever revision: refuse that."""
+    """Refuse the last cached copy of any revision, which `datasets` takes where it cannot reach the repository."""
     files = [Path(file["filename"]) for file in table.cache_files]
     if commit and not all(commit in file.parts for file in files):
         raise DataError("the Hub cannot be reached, and the copy that was loaded last is of another revision")
 
 
 def _reason(error: Exception) -> str:
-    """The line of an error that says most."""
     import datasets
 
     if isinstance(error, datasets.exceptions.DatasetGenerationError) and error.__cause__:

@@ -1,359 +1,275 @@
-"""Load all data of a config, joined with the data of its base run.
-
-An entry is that of the settings and of the content of all files: another byte, and the data is read again.
-
-A text that the former run has held out, or was tested on, is never learned from, also where the new data has it or
-another text of its group.
-"""
+"""Load the data set of a config from its sources, or from the cache."""
 
 from __future__ import annotations
 
-import hashlib
-import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
-from importlib.metadata import version
+from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from encoder_cls.config import Config, DataConfig, load_config, missing_sources
-from encoder_cls.data.checks import shared_groups
-from encoder_cls.data.dataset import Dataset, load_dataset
-from encoder_cls.data.holdout import NO_GROUP, equal_texts
-from encoder_cls.data.hub import hub_folder, hub_version
-from encoder_cls.data.labelled_rows import DiskBackedLocations
-from encoder_cls.data.readers import EXAMPLE, Row
-from encoder_cls.data.rows import SkippedRows, SourceLocation
-from encoder_cls.data.sources import every_file
-from encoder_cls.data.split import Split, Unlabelled, concatenated
+from encoder_cls.config import DataConfig
+from encoder_cls.data.corrections import Corrections
+from encoder_cls.data.dataset import NO_TEXTS, Dataset, Split, Unlabelled, listed
+from encoder_cls.data.holdout import rows_to_hold_out
+from encoder_cls.data.labelled_rows import (
+    LabelledRows,
+    collect_labelled,
+    first_locations,
+    labels_of_two_types,
+    read_labelled,
+)
+from encoder_cls.data.labels import Classes, LabelsAre, names_as_texts, what_labels_are
+from encoder_cls.data.readers import content_hash, read_rows
+from encoder_cls.data.rows import LeftOut, Notes, Reading, Row, SourceLocation
+from encoder_cls.data.store import cached
 from encoder_cls.errors import ConfigError, DataError
-from encoder_cls.system.array_cache import Entry, Made, cached
-from encoder_cls.system.disk_arrays import DiskBackedTexts, in_chunks
-from encoder_cls.system.files import reporting_os_errors
+from encoder_cls.system.display import counted, shown
 
-FORMAT = 2  # to be raised with any change of what an entry holds
+ROLES = ("train", "validation", "test")
+UNLABELLED = "the texts without labels"
+MOST_UNSEEN = 0.05  # of the rows of a split: labels that never occur in train
+MOST_HELD_OUT = 50_000  # texts: more cost time in each validation, where the standard error of accuracy is 0.2% already
+FORMER = "data.corrections"  # the location of labels that no row has any more
+_FASTTEXT_LINES = (
+    "labelled .txt and .ft files are fastText's, each line beginning with __label__ (or put each text in a file in a "
+    "folder of its class, or save a CSV file)"
+)
 
-SPLITS = ("train", "validation", "test")
-UNLABELLED = "unlabelled"
 
+def load_dataset(config: DataConfig, *, train_rows: Iterable[Row] | None = None, known: Sequence[str] = ()) -> Dataset:
+    """Read all splits that the config names, and hold out a validation split where none is named.
 
-def load_or_map_dataset(
-    config: DataConfig, *, train_rows: Iterable[Row] | None = None, known: Sequence[str] = ()
-) -> Dataset:
-    """As `load_dataset`, from the cache where the config names one and all data is in files.
+    With `data.cache` they are read once. Where the classes have names, rows of train without a label are further
+    unlabelled texts; where no row has one, nothing is held out: `Dataset.has_names_alone`.
 
-    Raises:
-        ConfigError: as `load_dataset`.
-        DataError: as `load_dataset`; or a file has changed while it was read.
-        EncoderClsError: the disk refuses.
+    Args:
+        config: what to read, and how.
+        train_rows: rows in memory to train on; then `data.train` is a name for messages.
+        known: the first of the classes, which need not occur in train.
     """
     content = None if config.cache is None or train_rows is not None else _content(config)
     if config.cache is None or content is None:
-        return load_dataset(config, train_rows=train_rows, known=known)
-    key = {
-        "format": FORMAT,
-        # What tells rows, classes and equal texts apart.
-        "versions": [version("encoder-cls"), version("pyarrow"), unicodedata.unidata_version],
-        "config": config.model_dump(mode="json", exclude={"cache"}),
-        "known": list(known),
-        "content": content,
-    }
+        return _read_dataset(config, train_rows, known)
+    key = {"config": config.model_dump(mode="json", exclude={"cache"}), "known": list(known), "content": content}
 
-    def make() -> Made:
-        dataset = load_dataset(config, known=known)
+    def make() -> Dataset:
+        dataset = _read_dataset(config, None, known)
         if _content(config) != content:
-            raise DataError(f"{config.train}: has changed while it was read; start again once nobody writes the data")
-        return _made(dataset)
+            raise DataError(
+                f"{config.train}", "has changed while it was read", "start again once nobody writes the data"
+            )
+        return dataset
 
-    return _dataset(cached(Path(config.cache), "rows", key, make))
+    return cached(Path(config.cache), "rows", key, make, Dataset, Split, Unlabelled, Notes, LeftOut)
 
 
 def _content(config: DataConfig) -> dict[str, str] | None:
-    """A hash of what each source of a config holds; none: nobody can tell."""
-    named = {role: getattr(config, role) for role in (*SPLITS, UNLABELLED, "corrections")}
-    found = {role: _hash_of(source) for role, source in named.items() if source is not None}
+    """A hash of the content of each source; None if one is unknown."""
+    named = {role: getattr(config, role) for role in (*ROLES, "unlabelled", "corrections")}
+    found = {role: content_hash(source) for role, source in named.items() if source is not None}
     known = {role: content for role, content in found.items() if content is not None}
     return known if len(known) == len(found) else None
 
 
-def _hash_of(source: str) -> str | None:
-    scheme, colon, rest = source.partition(":")
-    files: Iterable[Path]
-    if colon and scheme == "example":
-        files = [EXAMPLE / f"{rest}.csv"]
-    elif colon and scheme == "hub":
-        folder = hub_folder(rest)
-        if folder is None:
-            return hub_version(rest)
-        files = sorted(folder.rglob("*"))
+def _read_dataset(config: DataConfig, train_rows: Iterable[Row] | None, known: Sequence[str]) -> Dataset:
+    corrections = Corrections(config.corrections, encoding=config.encoding, label_names=config.label_names)
+    sources = {role: source for role in ROLES if (source := getattr(config, role)) is not None}
+    readings = {name: reading_of(config) for name in (*sources, *([UNLABELLED] if config.unlabelled else ()))}
+    rows: dict[str, LabelledRows] = {}
+    if train_rows is not None:
+        plain = config.model_copy(update={"group_column": None})
+        readings["train"] = Reading()
+        rows["train"] = collect_labelled(train_rows, f"{sources.pop('train', None)}", plain, readings["train"])
+    for role, source in sources.items():
+        rows[role] = read_labelled(source, role, config, readings[role], corrections)
+    several = next((it.several for it in rows.values() if it.several), None)
+    is_multi_label = config.label_separator is not None or several is not None
+    unlabelled = _unlabelled(config, readings.get(UNLABELLED, reading_of(config)))
+    if is_multi_label:
+        _check_uncorrected(config, several)
     else:
-        files = every_file(source)
-    digest = hashlib.sha256()
-    with reporting_os_errors(Path(source), "be read"):
-        for file in filter(Path.is_file, files):
-            digest.update(f"{file}\n{_file_hash(file)}\n".encode("utf-8", "replace"))
-    return digest.hexdigest()
-
-
-def _file_hash(file: Path) -> str:
-    with file.open("rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()
-
-
-def _made(dataset: Dataset) -> Made:
-    """A data set as arrays and values."""
-    arrays: dict[str, NDArray[Any]] = {}
-    values: dict[str, Any] = {
-        "label_names": dataset.label_names,
-        "labels_are": dataset.labels_are,
-        "of_two_types": dict(dataset.of_two_types),
-        "corrected": dict(dataset.corrected),
-        "correction_notes": dataset.correction_notes,
-        "several": dataset.several,
-        "has_names_alone": dataset.has_names_alone,
-        "splits": {},
-    }
-    for role in SPLITS:
-        split: Split | None = getattr(dataset, role)
-        if split is None:
-            continue
-        arrays |= {f"{role}.labels": split.labels.reshape(-1)}
-        if split.groups is not None:
-            arrays |= {f"{role}.groups": split.groups}
-        values["splits"][role] = {
-            "num_columns": split.labels.shape[1] if split.is_multi_label else None,
-            "left_out": split.left_out,
-            "first_left_out": split.first_left_out,
-            "unseen_names": split.unseen_names,
-        }
-    for role, texts in _texts(dataset).items():
-        content, offsets = concatenated(texts.texts).arrays()
-        files, numbers, lines = _locations(texts.where).columns()
-        arrays |= {f"{role}.text": content, f"{role}.text_offsets": offsets}
-        arrays |= {f"{role}.file_numbers": numbers, f"{role}.lines": lines}
-        values[role] = {"files": files, "skipped": texts.skipped, "notes": texts.notes}
-    return arrays, values
-
-
-def _texts(dataset: Dataset) -> dict[str, Split | Unlabelled]:
-    parts = {role: getattr(dataset, role) for role in (*SPLITS, UNLABELLED)}
-    return {role: part for role, part in parts.items() if part is not None}
-
-
-def _locations(where: Iterable[str]) -> DiskBackedLocations:
-    """Locations as files and lines, whatever they are now."""
-    locations = DiskBackedLocations()
-    for chunk in in_chunks(where):
-        locations.append([_location(text) for text in chunk])
-    return locations
-
-
-def _location(text: str) -> SourceLocation:
-    """That which is written so."""
-    file, _, line = text.rpartition(":")
-    found = SourceLocation(file, int(line)) if line.isdecimal() and line.isascii() else SourceLocation(text)
-    return found if str(found) == text else SourceLocation(text)
-
-
-def _dataset(entry: Entry) -> Dataset:
-    values = entry.values
-    splits = {role: _split(entry, role, of_split) for role, of_split in values["splits"].items()}
-    return Dataset(
-        label_names=tuple(values["label_names"]),
-        train=splits["train"],
-        validation=splits["validation"],
-        test=splits.get("test"),
-        unlabelled=Unlabelled(**_columns(entry, UNLABELLED)),
-        labels_are=values["labels_are"],
-        of_two_types={label: (first, second) for label, (first, second) in values["of_two_types"].items()},
-        corrected=values["corrected"],
-        correction_notes=tuple(values["correction_notes"]),
-        several=values["several"],
-        has_names_alone=values["has_names_alone"],
-    )
-
-
-def _split(entry: Entry, role: str, values: Mapping[str, Any]) -> Split:
-    labels = entry.array(f"{role}.labels").copy()  # PyTorch takes none that cannot be changed
-    return Split(
-        **_columns(entry, role),
-        labels=labels if values["num_columns"] is None else labels.reshape(-1, values["num_columns"]),
-        groups=entry.array(f"{role}.groups") if f"{role}.groups" in entry.arrays else None,
-        left_out=values["left_out"],
-        first_left_out=tuple(values["first_left_out"]),
-        unseen_names=tuple(values["unseen_names"]),
-    )
-
-
-def _columns(entry: Entry, role: str) -> dict[str, Any]:
-    """What a split and texts without labels have in common."""
-    arrays, values = entry.arrays, entry.values[role]
-    num_rows, first, reason = values["skipped"]
-    return {
-        "texts": DiskBackedTexts.of(arrays[f"{role}.text"], arrays[f"{role}.text_offsets"]),
-        "where": DiskBackedLocations.of(values["files"], arrays[f"{role}.file_numbers"], arrays[f"{role}.lines"]),
-        "skipped": SkippedRows(num_rows, tuple(first), reason),
-        "notes": tuple(values["notes"]),
-    }
-
-
-def load_all_data(config: Config, *, train_rows: Iterable[Row] | None = None) -> Dataset:
-    """The data set of a config, after that of the run that it goes on from, and so on.
-
-    Args:
-        config: names both.
-        train_rows: as in `load_dataset`.
-
-    Raises:
-        ConfigError: as `load_dataset`; or one of both data sets is multi-label, or neither has labels.
-        DataError: as `load_dataset`; or the former run or its data is gone, or has all texts of the new.
-    """
-    if config.from_run is None:
-        return load_or_map_dataset(config.data, train_rows=train_rows)
-    former_config = config_of_former(config.from_run)
-    for key, source in missing_sources(former_config.data):
+        for role, of_role in rows.items():
+            rows[role], others = of_role.divided()
+            if role == "train" and config.label_names is not None:
+                unlabelled = unlabelled.joined(others)
+            else:
+                _leave_out(others, readings[role])
+    corrections.check_all_applied()
+    locations = first_locations(rows.values())
+    classes = Classes(config.label_names, what_labels_are(locations, config.label_names))
+    has_labels = "train" in rows and len(rows["train"].labels) > 0
+    has_names_alone = not is_multi_label and config.label_names is not None and not has_labels
+    if has_names_alone:
+        rows["train"] = _names_as_rows(config, classes)
+    elif not has_labels:
+        hint = "" if is_multi_label else "name the classes in data.label_names to learn from their names"
+        raise DataError(config.train or "data.train", "no row has a label, so there is nothing to learn", hint)
+    found = classes.in_order(classes.of(rows["train"].labels))
+    if len(found) < 2 and not is_multi_label and not known:
         raise DataError(
-            f"{config.from_run}: {key}: {source}: no such file or folder, where that run's data was; who goes on from "
-            "it needs its data, too"
+            f"{config.train}", f"every row has the label {shown(found[0])}; at least two classes are needed"
         )
-    former = load_all_data(former_config)
-    new = load_or_map_dataset(config.data, train_rows=train_rows, known=former.label_names)
-    return joined(former, new, run=config.from_run)
-
-
-def config_of_former(run: str) -> Config:
-    """The config of a run that another goes on from.
-
-    Raises:
-        ConfigError: it cannot be read.
-        DataError: the run is gone, and with it the place of its data.
-    """
-    path = Path(run) / "config.yaml"
-    if not path.exists():
-        raise DataError(f"{path}: no such file, where the run was that this one goes on from; put it back there")
-    return load_config(path)
-
-
-def names_validation(config: Config) -> bool:
-    """Whether a run, or one that it goes on from, has a file of validation texts."""
-    if config.data.validation is not None or config.from_run is None:
-        return config.data.validation is not None
-    return names_validation(config_of_former(config.from_run))
-
-
-def joined(former: Dataset, new: Dataset, *, run: str) -> Dataset:
-    """The data of a former run, then what is new in other data.
-
-    Left out of the new is what the former has already: of train, texts that it held out or has with the same label; of
-    validation and test, all its texts. So are texts of groups that it has in another split.
-
-    Args:
-        former: the data of the run.
-        new: the other data.
-        run: what to call the run.
-
-    Raises:
-        ConfigError: one of both is multi-label, or has no labels.
-        DataError: nothing is new.
-    """
-    if former.is_multi_label != new.is_multi_label:
-        one, other = ("several labels", "one label") if former.is_multi_label else ("one label", "several labels")
-        raise ConfigError(f"{run}: a text may have {one} there, and {other} in the new data; train one run of each")
-    if former.has_names_alone or new.has_names_alone:
-        raise ConfigError(
-            f"{run}: a run goes on from another with labelled texts, and of one of both no text has a label"
+    label_names = tuple(dict.fromkeys((*known, *found)))
+    splits = {role: _to_split(it, label_names, classes, is_multi_label=is_multi_label) for role, it in rows.items()}
+    train, validation = splits["train"], splits.get("validation")
+    if validation is None and has_names_alone:
+        validation = train.subset(np.zeros(0, dtype=np.int64))
+    elif validation is None:
+        former = _former_labels(rows["train"], classes)
+        train, validation = hold_out(
+            train, fraction=config.validation_fraction, seed=config.split_seed, former_labels=former
         )
-    names = tuple(dict.fromkeys((*former.label_names, *new.label_names)))
-    of_former = {role: it for role in ("train", "validation", "test") if (it := getattr(former, role)) is not None}
-    texts = {role: equal_texts(it.texts) for role, it in of_former.items()}
-    learned = {*zip(texts["train"].tolist(), _labels(former.train, former.label_names), strict=True)}
-    notes = []
-    if former.train.groups is not None and new.train.groups is None:
-        notes.append(f"{run} keeps groups together; name their column of the new data, too, in data.group_column")
-
-    def unseen(split: Split | None, role: str) -> Split | None:
-        """What the former run has not seen of a split."""
-        if split is None:
-            return None
-        numbers, others = equal_texts(split.texts), of_former.keys() - {role}
-        is_known = np.isin(numbers, np.concatenate([texts[it] for it in (others if role == "train" else texts)]))
-        if role == "train":
-            labelled = zip(numbers.tolist(), _labels(split, new.label_names), strict=True)
-            is_known |= np.array([text in learned for text in labelled])
-        is_elsewhere = np.zeros(len(split), dtype=bool)
-        for other in others:
-            is_elsewhere[shared_groups(of_former[other], split)] = True
-        for count, why in (
-            (is_known.sum(), f"which {run} has already"),
-            ((is_elsewhere & ~is_known).sum(), f"whose groups {run} has in another split"),
-        ):
-            if count:
-                notes.append(f"{role}: {count:,} of {len(split):,} new texts are left out, {why}")
-        return split.subset(np.flatnonzero(~is_known & ~is_elsewhere)).of_source(split)
-
-    def both(one: Split | None, other: Split | None) -> Split | None:
-        if one is None or other is None:
-            split, its = (one, former) if other is None else (other, new)
-            return split and _renumbered([(split, its.label_names)], names)
-        return _renumbered([(one, former.label_names), (other, new.label_names)], names)
-
-    new_train = unseen(new.train, "train")
-    if not new_train:
-        raise DataError(f"{new.train.where[0]}: nothing is left to learn from: {'; '.join(notes)}")
-    train = both(former.train, new_train)
-    validation = both(former.validation, unseen(new.validation, "validation"))
-    assert train and validation
     return Dataset(
-        label_names=names,
+        label_names=label_names,
         train=train,
         validation=validation,
-        test=both(former.test, unseen(new.test, "test")),
-        unlabelled=former.unlabelled.joined(new.unlabelled),
-        labels_are=new.labels_are,
-        of_two_types={**former.of_two_types, **new.of_two_types},
-        corrected={**former.corrected, **new.corrected},
-        correction_notes=(*former.correction_notes, *new.correction_notes, *notes),
-        several=new.several or former.several,
-        former=former,
+        test=splits.get("test"),
+        unlabelled=unlabelled,
+        labels_are=classes.labels_are,
+        of_two_types=labels_of_two_types(rows.values()),
+        corrected={
+            it.where[row]: classes.name(label, FORMER) for it in rows.values() for row, label in it.corrected.items()
+        },
+        several=several,
+        has_names_alone=has_names_alone,
+        sources=(*((name, reading.notes) for name, reading in readings.items()), (FORMER, corrections.notes)),
     )
 
 
-def _labels(split: Split, label_names: Sequence[str]) -> list[str]:
-    """The name of the label of each text, or the names of its labels."""
-    names = (*label_names, *split.unseen_names)
-    return [split.label_text(row, names) for row in range(len(split))]
+def load_split(
+    source: str,
+    config: DataConfig,
+    label_names: tuple[str, ...],
+    *,
+    labels_are: LabelsAre | None = None,
+    is_multi_label: bool = False,
+    reading: Reading | None = None,
+) -> Split:
+    """Read one labelled source whose classes are known.
+
+    `labels_are`: what labels are in the data set of these classes; None: the source alone decides. `reading`, made by
+    `reading_of`, collects what comes up.
+    """
+    reading = reading or reading_of(config)
+    rows = read_labelled(source, "test", config.model_copy(update={"group_column": None}), reading)
+    if not is_multi_label:
+        if config.label_separator is not None or rows.several:
+            raise DataError(rows.several or source, "texts may have several labels here; of this model they have one")
+        rows, others = rows.divided()
+        _leave_out(others, reading)
+    locations = first_locations([rows])
+    classes = Classes(config.label_names, labels_are or what_labels_are(locations, config.label_names))
+    return _to_split(rows, label_names, classes, is_multi_label=is_multi_label)
 
 
-def _renumbered(parts: Sequence[tuple[Split, Sequence[str]]], names: Sequence[str]) -> Split:
-    """Splits one after the other, each with the names of its classes, with the labels of one list of classes."""
-    splits = [split for split, _ in parts]
-    of_splits = [(*its, *split.unseen_names) for split, its in parts]
-    unseen = [name for its in of_splits for name in its if name not in names]
-    numbers_of = {name: number for number, name in enumerate(dict.fromkeys((*names, *unseen)))}
-    labels: list[NDArray[Any]] = []
-    for split, its in zip(splits, of_splits, strict=True):
-        numbers = np.array([numbers_of[name] for name in its], dtype=np.int64)
-        if split.is_multi_label:
-            matrix = np.zeros((len(split), len(numbers_of)), dtype=np.int8)
-            matrix[:, numbers] = split.labels
-            labels.append(matrix)
-        else:
-            labels.append(numbers[split.labels])
-    groups = None
-    if any(split.groups is not None for split in splits):
-        groups = np.concatenate(
-            [np.full(len(split), NO_GROUP) if split.groups is None else split.groups for split in splits]
+def reading_of(config: DataConfig) -> Reading:
+    """How the config has files read."""
+    return Reading(delimiter=config.delimiter, encoding=config.encoding, bad_rows=config.bad_rows)
+
+
+def _leave_out(unlabelled: Unlabelled, reading: Reading) -> None:
+    for where in unlabelled.where:
+        reading.bad_row(DataError(where, f"the line has no label; {_FASTTEXT_LINES}"))
+
+
+def _unlabelled(config: DataConfig, reading: Reading) -> Unlabelled:
+    if config.unlabelled is None:
+        return NO_TEXTS
+    plain = config.model_copy(update={"group_column": None, "empty_texts": "drop"})
+    found = read_rows(
+        config.unlabelled, role="train", text_columns=config.text_column, label_column=None, reading=reading
+    )
+    rows = collect_labelled(found, config.unlabelled, plain, reading, may_have_none=True)
+    reading.notes.empty = LeftOut()  # blank lines are usual here
+    return Unlabelled(texts=rows.texts, where=rows.where)
+
+
+def _names_as_rows(config: DataConfig, classes: Classes) -> LabelledRows:
+    """The words of each name as the one text of its class, where no row has a label."""
+    names = config.label_names or ()
+    texts = names_as_texts(names)
+    silent = [name for name, text in zip(names, texts, strict=True) if not text]
+    if silent or len(names) < 2:
+        what = f"{shown(silent[0])} says nothing" if silent else "two classes are needed at least"
+        raise ConfigError(
+            f"data.label_names: {what}; no text has a label, so the names of the classes are all there is to learn from"
         )
-    return Split(
-        texts=concatenated(*(split.texts for split in splits)),
-        labels=np.concatenate(labels),
-        where=concatenated(*(split.where for split in splits)),
-        groups=groups,
-        left_out=sum(split.left_out for split in splits),
-        first_left_out=tuple(where for split in splits for where in split.first_left_out),
-        unseen_names=tuple(numbers_of)[len(names) :],
-        skipped=next((split.skipped for split in splits if split.skipped.num_rows), splits[0].skipped),
-        notes=tuple(note for split in splits for note in split.notes),
-    )
+    where = SourceLocation("data.label_names")
+    labels = names if classes.labels_are == "names" else tuple(map(str, range(len(names))))
+    found = (Row(text, label, None, where) for text, label in zip(texts, labels, strict=True))
+    return collect_labelled(found, where, config, reading_of(config))
+
+
+def _check_uncorrected(config: DataConfig, several: str | None) -> None:
+    if config.corrections is not None:
+        where = f"as at {several}" if several else "as data.label_separator has it"
+        raise ConfigError(
+            f"{config.corrections}: data.corrections is for data with one label a text, and here a text may have "
+            f"several, {where}; mend the labels in the data itself"
+        )
+
+
+def _to_split(rows: LabelledRows, label_names: tuple[str, ...], classes: Classes, *, is_multi_label: bool) -> Split:
+    names = classes.of(rows.labels)
+    unseen = classes.in_order(set(names) - set(label_names))
+    numbers = {name: number for number, name in enumerate((*label_names, *unseen))}
+    labels: NDArray[Any] = np.array([numbers[name] for name in names], dtype=np.int64)[rows.numbers]
+    if is_multi_label:
+        matrix = np.zeros((len(rows.counts), len(numbers)), dtype=np.int8)
+        matrix[np.repeat(np.arange(len(rows.counts)), rows.counts), labels] = 1
+        labels = matrix
+    split = Split(texts=rows.texts, labels=labels, where=rows.where, groups=rows.groups, unseen_names=unseen)
+    num_unseen = int(split.has_unseen_label(len(label_names)).sum())
+    if num_unseen > MOST_UNSEEN * len(split):
+        first, location = next(it for it in zip(names, rows.labels.values(), strict=True) if it[0] in unseen)
+        raise DataError(
+            location,
+            f"label {shown(first)} never occurs in train ({listed(label_names)}); {num_unseen:,} of "
+            f"{counted(len(split), 'row')} have such labels ({listed(unseen)}): is this the right data?",
+        )
+    return split
+
+
+def _former_labels(rows: LabelledRows, classes: Classes) -> NDArray[np.int64] | None:
+    """The classes of rows, of one label each, before they were corrected, numbered from 0 on; None: none was."""
+    if not rows.corrected:
+        return None
+    current = classes.of(rows.labels)
+    names = [current[number] for number in rows.numbers.tolist()]
+    for row, label in rows.corrected.items():
+        names[row] = classes.name(label, FORMER)
+    numbers = {name: number for number, name in enumerate(classes.in_order(names))}
+    return np.array([numbers[name] for name in names], dtype=np.int64)
+
+
+def hold_out(
+    split: Split, *, fraction: float, seed: int, former_labels: NDArray[np.int64] | None = None
+) -> tuple[Split, Split]:
+    """Divide a split in two: the second part has about `fraction` of all examples and of each class.
+
+    It has `MOST_HELD_OUT` examples at most. Rows of a group are on one side, and so are, of rows without a group, texts
+    that differ in case and white space at most. `former_labels` are the classes before they were corrected, numbered
+    from 0 on: these decide, so that corrections change no row's side, unless a class would have no example left.
+    """
+    groups = np.unique(split.together, return_inverse=True)[1]
+    choose = partial(rows_to_hold_out, groups=groups, fraction=min(fraction, MOST_HELD_OUT / len(split)), seed=seed)
+    is_held_out = choose(split.labels if former_labels is None else former_labels)
+    if former_labels is not None and np.setdiff1d(split.labels, split.labels[~is_held_out]).size:
+        is_held_out = choose(split.labels)
+    if not is_held_out.any() and split.groups is not None:
+        raise DataError(
+            split.where[0],
+            "no group can be held out to validate with, since a class would have no text left "
+            f"({counted(len(np.unique(groups)), 'group')} in all)",
+            "name a file in data.validation, or other groups in data.group_column",
+        )
+    if not is_held_out.any():
+        raise DataError(
+            split.where[0],
+            "each class has only one text, so none is left to validate with",
+            "add examples, or name a file in data.validation",
+        )
+    return split.subset(np.flatnonzero(~is_held_out)), split.subset(np.flatnonzero(is_held_out))

@@ -5,52 +5,91 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 from encoder_cls.errors import DataError
 from encoder_cls.system.display import kind, shown
-from encoder_cls.system.encodings import UTF8, invalid_line, is_utf8, seems_utf8, text_lines, undecodable
+from encoder_cls.system.encodings import SKIP, UTF8, invalid_line, is_utf8, seems_utf8, text_lines, undecodable
+
+SHOWN_ROWS = 3
 
 
-class SourceLocation(NamedTuple):
-    """Where a row was read: a file and the line, or the number, of the row in it; -1 where the file is one row."""
+class SourceLocation(str):
+    """Where a row was read: `file:line`, or the file alone where it is one row (line -1)."""
 
+    __slots__ = ("file", "line")
     file: str
-    line: int = -1
+    line: int
 
-    def __str__(self) -> str:
-        return self.file if self.line < 0 else f"{self.file}:{self.line}"
+    def __new__(cls, file: str, line: int = -1) -> SourceLocation:  # noqa: D102
+        self = super().__new__(cls, file if line < 0 else f"{file}:{line}")
+        self.file, self.line = file, line
+        return self
 
 
-Record = tuple[SourceLocation, dict[str, Any]]  # where it was read, and its columns
+Record = tuple[SourceLocation, dict[str, Any]]  # a location, and the columns of its row
 
 
-def check_columns(path: Path | SourceLocation | str, found: Sequence[str], wanted: Sequence[str]) -> None:
-    """Make sure that the columns that are wanted are there.
+class Row(NamedTuple):
+    """A row of a source; several labels, or none of several, are a list or a tuple."""
 
-    Raises:
-        DataError: one is not; the message names those that are.
-    """
-    missing = [column for column in wanted if column not in found]
-    if missing:
-        alike = [name for name in found if name.strip().lower() == missing[0].lower()]
-        hint = (
-            "name the right one: data.text_column, data.label_column and data.group_column in the config, "
-            "--text-column in predict"
-        )
-        if alike:
-            hint = f"did you mean {shown(alike[0])}? {hint}"
-        elif len(found) == 1 and (separator := next((it for it in ";|\t" if it in found[0]), None)):
-            hint = f"its fields seem to be separated by {shown(separator)}, which data.delimiter can name; {hint}"
-        raise DataError(
-            f"{path}: no column {shown(missing[0])}; it has {', '.join(shown(name) for name in found[:20])} ({hint})"
-        )
+    text: str
+    label: str | int | Sequence[str | int] | None
+    id: str | int | None
+    where: SourceLocation
+    group: str | None = None
+    corrected_from: str | int | None = None
+
+
+class Columns(NamedTuple):
+    """The names of the columns to read: of the text, the label (None: rows without labels) and the group; or all."""
+
+    text: Sequence[str]
+    label: str | None = None
+    group: str | None = None
+    every: bool = False
+
+    @property
+    def named(self) -> list[str]:
+        """Each name once."""
+        return list(dict.fromkeys(name for name in (*self.text, self.label, self.group) if name))
+
+    def checked(self, path: Path | str, header: Sequence[str], *, line: str = "") -> list[str]:
+        """Make sure that a table has these columns, each once; the names of all its columns.
+
+        Raises:
+            DataError: a column is missing or doubled.
+        """
+        check_columns(path, header, self.named)
+        wanted = header if self.every and not line else [*self.named, "id"]
+        doubled = next((name for name in wanted if header.count(name) > 1), None)
+        if doubled is not None:
+            raise DataError(f"{path}{line}", f"two columns are called {shown(doubled)}")
+        return numbered(header) if self.every else list(header)
+
+
+def check_columns(where: Path | str, names: Sequence[str], wanted: Sequence[str]) -> None:
+    """Raise a DataError that names the columns if a wanted one is missing."""
+    missing = next((column for column in wanted if column not in names), None)
+    if missing is None:
+        return
+    alike = next((name for name in names if name.strip().lower() == missing.lower()), None)
+    hint = (
+        "name the right one: data.text_column, data.label_column and data.group_column in the config, "
+        "--text-column in predict"
+    )
+    if alike is not None:
+        hint = f"did you mean {shown(alike)}? {hint}"
+    elif len(names) == 1 and (separator := next((it for it in ";|\t" if it in names[0]), None)):
+        hint = f"its fields seem to be separated by {shown(separator)}, which data.delimiter can name; {hint}"
+    raise DataError(where, f"no column {shown(missing)}; it has {', '.join(map(shown, names[:20]))} ({hint})")
 
 
 def numbered(header: Sequence[str]) -> list[str]:
-    """The names of columns, each once: of equal ones, such as a spreadsheet's empty names, the later get numbers."""
+    """Number repeated column names, such as the empty ones of a spreadsheet, so that each occurs once."""
     names: dict[str, None] = {}
     for name in header:
         numbers = (f"{name}.{number}" for number in count(1))
@@ -58,25 +97,10 @@ def numbered(header: Sequence[str]) -> list[str]:
     return list(names)
 
 
-def check_undoubled(where: Path | str, found: Sequence[str], wanted: Sequence[str]) -> None:
-    """Make sure that no wanted column is there twice: nobody knows which of the two is meant.
-
-    Raises:
-        DataError: one is.
-    """
-    doubled = next((name for name in wanted if found.count(name) > 1), None)
-    if doubled is not None:
-        raise DataError(f"{where}: two columns are called {shown(doubled)}")
-
-
 def group_named(where: SourceLocation, value: Any) -> str | None:
-    """A group as text, whatever type a format has for it; none where the cell is empty.
-
-    Raises:
-        DataError: the value is none.
-    """
+    """A group as text, whatever type its format has for it; None for an empty cell."""
     if isinstance(value, dict | list):
-        raise DataError(f"{where}: the group is {kind(value)}; a name or a number is expected (data.group_column)")
+        raise DataError(where, f"the group is {kind(value)}; a name or a number is expected (data.group_column)")
     if isinstance(value, float):  # as tables have whole numbers where cells are empty
         value = None if math.isnan(value) else int(value) if value.is_integer() else value
     return None if value is None or value == "" else str(value)
@@ -86,7 +110,7 @@ def class_names_in(metadata: dict[bytes, bytes] | None) -> dict[str, list[str]]:
     """The class names that the `datasets` library keeps in a Parquet file beside integer labels."""
     try:
         features = json.loads((metadata or {})[b"huggingface"])["info"]["features"]
-        # Of a list of labels the feature of its items is inside.
+        # The feature of a list has that of its items inside.
         of_items = {column: feature.get("feature") or feature for column, feature in features.items()}
         return {column: list(feature["names"]) for column, feature in of_items.items() if "names" in feature}
     except (AttributeError, KeyError, TypeError, ValueError):
@@ -94,61 +118,65 @@ def class_names_in(metadata: dict[bytes, bytes] | None) -> dict[str, list[str]]:
 
 
 def with_class_names(record: dict[str, Any], names: dict[str, list[str]], where: SourceLocation) -> dict[str, Any]:
-    """A record in which integers, or those of a list, are replaced by the class names that its data set has for them.
-
-    Raises:
-        DataError: an integer has no name.
-    """
+    """Replace integer labels, or lists of them, by the class names of their data set."""
     for column in names.keys() & record.keys():
-        found = record[column]
-        for label in found if isinstance(found, list) else [found]:
-            if not isinstance(label, int) or not 0 <= label < len(names[column]):
+        of_column, value = names[column], record[column]
+        for label in value if isinstance(value, list) else [value]:
+            if not isinstance(label, int) or not 0 <= label < len(of_column):
                 raise DataError(
-                    f"{where}: label {label} of column {shown(column)} has no name: is this split unlabelled?"
+                    where, f"label {label} of column {shown(column)} has no name: is this split unlabelled?"
                 )
-        of_column = names[column]
-        record[column] = [of_column[it] for it in found] if isinstance(found, list) else of_column[found]
+        record[column] = [of_column[it] for it in value] if isinstance(value, list) else of_column[value]
     return record
 
 
-SHOWN_ROWS = 3
-SKIP = "data.bad_rows=skip (predict: --bad-rows skip) leaves such rows out"
+@dataclass
+class LeftOut:
+    """Rows that are left out: how many, where the first are, and what is wrong with the first."""
 
-
-class SkippedRows(NamedTuple):
-    """Rows that were left out since they cannot be read: where the first are, and what is wrong with the first."""
-
-    num_rows: int = 0
-    first: tuple[str, ...] = ()
+    count: int = 0
+    first: list[str] = field(default_factory=list)
     reason: str = ""
 
-    def warning(self, of: str) -> Iterator[str]:
-        """A sentence about those of a split or a source, if there are any."""
-        if self.num_rows:
-            locations = ", ".join(self.first) + (", …" if self.num_rows > len(self.first) else "")
+    def add(self, where: str, reason: str = "") -> None:
+        """Count a row."""
+        self.count += 1
+        self.reason = self.reason or reason
+        if len(self.first) < SHOWN_ROWS:
+            self.first.append(where)
+
+    def __str__(self) -> str:
+        return f"{self.count:,} ({', '.join(self.first)}{', …' if self.count > len(self.first) else ''})"
+
+
+@dataclass
+class Notes:
+    """What came up while a source was read: messages, rows that cannot be read, and rows without a text."""
+
+    messages: list[str] = field(default_factory=list)
+    skipped: LeftOut = field(default_factory=LeftOut)
+    empty: LeftOut = field(default_factory=LeftOut)
+
+    def warnings(self, of: str) -> Iterator[str]:
+        """A sentence about each kind of rows that were left out."""
+        if self.skipped.count:
             yield (
-                f"rows of {of} that cannot be read, which are left out: {self.num_rows:,} ({locations}); the first: "
-                f"{self.reason}"
+                f"rows of {of} that cannot be read, which are left out: {self.skipped}; the first: "
+                f"{self.skipped.reason}"
             )
-
-
-NONE_SKIPPED = SkippedRows()
+        if self.empty.count:
+            yield f"rows of {of} without a text, which are left out: {self.empty}"
 
 
 class Reading:
-    """How files are read, and what came up.
+    """How a source is read, and the `notes` of what came up.
 
     Args:
-        delimiter: what separates the fields of a table, `data.delimiter`; none: what is usual for its ending.
-        encoding: of text files, `data.encoding`.
+        delimiter: of the fields of a table; None: what is usual for its ending.
+        encoding: of text files.
         is_sure: whether the encoding was asked for; else a file that seems to be UTF-8 is read as that.
-        bad_rows: `error`, or `skip` for rows that cannot be read to be left out and counted.
-        group_column: the column that says which rows belong together, `data.group_column`; none: there is none.
-        tell: told what a person should know of how a file is read.
-
-    Attributes:
-        skipped: the rows that have been left out.
-        notes: what has been told.
+        bad_rows: `error`, or `skip` to leave out and count rows that cannot be read.
+        tell: called with each message, once.
     """
 
     def __init__(
@@ -158,44 +186,29 @@ class Reading:
         encoding: str = UTF8,
         is_sure: bool = True,
         bad_rows: str = "error",
-        group_column: str | None = None,
         tell: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.delimiter = delimiter
         self.encoding = encoding
-        self._is_sure = is_sure
         self.skips = bad_rows == "skip"
-        self.group_column = group_column
-        self.skipped = NONE_SKIPPED
-        self.notes: list[str] = []
+        self.notes = Notes()
+        self._is_sure = is_sure
         self._tell = tell
 
     def tell(self, message: str) -> None:
-        """Tell a person how a file is read, once."""
-        if message not in self.notes:
-            self.notes.append(message)
+        """Pass on a message about a file, once."""
+        if message not in self.notes.messages:
+            self.notes.messages.append(message)
             self._tell(message)
 
-    def bad_row(self, where: SourceLocation | str, error: DataError) -> None:
-        """A row that cannot be read, which is left out if that is asked for.
-
-        Raises:
-            DataError: the error, if it is not.
-        """
+    def bad_row(self, error: DataError) -> None:
+        """Leave out the row that an error names, or raise the error, as `bad_rows` asks for."""
         if not self.skips:
             raise error
-        count, first, reason = self.skipped
-        first += (str(where),) if count < SHOWN_ROWS else ()
-        self.skipped = SkippedRows(
-            count + 1, first, reason or str(error).removeprefix(f"{where}: ").removesuffix(f"; {SKIP}")
-        )
+        self.notes.skipped.add(error.where, error.what)
 
     def lines(self, path: Path) -> Iterator[str]:
-        """The lines of a text file; where bad rows are skipped, bytes that are not valid are kept: see `check_valid`.
-
-        Raises:
-            DataError: as `text_lines`.
-        """
+        """The lines of a text file; where bad rows are skipped, invalid bytes are kept for `is_valid`."""
         encoding = self.encoding
         if not is_utf8(encoding) and seems_utf8(path):
             if self._is_sure:
@@ -206,32 +219,22 @@ class Reading:
             else:
                 self.tell(f"{path}: read as UTF-8, which it seems to be, not as {encoding} as in training")
                 encoding = UTF8
-        try:
-            yield from text_lines(path, encoding, keep_invalid=self.skips)
-        except DataError as error:
-            if ", as other lines are; " in str(error):
-                raise DataError(f"{error}, or {SKIP}") from None
-            raise
+        yield from text_lines(path, encoding, keep_invalid=self.skips)
 
-    def check_valid(self, path: Path, where: SourceLocation, text: str) -> None:
-        """Make sure that a row has no bytes that are not valid.
-
-        Raises:
-            DataError: it has.
-        """
+    def is_valid(self, path: Path, where: SourceLocation, text: str) -> bool:
+        """Whether a row has no kept bytes that are invalid; else it is a bad row."""
         line = invalid_line(text) if self.skips else None
         if line is None:
-            return
-        if self.skipped.num_rows:  # it is counted, and what is wrong with it is not told
-            raise DataError(f"{where}: not {self.encoding} text")
-        _refuse(path, where, line, self.encoding)
-
-
-def _refuse(path: Path, where: SourceLocation, line: bytes, encoding: str) -> NoReturn:
-    start = 0
-    if is_utf8(encoding):
-        try:
-            line.decode(UTF8)
-        except UnicodeDecodeError as error:
-            start = error.start
-    raise DataError(f"{where}: {undecodable(path, line, start, encoding)}")
+            return True
+        if self.notes.skipped.count:  # only the reason of the first is shown
+            self.bad_row(DataError(where, f"not {self.encoding} text"))
+            return False
+        start = 0
+        if is_utf8(self.encoding):
+            try:
+                line.decode(UTF8)
+            except UnicodeDecodeError as error:
+                start = error.start
+        what, hint = undecodable(path, line, start, self.encoding)
+        self.bad_row(DataError(where, what if hint == SKIP else f"{what}; {hint}"))
+        return False

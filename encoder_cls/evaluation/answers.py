@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from encoder_cls.data.split import Split
+from encoder_cls.data.dataset import Split
 from encoder_cls.evaluation.labels import LabelRow, self_confidence
 from encoder_cls.evaluation.metrics import answers_of, padded
 from encoder_cls.inference.explain import WordWeight

@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from encoder_cls.data.dataset import Dataset
-from encoder_cls.data.split import Split
+from encoder_cls.data.dataset import Dataset, Split
 from encoder_cls.evaluation.metrics import average_precisions, best_f1_threshold, f1_scores, mean_or_zero, padded
 from encoder_cls.evaluation.scores import score_answers
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from encoder_cls.data.split import Split
+from encoder_cls.data.dataset import Split
 from encoder_cls.evaluation.answers import ANSWERS, Answered, Mistake
 from encoder_cls.evaluation.guarantees import measure_guarantees
 from encoder_cls.evaluation.labels import doubtful_rows

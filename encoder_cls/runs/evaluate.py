@@ -8,10 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from encoder_cls.config import Config, DataConfig, missing_sources
+from encoder_cls.data.base_run import load_all_data
 from encoder_cls.data.checks import seen_warnings, split_warnings
-from encoder_cls.data.dataset import Dataset, listed, load_split
-from encoder_cls.data.load import load_all_data
-from encoder_cls.data.split import Split
+from encoder_cls.data.dataset import Dataset, Split, listed
+from encoder_cls.data.load import load_split, reading_of
+from encoder_cls.data.rows import Notes
 from encoder_cls.errors import ConfigError, DataError, EncoderClsError
 from encoder_cls.evaluation.answers import Answered
 from encoder_cls.evaluation.baseline import baseline_scores
@@ -67,15 +68,15 @@ def evaluate_run(
     if run and config:
         dataset = dataset_of_run(run, config, classifier.label_names, needed=data is None, warn=tell)
     if data is not None:
-        split = _split_of(data, config, classifier, dataset, reading or {})
-        _tell_notes(data, split, classifier, dataset.train if dataset else None, tell=tell)
+        split, notes = _split_of(data, config, classifier, dataset, reading or {})
+        _tell_notes(data, split, [notes], classifier, dataset.train if dataset else None, tell=tell)
         reference = baseline_scores(dataset, split) if dataset else None
         report, answered = evaluate(classifier, split, name=data, reference=reference)
     elif run and config and dataset:
         name, split = dataset.reported
         if not len(split):
             raise ConfigError(f"{path}: no text of its data has a label to score; name labelled texts with --data")
-        _tell_notes(name, split, classifier, None, tell=tell)
+        _tell_notes(name, split, [notes for source, notes in dataset.sources if source == name], classifier, tell=tell)
         report, answered = score_run(run, classifier, config, dataset)
     else:
         raise ConfigError(f"{path}: a model folder without its run has no data of its own; name some with --data")
@@ -113,19 +114,28 @@ def _compared(path: Path, other: Classifier, answered: Answered, *, tell: Callab
 
 
 def _tell_notes(
-    name: str, split: Split, classifier: Classifier, train: Split | None, *, tell: Callable[[str], None]
+    name: str,
+    split: Split,
+    of_source: Sequence[Notes],
+    classifier: Classifier,
+    train: Split | None = None,
+    *,
+    tell: Callable[[str], None],
 ) -> None:
     """Tell notes and warnings of texts that are scored; with the training texts also whether they are among these."""
-    for note in split.notes:
-        tell(note)
-    warnings = [*split_warnings(name, split, classifier.label_names)]
+    warnings: list[str] = []
+    for notes in of_source:
+        for message in notes.messages:
+            tell(message)
+        warnings += notes.warnings(name)
+    warnings += split_warnings(name, split, classifier.label_names)
     for warning in [*warnings, *(seen_warnings(name, split, train) if train else ())]:
         tell(f"warning: {warning}")
 
 
 def _split_of(
     data: str, config: Config | None, classifier: Classifier, dataset: Dataset | None, reading: Mapping[str, str]
-) -> Split:
+) -> tuple[Split, Notes]:
     """Load the labelled texts of a file, a folder or the Hub, by default as in training.
 
     Raises:
@@ -141,7 +151,10 @@ def _split_of(
     data_config = (config.data if config else of_model).model_copy(update=dict(reading))
     labels_are = dataset.labels_are if dataset else None
     try:
-        return load_split(data, data_config, classifier.label_names, labels_are=labels_are, is_multi_label=several)
+        how = reading_of(data_config)
+        names = classifier.label_names
+        split = load_split(data, data_config, names, labels_are=labels_are, is_multi_label=several, reading=how)
+        return split, how.notes
     except DataError as error:
         is_table = ending_of(Path(data)) in (".csv", ".tsv", ".xlsx")
         if not (several and is_table and data_config.label_separator is None):

@@ -13,8 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from encoder_cls.data.dataset import Dataset
-from encoder_cls.data.split import Split
+from encoder_cls.data.dataset import Dataset, Split
 from encoder_cls.errors import ConfigError
 from encoder_cls.evaluation.answers import Answered
 from encoder_cls.evaluation.labels import LabelRow, by_score, estimated_errors

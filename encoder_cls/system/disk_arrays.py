@@ -1,8 +1,8 @@
-"""Numbers and texts appended part by part in, arrays and sequences out that memory need not hold.
+"""Arrays and texts that are appended part by part and then read without filling memory.
 
 Little is kept in memory, more goes to a file without a name in the folder for temporary files (`TMPDIR`), which is
-gone with the process, however that ends. It is read through a memory map: the system keeps of it in memory what
-there is room for. So data can be larger than memory, where that folder is on a disk.
+gone with the process, however that ends. It is read through a memory map, so data can be larger than memory where that
+folder is on a disk.
 """
 
 from __future__ import annotations
@@ -32,28 +32,24 @@ Item = TypeVar("Item")
 class DiskBackedArray(Generic[Number]):
     """Numbers of one type that are appended and, once all are there, read as an array, (numbers,)."""
 
-    def __init__(self, dtype: type[Number]) -> None:
+    def __init__(self, dtype: type[Number], numbers: NDArray[Any] | None = None) -> None:
         self._dtype = dtype
-        self._pending: list[NDArray[Number]] = []
+        self._pending: list[NDArray[Number]] = [] if numbers is None else [numbers.astype(dtype, copy=False)]
         self._pending_bytes = 0
         self._file: IO[bytes] | None = None
         self._map: mmap.mmap | None = None
 
     @classmethod
     def of_file(cls, path: Path, dtype: type[Number]) -> Self:
-        """The numbers of a file, which is mapped into memory (`OSError` where it cannot be read)."""
+        """Map the numbers of a file into memory; changes there are not written (`OSError`, `ValueError`)."""
         array = cls(dtype)
         with path.open("rb") as file:
-            if os.fstat(file.fileno()).st_size:  # nothing cannot be mapped
-                array._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            if os.fstat(file.fileno()).st_size:  # an empty file cannot be mapped
+                array._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
         return array
 
     def append(self, numbers: Sequence[Any] | NDArray[Any]) -> None:
-        """Add numbers at the end.
-
-        Raises:
-            EncoderClsError: the disk refuses.
-        """
+        """Add numbers at the end; `EncoderClsError` where the disk is full."""
         part = np.asarray(numbers, dtype=self._dtype)
         self._pending.append(part)
         self._pending_bytes += part.nbytes
@@ -61,35 +57,32 @@ class DiskBackedArray(Generic[Number]):
             self._write()
 
     def array(self) -> NDArray[Number]:
-        """All numbers, not to be changed; after this, none can be appended.
-
-        Raises:
-            EncoderClsError: the disk refuses.
-        """
+        """All numbers, not to be changed; after this, none can be appended."""
         if self._file is not None and self._map is None:
             self._write()
             self._map = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
             self._file.close()  # the map holds it
         if self._map is not None:
             return np.frombuffer(self._map, dtype=self._dtype)
-        self._pending = [np.concatenate([np.zeros(0, dtype=self._dtype), *self._pending])]
+        if len(self._pending) != 1:
+            self._pending = [np.concatenate([np.zeros(0, dtype=self._dtype), *self._pending])]
         return self._pending[0]
 
     def forget(self) -> None:
-        """Give back the memory that reading has filled: what is read again comes from the file again."""
+        """Release the memory that reading has filled; what is read again comes from the file."""
         if self._map is not None and hasattr(mmap, "MADV_DONTNEED"):  # not on Windows
             self._map.madvise(mmap.MADV_DONTNEED)
 
     def _write(self) -> None:
         import tempfile
 
-        content = memoryview(b"".join(part.tobytes() for part in self._pending))
         try:
             if self._file is None:
-                self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - it lives as long as the array
+                self._file = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the array
                 weakref.finalize(self, self._file.close)
-            while content:
-                content = content[self._file.write(content) :]
+            for part in self._pending:
+                self._file.write(part.tobytes())
+            self._file.flush()
         except OSError as error:
             raise EncoderClsError(
                 f"{tempfile.tempdir or 'TMPDIR'}: cannot write the data to a temporary file: "
@@ -103,27 +96,14 @@ class DiskBackedRaggedArray(Generic[Number]):
 
     def __init__(self, dtype: type[Number]) -> None:
         self._numbers = DiskBackedArray(dtype)
-        self._offsets = DiskBackedArray(np.int64)
-        self._offsets.append([0])
+        self._offsets = DiskBackedArray(np.int64, np.zeros(1))
         self._size, self._num_rows = 0, 0
-
-    @classmethod
-    def of(cls, numbers: DiskBackedArray[Number], offsets: DiskBackedArray[np.int64]) -> Self:
-        """The rows that `arrays` returned, none to be appended."""
-        rows = cls.__new__(cls)
-        rows._numbers, rows._offsets = numbers, offsets
-        rows._num_rows = len(offsets.array()) - 1
-        return rows
 
     def __len__(self) -> int:
         return self._num_rows
 
     def append(self, numbers: NDArray[Any], lengths: Sequence[int] | NDArray[Any]) -> None:
-        """Add rows at the end: their numbers, one row after the other, and how many each has.
-
-        Raises:
-            EncoderClsError: the disk refuses.
-        """
+        """Add rows at the end: their numbers, one row after the other, and how many each has."""
         self._numbers.append(numbers)
         self._offsets.append(self._size + np.cumsum(lengths, dtype=np.int64))
         self._size += len(numbers)
@@ -134,78 +114,58 @@ class DiskBackedRaggedArray(Generic[Number]):
         return self._numbers.array(), self._offsets.array()
 
     def forget(self) -> None:
-        """Give back the memory that reading has filled."""
+        """Release the memory that reading has filled."""
         self._numbers.forget()
         self._offsets.forget()
 
 
-class LazyTexts(Sequence[str], ABC):
-    """Texts that are made when they are asked for, all rows of a column or some of them."""
+class Column(Sequence[Item], ABC):
+    """Items that are made when they are asked for: those of all rows, or of selected ones."""
 
-    _rows: NDArray[np.int64] | None = None  # of the whole column; none: all
+    _rows: NDArray[np.int64] | None = None  # the selected ones; None: all
 
     def select(self, rows: NDArray[np.int64]) -> Self:
-        """The texts of these rows, in this order; nothing is copied."""
+        """The items of these rows, in this order; nothing is copied."""
         selection = copy.copy(self)
         selection._rows = rows if self._rows is None else self._rows[rows]
         return selection
 
     @abstractmethod
-    def _count(self) -> int:
-        """Rows of the whole column."""
+    def _count(self) -> int: ...
 
     @abstractmethod
-    def _at(self, rows: NDArray[np.int64]) -> list[str]:
-        """The texts of rows of the whole column."""
+    def _at(self, rows: NDArray[np.int64]) -> list[Item]: ...
 
     def __len__(self) -> int:
         return self._count() if self._rows is None else len(self._rows)
 
     @overload
-    def __getitem__(self, index: int) -> str: ...
+    def __getitem__(self, index: int) -> Item: ...
     @overload
-    def __getitem__(self, index: slice) -> list[str]: ...
-    def __getitem__(self, index: int | slice) -> str | list[str]:
+    def __getitem__(self, index: slice) -> list[Item]: ...
+    def __getitem__(self, index: int | slice) -> Item | list[Item]:
         indices = range(len(self))[index]
         rows = np.atleast_1d(np.asarray(indices, dtype=np.int64))
-        texts = self._at(rows if self._rows is None else self._rows[rows])
-        return texts[0] if isinstance(indices, int) else texts
+        items = self._at(rows if self._rows is None else self._rows[rows])
+        return items[0] if isinstance(indices, int) else items
 
-    def __iter__(self) -> Iterator[str]:
+    def __iter__(self) -> Iterator[Item]:
         for start in range(0, len(self), CHUNK):
             yield from self[start : start + CHUNK]
 
 
-class DiskBackedTexts(LazyTexts):
-    """Texts, kept as UTF-8.
+class DiskBackedTexts(Column[str]):
+    """Texts, kept as UTF-8; half surrogate pairs cannot be appended (`UnicodeEncodeError`)."""
 
-    Args:
-        texts: the first of them.
-    """
-
-    def __init__(self, texts: Sequence[str] = ()) -> None:
+    def __init__(self, texts: Iterable[str] = ()) -> None:
         self._contents = DiskBackedRaggedArray(np.uint8)
-        self.append(texts)
+        for chunk in in_chunks(texts):
+            self.append(chunk)
 
     def append(self, texts: Sequence[str]) -> None:
-        """Add texts at the end; half surrogate pairs cannot be (`UnicodeEncodeError`).
-
-        Raises:
-            EncoderClsError: the disk refuses.
-        """
+        """Add texts at the end; `EncoderClsError` where the disk is full."""
         contents = [text.encode() for text in texts]
         self._contents.append(np.frombuffer(b"".join(contents), dtype=np.uint8), [*map(len, contents)])
-
-    @classmethod
-    def of(cls, content: DiskBackedArray[np.uint8], offsets: DiskBackedArray[np.int64]) -> Self:
-        """The texts that `arrays` returned, none to be appended."""
-        texts = cls.__new__(cls)
-        texts._contents = DiskBackedRaggedArray.of(content, offsets)
-        return texts
-
-    def arrays(self) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-        """The bytes of the whole column, one text after the other, and where each begins, and the last ends."""
-        return self._contents.arrays()
 
     def _count(self) -> int:
         return len(self._contents)
@@ -229,7 +189,7 @@ class ConcatenatedTexts(Iterable[str]):
 
 
 def in_chunks(items: Iterable[Item], size: int | None = None) -> Iterator[list[Item]]:
-    """The items, so many at a time (none: `CHUNK`), the last time perhaps fewer."""
+    """The items, so many at a time (None: `CHUNK`), the last time perhaps fewer."""
     remaining = iter(items)
     while chunk := list(islice(remaining, size or CHUNK)):
         yield chunk

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from encoder_cls.errors import DataError
+from encoder_cls.errors import DataError, EncodingError
 from encoder_cls.system.display import shown
 
 UTF8 = "utf-8"
@@ -22,6 +22,7 @@ WINDOWS = "windows-1252"
 HEAD_BYTES = 1024
 JUDGED_BYTES = 1 << 24  # of a file that is not as it should be
 READ_BYTES = 1 << 16
+SKIP = "data.bad_rows=skip (predict: --bad-rows skip) leaves such rows out"
 GZIPPED = (".csv", ".tsv", ".jsonl", ".json")  # text files that may be packed, with .gz at the end of their names
 GZIP_MARK = b"\x1f\x8b"
 
@@ -117,16 +118,17 @@ def text_lines(path: Path, encoding: str = UTF8, *, keep_invalid: bool = False) 
             return
         wide = _wide_encoding(head)
         if wide:
-            raise DataError(
-                f"{path}:1: not {_shown(encoding)} text; the file seems to be {_SHOWN_NAMES[wide]}: "
-                f"{_setting(wide)} reads it"
+            raise EncodingError(
+                f"{path}:1",
+                f"not {_shown(encoding)} text",
+                f"the file seems to be {_SHOWN_NAMES[wide]}: {_setting(wide)} reads it",
             )
         errors = "surrogateescape" if keep_invalid else "strict"
         for number, line in enumerate(file, start=1):
             try:
                 text = line.decode(encoding, errors)
             except UnicodeDecodeError as error:
-                raise DataError(f"{path}:{number}: {undecodable(path, line, error.start, encoding)}") from None
+                raise EncodingError(f"{path}:{number}", *undecodable(path, line, error.start, encoding)) from None
             yield text.removeprefix("\ufeff") if number == 1 and is_utf8(encoding) else text
 
 
@@ -137,17 +139,17 @@ def invalid_line(text: str) -> bytes | None:
     return text.encode("utf-8", "surrogateescape")
 
 
-def undecodable(path: Path, line: bytes, start: int, encoding: str) -> str:
-    """What is wrong with a line that cannot be decoded from this byte on, and how it may be read."""
+def undecodable(path: Path, line: bytes, start: int, encoding: str) -> tuple[str, str]:
+    """What is wrong with a line that cannot be decoded from this byte on, and a hint how to read it."""
     wrong = f"not {_shown(encoding)} text (byte {start} of the line)"
     if not is_utf8(encoding):
-        return f"{wrong}; data.encoding names the encoding of the file"
+        return wrong, "data.encoding names the encoding of the file"
     text = _as_windows(line)
     if text is None:
-        return f"{wrong}; save the file as UTF-8, or name its encoding in data.encoding"
+        return wrong, "save the file as UTF-8, or name its encoding in data.encoding"
     if _is_mostly_utf8(path):
-        return f"{wrong}, as other lines are; Windows-1252 would have it as {text}: mend the line"
-    return f"{wrong}; the file seems to be Windows-1252, which has this line as {text}: {_setting(WINDOWS)} reads it so"
+        return f"{wrong}, as other lines are; Windows-1252 would have it as {text}: mend the line", SKIP
+    return wrong, f"the file seems to be Windows-1252, which has this line as {text}: {_setting(WINDOWS)} reads it so"
 
 
 def seems_utf8(path: Path) -> bool:
@@ -201,7 +203,9 @@ def _check_wide(path: Path, head: bytes, encoding: str) -> None:
     if codecs.lookup(encoding).name[:6] in {"utf-16", "utf-32"} and head and b"\0" not in head:
         if any(head.startswith(mark) for mark in _MARKS) or not head.isascii():
             return  # a text without a letter of ASCII
-        raise DataError(f"{path}:1: not {encoding} text; the file seems to be UTF-8: {_setting(UTF8)} reads it")
+        raise EncodingError(
+            f"{path}:1", f"not {encoding} text", f"the file seems to be UTF-8: {_setting(UTF8)} reads it"
+        )
 
 
 def _decoded_lines(path: Path, file: IO[bytes], encoding: str) -> Iterator[str]:
@@ -215,8 +219,8 @@ def _decoded_lines(path: Path, file: IO[bytes], encoding: str) -> Iterator[str]:
         except UnicodeDecodeError as error:
             before = error.object[: error.start].decode(encoding, "replace").count("\n")
             line = number + begun.count("\n") + before
-            raise DataError(
-                f"{path}:{line}: not {encoding} text; data.encoding names the encoding of the file"
+            raise EncodingError(
+                f"{path}:{line}", f"not {encoding} text", "data.encoding names the encoding of the file"
             ) from None
         *lines, begun = begun.split("\n")
         for line_text in lines:

@@ -1,4 +1,4 @@
-"""A function and many items in, what it makes of each out, in order; where there are many, processes share them."""
+"""Share the work on many items among processes."""
 
 from __future__ import annotations
 
@@ -14,12 +14,9 @@ Made = TypeVar("Made")
 
 
 def map_in_processes(function: Callable[[Item], Made], items: Iterable[Item], *, alone: int) -> Iterator[Made]:
-    """What a function makes of each item, in order; no more items are taken than processes are busy with.
+    """Apply a function to items, in order, taking no more of them than processes are busy with.
 
-    Args:
-        function: it and the items can be pickled.
-        items: of any number.
-        alone: how many of the first are worked on in this process: starting others takes about a second.
+    The first `alone` items are worked on in this process: starting others takes about a second.
     """
     items = iter(items)
     yield from map(function, islice(items, alone))
@@ -38,10 +35,7 @@ def map_in_processes(function: Callable[[Item], Made], items: Iterable[Item], *,
 
 
 def usable_processes() -> int:
-    """How many processes this one may keep busy: the processors that the system, or LOKY_MAX_CPU_COUNT, grants it.
-
-    The ranks that torchrun has started on a machine share them.
-    """
+    """The processors that the system, or LOKY_MAX_CPU_COUNT, grants this process; ranks of torchrun share them."""
     import joblib
 
     return int(min(MOST_PROCESSES, joblib.cpu_count() // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))

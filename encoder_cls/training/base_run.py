@@ -8,8 +8,8 @@ import numpy as np
 import torch
 
 from encoder_cls.config import Config
+from encoder_cls.data.base_run import config_of_former
 from encoder_cls.data.dataset import Dataset
-from encoder_cls.data.load import config_of_former
 from encoder_cls.errors import ConfigError, DataError
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.encoder.architecture import EncoderArchitecture

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from encoder_cls.config import Config
+from encoder_cls.data.base_run import load_all_data
 from encoder_cls.data.checks import data_warnings
 from encoder_cls.data.dataset import Dataset, listed
-from encoder_cls.data.load import load_all_data
-from encoder_cls.data.readers import Row
+from encoder_cls.data.rows import Row
 from encoder_cls.errors import ConfigError
 from encoder_cls.system.stop import checking
 from encoder_cls.text.tokenizer_trainer import LONGEST_LEARNED

@@ -54,7 +54,7 @@ from samples import Workspace
 USED_BY_COMMANDS = (
     *(
         "encoder_cls.evaluation.evaluate",
-        "encoder_cls.system.array_cache",
+        "encoder_cls.data.store",
         "encoder_cls.inference.linear",
         "encoder_cls.answers.formats",
         "encoder_cls.serving.server",

@@ -14,7 +14,8 @@ import pytest
 import torch
 
 from encoder_cls.config import load_config
-from encoder_cls.data.dataset import Dataset, load_dataset
+from encoder_cls.data.dataset import Dataset
+from encoder_cls.data.load import load_dataset
 from encoder_cls.errors import DataError
 from encoder_cls.tracking.run_dir import RunDir
 from encoder_cls.training.prepare import prepare

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from encoder_cls.data.checks import data_warnings
-from encoder_cls.data.dataset import Dataset
-from encoder_cls.data.split import Split
+from encoder_cls.data.dataset import Dataset, Split
+from encoder_cls.data.rows import LeftOut, Notes
 
 ROWS = st.lists(st.tuples(st.sampled_from("abcdefgh"), st.integers(0, 1)), min_size=1, max_size=9)
 
@@ -70,11 +70,8 @@ SOUND = dataset_of([("a", 0), ("b", 1), ("c", 0), ("d", 1)], [("e", 0), ("f", 1)
 
 def test_rows_left_out_are_counted():
     """For each split that has some, with where the first are."""
-    dataset = replace(
-        SOUND,
-        train=replace(SOUND.train, left_out=1234, first_left_out=("t:1", "t:2", "t:5")),
-        test=replace(SOUND.test, left_out=1, first_left_out=("e:7",)),
-    )
+    train = Notes(empty=LeftOut(1234, ["t:1", "t:2", "t:5"]))
+    dataset = replace(SOUND, sources=(("train", train), ("test", Notes(empty=LeftOut(1, ["e:7"])))))
     assert list(data_warnings(dataset)) == [
         "rows of train without a text, which are left out: 1,234 (t:1, t:2, t:5, …)",
         "rows of test without a text, which are left out: 1 (e:7)",

@@ -23,10 +23,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.svm import LinearSVC
 
 from encoder_cls.config import DataConfig
-from encoder_cls.data import split as split_module
-from encoder_cls.data.dataset import Dataset, load_dataset, load_split
+from encoder_cls.data import load as load_module
+from encoder_cls.data.dataset import Dataset, Split
+from encoder_cls.data.load import hold_out, load_dataset, load_split
 from encoder_cls.data.readers import read_rows
-from encoder_cls.data.split import Split, hold_out
 from encoder_cls.errors import DataError
 from encoder_cls.system import disk_arrays as columns
 
@@ -202,8 +202,8 @@ def test_rows_know_their_line_and_their_id():
     """A row names the line on which it begins, and carries its `id`; without a label column there is no label."""
     source = write("a.csv", 'id,text\n7,"a\nb"\n8,c\n')
     found = list(read_rows(source, role="test", text_columns=["text"], label_column=None))
-    assert found == [("a\nb", None, "7", ("a.csv", 2), None, None), ("c", None, "8", ("a.csv", 4), None, None)]
-    assert [str(row.where) for row in found] == ["a.csv:2", "a.csv:4"]
+    assert found == [("a\nb", None, "7", "a.csv:2", None, None), ("c", None, "8", "a.csv:4", None, None)]
+    assert [(row.where.file, row.where.line) for row in found] == [("a.csv", 2), ("a.csv", 4)]
 
 
 csv_texts = st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from('",\r\n \ufeff\0'), max_size=12)
@@ -436,15 +436,20 @@ def test_a_suffix_in_capitals_is_the_same_suffix():
     assert rows("d") == [("1", "x"), ("2", "y")]
 
 
+def left_out(dataset: Dataset) -> dict[str, int]:
+    """How many rows of each source had no text."""
+    return {name: notes.empty.count for name, notes in dataset.sources if notes.empty.count}
+
+
 def test_empty_texts_can_be_dropped():
     """With `empty_texts: drop` the rows are left out, whatever their label; a file of nothing else is refused."""
     source = write("a.csv", 'text,label\none,x\n" ",\n\ntwo,y\n')
     assert rows(source, empty_texts="drop") == [("one", "x"), ("two", "y")]
-    assert load(source, empty_texts="drop").train.left_out == 1
+    assert left_out(load(source, empty_texts="drop")) == {"train": 1, "validation": 1}
     held_out = load(
         write("c.csv", "text,label\n ,x\none,x\ntwo,y\nthree,x\nfour,y\n"), empty_texts="drop", validation=None
     )
-    assert (held_out.train.left_out, held_out.validation.left_out) == (1, 0)
+    assert left_out(held_out) == {"train": 1}
     assert "no rows with a text" in refusal(write("b.csv", "text,label\n ,x\n"), empty_texts="drop")
 
 
@@ -456,9 +461,9 @@ def test_few_empty_texts_are_left_out(rows, empty):
         lines = [f"{' ' if i < count else f't{i}'},{i % 2}\n" for i in range(rows)]
         return write("a.csv", "text,label\n" + "".join(lines))
 
-    test = load(write("b.csv", "text,label\none,0\ntwo,1\n"), test=source(empty)).test
-    assert (len(test), test.left_out) == (rows - empty, empty)
-    assert test.first_left_out == ("a.csv:2", "a.csv:3", "a.csv:4")[:empty]
+    dataset = load(write("b.csv", "text,label\none,0\ntwo,1\n"), test=source(empty))
+    assert (len(dataset.test), left_out(dataset)) == (rows - empty, {"test": empty})
+    assert dict(dataset.sources)["test"].empty.first == ["a.csv:2", "a.csv:3", "a.csv:4"][:empty]
     with pytest.raises(DataError, match=rf"^a\.csv:2: the text is empty, as in {empty + 1} of {rows} rows .*=drop"):
         load("b.csv", test=source(empty + 1))
     with pytest.raises(DataError, match=r"^a\.csv:2: the text is empty; mend"):
@@ -677,7 +682,7 @@ def test_the_held_out_part_is_stratified(fraction):
 
 def test_of_many_texts_a_limited_number_is_held_out(monkeypatch):
     """However many there are, and of each class its part of that number."""
-    monkeypatch.setattr(split_module, "MOST_HELD_OUT", 20)
+    monkeypatch.setattr(load_module, "MOST_HELD_OUT", 20)
     train, validation = hold_out(numbered([100, 300]), fraction=0.2, seed=0)
     assert len(train) == 380
     assert np.bincount(validation.labels).tolist() == [5, 15]

@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 
 from encoder_cls.config import DataConfig
-from encoder_cls.data import load as dataset_cache
-from encoder_cls.data.dataset import Dataset, load_dataset
-from encoder_cls.data.load import load_or_map_dataset
-from encoder_cls.data.split import Split, Unlabelled
+from encoder_cls.data import load
+from encoder_cls.data.dataset import Dataset, Split, Unlabelled
+from encoder_cls.data.load import load_dataset
 from encoder_cls.errors import DataError
 
 ROWS = [(f"text {number % 17} né {number}", "xyz"[number % 3], number // 3) for number in range(60)]
@@ -57,6 +56,11 @@ def config(name: str, **values: object) -> DataConfig:
     return DataConfig.model_validate({"empty_texts": "drop", **SOURCES[name], "cache": "cache", **values})
 
 
+def read(config: DataConfig) -> Dataset:
+    """The data set without a cache."""
+    return load_dataset(config.model_copy(update={"cache": None}))
+
+
 def assert_equal(found: object, expected: object) -> None:
     """Equal in all that there is, whatever columns it is kept in."""
     if isinstance(expected, Dataset | Split | Unlabelled):
@@ -74,10 +78,11 @@ def assert_equal(found: object, expected: object) -> None:
 
 @pytest.mark.parametrize("name", SOURCES)
 def test_a_mapped_data_set_is_that_which_is_read(folder, name, monkeypatch):
-    expected = load_dataset(config(name))
-    first = load_or_map_dataset(config(name))
-    monkeypatch.setattr(dataset_cache, "load_dataset", None)
-    again = load_or_map_dataset(config(name))
+    expected = read(config(name))
+    first = load_dataset(config(name))
+    monkeypatch.setattr(load, "read_rows", None)
+    monkeypatch.setattr(load, "read_labelled", None)
+    again = load_dataset(config(name))
     for found in (first, again):
         assert_equal(found, expected)
         assert found.train.fingerprint == expected.train.fingerprint
@@ -87,21 +92,21 @@ def test_a_mapped_data_set_is_that_which_is_read(folder, name, monkeypatch):
 
 @pytest.mark.parametrize("file", ["train.csv", "test.csv", "more.txt"])
 def test_another_byte_is_read(folder, file):
-    load_or_map_dataset(config("all splits"))
+    load_dataset(config("all splits"))
     path = Path(file)
     path.write_text(path.read_text().replace("t", "T", 1) if file == "more.txt" else path.read_text() + "\nnew,x,1\n")
-    assert_equal(load_or_map_dataset(config("all splits")), load_dataset(config("all splits")))
+    assert_equal(load_dataset(config("all splits")), read(config("all splits")))
 
 
 def test_another_setting_is_read(folder):
-    load_or_map_dataset(config("all splits"))
+    load_dataset(config("all splits"))
     for value in ({"split_seed": 1}, {"validation_fraction": 0.3}, {"text_column": ("text", "group")}):
-        assert_equal(load_or_map_dataset(config("all splits", **value)), load_dataset(config("all splits", **value)))
+        assert_equal(load_dataset(config("all splits", **value)), read(config("all splits", **value)))
 
 
 def test_classes_that_are_known_come_first(folder):
-    first = load_or_map_dataset(config("all splits"))
-    known = load_or_map_dataset(config("all splits"), known=("z", "new"))
+    first = load_dataset(config("all splits"))
+    known = load_dataset(config("all splits"), known=("z", "new"))
     assert first.label_names == ("x", "y", "z")
     assert known.label_names == ("z", "new", "x", "y")
 
@@ -110,22 +115,22 @@ def test_what_is_refused_is_refused_each_time(folder):
     """And nothing is kept of it."""
     for _ in range(2):
         with pytest.raises(DataError, match=r"train\.csv:63: "):
-            load_or_map_dataset(config("all splits", bad_rows="error"))
+            load_dataset(config("all splits", bad_rows="error"))
         with pytest.raises(DataError, match=r"nowhere\.csv: no such file"):
-            load_or_map_dataset(config("all splits", train="nowhere.csv"))
+            load_dataset(config("all splits", train="nowhere.csv"))
     assert not list(Path("cache").glob("rows-*"))
 
 
 def test_data_that_changes_while_it_is_read_is_not_kept(folder, monkeypatch):
-    real = dataset_cache.load_dataset
+    real = load.read_labelled
 
-    def changing(*args, **options):
+    def changing(*args):
         Path("more.txt").write_text("another\n")
-        return real(*args, **options)
+        return real(*args)
 
-    monkeypatch.setattr(dataset_cache, "load_dataset", changing)
+    monkeypatch.setattr(load, "read_labelled", changing)
     with pytest.raises(DataError, match=r"train\.csv: has changed while it was read"):
-        load_or_map_dataset(config("all splits"))
+        load_dataset(config("all splits"))
     assert not list(Path("cache").glob("rows-*"))
 
 

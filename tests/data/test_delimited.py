@@ -13,6 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from encoder_cls.config import DataConfig
+from encoder_cls.data.labelled_rows import read_labelled
+from encoder_cls.data.load import load_dataset, reading_of
 from encoder_cls.data.readers import column_names, read_rows
 from encoder_cls.data.rows import Reading
 from encoder_cls.errors import DataError
@@ -34,7 +37,7 @@ def test_a_header_that_leaves_no_doubt_tells_the_separator(name, separator, mark
     csv.writer(table, delimiter=separator).writerows([["text", "label"], ['a, "b"\nc', "x"], [f"d{separator}e", "y"]])
     found, reading = rows(name, mark + table.getvalue())
     assert found == [('a, "b"\nc', "x"), (f"d{separator}e", "y")]
-    assert reading.notes == [
+    assert reading.notes.messages == [
         f"{name}: read with {separator!r} between its fields, as its header has it (data.delimiter)"
     ]
     assert column_names(Path(name), text_columns=["text"]) == ["text", "label"]
@@ -77,16 +80,16 @@ def test_a_part_of_no_bytes_has_no_rows():
 
 def test_a_separator_that_is_usual_is_not_told_of():
     """Nor is one that was named."""
-    assert rows("a.csv", "text,label\na,x\n")[1].notes == []
+    assert rows("a.csv", "text,label\na,x\n")[1].notes.messages == []
     assert rows("a.csv", "text^label\na^x\n", delimiter="^")[0] == [("a", "x")]
-    assert rows("a.csv", "text;label\na;x\n", delimiter=";")[1].notes == []
+    assert rows("a.csv", "text;label\na;x\n", delimiter=";")[1].notes.messages == []
 
 
 def test_a_named_separator_gives_way_to_a_header_without_doubt():
     """A model that was trained on semicolons reads commas."""
     found, reading = rows("a.csv", "text,label\na,x\n", delimiter=";")
     assert found == [("a", "x")]
-    assert "read with ','" in reading.notes[0]
+    assert "read with ','" in reading.notes.messages[0]
 
 
 @pytest.mark.parametrize(
@@ -102,7 +105,7 @@ def test_quotes_of_a_spreadsheet_in_tsv(content, expected):
     """Where all rows can be read so, and one shows it."""
     found, reading = rows("a.tsv", content)
     assert found == expected
-    assert reading.notes == ["a.tsv: fields in quotes are read as a spreadsheet writes them"]
+    assert reading.notes.messages == ["a.tsv: fields in quotes are read as a spreadsheet writes them"]
 
 
 @pytest.mark.parametrize(
@@ -116,7 +119,7 @@ def test_quotes_of_a_spreadsheet_in_tsv(content, expected):
 def test_other_quotes_in_tsv_are_characters(content, expected):
     """One row that no spreadsheet would write says that none has written the file."""
     found, reading = rows("a.tsv", content)
-    assert (found, reading.notes) == (expected, [])
+    assert (found, reading.notes.messages) == (expected, [])
     assert rows("a.tsv", 'text\tlabel\n"hello"\tx\n', delimiter="\t")[0] == [("hello", "x")]  # asked for
 
 
@@ -130,7 +133,7 @@ def test_what_a_spreadsheet_writes_as_tsv_is_read_back(written):
     file = io.StringIO()
     csv.writer(file, "excel-tab").writerows([["text", "label"], *written])
     found, reading = rows("a.tsv", file.getvalue())
-    if reading.notes:
+    if reading.notes.messages:
         assert found == [pair for pair in written if pair != ("", "")] or any(pair == ("", "") for pair in written)
     else:
         assert not any(set(cell) & set('\t\n"') for pair in written for cell in pair)
@@ -170,29 +173,28 @@ BAD = {
 @pytest.mark.parametrize("name", BAD)
 def test_bad_rows_are_left_out_where_that_is_asked_for(name):
     """All others are there, each as it is; where the first are is kept, and what is wrong with the first."""
-    from encoder_cls.config import DataConfig
-    from encoder_cls.data.labelled_rows import read_labelled
-
     content, texts, first = BAD[name]
     Path(name).write_bytes(content)
-    found = read_labelled(name, "train", DataConfig(train=name, bad_rows="skip"))
+    config = DataConfig(train=name, bad_rows="skip")
+    reading = reading_of(config)
+    found = read_labelled(name, "train", config, reading)
     assert "".join(found.texts) == texts
-    skipped = found.reading.skipped
-    assert skipped.first == tuple(f"{name}:{line}" for line in first)[:3]
-    (warning,) = skipped.warning("train")
+    skipped = reading.notes.skipped
+    assert skipped.first == [f"{name}:{line}" for line in first][:3]
+    warning = next(reading.notes.warnings("train"))
     assert warning.startswith(
-        f"rows of train that cannot be read, which are left out: {skipped.num_rows} ({name}:{first[0]}, "
+        f"rows of train that cannot be read, which are left out: {skipped.count} ({name}:{first[0]}, "
     )
     with pytest.raises(DataError, match=f"^{re.escape(name)}:{first[0]}: "):
-        read_labelled(name, "train", DataConfig(train=name))
+        read_labelled(name, "train", DataConfig(train=name), Reading())
 
 
 def test_as_many_are_counted_as_are_left_out():
     """Whatever is wrong with them."""
     found, reading = rows("a.csv", BAD["a.csv"][0], bad_rows="skip")
     assert [text for text, _ in found] == ["a", "c", "f", "g", "é"]
-    assert reading.skipped.num_rows == 4
-    assert reading.skipped.reason.startswith("3 fields where the header has 2")
+    assert reading.notes.skipped.count == 4
+    assert reading.notes.skipped.reason.startswith("3 fields where the header has 2")
 
 
 def test_an_open_quote_costs_one_line():
@@ -201,14 +203,11 @@ def test_an_open_quote_costs_one_line():
     lines[100] = '"t100,x'
     found, reading = rows("a.csv", "text,label\n" + "\n".join(lines), bad_rows="skip")
     assert len(found) == 299
-    assert reading.skipped.first == ("a.csv:102",)
+    assert reading.notes.skipped.first == ["a.csv:102"]
 
 
 def test_nothing_but_bad_rows_is_an_error():
     """A file in another encoding than named is not left out row by row without a word."""
-    from encoder_cls.config import DataConfig
-    from encoder_cls.data.labelled_rows import read_labelled
-
     Path("a.csv").write_text("text,label\na\nb\n")
     with pytest.raises(DataError, match=r"^a\.csv: no rows with a text \(2 are left out; a\.csv:2: 1 fields where"):
-        read_labelled("a.csv", "train", DataConfig(train="a.csv", bad_rows="skip"))
+        load_dataset(DataConfig(train="a.csv", bad_rows="skip"))

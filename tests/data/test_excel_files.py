@@ -66,7 +66,7 @@ def test_a_bad_row_is_named_and_can_be_left_out():
     assert refusal(source) == "a.xlsx:3: a cell to the right of the header's 2 columns: 'z'"
     reading = Reading(bad_rows="skip")
     assert [row[0] for row in read(source, reading=reading)] == ["a", "c"]
-    assert reading.skipped.first == ("a.xlsx:3", "a.xlsx:4")
+    assert reading.notes.skipped.first == ["a.xlsx:3", "a.xlsx:4"]
 
 
 def test_all_columns_are_there_where_they_are_kept():
@@ -96,7 +96,7 @@ def test_a_formula_without_a_stored_result_makes_a_bad_row():
     assert refusal(source).startswith("a.xlsx:3: column 'text' holds a formula without a stored result; save the file")
     reading = Reading(bad_rows="skip")
     assert [row[:2] for row in read(source, reading=reading)] == [("a", "x"), ("", "x")]
-    assert reading.skipped.num_rows == 3
+    assert reading.notes.skipped.count == 3
     edited(source, b"<v />", b"<v>7</v>")
     assert [row[:2] for row in read(source)] == [("a", "x"), ("7", None), ("7", "x"), ("7", "x"), ("b", 7)]
 

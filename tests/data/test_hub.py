@@ -262,6 +262,7 @@ def test_a_streamed_split_has_the_same_rows(read):
 def test_a_data_set_that_is_read_or_given_up_leaves_no_file_with_a_thread(monkeypatch, rows):
     """Arrow's threads drop a file a moment after its last row, and abort a process that ends meanwhile."""
     from encoder_cls.data import hub
+    from encoder_cls.data.rows import Columns
 
     order = []
 
@@ -280,7 +281,7 @@ def test_a_data_set_that_is_read_or_given_up_leaves_no_file_with_a_thread(monkey
 
     monkeypatch.setattr(hub, "_loaded", lambda *_: Table())
     monkeypatch.setattr(hub, "time", SimpleNamespace(sleep=order.append))
-    with closing(hub.hub_records("owner/name", "train", ["text"])) as records:
+    with closing(hub.hub_records("owner/name", "train", Columns(["text"]))) as records:
         assert [record["text"] for _, record in islice(records, rows)] == ["one", "two"][:rows]
         assert rows == 1 or next(records, None) is None
     assert order == ["the last row", hub.SECONDS_TO_LET_GO]

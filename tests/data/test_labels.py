@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from encoder_cls.data.labels import class_name, what_labels_are
+from encoder_cls.data.labels import class_name, names_as_texts, what_labels_are
 from encoder_cls.data.rows import SourceLocation
 from encoder_cls.errors import DataError
 
@@ -48,3 +48,23 @@ def test_names_with_leading_zeros_are_no_indices():
     """Nobody counts 00, 01, 02 where these are the names; where they are not, these are numbers all the same."""
     assert what_labels_are(locations(["01", "02"]), ["01", "02", "03"]) == "names"
     assert what_labels_are(locations(["00", "01"]), ["no", "yes"]) == "indices"
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("lost_or_stolen_card", "lost or stolen card"),
+        ("Sci/Tech", "Sci Tech"),
+        ("cardArrival", "card Arrival"),
+        ("top-up-limits", "top up limits"),
+        ("topUpATM", "top Up ATM"),
+        ("reverted_card_payment?", "reverted card payment"),
+        ("größeÄndern", "größe Ändern"),
+        ("HUM", "HUM"),
+        ("4", ""),
+        ("__", ""),
+    ],
+)
+def test_a_name_is_split_into_its_words(name, text):
+    """At what is no letter or digit, and where small letters end; a number says nothing."""
+    assert names_as_texts([name]) == [text]

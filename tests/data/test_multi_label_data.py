@@ -10,8 +10,9 @@ import pytest
 
 from encoder_cls.config import DataConfig
 from encoder_cls.data.checks import data_warnings
-from encoder_cls.data.dataset import Dataset, load_dataset, load_split
-from encoder_cls.data.holdout import rows_to_hold_out_of_several_labels
+from encoder_cls.data.dataset import Dataset
+from encoder_cls.data.holdout import rows_to_hold_out
+from encoder_cls.data.load import load_dataset, load_split
 from encoder_cls.errors import DataError
 
 ROWS = [("one", ["a", "b"]), ("two", ["b"]), ("three", []), ("four", ["c", "a"])]
@@ -158,7 +159,7 @@ def test_every_label_with_two_texts_keeps_one_and_has_about_its_part_held_out(se
     labels[[5, 6, 7], 4] = 1
     groups = np.arange(400)
     groups[[10, 20, 30]] = 10
-    held = rows_to_hold_out_of_several_labels(labels, groups, fraction=0.2, seed=seed)
+    held = rows_to_hold_out(labels, groups, fraction=0.2, seed=seed)
     assert 76 <= held.sum() <= 80
     assert len(set(held[[10, 20, 30]])) == 1
     of_each = labels[held].sum(axis=0)
@@ -166,7 +167,7 @@ def test_every_label_with_two_texts_keeps_one_and_has_about_its_part_held_out(se
     assert (of_each < labels.sum(axis=0)).all()
     assert of_each[:3] / labels[:, :3].sum(axis=0) == pytest.approx([0.2] * 3, abs=0.05)
     assert (labels[held].sum(axis=1) == 0).mean() == pytest.approx((labels.sum(axis=1) == 0).mean(), abs=0.05)
-    assert (held == rows_to_hold_out_of_several_labels(labels, groups, fraction=0.2, seed=seed)).all()
+    assert (held == rows_to_hold_out(labels, groups, fraction=0.2, seed=seed)).all()
 
 
 def test_nothing_is_held_out_where_a_label_would_have_no_text_left():

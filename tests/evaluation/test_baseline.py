@@ -9,8 +9,7 @@ import pytest
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.svm import LinearSVC
 
-from encoder_cls.data.dataset import Dataset
-from encoder_cls.data.split import Split
+from encoder_cls.data.dataset import Dataset, Split
 from encoder_cls.evaluation import baseline
 from encoder_cls.evaluation.baseline import baseline_scores, fit_svm
 from encoder_cls.system.disk_arrays import DiskBackedTexts

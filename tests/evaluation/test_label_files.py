@@ -8,7 +8,7 @@ import json
 
 import numpy as np
 
-from encoder_cls.data.split import Split
+from encoder_cls.data.dataset import Split
 from encoder_cls.evaluation.answers import Answered
 from encoder_cls.evaluation.files import DOUBTFUL_LABELS, MISTAKES
 from encoder_cls.evaluation.labels import COLUMNS, doubtful_rows, label_table

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import io
-import os
 import tempfile
 from itertools import pairwise
 from pathlib import Path
@@ -113,18 +112,6 @@ def test_a_full_disk_is_named(tmp_path, monkeypatch, most_pending):
     monkeypatch.setattr(tempfile, "TemporaryFile", lambda **_: Full())
     with pytest.raises(EncoderClsError, match=rf"{tmp_path}: cannot write .*: No space left on device .*TMPDIR"):
         DiskBackedTexts(TEXTS)
-
-
-@pytest.mark.parametrize("most_pending", [5], indirect=True)
-def test_writes_in_part_are_completed(tmp_path, monkeypatch, most_pending):
-    """A system call may write less than it is asked to."""
-
-    class Slow(io.FileIO):
-        def write(self, content):
-            return super().write(content[:3])
-
-    monkeypatch.setattr(tempfile, "TemporaryFile", lambda **_: Slow(os.open(tmp_path, os.O_TMPFILE | os.O_RDWR), "r+"))
-    assert list(DiskBackedTexts(TEXTS)) == TEXTS
 
 
 @pytest.mark.parametrize("count", [0, 1, CHUNK, 2 * CHUNK + 1])

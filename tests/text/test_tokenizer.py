@@ -17,7 +17,7 @@ from tokenizers import Tokenizer, models, trainers
 
 import encoder_cls
 from encoder_cls.config import DataConfig, TokenizerConfig
-from encoder_cls.data.dataset import load_dataset
+from encoder_cls.data.load import load_dataset
 from encoder_cls.errors import ConfigError
 from encoder_cls.system import disk_arrays as columns
 from encoder_cls.text.tokenizer import parse_tokenizer, token_spans, tokenize
@@ -81,7 +81,7 @@ def test_the_same_texts_give_the_same_bytes(kind):
 PROGRAM = """
 import hashlib, sys
 from encoder_cls.config import DataConfig, TokenizerConfig
-from encoder_cls.data.dataset import load_dataset
+from encoder_cls.data.load import load_dataset
 from encoder_cls.text.tokenizer_trainer import train_tokenizer
 texts = load_dataset(DataConfig(train="example:train")).train.texts
 tokenizer = train_tokenizer(texts, TokenizerConfig(type=sys.argv[1], max_vocab_size=600))

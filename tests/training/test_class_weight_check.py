@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from encoder_cls.config import TokenizerConfig
-from encoder_cls.data.split import Split
+from encoder_cls.data.dataset import Split
 from encoder_cls.text.tokenizer import tokenize
 from encoder_cls.text.tokenizer_trainer import train_tokenizer
 from encoder_cls.training.linear import class_weights as class_weight_check

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from encoder_cls.data.split import Split
+from encoder_cls.data.dataset import Split
 from encoder_cls.evaluation.scores import paired_macro_f1_interval, score_answers
 from encoder_cls.inference.task import SINGLE_LABEL
 from encoder_cls.text.tokens import TokenizedTexts

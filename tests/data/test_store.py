@@ -4,15 +4,42 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from encoder_cls.data import store
+from encoder_cls.data.rows import SourceLocation
+from encoder_cls.data.store import DiskBackedLocations
 from encoder_cls.errors import EncoderClsError
-from encoder_cls.system.array_cache import Entry, Made, cached
+from encoder_cls.system.disk_arrays import DiskBackedTexts
 
 NUMBERS = np.arange(1000, dtype=np.int32)
+
+
+TEXTS = ["a", "né", "", "d"]
+WHERE = [
+    SourceLocation("a.csv", 2),
+    SourceLocation("b:1.csv", 3),
+    SourceLocation("c/1.txt"),
+    SourceLocation("a.csv", 9),
+]
+
+
+@dataclass
+class Entry:
+    numbers: np.ndarray
+    none: np.ndarray
+    flags: np.ndarray
+    texts: DiskBackedTexts
+    some: DiskBackedTexts
+    where: DiskBackedLocations
+    name: str = "café"
+    parts: tuple[object, ...] = (1, None, [2.5])
+    more: dict[str, object] = field(default_factory=lambda: {"a": ("b",)})
 
 
 class Maker:
@@ -21,17 +48,25 @@ class Maker:
     def __init__(self) -> None:
         self.times = 0
 
-    def __call__(self) -> Made:
+    def __call__(self) -> Entry:
         self.times += 1
-        return {"numbers": NUMBERS, "none": NUMBERS[:0], "flags": NUMBERS > 3}, {"name": "café", "parts": [1, None]}
+        texts, matrix = DiskBackedTexts(TEXTS), NUMBERS.reshape(2, -1)
+        some = texts.select(np.array([3, 1]))
+        return Entry(matrix, NUMBERS[:0], NUMBERS > 3, texts, some, DiskBackedLocations(WHERE))
+
+
+def cached(folder: Path, kind: str, key: dict[str, int], make: Callable[[], Entry]) -> Entry:
+    return store.cached(folder, kind, key, make, Entry)
 
 
 def assert_is_whole(entry: Entry) -> None:
-    assert entry.array("numbers").tolist() == NUMBERS.tolist()
-    assert entry.array("numbers").dtype == np.int32
-    assert entry.array("none").tolist() == []
-    assert entry.array("flags").sum() == 996
-    assert entry.values == {"name": "café", "parts": [1, None]}
+    assert entry.numbers.tolist() == NUMBERS.reshape(2, -1).tolist()
+    assert entry.numbers.dtype == np.int32
+    assert entry.none.tolist() == []
+    assert entry.flags.sum() == 996
+    assert (list(entry.texts), list(entry.some), list(entry.where)) == (TEXTS, [TEXTS[3], TEXTS[1]], WHERE)
+    assert [(it.file, it.line) for it in entry.where] == [(it.file, it.line) for it in WHERE]
+    assert (entry.name, entry.parts, entry.more) == ("café", (1, None, [2.5]), {"a": ("b",)})
 
 
 def flipped(content: bytes, at: int) -> bytes:
@@ -65,7 +100,7 @@ def test_any_damage_is_noticed(tmp_path):
     """A bit of an array or of the record, a lost end, a lost file, a record that is none: the entry is made again."""
     make = Maker()
     cached(tmp_path, "kind", {}, make)
-    numbers, record = entry_in(tmp_path) / "numbers", entry_in(tmp_path) / "record.json"
+    numbers, record = entry_in(tmp_path) / "0", entry_in(tmp_path) / "record.json"
     content, written = numbers.read_bytes(), record.read_bytes()
     damages = [
         lambda: numbers.write_bytes(flipped(content, 0)),
@@ -74,7 +109,7 @@ def test_any_damage_is_noticed(tmp_path):
         numbers.unlink,
         lambda: record.write_bytes(written[:-2]),
         lambda: record.write_bytes(b"[]"),
-        *(lambda at=at: record.write_bytes(flipped(written, at)) for at in range(0, len(written), 7)),
+        *(lambda at=at: record.write_bytes(flipped(written, at)) for at in range(0, len(written), 29)),
         record.unlink,
     ]
     for times, damage in enumerate(damages, start=2):
@@ -108,7 +143,7 @@ def test_what_a_killed_process_left_is_removed(tmp_path):
     class Killed(BaseException):
         pass
 
-    def killed() -> Made:
+    def killed() -> Entry:
         (tmp_path / ".tmp-left").mkdir()
         raise Killed
 

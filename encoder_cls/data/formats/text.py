@@ -1,0 +1,122 @@
+"""Read text files: a text a line, fastText's lines with labels, JSON lines, JSON arrays, class folders."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from copy import copy
+from pathlib import Path
+from typing import Any
+
+from encoder_cls.data.formats.fasttext import is_labelled, parse_line
+from encoder_cls.data.rows import Columns, Reading, Record, SourceLocation, check_columns
+from encoder_cls.data.sources import FASTTEXT, texts_of
+from encoder_cls.errors import DataError
+from encoder_cls.system.display import kind, shown
+from encoder_cls.system.encodings import SKIP, ending_of
+
+
+def check_no_columns(where: Path | str, columns: Columns) -> None:
+    """Raise a DataError if several columns are to be read where there are none."""
+    if columns.label and len(columns.text) > 1:
+        raise DataError(where, "text files have no columns; name a single one in data.text_column")
+    if columns.group:
+        raise DataError(
+            where,
+            f"text files have no columns, so none is called {shown(columns.group)}; save the data as a table, or leave "
+            "groups out with data.group_column=null",
+        )
+
+
+def line_records(path: Path, columns: Columns, reading: Reading) -> Iterator[Record]:
+    """Each line as a text; with labels, fastText's lines.
+
+    Without labels blank lines are texts, too, so that answers keep to their lines; of a `.ft` file labels are removed.
+    """
+    if columns.label:
+        check_no_columns(path, columns)
+    for where, line in _numbered_lines(path, reading):
+        if columns.label is None:
+            text = parse_line(line).text if ending_of(path) == FASTTEXT else line.removesuffix("\n").removesuffix("\r")
+            yield where, {columns.text[0]: text}
+        elif line.strip():
+            labels, text = parse_line(line)
+            if labels and not is_labelled(line):
+                reading.bad_row(DataError(where, "the line has no label at its beginning, where labels stand"))
+            else:
+                yield where, {columns.text[0]: text, columns.label: labels[0] if len(labels) == 1 else labels}
+
+
+def folder_records(folders: Sequence[Path], columns: Columns, reading: Reading) -> Iterator[Record]:
+    """Each .txt file as a text whose label is the name of its folder."""
+    check_no_columns(folders[0].parent, columns)
+    for folder in folders:
+        for file in texts_of(folder):
+            where = SourceLocation(str(file))
+            try:
+                text = "".join(reading.lines(file))
+            except DataError as error:
+                reading.bad_row(error)
+                continue
+            if reading.is_valid(file, where, text):
+                record = {columns.text[0]: text, "id": file.name}
+                yield where, record | ({columns.label: folder.name} if columns.label else {})
+
+
+def jsonl_records(path: Path, columns: Columns, reading: Reading) -> Iterator[Record]:
+    """The object of each line."""
+    for where, line in _numbered_lines(path, reading):
+        if not line.strip():
+            continue
+        try:
+            item = _parsed(where, line, hint=SKIP)
+        except DataError as error:
+            reading.bad_row(error)
+            continue
+        yield from _record(where, item, columns, reading)
+
+
+def json_records(path: Path, columns: Columns, reading: Reading) -> Iterator[Record]:
+    """The objects of an array, with their numbers; of a file that does not begin as one, of its lines."""
+    first = next((line for line in reading.lines(path) if line.strip()), "")
+    if not first.lstrip().startswith("["):
+        yield from jsonl_records(path, columns, reading)
+        return
+    strict = copy(reading)
+    strict.skips = False  # not to leave out the whole file
+    for number, item in enumerate(_parsed(str(path), "".join(strict.lines(path))), start=1):
+        yield from _record(SourceLocation(str(path), number), item, columns, reading)
+
+
+def _record(where: SourceLocation, item: Any, columns: Columns, reading: Reading) -> Iterator[Record]:
+    if not isinstance(item, dict):
+        reading.bad_row(DataError(where, f"a JSON object is expected, not {kind(item)}"))
+        return
+    try:
+        check_columns(where, list(item), columns.named)
+    except DataError as error:
+        reading.bad_row(error)
+        return
+    yield where, item
+
+
+def _parsed(where: str, text: str, *, hint: str = "") -> Any:
+    try:
+        return json.loads(text, object_pairs_hook=_without_doubles)
+    except (ValueError, RecursionError) as error:
+        raise DataError(where, f"not valid JSON: {error}", hint) from None
+
+
+def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    record = dict(pairs)
+    if len(record) != len(pairs):
+        raise ValueError("a key occurs twice")
+    return record
+
+
+def _numbered_lines(path: Path, reading: Reading) -> Iterator[tuple[SourceLocation, str]]:
+    name = str(path)
+    for number, line in enumerate(reading.lines(path), start=1):
+        where = SourceLocation(name, number)
+        if reading.is_valid(path, where, line):
+            yield where, line
