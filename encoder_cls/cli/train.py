@@ -149,9 +149,10 @@ def _train(request: _Request, group: ProcessGroup) -> None:
             setup = prepare(settings)
         if request.dry_run:  # first, so that a terminal ends with what was found
             print_out(settings.to_yaml())
-            note(f"plan: {setup.plan}")
         for line in described(setup):
             note(line)
+        if request.dry_run:
+            note(f"plan: {setup.plan}")
         for line in setup_warnings(setup):
             note(f"warning: {line}")
         if request.dry_run:

@@ -154,13 +154,13 @@ def _split_of(
         how = reading_of(data_config)
         names = classifier.label_names
         split = load_split(data, data_config, names, labels_are=labels_are, is_multi_label=several, reading=how)
-        return split, how.notes
     except DataError as error:
         is_table = ending_of(Path(data)) in (".csv", ".tsv", ".xlsx")
         if not (several and is_table and data_config.label_separator is None):
             raise
         hint = "where a cell has several labels, or none, name what separates them: --set data.label_separator='|'"
         raise DataError(f"{error}; {hint}") from None
+    return split, how.notes
 
 
 def dataset_of_run(

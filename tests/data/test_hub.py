@@ -368,7 +368,7 @@ def test_train_takes_its_data_from_the_hub(processes):
     assert (
         counts == "data: 6 training, 2 validation, 2 test texts, 2 classes, of 3 ('klage') to 3 ('lob') training texts"
     )
-    assert {line.partition(":")[0] for line in more} <= {"tokens", "model", "steps"}, ended.stderr
+    assert {line.partition(":")[0] for line in more} <= {"tokens", "model", "steps", "plan"}, ended.stderr
 
 
 def test_the_stand_in_was_asked_for_nothing_that_it_does_not_know(hub, processes):
