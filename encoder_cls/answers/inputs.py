@@ -1,4 +1,4 @@
-"""Read the texts to classify, in chunks."""
+"""Read the texts to classify, in chunks of rows."""
 
 from __future__ import annotations
 
@@ -8,161 +8,217 @@ import select
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from encoder_cls.answers.request import STANDARD_INPUT, Request
 from encoder_cls.errors import DataError
 from encoder_cls.system.disk_arrays import in_chunks
-from encoder_cls.system.encodings import ending_of
+from encoder_cls.system.encodings import ending_of, is_utf8, opened
+from encoder_cls.system.terminal import note
 
 if TYPE_CHECKING:
-    from encoder_cls.data.rows import Reading, Row, SourceLocation
+    from pathlib import Path
+
+    from encoder_cls.data.rows import Reading, SourceLocation
+    from encoder_cls.inference.classifier import Classifier
 
 CHUNK = 2048  # texts classified at once; sorted by length within a chunk
 READ_BYTES = 1 << 20
 HEADED = {".csv", ".tsv", ".xlsx", ".txt"}  # endings of files whose first row tells which columns there are
+SPREADSHEETS = {".csv", ".xlsx"}  # files of which CSV has all columns, unless it is asked for without
 
-
-# Of columns that outputs take over, their names in order, and the types of their values; of a large integer, `object`.
+# The columns that outputs take over, in order, with the types of their values; of a large integer, `object`.
 Columns = dict[str, set[type]]
 
 
 class Input(NamedTuple):
-    """A text and, where its row has one, the row's id; all its columns, where they are wanted."""
+    """A text with the id of its row and, if wanted, all its columns."""
 
     text: str
     id: str | int | None = None
     record: dict[str, Any] | None = None
+    where: SourceLocation | None = None
 
 
-def read_inputs(
-    source: str,
-    *,
-    text_columns: Sequence[str],
-    keep_columns: bool = False,
-    reading: Reading | None = None,
-    done: Callable[[SourceLocation, int], None] = lambda _, __: None,
-) -> Iterator[list[Input]]:
-    """The texts of files or of standard input (`-`), in chunks.
+Done = Callable[["SourceLocation", int], None]  # how far a chunk went, and how many texts it had
 
-    Lines of standard input are passed on as soon as they are there, so that a pipe answers line by line; what is no
-    UTF-8 in them is replaced, while a file with such bytes is refused.
+
+class Source:
+    """The texts of files or of standard input (`-`), or texts that are given.
+
+    Standard input is passed on as it arrives, so that a pipe answers line by line, and bytes that are not UTF-8 are
+    replaced in it; a file with such bytes is refused.
 
     Args:
-        source: what is read.
-        text_columns: the columns with the texts.
-        keep_columns: whether texts come with all the columns of their rows.
-        reading: how files are read, and where is kept what comes up; none: as is usual.
-        done: told, whenever the next chunk is asked for, how far the last one went and how many texts it had.
+        named: the files, or `-`; none: the texts are given.
+        given: the texts.
+        text_columns: the columns whose texts, joined by a space, are the text.
+        keep_columns: whether texts come with all columns of their rows.
+        reading: how files are read, see `Reading`.
 
-    Raises:
-        DataError: the file is missing or malformed.
+    Attributes:
+        columns: the columns that outputs take over, `id` alone or all; none until they are known.
+        role: the split that is read of a Hub data set that is named without one.
+        tell: called once with each note on how a file is read.
     """
-    if source == "-":
-        yield from _as_they_come(sys.stdin.fileno())
-        return
-    from encoder_cls.data.readers import read_rows, read_rows_and_columns
 
-    found: Iterator[tuple[Row, dict[str, Any] | None]]
-    if keep_columns:
-        found = read_rows_and_columns(source, text_columns=text_columns, reading=reading)
-    else:
-        rows = read_rows(source, role="test", text_columns=text_columns, label_column=None, reading=reading)
-        found = ((row, None) for row in rows)
-    where = None
+    def __init__(
+        self,
+        named: str | None = None,
+        *,
+        given: Sequence[Input] = (),
+        text_columns: Sequence[str] = ("text",),
+        keep_columns: bool = False,
+        **reading: Any,
+    ) -> None:
+        self.files: list[Path] = []
+        if named not in {None, STANDARD_INPUT}:
+            from encoder_cls.data.sources import files_named
 
-    def inputs() -> Iterator[Input]:
-        nonlocal where
-        for row, record in found:
-            where = row.where
-            yield Input(row.text, row.id, record)
+            self.files = files_named(str(named))
+        self.named = named
+        self.keep_columns = keep_columns
+        self.columns: Columns | None = None
+        self.role = "test"
+        self.tell: Callable[[str], None] = note
+        self.skips_rows = reading.get("bad_rows") == "skip"
+        self._given = given
+        self._text_columns = text_columns
+        self._options = reading
+        self._told: set[str] = set()
+        self._reading: Reading | None = None
 
-    for chunk in in_chunks(inputs(), CHUNK):
-        yield chunk
-        if where:
-            done(where, len(chunk))
+    @classmethod
+    def asked_for(cls, request: Request, classifier: Classifier) -> Source:
+        """The source of a request, read as the model's training data was where nothing else is asked for."""
+        source = cls(
+            request.source,
+            given=[Input(_as_utf8(text)) for text in request.texts],
+            text_columns=request.text_columns or classifier.text_columns,
+            keep_columns=bool(request.keep_columns),
+            delimiter=request.delimiter or classifier.delimiter,
+            encoding=request.encoding or classifier.encoding,
+            is_sure=request.encoding is not None,
+            bad_rows=request.bad_rows,
+        )
+        if request.keep_columns is None and request.output_format == "csv" and source.files:
+            source.keep_columns = all(ending_of(file) in SPREADSHEETS for file in source.files)
+        return source
 
+    def read(self, done: Done = lambda _, __: None) -> Iterator[list[Input]]:
+        """The texts, in chunks; `done` is called with each once the next is asked for.
 
-def check_inputs(
-    source: str,
-    *,
-    text_columns: Sequence[str],
-    keep_columns: bool = False,
-    reading: Reading | None = None,
-    done: Callable[[SourceLocation, int], None] = lambda _, __: None,
-) -> Columns | None:
-    """Read all texts of files once, so that a malformed row is told of before the work and not at the end of it.
+        Raises:
+            DataError: a file is missing or malformed.
+        """
+        if self.named is None:
+            yield list(self._given)
+        elif self.named == STANDARD_INPUT:
+            yield from _as_they_come(sys.stdin.fileno())
+        else:
+            self._reading = self._new_reading()
+            for chunk in self._chunks(self._reading):
+                yield chunk
+                where = chunk[-1].where
+                assert where
+                done(where, len(chunk))
 
-    Returns:
-        The columns that an output takes over, `id` alone or all; none where the source can be read but once, such as a
-        pipe, and is left alone.
+    def check(self, done: Done = lambda _, __: None) -> None:
+        """Read all files once, if they can be read again, so that a malformed row is reported before the work."""
+        if self._can_read_again():
+            columns = self._columns_of_files(self._new_reading())
+            for chunk in self.read(done):
+                add_columns(columns, chunk)
+            self.columns = columns
 
-    Raises:
-        DataError: as `read_inputs`.
-    """
-    files = _files_to_read_again(source)
-    if not files:
-        return None
-    columns = _columns_of(files, text_columns, reading) if keep_columns else {}
-    for chunk in read_inputs(source, text_columns=text_columns, keep_columns=keep_columns, reading=reading, done=done):
-        add_columns(columns, chunk)
-    return columns
+    def look_ahead(self) -> None:
+        """Read the columns ahead: of a table from its first rows, else from as many as it takes."""
+        if self._can_read_again():
+            self.columns = columns = {}
+            is_table = len(self.files) == 1 and ending_of(self.files[0]) in HEADED
+            with suppress(DataError):  # reported where the rows are classified; rows after it are not answered
+                reading = self._new_reading(tell=lambda _: None)
+                columns.update(self._columns_of_files(reading))
+                for chunk in self._chunks(reading):
+                    add_columns(columns, chunk)
+                    if is_table or (columns and not self.keep_columns):
+                        break
 
+    def skipped(self) -> Iterator[str]:
+        """A warning about the rows that were left out, if any."""
+        if self._reading:
+            yield from (f"warning: {it}" for it in self._reading.notes.warnings(str(self.named)))
 
-def columns_ahead(
-    source: str, *, text_columns: Sequence[str], keep_columns: bool = False, reading: Reading | None = None
-) -> Columns | None:
-    """The columns that an output takes over, `id` alone or all; none where the rows alone tell, which come but once.
+    def csv_form(self) -> tuple[str, bool]:
+        """The separator of the first file, and whether a byte order mark comes first, also where it is not UTF-8.
 
-    A table is read as far as its first rows, whose header tells; of other files an id, or a column, may come late.
-    """
-    files = _files_to_read_again(source)
-    if not files:
-        return None
-    columns: Columns = {}
-    is_table = len(files) == 1 and ending_of(files[0]) in HEADED
-    with suppress(DataError):  # which is told of where the rows are classified; what comes after it is not
-        columns = _columns_of(files, text_columns, reading) if keep_columns else {}
-        for chunk in read_inputs(source, text_columns=text_columns, keep_columns=keep_columns, reading=reading):
-            add_columns(columns, chunk)
-            if is_table or (columns and not keep_columns):
-                break
-    return columns
+        So a spreadsheet opens the answers as it opens the input.
+        """
+        first = next(iter(self.files), None)
+        if not (self.keep_columns and first and first.is_file()):
+            return ",", False
+        separator, has_mark = ",", ending_of(first) == ".xlsx" or not is_utf8(self._options.get("encoding", "utf-8"))
+        with suppress(OSError, DataError):  # reported where it is read
+            if ending_of(first) == ".csv":
+                from encoder_cls.data.formats.csv import delimiter_of
+
+                separator = delimiter_of(first, self._text_columns, self._new_reading(tell=lambda _: None))
+            with opened(first) as file:
+                has_mark = has_mark or file.read(len(codecs.BOM_UTF8)) == codecs.BOM_UTF8
+        return separator, has_mark
+
+    def _chunks(self, reading: Reading) -> Iterator[list[Input]]:
+        from encoder_cls.data.readers import read_rows, read_rows_and_columns
+
+        source, columns = str(self.named), self._text_columns
+        if self.keep_columns:
+            found = read_rows_and_columns(source, text_columns=columns, reading=reading)
+            return in_chunks((Input(row.text, row.id, record, row.where) for row, record in found), CHUNK)
+        rows = read_rows(source, role=self.role, text_columns=columns, label_column=None, reading=reading)
+        return in_chunks((Input(row.text, row.id, None, row.where) for row in rows), CHUNK)
+
+    def _columns_of_files(self, reading: Reading) -> Columns:
+        """The columns that files have whatever their rows hold, if all are kept."""
+        if not self.keep_columns:
+            return {}
+        from encoder_cls.data.readers import column_names
+
+        files = [file for file in self.files if file.is_file()]
+        named = (column_names(it, text_columns=self._text_columns, reading=reading) for it in files)
+        return {name: set() for names in named for name in names}
+
+    def _can_read_again(self) -> bool:
+        return bool(self.files) and all(file.is_file() or file.is_dir() for file in self.files)
+
+    def _new_reading(self, tell: Callable[[str], None] | None = None) -> Reading:
+        from encoder_cls.data.rows import Reading
+
+        return Reading(tell=tell or self._tell_once, **self._options)
+
+    def _tell_once(self, message: str) -> None:
+        if message not in self._told:
+            self._told.add(message)
+            self.tell(message)
 
 
 def add_columns(columns: Columns, chunk: Sequence[Input]) -> None:
-    """Add the columns of some texts: all where they have come with them, else `id` where one has an id."""
+    """Add the columns of some texts: all where they come with them, else `id` where one has an id."""
     for item in chunk:
-        if item.record is not None:
-            for name, value in item.record.items():
-                columns.setdefault(name, set()).add(_type_of(value))
-        elif item.id is not None:
-            columns.setdefault("id", set()).add(_type_of(item.id))
+        record = {} if item.id is None else {"id": item.id}
+        for name, value in (record if item.record is None else item.record).items():
+            is_large = type(value) is int and not -(1 << 63) <= value < 1 << 63
+            columns.setdefault(name, set()).add(object if is_large else type(value))
 
 
-def _type_of(value: Any) -> type:
-    is_large = type(value) is int and not -(1 << 63) <= value < 1 << 63
-    return object if is_large else type(value)
-
-
-def _columns_of(files: Sequence[Path], text_columns: Sequence[str], reading: Reading | None) -> Columns:
-    """Those that files have though no row may tell."""
-    from encoder_cls.data.readers import column_names
-
-    named = (column_names(it, text_columns=text_columns, reading=reading) for it in files if it.is_file())
-    return {name: set() for names in named for name in names}
-
-
-def _files_to_read_again(source: str) -> list[Path]:
-    """The files that a source names, if all of them can be read more than once; else none."""
-    from encoder_cls.data.sources import files_named
-
-    files = [] if source == "-" else files_named(source)
-    return files if all(file.is_file() or file.is_dir() for file in files) else []
+def _as_utf8(text: str) -> str:
+    """A text of the command line, also where the environment says that it could only be ASCII."""
+    if all(character < "\udc80" or character > "\udcff" for character in text):
+        return text
+    return os.fsencode(text).decode("utf-8", "replace")
 
 
 def _as_they_come(descriptor: int) -> Iterator[list[Input]]:
-    """Whole lines of a stream: as many as have arrived, at once."""
+    """The whole lines of a stream, as many at once as have arrived."""
     begun: list[bytes] = []  # the parts of a line whose end has not come yet
     is_first = True
     while block := _next_block(descriptor):
@@ -180,15 +236,11 @@ def _as_they_come(descriptor: int) -> Iterator[list[Input]]:
 
 
 def _next_block(descriptor: int) -> bytes:
-    """What has arrived, once there is something; nothing at the end.
-
-    Raises:
-        DataError: it cannot be read, such as a folder.
-    """
+    """The bytes that have arrived, once there are some; none at the end."""
     while True:
         try:
             return os.read(descriptor, READ_BYTES)
-        except BlockingIOError:  # whoever shares the stream has asked not to wait
+        except BlockingIOError:  # another program that shares the stream has asked not to wait
             select.select([descriptor], [], [])
         except OSError as error:
             raise DataError(f"standard input: cannot be read: {error.strerror or error}") from None

@@ -22,13 +22,10 @@ READ_BYTES = 1 << 20
 
 
 class Progress:
-    """Told of the texts that are done, it tells a person: how many, how many a second, how long it still takes.
-
-    How far a file is read is known by its lines, which are counted when there is first something to tell.
+    """Shows how many texts are done, how many a second, and how long the rest takes.
 
     Args:
-        files: what is read, in any order; where one is no plain file, nobody knows how much there is.
-        doing: what is done to the texts.
+        files: those that are read, in any order; their lines are counted when there is first something to show.
         bar: whether there may be a bar; none where a terminal shows the results.
     """
 
@@ -53,14 +50,14 @@ class Progress:
             self._bar.close()
 
     def done(self, where: SourceLocation, texts: int) -> None:
-        """So many more texts are done, the last of them here."""
+        """Count texts as done, the last of them at this location."""
         self._reached[where.file] = where.line
         self._texts += texts
         if self._is_shown and time.monotonic() >= self._next:
             self._show()
 
     def pass_over(self, file: Path) -> None:
-        """Nothing is left to do in a file."""
+        """Count a file as done before."""
         self._passed_over.add(str(file))
 
     def tell(self, message: str) -> None:
@@ -92,7 +89,7 @@ class Progress:
     def _open_bar(self, total: int) -> None:
         try:
             from tqdm import tqdm
-        except ImportError:  # whoever only predicts need not have it
+        except ImportError:  # not needed to predict
             self._on_terminal = False
             return
         shape = self._doing + (" {percentage:3.0f}%|{bar}| {desc}" if total else " {desc}")
@@ -100,7 +97,7 @@ class Progress:
 
 
 def count_lines(files: Iterable[Path]) -> dict[str, int]:
-    """The lines, or the rows, of each file; nothing where one of them cannot be told without reading it up."""
+    """The lines, or the rows, of each file; nothing where those of one cannot be counted quickly."""
     counted: dict[str, int] = {}
     for path in files:
         if not path.is_file() or is_gzipped(path) or path.suffix.lower() in (".xlsx", ".json"):
@@ -110,17 +107,16 @@ def count_lines(files: Iterable[Path]) -> dict[str, int]:
 
             counted[str(path)] = pyarrow.parquet.read_metadata(path).num_rows
             continue
+        lines, last = 0, b"\n"
         with path.open("rb", buffering=0) as file:
-            counted[str(path)], last = 0, b"\n"
             while block := file.read(READ_BYTES):
-                counted[str(path)] += block.count(b"\n")
-                last = block[-1:]
-            counted[str(path)] += last != b"\n"
+                lines, last = lines + block.count(b"\n"), block[-1:]
+        counted[str(path)] = lines + (last != b"\n")
     return counted
 
 
 def duration(seconds: float) -> str:
-    """A time in words, as exact as a person wants it."""
+    """A time in words."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     if seconds < 90 * 60:

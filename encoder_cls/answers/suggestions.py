@@ -1,11 +1,10 @@
 """Choose the unlabelled texts to label next.
 
-Margin sampling (Scheffer et al., "Active Hidden Markov Models for Information Extraction", 2001,
-https://doi.org/10.1007/3-540-44816-0_31) takes the texts whose two best classes are nearly equally probable. Of a whole
-batch that would be many of one kind. So the most uncertain texts are clustered, each by its uncertainty, and the text
-nearest to the centre of each cluster is taken (Zhdanov, "Diverse Mini-Batch Active Learning", 2019,
-https://arxiv.org/abs/1901.05954). Vectors of texts are their hashed n-grams (Weinberger et al., "Feature Hashing for
-Large Scale Multitask Learning", 2009, https://arxiv.org/abs/0902.2206), so unknown words count, too.
+Margin sampling (Scheffer et al., 2001, https://doi.org/10.1007/3-540-44816-0_31) takes the texts whose two best classes
+are nearly equally probable. In a batch, many of these are alike. So the most uncertain texts are clustered, weighted by
+their uncertainty, and the text nearest to the centre of each cluster is taken (Zhdanov, "Diverse Mini-Batch Active
+Learning", 2019, https://arxiv.org/abs/1901.05954). The vectors are hashed n-grams (Weinberger et al., 2009,
+https://arxiv.org/abs/0902.2206), so unknown words count, too.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from encoder_cls.answers.inputs import Input
 from encoder_cls.inference.classifier import Classifier, Prediction
 from encoder_cls.inference.linear import LinearClassifier
 from encoder_cls.text.ngrams import count_features, find
@@ -30,31 +30,24 @@ HASH_MULTIPLIER = 2654435761  # Knuth's, which spreads ids that are side by side
 Vectors = NDArray[np.float32]
 
 
-class PoolText(NamedTuple):
-    """A text without a label, where it was read, and what the classifier says of it."""
+class Suggestion(NamedTuple):
+    """A text without a label, and its prediction."""
 
-    file: str
-    line: int
-    text: str
+    item: Input
     prediction: Prediction
 
 
 class _Candidate(NamedTuple):
     uncertainty: float
-    pool_text: PoolText
+    suggestion: Suggestion
     vector: Vectors
 
 
-def suggest(classifier: Classifier, chunks: Iterable[list[tuple[str, int, str]]], number: int) -> list[PoolText]:
+def suggest(classifier: Classifier, chunks: Iterable[list[Input]], number: int) -> list[Suggestion]:
     """The texts to label next, the most useful first; fewer where there are not so many different ones.
 
-    Equal texts count once, whatever their case and white space; blank ones never. In memory are `CANDIDATES` texts for
-    each that is wanted, and a hash of each text.
-
-    Args:
-        classifier: which will learn from the labels.
-        chunks: file, line and text of all texts that can be chosen.
-        number: how many are wanted.
+    Equal texts count once, whatever their case and white space; blank ones never. `CANDIDATES` texts for each that is
+    wanted, and a hash of each text, are in memory.
     """
     seen: set[int] = set()
     best: list[_Candidate] = []
@@ -65,16 +58,13 @@ def suggest(classifier: Classifier, chunks: Iterable[list[tuple[str, int, str]]]
         return []
     vectors = np.stack([candidate.vector for candidate in best])
     chosen = choose(np.array([candidate.uncertainty for candidate in best]), vectors, number)
-    return [best[index].pool_text for index in chosen]
+    return [best[index].suggestion for index in chosen]
 
 
 def choose(uncertainty: NDArray[np.float64], vectors: Vectors, number: int) -> list[int]:
-    """The indices of texts that stand for many uncertain ones and are unlike each other, in the order of the choice.
+    """The indices of texts that represent many uncertain ones and are unlike each other, in the order of the choice.
 
-    Args:
-        uncertainty: (texts,), from 0 to 1.
-        vectors: of length 1, (texts, dimensions).
-        number: how many are wanted.
+    Uncertainty is (texts,), from 0 to 1, and vectors, (texts, dimensions), are of length 1.
     """
     centres = vectors[_spread_out(uncertainty, vectors, [], number)]
     for _ in range(ROUNDS):
@@ -108,12 +98,7 @@ def _spread_out(uncertainty: NDArray[np.float64], vectors: Vectors, chosen: list
 
 
 def ngram_vectors(texts: TokenizedTexts, linear: LinearClassifier | None) -> Vectors:
-    """The n-grams of texts, hashed, in vectors of length 1, (texts, `DIMENSIONS`).
-
-    Args:
-        texts: the texts.
-        linear: whose inverse document frequencies weigh them; none: all weigh the same.
-    """
+    """Hashed n-grams of texts, weighted by inverse document frequency, of length 1, (texts, DIMENSIONS)."""
     pieces = [np.zeros((0, DIMENSIONS), dtype=np.float32)]
     for counts in count_features(
         texts,
@@ -135,21 +120,18 @@ def ngram_vectors(texts: TokenizedTexts, linear: LinearClassifier | None) -> Vec
     return np.concatenate(pieces)
 
 
-def _candidates(
-    classifier: Classifier, chunk: list[tuple[str, int, str]], seen: set[int], most: int
-) -> Iterator[_Candidate]:
+def _candidates(classifier: Classifier, chunk: list[Input], seen: set[int], most: int) -> Iterator[_Candidate]:
     """The most uncertain texts of a chunk that have not been seen before."""
-    new = [row for row in chunk if _is_new(row[2], seen)]
+    new = [item for item in chunk if _is_new(item.text, seen)]
     if not new:
         return
-    tokenized = classifier.tokenize([text for _, _, text in new])
+    tokenized = classifier.tokenize([item.text for item in new])
     predictions = classifier.predict_tokenized(tokenized)
     uncertainty = np.array([_uncertainty(prediction) for prediction in predictions])
     rows = [row for row in np.argsort(-uncertainty, kind="stable")[:most].tolist() if predictions[row].label]
     vectors = ngram_vectors(tokenized.take(np.array(rows, dtype=np.int64)), classifier.linear)
     for row, vector in zip(rows, vectors, strict=True):
-        file, line, text = new[row]
-        yield _Candidate(float(uncertainty[row]), PoolText(file, line, text, predictions[row]), vector)
+        yield _Candidate(float(uncertainty[row]), Suggestion(new[row], predictions[row]), vector)
 
 
 def _is_new(text: str, seen: set[int]) -> bool:

@@ -2,165 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import sys
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
-
-from encoder_cls.cli.options import bad_rows_named, reading_settings
-from encoder_cls.errors import ConfigError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from encoder_cls.answers.request import Format
-
-
 import math
 from functools import partial
-from itertools import chain
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
-from encoder_cls.cli.options import RUNS, Device
-from encoder_cls.system.terminal import is_output_a_file, note, print_out, warn_if_output_closed
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from encoder_cls.answers.files import AnsweredSource
-    from encoder_cls.answers.inputs import Input
-    from encoder_cls.answers.parts import Part
-    from encoder_cls.answers.request import Format
-    from encoder_cls.inference.classifier import Classifier
-    from encoder_cls.tracking.run_dir import RunDir
-
-FORMATS = ("text", "jsonl", "tsv", "csv", "html", "parquet")
-SLASHES = tuple(filter(None, (os.sep, os.altsep)))
-TEXT_ENDINGS = ("txt", "log", "out")  # of files in which lines of text are expected
-# What takes the place of some formats.
-ANSWERED_BY = dict.fromkeys(("xlsx", "xls", "ods"), "spreadsheets open .csv") | {"json": "lines of JSON are .jsonl"}
-
-
-def source_of(texts: Sequence[str] | None, named: str | None, text_columns: Sequence[str] | None) -> str | None:
-    """What texts are read from; none where they are given.
-
-    Raises:
-        ConfigError: there are none, or twice as many as can be, or columns of what has none.
-    """
-    if texts and named is not None:
-        raise ConfigError("give texts or --input, not both")
-    if named == "":
-        raise ConfigError("--input: names no file")
-    if text_columns and (texts or named in {None, "-"}):
-        raise ConfigError("--text-column is for files: texts given here, and lines of standard input, have no columns")
-    if texts:
-        return None
-    if named in {None, "-"} and sys.stdin is None:
-        raise ConfigError("standard input is closed; give texts, or --input FILE")
-    if named is None and sys.stdin.isatty():
-        raise ConfigError('give texts, such as: encoder-cls predict "some text", or --input FILE')
-    return named or "-"
-
-
-def reading_of(overrides: Sequence[str], bad_rows: str, source: str | None) -> dict[str, Any]:
-    """How the input is to be read, by the names of `Request`.
-
-    Raises:
-        ConfigError: in a way that there is none of, or texts that are in no file.
-    """
-    if overrides and source in {None, "-"}:
-        raise ConfigError("--set is for files: it says how they are read")
-    try:
-        bad_rows_named(bad_rows)
-    except ValueError as error:
-        raise ConfigError(f"--bad-rows: {error}") from None
-    return {"bad_rows": bad_rows, **reading_settings(overrides, known=("delimiter", "encoding"))}
-
-
-def output_of(named: str | None, source: str | None) -> tuple[Path | None, bool]:
-    """Where answers go, and whether that is a folder, in which each file of the input gets one.
-
-    Raises:
-        ConfigError: it has no name, or there are no files to be answered in a folder.
-    """
-    if named is None:
-        return None, False
-    if not named:
-        raise ConfigError("--output: names no file")
-    has_files = source not in {None, "-"}
-    into_folder = named.endswith(SLASHES) or (has_files and Path(named).is_dir())
-    if into_folder and not has_files:
-        raise ConfigError(f"--output {named}: a folder takes the answers to files (--input FILES); name a file")
-    return Path(named), into_folder
-
-
-def format_of(named: str | None, output: Path | None) -> Format:
-    """The format that is named, or that the ending of the output means.
-
-    Raises:
-        ConfigError: there is no such format, or none is known by the ending.
-    """
-    if named is not None:
-        if named not in FORMATS:
-            raise ConfigError(f"--format {named}: known formats are {', '.join(FORMATS[:-1])} and {FORMATS[-1]}")
-        return cast("Format", named)
-    ending = output.suffix.lower().removeprefix(".") if output else ""
-    if ending in FORMATS:
-        return cast("Format", ending)
-    if ending and ending not in TEXT_ENDINGS:
-        known = ", ".join(f".{name}" for name in FORMATS if name != "text")
-        of_text = ", ".join(f".{name}" for name in TEXT_ENDINGS)
-        instead = f" ({ANSWERED_BY[ending]})" if ending in ANSWERED_BY else ""
-        raise ConfigError(
-            f"--output {output}: no format is known by the ending .{ending}{instead}; there are {known}, and {of_text} "
-            "for lines of text; --format names one for any ending"
-        )
-    return "text"
-
-
-def check_keep_columns(output_format: Format, source: str | None) -> None:
-    """Make sure that there are columns to keep, and a place for them.
-
-    Raises:
-        ConfigError: there are none.
-    """
-    if source in {None, "-"}:
-        raise ConfigError("--keep-columns is for files: texts given here, and lines of standard input, have no columns")
-    if output_format in {"text", "html"}:
-        raise ConfigError(f"--keep-columns: {output_format} has no columns; --format csv, tsv, jsonl or parquet has")
-
-
-def check_parquet(output: Path | None) -> None:
-    """Make sure that Parquet can be written, into a file.
-
-    Raises:
-        ConfigError: it cannot.
-    """
-    from encoder_cls.answers.parquet import check_pyarrow
-
-    if output is None:
-        raise ConfigError("--format parquet: is not for printing; --output names a file for it")
-    check_pyarrow()
-
-
-def check_runner(runner: str, input_file: str | None, output_named: str | None, others: set[str]) -> None:
-    """Make sure that a runner gets what it can do.
-
-    Raises:
-        ConfigError: it does not.
-    """
-    if runner != "ray":
-        raise ConfigError(f"--runner {runner}: known runners are local, ray")
-    if not input_file or not output_named:
-        raise ConfigError("--runner ray: needs --input and --output, each a path or URI of a folder of Parquet files")
-    if others:
-        raise ConfigError(f"--runner ray: {', '.join(sorted(others))}: not with this runner; leave it out")
+from encoder_cls.cli.options import RUNS, Device, reading_settings
 
 
 def _number(value: float | None) -> float | None:
-    if value is not None and math.isnan(value):  # which no limit refuses
+    if value is not None and math.isnan(value):  # which is below no limit and above none
         raise typer.BadParameter("nan is not in the range 0<=x<=1.")
     return value
 
@@ -185,10 +38,9 @@ def predict_command(
             show_default=False,
         ),
     ] = None,
-    output_named: Annotated[
+    output: Annotated[
         str | None,
         typer.Option(
-            "--output",
             help="Write to this file, or into a FOLDER/ one file for each file of --input; run again, it goes on.",
             metavar="FILE",
             show_default=False,
@@ -270,157 +122,32 @@ def predict_command(
     workers: Annotated[int, typer.Option(min=1, help="How many workers --runner ray has.")] = 2,
 ) -> None:
     """Classify texts: given here, in a file, or on standard input; one result a line."""
-    # This function is long since Typer takes its parameters for the options.
-    if runner != "local":
-        others: dict[str, object] = {
-            **{"TEXTS": texts, "--text-column": text_columns, "--set": overrides, "--format": output_format},
-            **{"--keep-columns": keep_columns, "--top-k": top_k - 1, "--threshold": threshold},
-            **{"--min-precision": min_precision, "--coverage": coverage, "--batch-tokens": batch_tokens},
-            **{"--explain": explained, "--attention": attention, "--bad-rows": bad_rows != "error"},
-            "--device": device != "auto",
-        }
-        check_runner(runner, input_file, output_named, {name for name, value in others.items() if value})
-        _answer_by_ray(str(input_file), str(output_named), model, engine=engine, workers=workers)
-        return
-    if threshold is not None and min_precision is not None:
-        raise ConfigError("give --threshold or --min-precision, not both: the one is found for the other")
-    source = source_of(texts, input_file, text_columns)
-    reading = reading_of(overrides or (), bad_rows, source)
-    output, into_folder = output_of(output_named, source)
-    chosen_format: Format = "jsonl" if into_folder and output_format is None else format_of(output_format, output)
-    if keep_columns:
-        check_keep_columns(chosen_format, source)
+    reading = reading_settings(overrides or (), known=("delimiter", "encoding"))
 
-    from encoder_cls.system.files import stream_named
-
-    if output and not into_folder and stream_named(output) == 1:
-        output = None  # results come as they are known, and their reader may have seen enough
-    if chosen_format == "parquet":
-        check_parquet(output)
-    newest = None if model else _newest_run()
-    folder = newest.path if newest else model
-    assert folder
-    parts: list[Part] = []
-    if into_folder and source and output:
-        from encoder_cls.answers.parts import new_parts
-
-        parts = new_parts(source, output, chosen_format, attention=attention, model=folder)
-    else:
-        _check_outputs(output, attention, source, folder)
-    if newest:
-        _note_newest(newest)
-    if output is None:
-        warn_if_output_closed()
-    if source is None:  # a few texts need no pool of threads, which NumPy would make as it is imported
-        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-
-    from encoder_cls.answers.files import AnsweredSource, expect_files
-    from encoder_cls.answers.request import Request, with_promises
-    from encoder_cls.inference.folder import load_classifier
+    from encoder_cls.answers.predict import predict
+    from encoder_cls.answers.request import Request
 
     request = Request(
-        output_format=chosen_format,
+        texts=tuple(texts or ()),
+        source=input_file,
+        output=output,
+        model=model,
+        output_format=output_format,
         text_columns=tuple(text_columns or ()),
         keep_columns=keep_columns,
         top_k=top_k,
-        threshold=threshold or 0.0,
+        threshold=threshold,
+        min_precision=min_precision,
+        coverage=coverage,
         batch_tokens=batch_tokens,
         explained=explained,
-        **reading,
+        attention=attention,
+        bad_rows=bad_rows,
+        device=device,
+        engine=engine,
+        runner=runner,
+        workers=workers,
+        delimiter=reading.get("delimiter"),
+        encoding=reading.get("encoding"),
     )
-    classifier = load_classifier(folder, device=device, engine=engine)
-    request = with_promises(request, classifier, min_precision=min_precision, coverage=coverage)
-    if parts and output:
-        from encoder_cls.answers.parts import predict_parts
-
-        predict_parts(classifier, parts, output, request, engine=engine)
-        return
-    answered = AnsweredSource(classifier, source or "-", request)
-    expect_files(classifier, answered.files)
-    given = None if source else [_as_utf8(text) for text in texts or ()]
-    _answer(answered, given, output, None if attention is None else partial(_write_attention, classifier, attention))
-
-
-def _answer(
-    answered: AnsweredSource, given: list[str] | None, output: Path | None, show: Callable[[list[Input]], None] | None
-) -> None:
-    """Answer texts that are given here, or those of the source, on standard output or in a file.
-
-    Args:
-        answered: the source.
-        given: the texts, where they are.
-        output: the file.
-        show: is given the first texts.
-    """
-    from encoder_cls.answers.inputs import Input
-    from encoder_cls.answers.progress import Progress
-
-    on_terminal = output is None and sys.stdout.isatty()
-    if given is None and output:  # which is written in the end, or not at all
-        with Progress(answered.files, doing="checked") as progress:
-            answered.check(progress.done)
-    elif given is None:
-        answered.look_ahead()
-    with Progress(answered.files, doing="classified", bar=not on_terminal) as progress:
-        answered.tell = progress.tell
-        chunks = answered.read(progress.done) if given is None else iter([[Input(text) for text in given]])
-        if show:
-            first = next(chunks, [])
-            show(first)
-            chunks = chain([first] if first else [], chunks)
-        if output:
-            from encoder_cls.system.files import write_output
-
-            write_output(output, answered.content(chunks, warn=progress.tell))
-        else:
-            for lines in answered.lines(chunks, warn=progress.tell, on_terminal=on_terminal):
-                if not print_out("".join(f"{line}\n" for line in lines)):
-                    return
-    line = answered.tally.line()
-    if line and (given is None or len(given) > 1):  # the answer to a single text says it all
-        note(line)
-
-
-def _write_attention(classifier: Classifier, path: Path, texts: list[Input]) -> None:
-    from encoder_cls.answers.formats import attention_html
-    from encoder_cls.system.files import write_output
-
-    write_output(path, attention_html(classifier, texts).encode("utf-8", "replace"))
-
-
-def _check_outputs(output: Path | None, attention: Path | None, source: str | None, model: Path) -> None:
-    """Refuse to write where something is read, where files are written at all."""
-    outputs = [path for path in (output, attention) if path]
-    if outputs or is_output_a_file():
-        from encoder_cls.answers.outputs import check_outputs
-
-        check_outputs(outputs, sources=[source] if source else [], model=model, is_printing=output is None)
-
-
-def _answer_by_ray(input_uri: str, output_uri: str, model: Path | None, *, engine: str, workers: int) -> None:
-    from encoder_cls.answers.batches import predict_by_ray
-
-    if model is None:
-        newest = _newest_run()
-        _note_newest(newest)
-        model = newest.path
-    rows = predict_by_ray(input_uri, output_uri, model=model, engine=engine, workers=workers, tell=note)
-    note(f"{output_uri}: the answers to {rows:,} rows")
-
-
-def _newest_run() -> RunDir:
-    from encoder_cls.tracking.run_dir import newest_with_model
-
-    return newest_with_model(RUNS)
-
-
-def _note_newest(run: RunDir) -> None:
-    unfinished = "" if run.is_finished() else ", which is not finished"
-    note(f"model: {run.path} (the newest run{unfinished}; --model names another)")
-
-
-def _as_utf8(text: str) -> str:
-    """A text of the command line, also where the environment says that it could only be ASCII."""
-    if all(character < "\udc80" or character > "\udcff" for character in text):
-        return text
-    return os.fsencode(text).decode("utf-8", "replace")
+    predict(request, runs=RUNS)

@@ -1,25 +1,22 @@
-"""`encoder-cls suggest`: a run and texts without labels in, those that are worth a label first out."""
+"""`encoder-cls suggest`."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from encoder_cls.cli.options import bad_rows_named, reading_settings
+from encoder_cls.cli.options import reading_settings
 from encoder_cls.errors import ConfigError
 from encoder_cls.system.terminal import note, print_out, warn_if_output_closed
 
 if TYPE_CHECKING:
-    from encoder_cls.answers.progress import Progress
-    from encoder_cls.answers.suggestions import PoolText
-    from encoder_cls.data.rows import Reading
+    from encoder_cls.answers.suggestions import Suggestion
 
 COLUMNS = ("file", "line", "text", "label", "suggested", "probability")
-CHUNK = 2048  # texts classified at once
 
 
 def suggest_command(
@@ -56,38 +53,34 @@ def suggest_command(
         raise ConfigError("--input: names no file; texts that are suggested are named by file and line")
     if output and output.suffix.lower() not in {".csv", ".jsonl"}:
         raise ConfigError(f"--output {output}: no format is known by this ending; there are .csv and .jsonl")
-    settings = reading_settings(overrides or (), known=("delimiter", "encoding", "bad_rows"))
+    settings: dict[str, Any] = reading_settings(overrides or (), known=("delimiter", "encoding", "bad_rows"))
 
     from encoder_cls.answers.outputs import check_outputs
+    from encoder_cls.answers.request import Request
 
     check_outputs([output] if output else [], sources=[pool], model=run, is_printing=output is None)
     if output is None:
         warn_if_output_closed()
 
-    from encoder_cls.answers.files import expect_files
+    from encoder_cls.answers.classify import expect_files
+    from encoder_cls.answers.inputs import Source
     from encoder_cls.answers.progress import Progress
     from encoder_cls.answers.suggestions import suggest
-    from encoder_cls.data.rows import Reading
-    from encoder_cls.data.sources import files_named
     from encoder_cls.inference.folder import load_classifier
     from encoder_cls.inference.task import MULTI_LABEL
 
     classifier = load_classifier(run)
     if classifier.task is MULTI_LABEL:
         raise ConfigError(f"{run}: suggest is for models with one label a text; of this one a text may have several")
-    files = files_named(pool)
-    expect_files(classifier, files)
-    with Progress(files, doing="classified") as progress:
-        reading = Reading(
-            delimiter=settings.get("delimiter", classifier.delimiter),
-            encoding=settings.get("encoding", classifier.encoding),
-            is_sure="encoding" in settings,
-            bad_rows=bad_rows_named(settings.get("bad_rows", "error")),
-            tell=progress.tell,
-        )
-        found = suggest(classifier, _pool(pool, text_columns or classifier.text_columns, reading, progress), number)
-    for warning in reading.notes.warnings(pool):
-        note(f"warning: {warning}")
+    request = Request(source=pool, text_columns=tuple(text_columns or ()), **settings)
+    source = Source.asked_for(request, classifier)
+    source.role = "train"
+    expect_files(classifier, source.files)
+    with Progress(source.files, doing="classified") as progress:
+        source.tell = progress.tell
+        found = suggest(classifier, source.read(progress.done), number)
+    for warning in source.skipped():
+        note(warning)
     if len(found) < number:
         note(f"warning: {pool}: has only {len(found):,} different texts to suggest")
     is_json = as_json or (output is not None and output.suffix.lower() == ".jsonl")
@@ -104,43 +97,25 @@ def suggest_command(
         print_out("".join(lines))
 
 
-def _pool(
-    source: str, text_columns: Sequence[str], reading: Reading, progress: Progress
-) -> Iterator[list[tuple[str, int, str]]]:
-    """File, line and text of all rows, in chunks."""
-    from encoder_cls.data.readers import read_rows
-    from encoder_cls.system.disk_arrays import in_chunks
-
-    rows = read_rows(source, role="train", text_columns=text_columns, label_column=None, reading=reading)
-    for chunk in in_chunks(rows, CHUNK):
-        yield [(row.where.file, row.where.line, row.text) for row in chunk]
-        progress.done(chunk[-1].where, len(chunk))
+def _values(suggestion: Suggestion) -> tuple[str, int | None, str, None, str | None, float | None]:
+    """The values of the columns; the label is to be filled in, and a file of one text has no line."""
+    where, prediction = suggestion.item.where, suggestion.prediction
+    assert where
+    line = where.line if where.line >= 0 else None
+    return where.file, line, suggestion.item.text, None, prediction.label, prediction.probability
 
 
-def _table(found: Sequence[PoolText], *, for_terminal: bool) -> Iterator[str]:
+def _table(found: Sequence[Suggestion], *, for_terminal: bool) -> Iterator[str]:
     from encoder_cls.system.display import csv_row, printable
 
-    for fields in (COLUMNS, *(_fields(it) for it in found)):
+    yield csv_row(COLUMNS) + "\n"
+    for values in map(_values, found):
+        fields = [f"{it:.6f}" if isinstance(it, float) else "" if it is None else str(it) for it in values]
         yield csv_row(map(printable, fields) if for_terminal else fields) + "\n"
 
 
-def _fields(suggested: PoolText) -> list[str]:
-    """A row, whose label is to be filled in; where the file is one text there is no line."""
-    line = str(suggested.line) if suggested.line >= 0 else ""
-    prediction = suggested.prediction
-    return [suggested.file, line, suggested.text, "", prediction.label or "", f"{prediction.probability:.6f}"]
-
-
-def _json_lines(found: Sequence[PoolText]) -> Iterator[str]:
+def _json_lines(found: Sequence[Suggestion]) -> Iterator[str]:
     from encoder_cls.system.display import json_text
 
-    for file, line, text, prediction in found:
-        record = {
-            "file": file,
-            "line": line if line >= 0 else None,
-            "text": text,
-            "label": None,
-            "suggested": prediction.label,
-            "probability": prediction.probability,
-        }
-        yield json_text(record) + "\n"
+    for suggestion in found:
+        yield json_text(dict(zip(COLUMNS, _values(suggestion), strict=True))) + "\n"

@@ -19,15 +19,9 @@ def json_record(
     set_threshold: float | None = None,
     words: Explanation | None = None,
 ) -> dict[str, Any]:
-    """What JSON says of a text.
+    """A prediction as JSON; arguments as in `Request` of `answers`, and `words` where an explanation was asked for.
 
-    Args:
-        prediction: of the text.
-        top_k: how many classes to name; multi-label, never fewer than the text has labels.
-        threshold: a less probable best class is withheld: the label is null; multi-label, the labels that are as
-            probable are given, 0: by the thresholds of the model.
-        set_threshold: the probability from which classes are in the text's set; none: it has none.
-        words: how much each word counts, where that was asked for.
+    Multi-label, no fewer classes are named than the text has labels.
     """
     labels = prediction.labels_from(threshold)
     named = [] if prediction.reason else prediction.top(max(top_k, len(labels)))

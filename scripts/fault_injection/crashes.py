@@ -150,8 +150,9 @@ def predict_while_saving(space: Workspace, draw: random.Random, number: int) -> 
 
 def _tell_answers(path: Path, engine: str) -> None:
     """Make this process write down what each model that it saves answers."""
-    from encoder_cls.answers.formats import predict_lines
-    from encoder_cls.answers.inputs import Input
+    from encoder_cls.answers.classify import Answerer
+    from encoder_cls.answers.formats import written
+    from encoder_cls.answers.inputs import Input, Source
     from encoder_cls.answers.request import Request
     from encoder_cls.inference.classifier import Classifier
     from encoder_cls.inference.folder import load_classifier, save_classifier, save_promises
@@ -167,10 +168,9 @@ def _tell_answers(path: Path, engine: str) -> None:
 
     def tell(folder: Path) -> None:
         loaded = load_classifier(folder, device="cpu", engine=engine)
-        chunks = [[Input(ANY_TEXT)]]
-        lines = predict_lines(loaded, chunks, Request("jsonl", top_k=9, batch_tokens=8192))
-        with path.open("a") as file:
-            file.writelines(f"{line}\n" for chunk in lines for line in chunk)
+        request = Request("jsonl", top_k=9, batch_tokens=8192)
+        with path.open("ab") as file:
+            file.writelines(written(Source(given=[Input(ANY_TEXT)]), Answerer(loaded, request)))
 
     for name, module in list(sys.modules.items()):  # wherever it was imported to, also in a module that is new
         for save, telling in ((save_classifier, save_and_tell), (save_promises, promise_and_tell)):

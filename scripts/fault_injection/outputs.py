@@ -137,6 +137,7 @@ def _new_file_among_the_parts(place: Place, draw: random.Random) -> Scenario:
     if draw.random() < 0.5:
         name = draw.choice(["answers.tsv", "answers.txt", "deeper/answers.jsonl", ".hidden.txt"])
         return Scenario(_predict(place, "--input", place.parts), {_an_option(draw): place.parts / name}, 2)
+    (place.parts / "answers.txt").write_text("answers of before\n")
     return Scenario(
         _predict(place, "--input", place.parts / "*.txt"), {_an_option(draw): place.parts / "answers.txt"}, 2
     )

@@ -226,12 +226,13 @@ def test_the_next_commands_are_such_as_a_shell_takes(capsys):
 
 def test_a_run_among_its_own_data_is_refused(cli):
     """Else the next reading of the data would find what the run wrote."""
-    Path("data").mkdir()
-    Path("data/a.csv").write_text("text,label\nrain,a\nsnow,b\n")
+    for name in ("data/a/1.txt", "data/b/1.txt"):
+        Path(name).parent.mkdir(parents=True)
+        Path(name).write_text("rain")
     for dry_run in ([], ["--dry-run"]):
-        outcome = cli("train", "--set", "data.train=data/**", "--run-dir", "data/run", *dry_run)
+        outcome = cli("train", "--set", "data.train=data", "--run-dir", "data/run", *dry_run)
         assert_failed(outcome, 2, "data/run: the files of the run would be read as data", "--run-dir")
-    assert [path.name for path in Path("data").iterdir()] == ["a.csv"]
+    assert sorted(path.name for path in Path("data").iterdir()) == ["a", "b"]
 
 
 def test_training_goes_on_where_nobody_reads_how_it_goes(cli, trained_run, monkeypatch):
@@ -516,7 +517,6 @@ def test_train_refuses_in_one_or_two_lines_and_writes_nothing(cli, arguments, co
         (["predict", "x", "--model", "RUN", "--output", "RUN/model/x.csv"], 2, ["x.csv: is a part of"]),
         (["predict", "x", "--model", "RUN", "--output", "a.html", "--attention", "./a.html"], 2, ["two files"]),
         (["predict", "--model", "RUN", "--input", ".", "--output", "new.tsv"], 2, ["new.tsv: is among what is read"]),
-        (["predict", "--model", "RUN", "--input", "*.tsv", "--output", "new.tsv"], 2, ["new.tsv: is among what"]),
         (["predict", "--input", ""], 2, ["--input: names no file"]),
         (["predict", "--top-k", "0", "x"], 2, ["--top-k"]),
         (["prdeict", "x"], 2, ["prdeict"]),

@@ -19,10 +19,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from encoder_cls.answers.inputs import Input, read_inputs
-from encoder_cls.answers.tables import Table, TableLines, cell, plain, record_text
+from encoder_cls.answers.classify import Answer
+from encoder_cls.answers.formats import TableWriter
+from encoder_cls.answers.inputs import Input, Source
+from encoder_cls.answers.request import Request
+from encoder_cls.answers.tables import Table, cell, plain, record_text
 from encoder_cls.data.readers import read_rows_and_columns
 from encoder_cls.errors import DataError
+from encoder_cls.inference.classifier import Prediction
 
 ROWS = [["7", "rain and snow", "a,b"], ["8", 'soup\r\nwith "salt"\n', ""], ["", "the team", "é"]]
 LABELS = ["weather", "küche", "sport"]
@@ -107,23 +111,28 @@ def test_a_table_without_rows_has_its_columns(cli, trained_run):
 values = st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from('",\r\n\t \ufeff\0='), max_size=12)
 
 
+def csv_of(rows: list[list[str]], **options) -> bytes:
+    """A table of the columns `text` and `x`, each row with the label `end`."""
+    writer = TableWriter(Table(["text", "x"], Request(), keep_columns=True, num_classes=1), separator=",", **options)
+    prediction = Prediction(label="end", probability=1.0, probabilities={"end": 1.0}, truncated=False, unknown_words=0)
+    answers = [Answer(Input(text, None, {"text": text, "x": x}), prediction, "end") for text, x in rows]
+    lines = [writer.header, *(writer.line(answer, None) for answer in answers)]
+    return "".join(f"{line}\n" for line in lines).encode()
+
+
 @settings(max_examples=40, deadline=None, database=None, derandomize=True)
 @given(rows=st.lists(st.lists(values, min_size=2, max_size=2), min_size=1, max_size=4))
 def test_any_value_survives_csv(rows):
     """Whatever Unicode has, read by our reader and by Python's."""
-    table = Table(taken_over=("text", "x"), keep_columns=True, top_k=1, explained=False)
-    lines = TableLines(table=table, is_csv=True)
-    written = [lines._joined([*map(lines._kept, row), "end"]) for row in [["text", "x"], *rows]]
-    Path("kept.csv").write_bytes("".join(f"{line}\n" for line in written).encode())
-    assert read_csv(Path("kept.csv").read_bytes())[1:] == [[*row, "end"] for row in rows]
+    Path("kept.csv").write_bytes(csv_of(rows))
+    assert [row[:3] for row in read_csv(Path("kept.csv").read_bytes())[1:]] == [[*row, "end"] for row in rows]
     found = read_rows_and_columns("kept.csv", text_columns=["text"])
     assert [[record["text"], record["x"]] for _, record in found] == rows
 
 
 def test_a_terminal_is_not_steered_by_columns():
     """There, control characters are escaped in CSV, too."""
-    table = Table(taken_over=("x",), keep_columns=True, top_k=1, explained=False)
-    assert TableLines(table=table, is_csv=True, for_terminal=True)._kept("\x1b[2J\n") == "\\x1b[2J\\n"
+    assert csv_of([["\x1b[2J\n", "x"]], for_terminal=True).splitlines()[1] == b"\\x1b[2J\\n,x,end,1.000000"
 
 
 # ---------------------------------------------------------------- other formats
@@ -321,6 +330,6 @@ def test_memory_does_not_grow_with_the_input(cli, trained_run, monkeypatch, endi
 def test_inputs_have_their_columns_only_where_they_are_wanted():
     """To keep them costs time."""
     Path("in.csv").write_text("text,x\nrain,1\n")
-    assert list(read_inputs("in.csv", text_columns=["text"])) == [[Input("rain")]]
-    kept = list(read_inputs("in.csv", text_columns=["text"], keep_columns=True))
-    assert kept == [[Input("rain", None, {"text": "rain", "x": "1"})]]
+    for keep_columns, record in ((False, None), (True, {"text": "rain", "x": "1"})):
+        ((item,),) = Source("in.csv", keep_columns=keep_columns).read()
+        assert (item.text, item.id, item.record) == ("rain", None, record)

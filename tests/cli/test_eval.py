@@ -58,7 +58,7 @@ def test_with_a_folder_of_its_own_the_runs_report_stays(cli, run_copy):
     [
         (["--report", "RUN/eval"], "is a part of"),
         (["--report", "new", "--output", "new/report.json"], "two outputs"),
-        (["--report", "a file"], "is no folder"),
+        (["--report", "a file"], "is not a folder"),
         (["--report", "here", "--data", "here"], "is among what is read"),
     ],
 )

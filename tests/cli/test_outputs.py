@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
-from encoder_cls.answers.outputs import RUN_FILES, check_output_folder, check_outputs, check_run_folder
+from encoder_cls.answers.outputs import check_output_folder, check_outputs, check_run_folder
 from encoder_cls.config import DataConfig
 from encoder_cls.data.readers import read_rows
 from encoder_cls.errors import ConfigError
 from encoder_cls.tracking.run_dir import RunDir
+
+RUN_FILES = (
+    *("config.yaml", "metrics.jsonl", "model/model.safetensors", "eval/report.json", "tensorboard/texts/metadata.tsv"),
+    *("checkpoints/step-1/state.json", "stages/pretraining/config.json"),
+)
 
 
 @pytest.fixture
@@ -22,7 +26,7 @@ def files() -> None:
         *("one.csv", "parts/a.csv", "parts/deep/b.csv", "reviews/good/1.txt", "reviews/bad/1.txt", "report.json"),
         *("run/model/config.json", "run/model/model.safetensors", "run/metrics.jsonl", "run/eval/report.html"),
         *("run/checkpoints/step-1/state.json", "alone/config.json", "alone/model.safetensors", "train/a.csv"),
-        *("validation.csv", "elsewhere.csv", "third.txt"),
+        *("validation.csv", "tests-0.csv", "elsewhere.csv", "third.txt"),
     ):
         Path(name).parent.mkdir(parents=True, exist_ok=True)
         Path(name).write_text("text\nrain\n")
@@ -62,18 +66,13 @@ def refusal(outputs: list[str], **read) -> str:
         ("reviews", "reviews/good/2.txt"),
         ("reviews", "third.txt"),
         ("parts/*.csv", "parts/a.csv"),
-        ("parts/*.csv", "parts/new.csv"),
         ("to */*.csv", "to parts/c.csv"),
-        ("par*/[a-z].csv", "parts/z.csv"),
-        ("**/*.csv", "new.csv"),
-        ("parts/**", "parts/x/y/new.csv"),
-        ("parts/**/n*.csv", "parts/x/y/new.csv"),
-        ("parts/.*", "parts/.hidden"),
+        ("**/*.csv", "elsewhere.csv"),
     ],
 )
 @pytest.mark.usefixtures("files")
 def test_what_is_read_is_not_written_to(source, output):
-    """Not a file, and nothing inside a folder or fit for a pattern; also where links lead there."""
+    """Not a file, and nothing inside a folder; also where links lead there."""
     assert refusal([output], sources=[source]).startswith(f"{Path(output)}: is ")
 
 
@@ -83,10 +82,7 @@ def test_what_is_read_is_not_written_to(source, output):
         ("one.csv", "new.csv"),
         ("one.csv", "parts/a.csv"),
         ("parts", "parts.csv"),
-        ("parts/*.csv", "parts/new.tsv"),
-        ("parts/*.csv", "parts/deep/new.csv"),
-        ("parts/*.csv", "parts/.new.csv"),
-        ("parts/**/n*.csv", "parts/.x/new.csv"),
+        ("parts/*.csv", "parts/new.csv"),
         ("missing*.csv", "new.csv"),
         ("one.csv", os.devnull),
         ("hub:owner/name", "owner/name"),
@@ -103,7 +99,7 @@ def test_what_is_not_read_can_be_written_to(source, output):
     [
         *("run/model/config.json", "run/model/new.csv", "run/checkpoints/new", "run/checkpoints/step-1/state.json"),
         *("run/config.yaml", "run/metrics.jsonl", "run/stages/x/y", "run/.lock", "run/eval/report.html"),
-        *("to the model/model.safetensors", "train/a.csv", "train/new.jsonl", "validation.csv", "tests-1.csv"),
+        *("to the model/model.safetensors", "train/a.csv", "train/new.jsonl", "validation.csv", "tests-0.csv"),
         "reviews/good/2.txt",
     ],
 )
@@ -150,16 +146,18 @@ def test_the_file_of_standard_input_is_not_written_to(monkeypatch):
 
 
 @pytest.mark.usefixtures("files")
-def test_standard_output_is_an_output_like_others(monkeypatch):
+def test_standard_output_is_an_output_like_others():
     """A file that is appended to while it is read has no end, and what is printed needs a file of its own."""
-    status = os.stat
-    monkeypatch.setattr(
-        "encoder_cls.answers.outputs.os",
-        SimpleNamespace(stat=lambda what: status("one.csv" if what == 1 else what), path=os.path),
-    )
-    assert refusal([], sources=["one.csv"], is_printing=True).startswith("standard output: is a file that is read")
-    assert "twin.csv and standard output: two outputs" in refusal(["twin.csv"], is_printing=True)
-    check_outputs([Path("twin.csv")], is_printing=False)
+    kept = os.dup(1)
+    try:
+        with Path("one.csv").open("a") as file:
+            os.dup2(file.fileno(), 1)
+        assert refusal([], sources=["one.csv"], is_printing=True).startswith("standard output: is a file that is read")
+        assert "twin.csv and standard output: two outputs" in refusal(["twin.csv"], is_printing=True)
+        check_outputs([Path("twin.csv")], is_printing=False)
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
 
 
 @pytest.mark.usefixtures("files")
@@ -172,7 +170,7 @@ def test_a_folder_is_no_output():
 def test_a_file_is_no_folder_of_outputs():
     """Also some levels above."""
     for output in ("one.csv/a.jsonl", "one.csv/new/a.jsonl", "a link/a.jsonl"):
-        assert refusal([output]).endswith("one.csv is no folder; write it elsewhere")
+        assert refusal([output]).endswith("one.csv is not a folder; write it elsewhere")
 
 
 @pytest.mark.parametrize(
@@ -181,12 +179,12 @@ def test_a_file_is_no_folder_of_outputs():
         ("one.csv", "new/twin.csv", "is a file that is read"),
         ("parts", "parts/new/a.csv", "is among what is read"),
         ("to parts", "parts/a.jsonl", "is among what is read"),
-        ("*/*.csv", "new/b.csv", "is among what is read"),
+        ("*/*.csv", "new/twin.csv", "is a file that is read"),
         ("one.csv", "run/eval/report.html", "is a part of"),
         ("one.csv", "train/b.csv", "would be read as data of the run"),
         ("one.csv", "validation.csv", "is a file that is read"),
         ("one.csv", "parts/deep", "is a folder where a file is to be written"),
-        ("one.csv", "one.csv/a.csv", "one.csv: is no folder"),
+        ("one.csv", "one.csv/a.csv", "one.csv: is not a folder"),
     ],
 )
 @pytest.mark.usefixtures("files")
@@ -206,10 +204,6 @@ def test_files_in_a_folder_are_outputs_like_others(source, file, named):
 @pytest.mark.parametrize(
     ("run", "source"),
     [
-        ("parts/run", "parts/**/*.jsonl"),
-        ("parts/run", "parts/*/*.jsonl"),
-        ("parts/run", "parts/**"),
-        ("parts/run/deep", "parts/run/*/*"),
         ("parts/run", "hub:parts"),
         ("parts/run", "hub:to parts?split=train"),
         ("reviews/run", "reviews"),

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import os
+import platform
 import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 from support.time_limit import TIME_LIMIT
 
-from encoder_cls.answers import parts as part_files
-from encoder_cls.answers.parts import held, remove_begun
 from encoder_cls.inference.classifier import Classifier
 
 NAMES = ["part-01.jsonl", "part-02.csv", "part-03.tsv", "part-04.jsonl"]
 ROWS = 30
+# The name of a machine that begins with the first of four parts.
+BEGINS_AT_FIRST = next(
+    name for name in map(str, range(99)) if int(hashlib.sha256(name.encode()).hexdigest()[:8], 16) % 4 == 0
+)
 # A process that kills itself in place of its n-th flush to the disk: before, between and after all that is written.
 KILLED = """
 import os, signal, sys
@@ -226,7 +229,7 @@ def test_what_others_write_at_the_same_time_is_noticed(cli, trained_run, parts, 
         return real(self, texts)
 
     monkeypatch.setattr(Classifier, "tokenize", meddle)
-    monkeypatch.setattr("encoder_cls.answers.parts._in_own_order", list)
+    monkeypatch.setattr("platform.node", lambda: BEGINS_AT_FIRST)
     outcome = cli(*arguments(trained_run))
     assert outcome.code == 1
     assert "out/part-01.jsonl: another process has written it with another model or other options" in outcome.err
@@ -243,7 +246,7 @@ def test_an_input_that_changes_while_it_is_read_is_not_answered(cli, trained_run
         return real(self, texts)
 
     monkeypatch.setattr(Classifier, "tokenize", change)
-    monkeypatch.setattr("encoder_cls.answers.parts._in_own_order", list)
+    monkeypatch.setattr("platform.node", lambda: BEGINS_AT_FIRST)
     outcome = cli(*arguments(trained_run))
     assert outcome.code == 3
     assert f"{NAMES[0]}: has changed while it was read" in outcome.err
@@ -252,7 +255,7 @@ def test_an_input_that_changes_while_it_is_read_is_not_answered(cli, trained_run
 
 def test_a_malformed_part_ends_the_work_and_what_is_done_stays(cli, trained_run, parts, monkeypatch):
     """Mended and run again, the rest is done."""
-    monkeypatch.setattr("encoder_cls.answers.parts._in_own_order", list)
+    monkeypatch.setattr("platform.node", lambda: BEGINS_AT_FIRST)
     whole = Path("in", NAMES[1]).read_text()
     Path("in", NAMES[1]).write_text(whole + "too,many,fields\n")
     outcome = cli(*arguments(trained_run))
@@ -275,14 +278,13 @@ def test_answers_to_what_is_no_longer_there_are_told_of(cli, trained_run, parts)
 @pytest.mark.parametrize(
     ("changed", "code", "named"),
     [
-        (["--output", "in/"], 2, "is among what is read (in)"),
+        (["--output", "in/"], 2, "is a file that is read"),
         (["--output", "in/out/"], 2, "is among what is read (in)"),
-        (["--input", "**/*.jsonl"], 2, "is among what is read (**/*.jsonl)"),
         (["--input", "missing"], 3, "no such file or folder"),
         (["--input", "-"], 2, "a folder takes the answers to files"),
         (["--format", "html"], 2, "a page holds the first texts only"),
         (["--attention", "a.html"], 2, "--attention: is of a few texts"),
-        (["--output", "a file/"], 2, "a file: is no folder"),
+        (["--output", "a file/"], 2, "a file: is not a folder"),
         (["--output", "MODEL/"], 2, "is a part of"),
         (["--input", "twins"], 2, "twins/a.csv and twins/a.jsonl: the answers to both would be written to out/a.jsonl"),
         (["--input", "classes"], 2, "has a file for each text"),
@@ -301,20 +303,13 @@ def test_what_cannot_be_is_refused_before_any_work(cli, trained_run, parts, chan
     assert not Path("out").exists()
 
 
-def test_only_what_nobody_writes_any_more_is_removed(monkeypatch):
-    """Of this machine where the lock is ours, of others after an hour."""
-    long_ago = time.time() - part_files.OLD - 60
-    for name in (".tmp-p-here-1", ".tmp-p-there-1", ".tmp-p-there-2", ".tmp-q-here-1"):
-        Path(name).touch()
-    os.utime(".tmp-p-there-2", (long_ago, long_ago))
-    remove_begun([Path()], "p-", "here-", is_alone=False)
-    assert sorted(path.name for path in Path().iterdir()) == [".tmp-p-here-1", ".tmp-p-there-1", ".tmp-q-here-1"]
-    remove_begun([Path()], "p-", "here-", is_alone=True)
-    assert sorted(path.name for path in Path().iterdir()) == [".tmp-p-there-1", ".tmp-q-here-1"]
-
-
-def test_a_lock_is_held_by_one():
-    """And gone when it is let go of."""
-    with held(Path("lock")) as first, held(Path("lock")) as second:
-        assert (first, second) == (True, False)
-    assert not Path("lock").exists()
+def test_only_what_nobody_writes_any_more_is_removed(cli, trained_run, parts):
+    """Of temporary files: what a killed process of this machine left, and of another machine's what is an hour old."""
+    of_part, here = (hashlib.sha256(name.encode()).hexdigest()[:12] for name in ("part-01", platform.node()))
+    names = [f".tmp-{of_part}-{machine}-1" for machine in (here, "there", "old")]
+    Path("out").mkdir()
+    for name in (*names, ".tmp-other"):
+        Path("out", name).touch()
+    os.utime(Path("out", names[2]), (0, 0))
+    assert cli(*arguments(trained_run)).code == 0
+    assert sorted(path.name for path in Path("out").glob(".tmp-*")) == sorted([names[1], ".tmp-other"])

@@ -24,8 +24,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.time_limit import TIME_LIMIT
 
-from encoder_cls.answers.formats import predict_lines
-from encoder_cls.answers.inputs import CHUNK, Input, check_inputs, read_inputs
+from encoder_cls.answers.classify import Answerer
+from encoder_cls.answers.formats import written
+from encoder_cls.answers.inputs import CHUNK, Input, Source
 from encoder_cls.answers.request import Request
 from encoder_cls.errors import DataError
 from encoder_cls.inference.classifier import Classifier
@@ -40,10 +41,17 @@ HOSTILE = "rain\x1b[2J\x07\x00\x85\x9b\u2028\u2029\u202e\u2066\u200f\ufeff\tsnow
 
 
 def lines_of(classifier, texts, *, output_format="jsonl", top_k=1, threshold=0.0, batch_tokens=8192) -> list[str]:
-    inputs = [text if isinstance(text, Input) else Input(text) for text in texts]
     request = Request(output_format=output_format, top_k=top_k, threshold=threshold, batch_tokens=batch_tokens)
-    chunks = predict_lines(classifier, [inputs], request)
-    return [line for chunk in chunks for line in chunk]
+    return content_of(classifier, texts, request).splitlines()
+
+
+def content_of(classifier, texts, request, **options) -> str:
+    source = Source(given=[text if isinstance(text, Input) else Input(text) for text in texts])
+    return b"".join(written(source, Answerer(classifier, request, **options))).decode()
+
+
+def texts_of(source: str) -> list[str]:
+    return [item.text for chunk in Source(source).read() for item in chunk]
 
 
 def probabilities(classifier, texts, **options) -> np.ndarray:
@@ -251,8 +259,7 @@ def test_labels_are_taken_off_the_lines_of_ft_files_only():
     for name in ("parts/1.txt", "parts/2.ft", "parts/._1.txt"):
         Path(name).parent.mkdir(exist_ok=True)
         Path(name).write_text("__label__a __label__b rain\n\n__label__a\nsnow\n", "utf-8")
-    found = [item.text for chunk in read_inputs("parts", text_columns=["text"]) for item in chunk]
-    assert found == ["__label__a __label__b rain", "", "__label__a", "snow", "rain", "", "", "snow"]
+    assert texts_of("parts") == ["__label__a __label__b rain", "", "__label__a", "snow", "rain", "", "", "snow"]
 
 
 def test_a_bad_text_in_a_class_folder_is_told_of_before_the_work(cli, trained_run):
@@ -261,7 +268,7 @@ def test_a_bad_text_in_a_class_folder_is_told_of_before_the_work(cli, trained_ru
         Path(name).parent.mkdir(parents=True)
         Path(name).write_bytes(b"rain" if "/a/" in name else b"\xff")
     with pytest.raises(DataError, match=r"^parts/b/1\.txt:1: not UTF-8"):
-        check_inputs("parts", text_columns=["text"])
+        Source("parts").check()
 
 
 @pytest.mark.parametrize("value", [datetime.datetime(2024, 1, 2), b"\x01\x02"], ids=["time", "bytes"])
@@ -317,7 +324,7 @@ def test_many_lines_keep_their_order(classifier):
     """Texts are sorted by length within chunks, results are not; chunks have no seam."""
     rows = [i % 3 for i in range(CHUNK + 50)]
     path = write_source(Path("texts.txt"), [f"{TEXTS[row]}{' of' * (i % 7)}" for i, row in enumerate(rows)], [])
-    chunks = list(read_inputs(str(path), text_columns=["text"]))
+    chunks = list(Source(str(path)).read())
     assert [len(chunk) for chunk in chunks] == [CHUNK, 50]
     labels = [json.loads(line)["label"] for chunk in chunks for line in lines_of(classifier, chunk)]
     assert labels == [LABELS[row] for row in rows]
@@ -361,11 +368,10 @@ def test_every_line_gets_one_prediction(cli, trained_run, monkeypatch, source, c
 def test_line_ends_and_a_byte_order_mark_are_not_part_of_a_text(monkeypatch, content):
     """What Windows programs put around texts is left out, and nothing else."""
     Path("texts.txt").write_bytes(content)
-    assert list(read_inputs("texts.txt", text_columns=["text"])) == [[Input("rain"), Input(""), Input(" snow")]]
+    assert texts_of("texts.txt") == ["rain", "", " snow"]
     with Path("texts.txt").open() as stdin:
         monkeypatch.setattr("sys.stdin", stdin)
-        found = [text for chunk in read_inputs("-", text_columns=["text"]) for text in chunk]
-    assert found == [Input("rain"), Input(""), Input(" snow")]
+        assert texts_of("-") == ["rain", "", " snow"]
 
 
 def test_a_malformed_row_is_told_of_before_the_work(cli, trained_run, monkeypatch):
@@ -406,7 +412,7 @@ def test_a_long_line_of_standard_input_takes_no_longer_than_many(monkeypatch):
     with Path("line.txt").open() as stdin:
         monkeypatch.setattr("sys.stdin", stdin)
         began = time.process_time()
-        found = [item.text for chunk in read_inputs("-", text_columns=["text"]) for item in chunk]
+        found = texts_of("-")
     assert [found[0] == "x" * (1 << 22), *found[1:]] == [True, "rain", "", "snow"]
     assert time.process_time() - began < 0.5
 
@@ -417,7 +423,7 @@ def test_standard_input_that_does_not_wait_is_waited_for(monkeypatch):
     os.set_blocking(reader, False)
     with os.fdopen(reader) as stdin:
         monkeypatch.setattr("sys.stdin", stdin)
-        texts = read_inputs("-", text_columns=["text"])
+        texts = Source("-").read()
         later = Timer(0.05, lambda: (os.write(writer, b"rain\n"), os.close(writer)))
         later.start()
         assert list(texts) == [[Input("rain")]]
@@ -429,7 +435,7 @@ def test_a_folder_is_no_standard_input(monkeypatch):
     descriptor = os.open(".", os.O_RDONLY)
     monkeypatch.setattr("sys.stdin", SimpleNamespace(fileno=lambda: descriptor))
     with pytest.raises(DataError, match="standard input: cannot be read: Is a directory"):
-        list(read_inputs("-", text_columns=["text"]))
+        texts_of("-")
     os.close(descriptor)
 
 
@@ -467,15 +473,14 @@ def test_the_ending_of_the_output_tells_its_format(cli, trained_run, name):
 @pytest.mark.parametrize(("output_format", "lines"), [("tsv", 1), ("csv", 1), ("jsonl", 0), ("text", 0)])
 def test_no_texts_give_what_programs_can_read(classifier, output_format, lines):
     """A header and no rows, or no lines."""
-    found = [line for chunk in predict_lines(classifier, iter([]), Request(output_format)) for line in chunk]
-    assert len(found) == lines
+    assert len(content_of(classifier, [], Request(output_format)).splitlines()) == lines
 
 
 def test_no_texts_give_a_page(classifier):
     """It is whole, if empty."""
-    (page,) = predict_lines(classifier, iter([]), Request("html"))
-    assert page[0].startswith("<!") or page[0].startswith("<html")
-    assert "</html>" in "".join(page)
+    page = content_of(classifier, [], Request("html"))
+    assert page.startswith(("<!", "<html"))
+    assert "</html>" in page
 
 
 def test_a_page_holds_the_first_texts_and_says_so(cli, trained_run, monkeypatch):
@@ -502,9 +507,8 @@ def test_words_that_are_left_out_of_an_explanation_are_told_of(classifier, monke
     for output_format, what in told.items():
         warnings = []
         request = Request(output_format=output_format, explained=True)
-        chunks = [[Input("the rain and snow")], [Input("soup rain and ball"), Input("rain")]]
-        lines = [it for part in predict_lines(classifier, chunks, request, warn=warnings.append) for it in part]
-        assert "\n".join(lines).count(what) == 2, output_format
+        texts = ["the rain and snow", "soup rain and ball", "rain"]
+        assert content_of(classifier, texts, request, warn=warnings.append).count(what) == 2, output_format
         assert len(warnings) == 1
         assert warnings[0].startswith("warning: of very long texts only the first words")
 

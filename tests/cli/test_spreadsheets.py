@@ -10,7 +10,8 @@ from pathlib import Path
 import pyarrow.parquet
 import pytest
 
-from encoder_cls.answers.request import Tally
+from encoder_cls.answers.classify import Answerer
+from encoder_cls.answers.request import Request
 from encoder_cls.inference.folder import load_classifier, save_classifier
 
 ROWS = [["id", "text", "note"], ["1", "rain and snow", "a;b"], ["2", "big\r\nsoup with salt", 'é "x"']]
@@ -241,13 +242,13 @@ def test_predict_ends_with_a_tally(cli, trained_run, output):
     assert withheld is None or outcome.out.count("? 0.") == int(tally.split(", ")[1].split()[0])
 
 
-def test_where_there_is_nothing_to_tell_there_is_no_tally(cli, trained_run):
+def test_where_there_is_nothing_to_tell_there_is_no_tally(cli, trained_run, classifier):
     """Nor for a single text, whose line says it all."""
     Path("in.txt").write_text("rain and snow\n")
     assert cli("predict", "--model", trained_run.path, "--input", "in.txt").err == ""
     assert cli("predict", "--model", trained_run.path, "zzz").err == ""
     assert cli("predict", "--model", trained_run.path, "zzz", "rain").err == "of 2 texts: 1 with unknown words\n"
-    assert Tally(max_seq_len=4, threshold=0).line() is None
+    assert Answerer(classifier, Request()).summary() is None
 
 
 def test_how_long_a_truncated_text_is_is_told(cli, trained_run):

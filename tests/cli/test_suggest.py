@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from encoder_cls.answers.inputs import Input
 from encoder_cls.answers.suggestions import DIMENSIONS, choose, ngram_vectors, suggest
 
 SURE = ["rain and snow today", "cloud and storm today", "the team and the ball", "a big soup with salt"]
@@ -53,9 +54,9 @@ def test_vectors_are_of_length_one_and_alike_where_texts_are(classifier):
 
 def test_small_chunks_find_the_same(classifier):
     """What is best is known at the end, however the texts come."""
-    rows = [("f", number, text) for number, text in enumerate([*SURE, *UNSURE, *SURE, ""])]
-    whole = [it.text for it in suggest(classifier, [rows], 3)]
-    assert [it.text for it in suggest(classifier, [[row] for row in rows], 3)] == whole
+    rows = [Input(text) for text in [*SURE, *UNSURE, *SURE, ""]]
+    whole = [it.item.text for it in suggest(classifier, [rows], 3)]
+    assert [it.item.text for it in suggest(classifier, [[row] for row in rows], 3)] == whole
     assert set(whole) <= set(UNSURE)
     assert len(set(whole)) == 3
     assert suggest(classifier, [], 3) == []

@@ -8,8 +8,9 @@ from threading import Event
 import pytest
 from support.time_limit import TIME_LIMIT
 
-from encoder_cls.answers.formats import predict_lines
-from encoder_cls.answers.inputs import Input
+from encoder_cls.answers.classify import Answerer
+from encoder_cls.answers.formats import written
+from encoder_cls.answers.inputs import Input, Source
 from encoder_cls.answers.request import Request
 from encoder_cls.serving import batching
 from encoder_cls.serving.batching import Batcher
@@ -59,7 +60,8 @@ def test_what_waits_is_computed_together(classifier):
     assert sizes == [1, 3]
     for request, answer in zip(asked, answers, strict=True):
         same = Request("jsonl", top_k=request.top_k, threshold=request.threshold, explained=request.explain)
-        (lines,) = predict_lines(classifier, [[Input(text) for text in request.texts]], same)
+        source = Source(given=[Input(text) for text in request.texts])
+        lines = b"".join(written(source, Answerer(classifier, same))).splitlines()
         for line, record in zip(lines, answer.records, strict=True):
             expected = json.loads(line)
             assert record.keys() == expected.keys()
