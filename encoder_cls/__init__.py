@@ -20,7 +20,7 @@ __version__ = "0.1.0"
 __all__ = ["Classifier", "Prediction", "Predictor", "__version__", "load_classifier"]
 
 
-# In which file what the library offers is, loaded on first use, so that `import encoder_cls` does not wait for it.
+# The module of each public name, imported on first use, so that `import encoder_cls` does not wait for it.
 _HOMES = {
     "Classifier": "inference.classifier",
     "Prediction": "inference.classifier",

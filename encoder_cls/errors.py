@@ -1,22 +1,22 @@
-"""Every failure that a user can mend, each with the exit code that the command line ends with."""
+"""Failures that a user can correct, with the exit codes of the command line."""
 
 from __future__ import annotations
 
 
 class EncoderClsError(Exception):
-    """A failure with a message for the user: what is wrong, where, and how to mend it."""
+    """A failure with a message for the user: what is wrong, where, and how to correct it."""
 
     exit_code = 1
 
 
 class ConfigError(EncoderClsError):
-    """The command line or the config asks for something that cannot be."""
+    """The command line or the config asks for something impossible."""
 
     exit_code = 2
 
 
 class DataError(EncoderClsError):
-    """The labelled text is missing, malformed or not enough to train on; the message is `where: what; hint`."""
+    """The labelled text is missing, malformed or too little to train on; the message is `where: what; hint`."""
 
     exit_code = 3
 
@@ -30,7 +30,7 @@ class EncodingError(DataError):
 
 
 class DivergedError(EncoderClsError):
-    """The loss, the gradient, a weight or an answer stopped being a finite number; nothing of it has been written."""
+    """The loss, the gradient, a weight or an answer is no longer a finite number; nothing of it has been written."""
 
     exit_code = 4
 

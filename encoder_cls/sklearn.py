@@ -1,4 +1,4 @@
-"""The classifier as an estimator of scikit-learn: labelled texts in, a fitted `TextClassifier` out.
+"""The classifier as an estimator of scikit-learn.
 
 >>> from encoder_cls.sklearn import TextClassifier
 >>> model = TextClassifier(settings={"model.d_model": 64}).fit(texts, labels)
@@ -12,7 +12,6 @@ import tempfile
 import threading
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -31,39 +30,29 @@ if TYPE_CHECKING:
     from encoder_cls.config import Config
     from encoder_cls.data.rows import Row
 
-# What the arguments of the estimator are in a config.
-KEYS = {
-    "epochs": "train.epochs",
-    "learning_rate": "train.learning_rate",
-    "time_budget": "train.time_budget",
-    "seed": "seed",
+# The arguments of the estimator as keys of a config.
+KEYS = {key.rpartition(".")[2]: key for key in ("train.epochs", "train.learning_rate", "train.time_budget", "seed")}
+# Given to `fit`, without effect there, or changing the names of the labels.
+NOT_SETTINGS = {
+    *("data.train", "data.test", "data.label_names", "data.label_separator", "data.group_column", "data.corrections")
 }
-# What `fit` is given, what nobody would see, and what would change the names of the labels.
-NOT_SETTINGS = (
-    "data.train",
-    "data.test",
-    "data.label_names",
-    "data.label_separator",
-    "data.group_column",
-    "data.corrections",
-)
 # Random numbers of training come from the one generator that torch has for a process: two fits at once would share it.
 _ONE_FIT = threading.Lock()
 
 
 class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
-    """A Transformer encoder and a linear classifier, trained from scratch on the texts that `fit` is given.
+    """A Transformer encoder and a linear classifier, trained from scratch.
 
     Args:
-        epochs: how often the texts are read in training, at most; `auto`: the fewer the more text there is.
+        epochs: the most passes over the texts; `auto`: the fewer the more text there is.
         learning_rate: the peak learning rate.
-        time_budget: the most minutes that fitting may take; none: as many as it takes.
-        seed: of everything random but of what is held out (`data.split_seed`); equal seeds give equal models.
+        time_budget: the most minutes that fitting may take; None: no limit.
+        seed: of everything random except what is held out (`data.split_seed`); equal seeds give equal models.
         settings: further values of a config by dotted key, as `--set` takes them: `{"model.d_model": 64}`;
             `configs/example.yaml` explains all of them.
 
     Attributes:
-        classes_: the labels, sorted; the order of the columns of `predict_proba`.
+        classes_: the sorted labels; the order of the columns of `predict_proba`.
         classifier_: the trained `Classifier`.
     """
 
@@ -87,27 +76,23 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # sc
         self.settings = settings
 
     def fit(self, texts: Sequence[str], labels: Sequence[Any]) -> Self:
-        """Train on texts with their labels, in a temporary folder, which is then removed.
+        """Train on texts and their labels, which are all strings or all integers.
 
         A part of the texts is held out to choose the best weights by, unless `settings` names a file in
         `data.validation`.
 
-        Args:
-            texts: the texts.
-            labels: the class of each: all texts, or all integers.
-
         Raises:
-            TypeError: one of the texts is none.
-            ValueError: there are too few of them, or not as many as labels; or a setting is unknown or out of range:
-                the message names it.
+            TypeError: a text is not a string.
+            ValueError: there are too few texts, or not as many as labels; or a setting, which the message names, is
+                unknown or out of range.
         """
-        listed = _as_texts(texts)
-        known = _as_labels(labels)
-        check_consistent_length(listed, known)
-        classes = np.unique(known)
-        with _value_errors():
-            config = self._config()
-            classifier = _train(config, _rows(listed, map(str, known)))
+        listed, given = _as_texts(texts), _as_labels(labels)
+        check_consistent_length(listed, given)
+        classes = np.unique(given)
+        try:
+            classifier = _train(self._config(), _rows(listed, map(str, given)))
+        except (ConfigError, DataError) as error:  # what scikit-learn expects of an estimator
+            raise ValueError(str(error)) from None
         occurs = [str(label) in classifier.label_names for label in classes]  # not one whose texts are all blank
         self.classes_, self.classifier_ = classes[occurs], classifier
         return self
@@ -127,40 +112,32 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # sc
         return probabilities[:, [columns[str(label)] for label in self.classes_]]
 
     def __sklearn_tags__(self) -> Any:
-        """What scikit-learn asks of an estimator: this one takes texts, not numbers."""
+        """Declare that this estimator takes texts, not numbers."""
         tags = super().__sklearn_tags__()
-        tags.input_tags.string = True
-        tags.input_tags.two_d_array = False
+        tags.input_tags.string, tags.input_tags.two_d_array = True, False
         return tags
 
     def _config(self) -> Config:
-        """The config of a run.
-
-        Raises:
-            ConfigError: a setting is unknown, out of range, or an argument by another name.
-        """
         from encoder_cls.config import config_of
 
         settings = {} if self.settings is None else self.settings
         if not isinstance(settings, Mapping):
             raise ConfigError(f"settings: expected is a mapping such as {{'model.d_model': 64}}, not {kind(settings)}")
-        for argument, key in KEYS.items():
-            if key in settings:
-                raise ConfigError(f"settings: {key!r}: give it as TextClassifier({argument}=...)")
+        arguments = {key: argument for argument, key in KEYS.items()}
         for key in settings:
+            if key in arguments:
+                raise ConfigError(f"settings: {key!r}: give it as TextClassifier({arguments[key]}=...)")
             if key in NOT_SETTINGS:
                 raise ConfigError(f"settings: {key!r}: the texts and labels of fit take its place")
             if not isinstance(key, str) or "." not in key:
-                raise ConfigError(
-                    f"settings: {key!r}: no key of a value; write it as section.key, such as model.d_model"
-                )
+                raise ConfigError(f"settings: {key!r}: not a key; write it as section.key, such as model.d_model")
         values = {"name": type(self).__name__, "data.train": "texts", **settings}
         values |= {key: getattr(self, argument) for argument, key in KEYS.items()}
         return config_of(values, source="TextClassifier")
 
 
 def _train(config: Config, rows: Iterable[Row]) -> Classifier:
-    """A classifier of these rows; what the command line would warn of becomes Python's warnings."""
+    """Train in a temporary folder; what the command line would warn of becomes warnings of Python."""
     import torch
 
     from encoder_cls.inference.folder import load_classifier
@@ -172,7 +149,7 @@ def _train(config: Config, rows: Iterable[Row]) -> Classifier:
     from encoder_cls.training.shrink import compact
 
     device = resolve_device("auto")
-    # Random numbers of whoever calls this go on as if nothing had been.
+    # The caller's random numbers go on as if nothing had happened.
     forked = torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
     with _ONE_FIT, forked, tempfile.TemporaryDirectory(prefix="encoder-cls-") as folder:
         setup, run = prepare(config, train_rows=rows), RunDir(Path(folder))
@@ -193,16 +170,10 @@ def _train(config: Config, rows: Iterable[Row]) -> Classifier:
 
 
 def _warn(message: str) -> None:
-    warnings.warn(message, UserWarning, stacklevel=4)  # of whoever calls `fit`
+    warnings.warn(message, UserWarning, stacklevel=4)  # of the caller of `fit`
 
 
 def _as_texts(texts: Any) -> list[str]:
-    """The texts as a list.
-
-    Raises:
-        TypeError: they are a single one, or one of them is none.
-        ValueError: they are a table.
-    """
     if isinstance(texts, str):
         raise TypeError("several texts are expected; put a single one in a list")
     if getattr(texts, "ndim", 1) != 1:
@@ -215,14 +186,9 @@ def _as_texts(texts: Any) -> list[str]:
 
 
 def _as_labels(labels: Any) -> NDArray[Any]:
-    """The labels as an array.
-
-    Raises:
-        ValueError: they are neither all texts, nor all integers.
-    """
-    if labels is None:  # in the words in which scikit-learn looks for this
+    if labels is None:  # in the words that scikit-learn looks for
         raise ValueError("TextClassifier requires y to be passed, but the target y is None: each text needs a label")
-    # As objects: of texts and integers together NumPy would make texts.
+    # As objects: NumPy would make strings of strings and integers together.
     listed = column_or_1d(np.asarray(labels, dtype=object), warn=True)
     for number, label in enumerate(listed):
         is_number = isinstance(label, int | np.integer | np.bool_) or (isinstance(label, float) and label.is_integer())
@@ -237,12 +203,3 @@ def _rows(texts: Sequence[str], names: Iterable[str]) -> Iterator[Row]:
 
     for number, (text, name) in enumerate(zip(texts, names, strict=True)):
         yield Row(text, name, None, SourceLocation(f"texts[{number}]"))
-
-
-@contextmanager
-def _value_errors() -> Iterator[None]:
-    """What is wrong with settings or data as the error that scikit-learn expects of an estimator."""
-    try:
-        yield
-    except (ConfigError, DataError) as error:
-        raise ValueError(str(error)) from None

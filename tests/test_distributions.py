@@ -85,12 +85,8 @@ def test_both_hold_the_same_code(built):
 
 def test_the_runtime_declares_a_part_of_what_the_whole_declares():
     """Four libraries, the same versions of them, the same extras, scripts, Pythons and license."""
-    assert [Requirement(line).name for line in RUNTIME["dependencies"]] == [
-        "numpy",
-        "safetensors",
-        "tokenizers",
-        "typer",
-    ]
+    names = [Requirement(line).name for line in RUNTIME["dependencies"]]
+    assert names == ["numpy", "safetensors", "tokenizers", "typer"]
     assert set(RUNTIME["dependencies"]) < set(WHOLE["dependencies"])
     for name, requirements in RUNTIME["optional-dependencies"].items():
         assert requirements == WHOLE["optional-dependencies"].get(name, requirements)
@@ -129,9 +125,7 @@ def installed(built, tmp_path) -> Callable[..., Environment]:
         for extra in extras:
             declared(RUNTIME["optional-dependencies"][extra], found)
         for distribution in found.values():
-            for file in {
-                path.parts[0] for path in distribution.files or () if path.parts[0] not in {"..", "__pycache__"}
-            }:
+            for file in {path.parts[0] for path in distribution.files or ()} - {"..", "__pycache__"}:
                 if not (site / file).exists():
                     (site / file).symlink_to(distribution.locate_file(file))
         assert not (site / "torch").exists()
@@ -193,8 +187,6 @@ def test_the_version_has_one_place(built):
     """Which both distributions read; `pyproject.toml` has none."""
     assert "version" in WHOLE["dynamic"]
     assert "version" in RUNTIME["dynamic"]
-    names = sorted(file.name for file in built.iterdir() if file.is_file())
+    names = [file.name for file in built.iterdir() if file.is_file()]
     assert len(names) == 4
-    assert all(
-        re.match(rf"encoder_cls(_runtime)?-{re.escape(encoder_cls.__version__)}(-py3|\.tar)", name) for name in names
-    )
+    assert all(re.match(rf"encoder_cls(_runtime)?-{re.escape(encoder_cls.__version__)}[-.]", name) for name in names)

@@ -201,10 +201,10 @@ def test_a_server_answers_as_predict_does(several):
     request = PredictRequest(texts=["soup salt goal team", "the of"], explain=True)
     answer = batcher.submit(request, several).result(30)
     batcher.stop()
-    assert [sorted(record["labels"]) for record in answer.records] == [["food", "sport"], []]
-    assert [sorted(labels) for labels in answer.labels] == [["food", "sport"], []]
-    words = {word["word"]: word["weight"] for word in answer.records[0]["explanation"]}
-    best = answer.records[0]["top"][0]["label"]
+    assert [sorted(text.record["labels"]) for text in answer.texts] == [["food", "sport"], []]
+    assert [sorted(text.labels) for text in answer.texts] == [["food", "sport"], []]
+    words = {word["word"]: word["weight"] for word in answer.texts[0].record["explanation"]}
+    best = answer.texts[0].record["top"][0]["label"]
     assert min(words[word] for word in WORDS[best] if word in words) > 0.1
 
 

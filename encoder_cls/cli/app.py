@@ -1,4 +1,4 @@
-"""The command line: parse, call one function, print; every failure ends in a line or two and an exit code.
+"""The command line: its commands, and how every failure ends in a line or two and an exit code.
 
 Results go to standard output, all else to standard error. Nothing heavy is imported before a command
 needs it, so that `--help` answers at once.
@@ -25,7 +25,7 @@ from encoder_cls.cli.suggest import suggest_command
 from encoder_cls.cli.train import train_command
 from encoder_cls.cli.tune import tune_command
 from encoder_cls.errors import EncoderClsError, StoppedError
-from encoder_cls.system.terminal import mend_streams, note, print_out
+from encoder_cls.system.terminal import note, open_streams, print_out
 
 PROGRAM = "encoder-cls"  # its name, however it is started, and that of the distribution with everything
 OUT_OF_MEMORY = re.compile("OutOfMemoryError|can't allocate memory|could not create a primitive")  # torch, oneDNN
@@ -51,18 +51,15 @@ _debug = False
 
 
 def _print_version(is_wanted: bool) -> None:
+    """Print the version of the installed distribution, with its name if that is not the program's."""
     if is_wanted:
-        print_out(f"{PROGRAM} {_version()}\n")
+        from encoder_cls import __version__
+        from encoder_cls.system.installed import installed_version
+
+        distribution, version = installed_version() or (PROGRAM, __version__)
+        suffix = "" if distribution == PROGRAM else f" ({distribution})"
+        print_out(f"{PROGRAM} {version}{suffix}\n")
         raise typer.Exit
-
-
-def _version() -> str:
-    """The version of the distribution that is installed, and its name where it is not this program's."""
-    from encoder_cls import __version__
-    from encoder_cls.system.installed import installed_version
-
-    distribution, version = installed_version() or (PROGRAM, __version__)
-    return version if distribution == PROGRAM else f"{version} ({distribution})"
 
 
 @app.callback()
@@ -83,17 +80,17 @@ def _root(
 
 def main() -> NoReturn:
     """Run the command line; every failure ends in one or two lines and its exit code."""
-    # OpenMP's threads wait for each other in a busy loop, and asleep after so many turns of it. Where another program
-    # wants a core too, the loop wastes most of the time of both; where none does, to be woken takes longer than most
-    # waits. So less than the default, 300,000 turns, and not too little: docs/experiments/speed.md has the figures.
+    # OpenMP's threads wait for each other in a busy loop, and fall asleep after so many turns of it. While another
+    # program wants the core, the loop wastes most of the time of both; while none does, waking up takes longer than
+    # most waits. Hence fewer turns than the default, 300,000, but not too few: docs/experiments/speed.md.
     os.environ.setdefault("GOMP_SPINCOUNT", "6000")
-    # Linux clears each page of memory, 4 KiB, when it is touched first, and large tensors come and go in every step.
-    # In pages of 2 MiB a step on long texts takes up to a fifth less time. Torch looks at this with its first tensor.
+    # Linux clears each page of memory, 4 KiB, when it is first touched, and large tensors come and go in every step.
+    # With pages of 2 MiB a step on long texts takes up to a fifth less time. Torch reads this with its first tensor.
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
-    # Short of memory, torch would warn and take another way, whose last digits differ. To end is better: what is
-    # then done again with enough memory is exact.
+    # Short of memory, torch would warn and compute in another way, whose last digits differ. Better to end, and to run
+    # again with enough memory.
     warnings.filterwarnings("error", message="mkldnn_.* failed, switching to")
-    mend_streams()
+    open_streams()
     try:
         code = _recorded(typer.main.get_command(app).main)(prog_name=PROGRAM, standalone_mode=False) or 0
     except (KeyboardInterrupt, typer.Abort):
@@ -103,11 +100,11 @@ def main() -> NoReturn:
     except BaseException as error:  # a panic in Rust is no Exception
         if _debug:
             traceback.print_exc()
-        message, code = _explained(error) if not _is_interrupted(error) else ("", 130)
+        message, code = ("", 130) if _is_interrupted(error) else _explained(error)
         if message:
             note(message if isinstance(error, StoppedError) else f"error: {message}", is_error=True)
     try:
-        print_out("")  # what a library has printed may still wait
+        print_out("")  # flushes what a library has printed
     except EncoderClsError as error:
         note(f"error: {error}")
         code = code or 1
@@ -115,7 +112,7 @@ def main() -> NoReturn:
 
 
 def _recorded(command: Callable[..., Any]) -> Callable[..., Any]:
-    """A function whose errors torchrun tells of, where it has started this process."""
+    """Record errors for torchrun, if it has started this process."""
     if "TORCHELASTIC_ERROR_FILE" not in os.environ:
         return command
     from torch.distributed.elastic.multiprocessing.errors import record
@@ -125,23 +122,23 @@ def _recorded(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _is_interrupted(error: BaseException | None) -> bool:
-    """Whether Ctrl-C is at the bottom of an error: some libraries make another one of it."""
+    """Whether Ctrl-C is the cause of an error: some libraries raise another one."""
     return error is not None and (
         isinstance(error, KeyboardInterrupt) or _is_interrupted(error.__cause__ or error.__context__)
     )
 
 
 def _explained(error: BaseException) -> tuple[str, int]:
-    """What to tell the user of an error, and the exit code."""
+    """The message of an error for the user, and the exit code."""
     if isinstance(error, EncoderClsError):
         return str(error), error.exit_code
     usage: Any = error
     if hasattr(usage, "format_message"):  # Typer's own errors have no class that all its versions share
         message = usage.format_message()
         path = usage.ctx.command_path if getattr(usage, "ctx", None) else PROGRAM
-        return message and f"{message} ({path} --help lists what there is)", usage.exit_code
+        return message and f"{message} (see {path} --help)", usage.exit_code
     if isinstance(error, MemoryError) or OUT_OF_MEMORY.search(f"{type(error).__name__}: {error}"):
-        reason = next(iter(str(error).splitlines()), "no more can be had")
+        reason = next(iter(str(error).splitlines()), "no more is available")
         return f"out of memory: {reason} (a smaller train.batch_tokens, --batch-tokens or model needs less)", 1
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror, 1

@@ -1,4 +1,4 @@
-"""`encoder-cls serve`: a run or model folder in, predictions over HTTP until a signal comes."""
+"""`encoder-cls serve`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ import typer
 from encoder_cls.errors import ConfigError
 from encoder_cls.system.installed import WHOLE, installed_version, is_installed
 from encoder_cls.system.terminal import note
-
-LIBRARIES = ("starlette", "uvicorn", "prometheus_client")
 
 
 def serve_command(
@@ -33,7 +31,7 @@ def serve_command(
     ] = None,
 ) -> None:
     """Answer over HTTP: POST /predict, GET /health and /metrics, and a page to try texts."""
-    missing = [name for name in LIBRARIES if not is_installed(name)]
+    missing = [name for name in ("starlette", "uvicorn", "prometheus_client") if not is_installed(name)]
     if missing:
         distribution, _ = installed_version() or (WHOLE, "")
         raise ConfigError(f"serve needs {' and '.join(missing)}: pip install '{distribution}[serve]'")
@@ -43,4 +41,4 @@ def serve_command(
 
     from encoder_cls.serving.server import serve
 
-    serve(run, host=host, port=port, allowed_hosts=allowed_hosts or (), tell=note)
+    serve(run, host=host, port=port, allowed_hosts=allowed_hosts or (), log=note)

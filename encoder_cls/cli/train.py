@@ -4,15 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from encoder_cls.training.encoder.processes import ProcessGroup
-
-
-from contextlib import ExitStack, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
@@ -23,11 +16,9 @@ from encoder_cls.cli.options import RUNS, ConfigFile, ConfigOption, Device, Over
 from encoder_cls.errors import ConfigError, DataError
 from encoder_cls.system.installed import check_training_installed
 from encoder_cls.system.stop import stopping_at
-from encoder_cls.system.terminal import be_quiet, note, print_out
+from encoder_cls.system.terminal import be_quiet, handling_signals, note, print_out
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from encoder_cls.config import Config, DataConfig
     from encoder_cls.tracking.run_dir import RunDir
     from encoder_cls.training.encoder.processes import ProcessGroup
@@ -37,29 +28,39 @@ if TYPE_CHECKING:
 def stop_signals(group: ProcessGroup) -> Iterator[None]:
     """Turn the first SIGINT or SIGTERM into a request to stop; a second one ends at once.
 
-    Of several processes the first is told of each other's; and as torchrun, too, sends them what a terminal has sent,
-    a second one changes nothing there.
+    Several processes pass signals on to the first one. A second one changes nothing there, since torchrun repeats what
+    a terminal has sent.
     """
     received: list[int] = []
 
-    def receive(number: int, _frame: Any) -> None:
+    def receive(number: int) -> None:
         if received and group.size == 1:
             os._exit(128 + number)
         received.append(number)
         if not group.leads:
             group.ask_to_stop(number)
-        if len(received) > 1 or not group.leads:
-            return
-        with suppress(OSError):  # not through sys.stderr, which may be writing a line at this very moment
-            os.write(2, b"\nstopping after this step" + b"; once more to stop at once" * (group.size == 1) + b"\n")
+        elif len(received) == 1:
+            once_more = b"; once more to stop at once" * (group.size == 1)
+            with suppress(OSError):  # not through sys.stderr, which may be writing a line at this very moment
+                os.write(2, b"\nstopping after this step" + once_more + b"\n")
 
-    former = {number: signal.signal(number, receive) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        with stopping_at(lambda: received[0] if received else group.asked_to_stop()):
-            yield
-    finally:
-        for number, handler in former.items():
-            signal.signal(number, handler)
+    with (
+        handling_signals((signal.SIGINT, signal.SIGTERM), receive),
+        stopping_at(lambda: received[0] if received else group.asked_to_stop()),
+    ):
+        yield
+
+
+class _Request(NamedTuple):
+    """What the command line asks for."""
+
+    config: Path | None
+    overrides: Sequence[str]
+    from_run: Path | None
+    run_dir: Path | None
+    resume: bool
+    device: str
+    dry_run: bool
 
 
 def train_command(
@@ -84,39 +85,21 @@ def train_command(
     ] = False,
 ) -> None:
     """Train a classifier, then report on its test split."""
-    # This function is long since Typer takes its parameters for the options.
     check_training_installed()
 
-    from encoder_cls.training.encoder.processes import is_restarted, joined_process_group
+    from encoder_cls.training.encoder.processes import LostProcessError, is_restarted, joined_process_group
 
-    request = _Request(
-        config=the_config(config_file, config),
-        overrides=overrides or (),
-        from_run=from_run,
-        run_dir=run_dir,
-        resume=resume or is_restarted(),
-        device=device,
-        dry_run=dry_run,
-    )
+    file = the_config(config_file, config)
+    request = _Request(file, overrides or (), from_run, run_dir, resume or is_restarted(), device, dry_run)
     with joined_process_group() as group:
-        if group.leads:
+        if not group.leads:
+            be_quiet()
+        try:
             _train(request, group)
-            return
-        be_quiet()
-        with _ending_quietly():
-            _train(request, group)
-
-
-class _Request(NamedTuple):
-    """What the command line asks for."""
-
-    config: Path | None
-    overrides: Sequence[str]
-    from_run: Path | None
-    run_dir: Path | None
-    resume: bool
-    device: str
-    dry_run: bool
+        except LostProcessError:
+            if group.leads:
+                raise
+            raise typer.Exit(1) from None  # reported by the first process; if that has ended, by torchrun
 
 
 def _train(request: _Request, group: ProcessGroup) -> None:
@@ -124,10 +107,12 @@ def _train(request: _Request, group: ProcessGroup) -> None:
     with ExitStack() as held:
         with group.agreeing():
             settings, run = _settings(request)
-            is_finished = group.leads and not request.dry_run and _is_finished(run, settings, resume=request.resume)
-            if group.leads and not request.dry_run and not is_finished:
-                # Before all that takes time: a second training in the same folder ends at once.
-                held.enter_context(run.lock())
+            is_finished = False
+            if group.leads and not request.dry_run:
+                run.check_trainable(settings, resume=request.resume)
+                is_finished = run.is_finished()
+                if not is_finished:  # before everything slow: a second training in the same folder ends at once
+                    held.enter_context(run.lock())
             group.check_size(settings.train.gradient_shards)
         if is_finished:
             note(f"{run.path}: this run is finished; nothing to do")
@@ -144,10 +129,10 @@ def _train(request: _Request, group: ProcessGroup) -> None:
 
         with nullcontext() if request.dry_run else group.agreeing():
             torch_device = device_of_rank(resolve_device(request.device))
-            _check_data_is_there(settings.data, run, request.config)
+            _check_sources(settings.data, run, request.config)
             note(f"reading {settings.data.train or settings.data.unlabelled}")
             setup = prepare(settings)
-        if request.dry_run:  # first, so that a terminal ends with what was found
+        if request.dry_run:  # the long part first, so that a terminal ends with the summary
             print_out(settings.to_yaml())
         for line in described(setup):
             note(line)
@@ -167,55 +152,29 @@ def _train(request: _Request, group: ProcessGroup) -> None:
             show_training(events, run.path, num_processes=group.size)
 
 
-@contextmanager
-def _ending_quietly() -> Iterator[None]:
-    """End with 1 and no word where another process has ended: the first one tells it, or torchrun, if it was that.
-
-    Raises:
-        Exit: it has.
-    """
-    from encoder_cls.training.encoder.processes import LostProcessError
-
-    try:
-        yield
-    except LostProcessError:
-        raise typer.Exit(1) from None
-
-
 def _settings(request: _Request) -> tuple[Config, RunDir]:
-    """The config, and the folder of the run.
-
-    Raises:
-        ConfigError: they cannot be had, or the folder is where the data is.
-    """
+    """The config, of a run to resume by default its own, and the run folder, which is not among the data."""
     from encoder_cls.answers.outputs import check_run_folder
     from encoder_cls.config import load_config
     from encoder_cls.tracking.run_dir import RunDir
 
     config = request.config
     if request.resume and config is None and request.run_dir is not None:
-        config = _config_of(request.run_dir)
+        resumed = RunDir(request.run_dir)
+        if not resumed.is_run():
+            raise ConfigError(f"{resumed.path}: no run to go on with; name another --run-dir, or a --config to start")
+        config = resumed.config_file
     settings = load_config(config, request.overrides, from_run=request.from_run)
     run = RunDir(request.run_dir or RUNS / settings.name)
     check_run_folder(run, settings.data)
     return settings, run
 
 
-def _is_finished(run: RunDir, settings: Config, *, resume: bool) -> bool:
-    """Whether nothing is to be done in a run's folder.
+def _check_sources(data: DataConfig, run: RunDir, config_file: Path | None) -> None:
+    """Check that the files exist which the config names.
 
     Raises:
-        ConfigError: training there would overwrite something.
-    """
-    run.check_trainable(settings, resume=resume)
-    return run.is_finished()
-
-
-def _check_data_is_there(data: DataConfig, run: RunDir, config_file: Path | None) -> None:
-    """Make sure that the files which the config names are there.
-
-    Raises:
-        DataError: one is not; the message has where it was looked for, and how another place is named.
+        DataError: one does not; the message has where it was looked for, and how another place is named.
     """
     from encoder_cls.config import missing_sources
 
@@ -228,16 +187,3 @@ def _check_data_is_there(data: DataConfig, run: RunDir, config_file: Path | None
         beside = f", and beside {config_file}" if config_file else ""
         places = "" if Path(source).is_absolute() else f" (looked for in the current folder, {Path.cwd()}{beside})"
         raise DataError(f"{source}: no such file or folder{places}; {key} names it")
-
-
-def _config_of(run_dir: Path) -> Path:
-    """The config that a run was started with.
-
-    Raises:
-        ConfigError: there is no run.
-    """
-    from encoder_cls.tracking.run_dir import RunDir
-
-    if not RunDir(run_dir).is_run():
-        raise ConfigError(f"{run_dir}: no run to go on with; name another --run-dir, or a --config to begin with")
-    return RunDir(run_dir).config_file

@@ -1,15 +1,8 @@
-"""Config: a YAML file to a frozen, validated `Config`."""
+"""The config of a run: a YAML file and overrides to a frozen, validated `Config`."""
 
 from __future__ import annotations
 
-from encoder_cls.config.loading import (
-    changed_config,
-    config_of,
-    is_there,
-    load_config,
-    missing_sources,
-    with_absolute_sources,
-)
+from encoder_cls.config.loading import absolute_sources, config_of, load_config, missing_sources, source_exists
 from encoder_cls.config.schema import (
     Config,
     DataConfig,
@@ -28,10 +21,9 @@ __all__ = [
     "SearchRange",
     "TokenizerConfig",
     "TrainConfig",
-    "changed_config",
+    "absolute_sources",
     "config_of",
-    "is_there",
     "load_config",
     "missing_sources",
-    "with_absolute_sources",
+    "source_exists",
 ]

@@ -1,4 +1,4 @@
-"""Load a config from YAML and `--set` overrides."""
+"""Load a config from YAML and `--set` overrides, and find its data."""
 
 from __future__ import annotations
 
@@ -11,120 +11,194 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from encoder_cls.config.schema import Config, DataConfig, ModelConfig, TokenizerConfig
+from encoder_cls.config.schema import Config, DataConfig
 from encoder_cls.config.yaml import parse_setting, parse_yaml
 from encoder_cls.errors import ConfigError
 from encoder_cls.system.display import printable
 from encoder_cls.system.files import fitting_paths
 
-EXAMPLE: dict[str, Any] = {
-    "name": "example",
-    "data": {"train": "example:train", "validation": "example:validation", "test": "example:test"},
-}
-
-
-# What pydantic says of these would name its own classes, or a pattern.
-IN_PLAIN_WORDS = {
+EXAMPLE = {"data": {split: f"example:{split}" for split in ("train", "validation", "test")}}
+SOURCES = ("train", "validation", "test", "unlabelled", "corrections")
+SCHEMES = ("hub:", "example:")
+INHERITED = ("model", "tokenizer")  # sections that a run takes over from its base run
+RUN_CONFIG = "config.yaml"  # in a run folder
+CONFIG_ENDINGS = (".yaml", ".yml", "")
+# In place of messages of pydantic that name its own classes, or a pattern.
+PLAIN_MESSAGES = {
     "model_type": "its values belong below it, each on a line of its own with spaces before it",
     "tuple_type": "Input should be a list, such as [a, b]",
     "string_pattern_mismatch": "Input should be letters, digits, `_`, `-` and `.`, the first no `-` or `.`",
 }
-
-# What other libraries call it, or people for short.
-USUAL_NAMES = {
-    **dict.fromkeys(("lr", "learningrate", "learning_rate_init", "max_lr", "alpha"), "train.learning_rate"),
-    **dict.fromkeys(("bs", "batch", "per_device_train_batch_size", "train_batch_size"), "train.batch_size"),
-    **dict.fromkeys(("num_epochs", "n_epochs", "num_train_epochs", "max_epochs", "max_iter"), "train.epochs"),
-    **dict.fromkeys(("warmup", "warmup_ratio", "warmup_steps"), "train.warmup_fraction"),
-    **dict.fromkeys(("wd", "decay", "l2"), "train.weight_decay"),
-    **dict.fromkeys(("early_stopping", "early_stopping_patience", "n_iter_no_change"), "train.patience"),
-    **dict.fromkeys(("clip", "clip_grad_norm", "grad_clip", "gradient_clip_val"), "train.max_grad_norm"),
-    **dict.fromkeys(("gradient_accumulation_steps", "accumulate_grad_batches"), "train.accumulation_steps"),
-    **dict.fromkeys(("class_weight",), "train.class_weights"),
-    **dict.fromkeys(("dim", "hidden_size", "hidden_dim", "n_embd", "embedding_dim", "width"), "model.d_model"),
-    **dict.fromkeys(("layers", "n_layers", "n_layer", "num_hidden_layers", "depth"), "model.num_layers"),
-    **dict.fromkeys(("heads", "n_heads", "n_head", "num_attention_heads"), "model.num_heads"),
-    **dict.fromkeys(("intermediate_size", "ffn_dim", "dim_feedforward"), "model.d_ff"),
-    **dict.fromkeys(("max_length", "max_len", "max_position_embeddings", "block_size"), "model.max_seq_len"),
-    **dict.fromkeys(("vocab_size", "max_features"), "tokenizer.max_vocab_size"),
-    **dict.fromkeys(("min_df", "min_count"), "tokenizer.min_frequency"),
-    **dict.fromkeys(("mlm_probability", "masking_rate"), "pretrain.mask_probability"),
-    **dict.fromkeys(("text", "text_field", "text_col"), "data.text_column"),
-    **dict.fromkeys(("label", "target", "label_field", "label_col"), "data.label_column"),
-    **dict.fromkeys(("random_state", "random_seed"), "seed"),
+# Names of other libraries, and common short ones.
+_ALIASES = {
+    "train.learning_rate": "lr learningrate learning_rate_init max_lr alpha",
+    "train.batch_size": "bs batch per_device_train_batch_size train_batch_size",
+    "train.epochs": "num_epochs n_epochs num_train_epochs max_epochs max_iter",
+    "train.warmup_fraction": "warmup warmup_ratio warmup_steps",
+    "train.weight_decay": "wd decay l2",
+    "train.patience": "early_stopping early_stopping_patience n_iter_no_change",
+    "train.max_grad_norm": "clip clip_grad_norm grad_clip gradient_clip_val",
+    "train.accumulation_steps": "gradient_accumulation_steps accumulate_grad_batches",
+    "train.class_weights": "class_weight",
+    "model.d_model": "dim hidden_size hidden_dim n_embd embedding_dim width",
+    "model.num_layers": "layers n_layers n_layer num_hidden_layers depth",
+    "model.num_heads": "heads n_heads n_head num_attention_heads",
+    "model.d_ff": "intermediate_size ffn_dim dim_feedforward",
+    "model.max_seq_len": "max_length max_len max_position_embeddings block_size",
+    "tokenizer.max_vocab_size": "vocab_size max_features",
+    "tokenizer.min_frequency": "min_df min_count",
+    "pretrain.mask_probability": "mlm_probability masking_rate",
+    "data.text_column": "text text_field text_col",
+    "data.label_column": "label target label_field label_col",
+    "seed": "random_state random_seed",
 }
-
-
-INHERITED = ("model", "tokenizer")  # sections that a run has in common with the one that it goes on from
-RUN_CONFIG = "config.yaml"  # in a run folder
-CONFIG_ENDINGS = (".yaml", ".yml", "")
+USUAL_NAMES = {alias: key for key, aliases in _ALIASES.items() for alias in aliases.split()}
+# Letters with their marks, digits, underscores: what pydantic's pattern for a name matches, in any script.
+_NAME_CATEGORIES = {"Lu", "Ll", "Lt", "Lm", "Lo", "Mn", "Mc", "Me", "Nd", "Pc"}
 
 
 def load_config(path: Path | None = None, overrides: Iterable[str] = (), *, from_run: Path | None = None) -> Config:
-    """Read a config file (none: the bundled example's config) and apply `section.key=value` overrides.
+    """Read a config file and apply `section.key=value` overrides.
 
-    Without a file an override of `data.train` names other data than the bundled: then nothing of that is left.
-    Data that the current folder does not have is looked for beside the file; in overrides paths start at the former.
-    Where a run goes on from another, what the file does not say of model and tokenizer is as that run has it.
-
-    Args:
-        path: of the file.
-        overrides: the overrides.
-        from_run: in place of the file's `from_run`.
-
-    Raises:
-        ConfigError: the file cannot be read, is no YAML mapping, or a field is unknown or out of range;
-            the message names the file and each field. Or a run is to go on from another, and nothing names data.
+    Without a file, the config is that of the bundled example; an override of `data.train` replaces all of its data.
+    Relative paths in a file start at the current folder, or else at the file's. `from_run` replaces the file's; the
+    base run's `model` and `tokenizer` fill in what is not set. A `ConfigError` names the file and each faulty field.
     """
-    overrides = tuple(overrides)
-    named_after = path or _data_of(overrides)
+    changes = [_parsed_override(override) for override in overrides]
+    data = _changed({}, changes).get("data")
     if path:
-        source, values = str(path), found_beside(_read_values(path), path.parent)
-    elif named_after:
-        source, values = "--set", {}
+        source, name, values = str(path), _run_name(path.stem), _located(_read_values(path), path.parent)
+    elif isinstance(data, dict) and "train" in data:
+        source, name, values = "--set", _run_name(Path(str(data["train"] or data.get("unlabelled"))).stem), {}
     elif from_run:
         raise ConfigError(f"--from {from_run}: the new data is to be named, by --config or --set data.train=PATH")
     else:
-        source, values = "bundled example", EXAMPLE
-    values = {"name": _run_name(named_after.stem) if named_after else "example"} | values
-    for override in overrides:
-        values = _with_override(values, override)
+        source, name, values = "bundled example", "example", EXAMPLE
+    values = _changed({"name": name} | values, changes)
     if from_run:
         values["from_run"] = str(from_run)
-    if isinstance(values.get("from_run"), str) and not _says_all(values):
-        former = load_config(Path(values["from_run"]) / RUN_CONFIG).model_dump(mode="json", include=set(INHERITED))
-        said = {section: values.get(section) or {} for section in INHERITED}
-        # What is no mapping stays, so that validation says so.
-        values |= {name: _merged(former[name], it) for name, it in said.items() if isinstance(it, dict)}
+    if isinstance(values.get("from_run"), str):
+        values = _with_inherited(values)
     return _validated(values, source)
 
 
-def _says_all(values: Mapping[str, Any]) -> bool:
-    """Whether nothing is left to take over, as in the config of a run folder: the other run may be gone by then."""
-    defaults = {"model": ModelConfig(), "tokenizer": TokenizerConfig()}
-    return all(
-        isinstance(said := values.get(section), Mapping) and defaults[section].model_dump().keys() <= said.keys()
-        for section in INHERITED
-    )
+def config_of(values: Mapping[str, Any], *, source: str, base: Config | None = None) -> Config:
+    """A config with values by dotted key, such as `{"train.epochs": 5}`, on top of a base config or the defaults.
 
-
-def config_of(values: Mapping[str, Any], *, source: str) -> Config:
-    """The config of values by dotted key, such as `{"train.epochs": 5}`.
-
-    Args:
-        values: by key.
-        source: what to call them in a message.
-
-    Raises:
-        ConfigError: a field is unknown or out of range; the message names each.
+    A `ConfigError` names the source of the values and each faulty field.
     """
-    nested: dict[str, Any] = {}
-    for dotted, value in values.items():
-        keys = dotted.split(".") if isinstance(dotted, str) else [""]
+    changes = []
+    for key, value in values.items():
+        keys = key.split(".") if isinstance(key, str) else [""]
         if not all(keys):
-            raise ConfigError(f"{source}: {dotted!r} is no key; write it as section.key, such as train.epochs")
-        nested = _with_value(nested, keys, value)
-    return _validated(nested, source)
+            raise ConfigError(f"{source}: {key!r} is no key; write it as section.key, such as train.epochs")
+        changes.append((keys, value))
+    return _validated(_changed(base.model_dump(mode="json") if base else {}, changes), source)
+
+
+def absolute_sources(config: Config) -> Config:
+    """The same config with absolute paths of data, cache and base run."""
+    paths = {key: _absolute(source) for key, source in _sources(config.data)}
+    cache, run = (path and str(Path(path).absolute()) for path in (config.data.cache, config.from_run))
+    data = config.data.model_copy(update={**paths, "cache": cache})
+    return config.model_copy(update={"data": data, "from_run": run})
+
+
+def missing_sources(data: DataConfig) -> list[tuple[str, str]]:
+    """Key and path of each file, folder or pattern that does not exist."""
+    return [(f"data.{key}", source) for key, source in _sources(data) if not source_exists(source)]
+
+
+def source_exists(source: str) -> bool:
+    """Whether a path or pattern names an existing file or folder; sources from elsewhere are taken to exist."""
+    if source.startswith(SCHEMES):
+        return True
+    with suppress(OSError, ValueError):  # a name that no file can have
+        return Path(source).exists() or next(fitting_paths(source), None) is not None
+    return False
+
+
+def _sources(data: DataConfig) -> Iterator[tuple[str, str]]:
+    return ((key, source) for key in SOURCES if (source := getattr(data, key)) is not None)
+
+
+def _absolute(source: str) -> str:
+    return source if source.startswith(SCHEMES) or not source else str(Path.cwd() / source)
+
+
+def _located(values: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """A config file's values, with data of the file's folder where the current one does not have it."""
+    data = values.get("data")
+    if not isinstance(data, dict):
+        return values
+    beside = {
+        key: str(folder / it) for key in SOURCES if isinstance(it := data.get(key), str) and not source_exists(it)
+    }
+    return {**values, "data": data | {key: source for key, source in beside.items() if source_exists(source)}}
+
+
+def _read_values(path: Path) -> dict[str, Any]:
+    """The sections of a config file."""
+    values = None
+    try:
+        values = parse_yaml(path.read_text(encoding="utf-8-sig"), source=str(path))
+        content = "nothing" if values is None else type(values).__name__
+        problem = f"{path}: expected sections such as `data:` and `model:`, found {content}"
+    except ConfigError as error:
+        problem = str(error)
+    except UnicodeDecodeError as error:
+        problem = f"{path}: not UTF-8 text (byte {error.start})"
+    except (OSError, ValueError) as error:  # the latter: a name that no file can have
+        reason = getattr(error, "strerror", None) or error
+        problem = f"{printable(str(path))}: cannot read the config: {reason}"
+    if isinstance(values, dict):
+        return values
+    with suppress(OSError, ValueError):
+        if path.is_dir() or (path.is_file() and path.suffix.lower() not in CONFIG_ENDINGS):
+            problem = f"{path}: this is no config; to train on its texts: --set data.train={path}"
+    raise ConfigError(problem)
+
+
+def _with_inherited(values: dict[str, Any]) -> dict[str, Any]:
+    """Values in which the base run's fill in what sections shared with it leave out."""
+    own = {section: values.get(section) or {} for section in INHERITED}
+    fields = dict(_sections())
+    if all(isinstance(it, dict) and fields[section].keys() <= it.keys() for section, it in own.items()):
+        return values  # as in a run folder, whose base run may be gone by now
+    base = load_config(Path(values["from_run"]) / RUN_CONFIG).model_dump(mode="json", include=set(INHERITED))
+    # Where a section is no mapping, validation says so.
+    return values | {section: _with_value(base[section], (), it) for section, it in own.items() if isinstance(it, dict)}
+
+
+def _run_name(stem: str) -> str:
+    """A valid run name, made of a file's; characters that no name may have become dashes."""
+    allowed = (c if c in "-." or unicodedata.category(c) in _NAME_CATEGORIES else " " for c in stem)
+    return "-".join("".join(allowed).split()).strip("-.")[:100] or "run"
+
+
+def _parsed_override(override: str) -> tuple[list[str], Any]:
+    """Keys and value of `section.key=value`."""
+    dotted, equals, text = override.partition("=")
+    keys = dotted.strip().split(".")
+    if not equals or not all(keys):
+        raise ConfigError(f"--set {override}: write it as section.key=value, such as train.epochs=5")
+    return keys, parse_setting(text, source=f"--set {dotted}", keys=keys)
+
+
+def _changed(values: dict[str, Any], changes: Iterable[tuple[Sequence[str], Any]]) -> dict[str, Any]:
+    for keys, value in changes:
+        values = _with_value(values, keys, value)
+    return values
+
+
+def _with_value(values: Any, keys: Sequence[str], value: Any) -> Any:
+    """A copy of nested values in which one is replaced, or merged where the old and the new one are mappings."""
+    nested = values if isinstance(values, dict) else {}
+    if keys:
+        return {**nested, keys[0]: _with_value(nested.get(keys[0]), keys[1:], value)}
+    if not isinstance(value, dict) or not isinstance(values, dict):
+        return value
+    return {**values, **{key: _with_value(values.get(key), (), it) for key, it in value.items()}}
 
 
 def _validated(values: dict[str, Any], source: str) -> Config:
@@ -134,94 +208,11 @@ def _validated(values: dict[str, Any], source: str) -> Config:
         raise ConfigError("\n".join(_explain(error, source))) from None
 
 
-def changed_config(config: Config, values: Mapping[str, Any], *, source: str) -> Config:
-    """A config in which some values, by dotted key, are others.
-
-    Raises:
-        ConfigError: a field is unknown or out of range; the message names each.
-    """
-    nested = config.model_dump(mode="json")
-    for dotted, value in values.items():
-        nested = _with_value(nested, dotted.split("."), value)
-    return _validated(nested, source)
-
-
-def _run_name(stem: str) -> str:
-    """A name for a run, made of a file's: what no name may hold becomes a dash."""
-    allowed = (c if c in "-." or unicodedata.category(c) in _NAME_CATEGORIES else " " for c in stem)
-    return "-".join("".join(allowed).split()).strip("-.")[:100] or "run"
-
-
-# Letters with their marks, digits, underscores: of all that pydantic's pattern for a name matches, in any script.
-_NAME_CATEGORIES = {"Lu", "Ll", "Lt", "Lm", "Lo", "Mn", "Mc", "Me", "Nd", "Pc"}
-
-
-def _read_values(path: Path) -> dict[str, Any]:
-    """The sections of a config file."""
-    try:
-        values = parse_yaml(_read_text(path), source=str(path))
-    except ConfigError as error:
-        values, wrong = None, str(error)
-    else:
-        found = "nothing" if values is None else type(values).__name__
-        wrong = f"{path}: expected sections such as `data:` and `model:`, found {found}"
-    if isinstance(values, dict):
-        return values
-    if path.is_dir() or (path.is_file() and path.suffix.lower() not in CONFIG_ENDINGS):
-        wrong = f"{path}: this is no config; to train on its texts: --set data.train={path}"
-    raise ConfigError(wrong)
-
-
-def _read_text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: not UTF-8 text (byte {error.start})") from None
-    except (OSError, ValueError) as error:  # the latter of a name that no file can have
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise ConfigError(f"{printable(str(path))}: cannot read the config: {reason}") from None
-
-
-def _data_of(overrides: Iterable[str]) -> Path | None:
-    """The data that overrides name, after which a run is called: of training, else without labels; none: neither."""
-    values: dict[str, Any] = {}
-    for override in overrides:
-        values = _with_override(values, override)
-    data = values.get("data")
-    if not isinstance(data, dict) or "train" not in data:
-        return None
-    return Path(str(data["train"] or data.get("unlabelled")))
-
-
-def _with_override(values: dict[str, Any], override: str) -> dict[str, Any]:
-    """A copy of nested values in which `section.key=value` holds."""
-    dotted, equals, text = override.partition("=")
-    keys = dotted.strip().split(".")
-    if not equals or not all(keys):
-        raise ConfigError(f"--set {override}: write it as section.key=value, such as train.epochs=5")
-    return _with_value(values, keys, parse_setting(text, source=f"--set {dotted}", keys=keys))
-
-
-def _with_value(values: dict[str, Any], keys: Sequence[str], value: Any) -> dict[str, Any]:
-    """A copy of nested values in which one has another value."""
-    for key in reversed(keys[1:]):
-        value = {key: value}
-    return _merged(values, {keys[0]: value})
-
-
-def _merged(values: Any, changes: dict[str, Any]) -> dict[str, Any]:
-    merged = dict(values) if isinstance(values, dict) else {}
-    for key, change in changes.items():
-        nested = isinstance(change, dict) and isinstance(merged.get(key), dict)
-        merged[key] = _merged(merged[key], change) if nested else change
-    return merged
-
-
 def _explain(error: ValidationError, source: str) -> Iterator[str]:
     """One line for each faulty field, naming the nearest right key where one was misspelt."""
     explained: set[str] = set()
     for fault in error.errors():
-        path = [str(part) for part in fault["loc"]] or ["a key"]  # one that is no Unicode is not named
+        path = [str(part) for part in fault["loc"]] or ["a key"]  # one that is not Unicode is not named
         if fault["type"] == "literal_error" and isinstance(fault["input"], dict) and len(path) > 2:
             continue  # class_weights by name: the fault is in the mapping, and follows
         # Each member of a union reports its own fault under its own name; the field is what the user wrote.
@@ -230,86 +221,33 @@ def _explain(error: ValidationError, source: str) -> Iterator[str]:
             continue
         explained.add(where)
         if fault["type"] == "extra_forbidden":
-            message = f"unknown key{_nearest(path)}"
+            message = f"unknown key{_hint(path)}"
         elif fault["type"] == "missing":
             message = "is required"
         else:
-            message = IN_PLAIN_WORDS.get(fault["type"]) or fault["msg"].removeprefix("Value error, ")
+            message = PLAIN_MESSAGES.get(fault["type"]) or fault["msg"].removeprefix("Value error, ")
             if not isinstance(fault["input"], dict):
                 message += f" (found {str(fault['input'])[:60]!r})"
         yield f"{source}: {where if where.isprintable() else repr(where)}: {message}"
 
 
-def _nearest(path: list[str]) -> str:
-    """What a key may have been meant to be: one of another section, what other programs call so, one much like it."""
-    section: Any = Config
-    for part in path[:-1]:
-        section = section.model_fields[part].annotation
-    homes = [f"{name}.{path[-1]}" for name, field in _sections() if path[-1] in field]
-    usual = USUAL_NAMES.get(path[-1].lower().replace("-", "_"))
-    nearest = homes or ([usual] if usual else []) or difflib.get_close_matches(path[-1], section.model_fields, 1, 0.7)
-    if not nearest:
-        elsewhere = {key: f"{name}.{key}" for name, field in _sections() for key in field}
-        nearest = [elsewhere[key] for key in difflib.get_close_matches(path[-1], elsewhere, 1, 0.7)]
-    nearest = nearest or difflib.get_close_matches(path[-1], section.model_fields, 1, 0.5)
-    return f"; did you mean {' or '.join(nearest)}?" if nearest else f"; known: {', '.join(section.model_fields)}"
+def _hint(path: list[str]) -> str:
+    """The keys that an unknown one may mean: of another section, by another library's name, or similar ones."""
+    key, sections = path[-1], dict(_sections())
+    known = list(Config.model_fields) if len(path) == 1 else list(sections[path[0]])
+    elsewhere = {name: f"{section}.{name}" for section, fields in sections.items() for name in fields}
+    usual = USUAL_NAMES.get(key.lower().replace("-", "_"))
+    meant = (
+        [f"{section}.{key}" for section, fields in sections.items() if key in fields]
+        or ([usual] if usual else [])
+        or difflib.get_close_matches(key, known, 1, 0.7)
+        or [elsewhere[name] for name in difflib.get_close_matches(key, elsewhere, 1, 0.7)]
+        or difflib.get_close_matches(key, known, 1, 0.5)
+    )
+    return f"; did you mean {' or '.join(meant)}?" if meant else f"; known: {', '.join(known)}"
 
 
 def _sections() -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Each section's name, and its fields."""
+    """Name and fields of each section."""
     for name, field in Config.model_fields.items():
         yield name, getattr(field.annotation, "model_fields", {})
-
-
-SOURCES = ("train", "validation", "test", "unlabelled", "corrections")
-SCHEMES = ("hub:", "example:")
-
-
-def found_beside(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """The values of a config file in this folder, its data found there where the current folder does not have it."""
-    data = values.get("data")
-    if not isinstance(data, dict):
-        return dict(values)
-    found = {
-        key: str(folder / source)
-        for key in SOURCES
-        if isinstance(source := data.get(key), str)
-        and not (source.startswith(SCHEMES) or is_there(source))
-        and is_there(str(folder / source))
-    }
-    return {**values, "data": data | found}
-
-
-def with_absolute_sources(config: Config) -> Config:
-    """A config that names the same data, cache and former run from any folder."""
-    named = {key: _absolute(source) for key, source in _sources(config.data)}
-    cache, run = (path and str(Path(path).absolute()) for path in (config.data.cache, config.from_run))
-    data = config.data.model_copy(update={**named, "cache": cache})
-    return config.model_copy(update={"data": data, "from_run": run})
-
-
-def missing_sources(data: DataConfig) -> list[tuple[str, str]]:
-    """The key and the source of all files and folders that are not there."""
-    return [
-        (f"data.{key}", source)
-        for key, source in _sources(data)
-        if not source.startswith(SCHEMES) and not is_there(source)
-    ]
-
-
-def is_there(source: str) -> bool:
-    """Whether a path or a pattern names a file or a folder."""
-    with suppress(OSError, ValueError):  # a name that no file can have
-        return Path(source).exists() or next(fitting_paths(source), None) is not None
-    return False
-
-
-def _sources(data: DataConfig) -> Iterator[tuple[str, str]]:
-    found = ((key, getattr(data, key)) for key in SOURCES)
-    return ((key, source) for key, source in found if source is not None)
-
-
-def _absolute(source: str) -> str:
-    if source.startswith(SCHEMES) or Path(source).is_absolute() or not source:
-        return source
-    return str(Path.cwd() / source)

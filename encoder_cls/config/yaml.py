@@ -4,40 +4,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import yaml
 
 from encoder_cls.errors import ConfigError
 
 
-def parse_yaml(text: str, *, source: str, keys: Sequence[str] = ()) -> Any:
-    """Parse YAML as a person reads it: `1e-3` is a number, `no` is a word, a key given twice is an error.
+def parse_yaml(text: str, *, source: str) -> Any:
+    """Parse a config as a person reads it: `1e-3` is a number, `no` is a word, a repeated key is an error.
 
-    Args:
-        text: the YAML.
-        source: how to call it in a message.
-        keys: those under which its value stands in a config; none: it is a config.
-
-    Raises:
-        ConfigError: naming the source and the line.
+    A `ConfigError` names the source and the line.
     """
-    return _parsed(_PlainLoader, text, source, keys)
+    return _parsed(_PlainLoader, text, source, ())
 
 
 def parse_setting(text: str, *, source: str, keys: Sequence[str]) -> Any:
-    """Parse the value of one setting: a text as it stands, unless it is null, in quotes or a whole list; else YAML.
-
-    `#` begins no comment.
-
-    Args:
-        text: the value.
-        source: how to call it in a message.
-        keys: those under which it is in a config.
-
-    Raises:
-        ConfigError: naming the source and the line.
-    """
+    """Parse the value of one setting: a text as written, unless it is null, in quotes or a whole list; else YAML."""
     value, keys = text.strip(), tuple(keys)
     if keys in _SEPARATORS and len(text) == 1:  # a space, or what is null in YAML
         return text
@@ -47,11 +30,16 @@ def parse_setting(text: str, *, source: str, keys: Sequence[str]) -> Any:
     return value
 
 
-def _parsed(make_loader: type[_PlainLoader], text: str, source: str, keys: Sequence[str]) -> Any:
+def to_yaml(values: dict[str, Any]) -> str:
+    """Nested values as YAML text that `parse_yaml` reads back as they were."""
+    return yaml.dump(values, Dumper=_PlainDumper, sort_keys=False, allow_unicode=True, width=100)
+
+
+def _parsed(make_loader: type[_PlainLoader], text: str, source: str, keys: tuple[str, ...]) -> Any:
     try:
         loader = make_loader(text)
         node = loader.get_single_node()
-        _keep_as_written(node, tuple(keys))
+        _keep_as_written(node, keys)
         return None if node is None else loader.construct_document(node)
     except yaml.MarkedYAMLError as error:
         line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
@@ -60,18 +48,13 @@ def _parsed(make_loader: type[_PlainLoader], text: str, source: str, keys: Seque
         raise ConfigError(f"{source}: not valid YAML: {error}") from None
 
 
-def to_yaml(values: dict[str, Any]) -> str:
-    """Nested values as YAML text of which `parse_yaml` makes the same again."""
-    return yaml.dump(values, Dumper=_PlainDumper, sort_keys=False, allow_unicode=True, width=100)
-
-
-# Values that are texts, and mappings whose keys are: what looks like a number there stays as it is written.
+# Settings that are texts: what looks like a number there stays as it is written.
 _SEPARATORS = {("data", "delimiter"), ("data", "label_separator")}
 _LISTS = {("data", "text_column"), ("data", "label_names")}
-_FILES = {("data", key) for key in ("train", "validation", "test", "unlabelled", "corrections", "cache")}
-_COLUMNS = {("data", "label_column"), ("data", "group_column")}
-_TEXTS = {("name",), ("from_run",), ("data", "encoding")} | _SEPARATORS | _LISTS | _FILES | _COLUMNS
-_TEXT_KEYS = {("train", "class_weights")}
+_PATHS = ("train", "validation", "test", "unlabelled", "corrections", "cache")
+_OTHERS = ("encoding", "label_column", "group_column")
+_TEXTS = {("name",), ("from_run",)} | _SEPARATORS | _LISTS | {("data", key) for key in (*_PATHS, *_OTHERS)}
+_TEXT_KEYS = {("train", "class_weights")}  # mappings whose keys are texts
 _TEXT_TAG = "tag:yaml.org,2002:str"
 _NULL_OR_QUOTED = re.compile(r"""|~|null|Null|NULL|'([^']|'')*'|"([^"\\]|\\.)*\"""", re.DOTALL)
 _UNICODE_LINE_BREAK = re.compile("[\x85\u2028\u2029]")
@@ -79,7 +62,7 @@ _NO_TEXT_TAGS = {f"tag:yaml.org,2002:{name}" for name in ("int", "float", "bool"
 
 
 def _keep_as_written(node: yaml.Node | None, keys: tuple[str, ...]) -> None:
-    """Make texts of the scalars that are texts in a config, such as `01` among class names."""
+    """Keep scalars as texts where the config expects texts, such as `01` among class names."""
     if isinstance(node, yaml.MappingNode) and len(keys) < 2:
         for key, value in node.value:
             if isinstance(key, yaml.ScalarNode):
@@ -108,22 +91,25 @@ class _PlainLoader(yaml.SafeLoader):
 
     def fetch_tag(self) -> None:
         """Refuse `!!int` and the like: PyYAML raises anything at all on a value that does not fit its tag."""
-        raise yaml.scanner.ScannerError(None, None, "a value cannot start with ! unless in quotes", self.get_mark())
+        self._refuse("a value cannot start with ! unless in quotes")
 
     def fetch_anchor(self) -> None:
         """Refuse `&name`: aliases of aliases can name more values than fit in memory."""
-        raise yaml.scanner.ScannerError(None, None, "a value cannot start with & unless in quotes", self.get_mark())
+        self._refuse("a value cannot start with & unless in quotes")
 
     def fetch_alias(self) -> None:
         """Refuse `*name`, and so an unquoted glob."""
-        raise yaml.scanner.ScannerError(None, None, "a value cannot start with * unless in quotes", self.get_mark())
+        self._refuse("a value cannot start with * unless in quotes")
+
+    def _refuse(self, problem: str) -> NoReturn:
+        raise yaml.scanner.ScannerError(None, None, problem, self.get_mark())
 
     def construct_decimal(self, node: yaml.ScalarNode) -> int:
-        """`010` is ten; YAML 1.1 has it as octal."""
+        """Read `010` as ten, which is octal in YAML 1.1."""
         return int(self.construct_scalar(node))
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """Build a mapping; two equal keys are a mistake, not the last one's victory."""
+        """Refuse equal keys, of which PyYAML takes the last."""
         seen: set[Any] = set()
         for key_node, _ in node.value:
             key = self.construct_object(key_node, deep=True)
@@ -136,22 +122,22 @@ class _PlainLoader(yaml.SafeLoader):
 
 
 class _SettingLoader(_PlainLoader):
-    """A loader of one value, in which a comment would be a mistake."""
+    """Loads the value of a `--set`, which has no comments."""
 
     def scan_to_next_token(self) -> None:
-        """Refuse `#` behind a space, where PyYAML would leave out the rest."""
+        """Refuse `#` behind a space, where PyYAML would drop the rest."""
         while self.peek() == " ":
             self.forward()
         if self.peek() == "#":
-            raise yaml.scanner.ScannerError(None, None, "# behind a space must be in quotes", self.get_mark())
+            self._refuse("# behind a space must be in quotes")
         super().scan_to_next_token()
 
 
 class _PlainDumper(yaml.SafeDumper):
-    """PyYAML's safe dumper, which also puts in quotes the words that `_PlainLoader` would read as numbers."""
+    """PyYAML's safe dumper, which quotes the words that `_PlainLoader` would read as numbers."""
 
     def represent_text(self, text: str) -> yaml.ScalarNode:
-        """In double quotes and escaped if it has a line break of Unicode: in single ones PyYAML reads another text."""
+        """Escape line breaks of Unicode, in double quotes: in single ones PyYAML reads another text."""
         return self.represent_scalar(_TEXT_TAG, text, style='"' if _UNICODE_LINE_BREAK.search(text) else None)
 
 

@@ -1,8 +1,8 @@
-"""Requests of many threads in, their predictions out: one thread computes, what waits meanwhile is its next batch.
+"""One thread that answers the requests of many: what waits while it computes is its next batch.
 
-A batch is a piece of each request that waits, the oldest first, up to `BATCH_CHARACTERS`: short requests are computed
-together, and long ones piece by piece between them, so that nobody waits until another's thousand texts are done.
-Explanations take longest; of their texts there is one in a batch.
+A batch is a piece of each waiting request, the oldest first, up to `BATCH_CHARACTERS`: short requests are computed
+together, and long ones piece by piece between them, so that nobody waits for another's thousand texts. A batch has one
+text to explain, since explanations take longest.
 """
 
 from __future__ import annotations
@@ -19,68 +19,75 @@ from typing import Any
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.explain import explain
 from encoder_cls.inference.json_record import json_record
-from encoder_cls.serving.requests import (
-    BATCH_CHARACTERS,
-    MOST_EXPLAINED_TOKENS,
-    MOST_WAITING,
-    PredictRequest,
-    RefusedError,
-)
+from encoder_cls.serving import limits
+from encoder_cls.serving.requests import PredictRequest, RefusedError
 
 
-@dataclass(kw_only=True)
-class Answer:
-    """What is said to a request.
+@dataclass(frozen=True)
+class TextAnswer:
+    """The answer to a text.
 
     Attributes:
-        model: the SHA-256 of the model that said it: one, also where another came while the request waited.
-        records: of its texts, as `predict --format jsonl` has them.
-        labels: the most probable label of each text, withheld or not; none of a blank one. Multi-label, its labels.
-        words: how many words each text has that the encoder reads, unknown ones counted.
+        record: as `predict --format jsonl` has it.
+        labels: the most probable label, withheld or not; none of a blank text. Multi-label: its labels.
+        words: how many words the encoder reads, unknown ones included.
     """
 
+    record: dict[str, Any]
+    labels: tuple[str, ...]
+    words: int
+
+
+@dataclass
+class Answer:
+    """The answers to a request, all by the model with this SHA-256, even if it was replaced meanwhile."""
+
     model: str
-    records: list[dict[str, Any]] = field(default_factory=list)
-    labels: list[tuple[str, ...]] = field(default_factory=list)
-    words: list[int] = field(default_factory=list)
+    texts: list[TextAnswer] = field(default_factory=list)
 
 
 @dataclass(eq=False)
 class _Job:
-    """A request that waits, and what is said to its first texts already."""
+    """A request that waits, with the answers to its first texts."""
 
     request: PredictRequest
     classifier: Classifier
     answer: Answer
-    future: Future[Answer]
+    future: Future[Answer] = field(default_factory=Future)
 
     def next_piece(self, most_characters: int) -> list[str]:
-        """The next texts, one at least and then so many characters; if they are to be explained, one."""
-        texts = self.request.texts
-        start = end = len(self.answer.records)
-        characters = 0
-        while end < len(texts) and (end == start or characters + self.cost(texts[end]) <= most_characters):
-            characters += self.cost(texts[end])
+        """The next texts: at least one, and then up to so many characters."""
+        texts = self.request.texts[len(self.answer.texts) :]
+        end, left = 1, most_characters - sum(map(self.cost, texts[:1]))
+        while end < len(texts) and self.cost(texts[end]) <= left:
+            left -= self.cost(texts[end])
             end += 1
-        return texts[start:end]
+        return texts[:end]
 
     def cost(self, text: str) -> int:
-        """Of a text, in characters; a word has a handful, an empty text its `[CLS]`."""
-        return BATCH_CHARACTERS if self.request.explain else len(text) + 4
+        """Cost of a text in characters, `[CLS]` included; one to explain fills a batch."""
+        return limits.BATCH_CHARACTERS if self.request.explain else len(text) + 4
+
+    def end(self, error: RefusedError | None = None) -> None:
+        """Send the answer, or the error, to the client, unless it has gone."""
+        with suppress(InvalidStateError):
+            if error:
+                self.future.set_exception(error)
+            else:
+                self.future.set_result(self.answer)
+
+
+_Pieces = Sequence[tuple[_Job, list[str]]]
 
 
 class Batcher:
-    """A queue of requests, and the thread that answers them.
-
-    Args:
-        on_batch: told of each batch how many requests are in it; by that thread.
-    """
+    """A queue of requests and the thread that answers them; `on_batch` gets the number of requests of each batch."""
 
     def __init__(self, on_batch: Callable[[int], None] = lambda _: None) -> None:
         self._on_batch = on_batch
         self._changed = Condition()
         self._jobs: deque[_Job] = deque()
-        self._computing: list[_Job] = []  # those that are in the batch, and not in the queue
+        self._computing: list[_Job] = []  # those of the batch, which are not in the queue
         self._is_stopping = False
         self._thread = Thread(target=self._work, name="predict", daemon=True)
         self._thread.start()
@@ -94,33 +101,29 @@ class Batcher:
 
     @property
     def is_alive(self) -> bool:
-        """Whether there is a thread that answers."""
+        """Whether the thread runs."""
         return self._thread.is_alive()
 
     def submit(self, request: PredictRequest, classifier: Classifier) -> Future[Answer]:
-        """Accept a request; if its future is cancelled, no further text of it is computed.
-
-        Raises:
-            RefusedError: 429 where too many wait, 503 where no more are accepted.
-        """
-        future: Future[Answer] = Future()
+        """Accept a request, or refuse it if too many wait (429) or after `stop` (503); cancel the future to drop it."""
+        job = _Job(request, classifier, Answer(model=classifier.sha256))
         with self._changed:
             if self._is_stopping:
                 raise RefusedError(503, "the server is stopping")
-            if self.waiting >= MOST_WAITING:
-                raise RefusedError(429, f"{MOST_WAITING} requests wait already; try again in a second")
-            self._jobs.append(_Job(request, classifier, Answer(model=classifier.sha256), future))
+            if self.waiting >= limits.MOST_WAITING:
+                raise RefusedError(429, f"{limits.MOST_WAITING} requests wait already; try again in a second")
+            self._jobs.append(job)
             self._changed.notify()
-        return future
+        return job.future
 
     def stop(self) -> None:
-        """Accept nothing more; what is accepted is answered, and then the thread ends."""
+        """Accept no more; the thread ends after answering every accepted request."""
         with self._changed:
             self._is_stopping = True
             self._changed.notify()
 
     def join(self, timeout: float | None = None) -> None:
-        """Wait until all is answered, after `stop`."""
+        """Wait for the end, after `stop`."""
         self._thread.join(timeout)
 
     def _work(self) -> None:
@@ -132,21 +135,20 @@ class Batcher:
                 self._computing = []
                 self._jobs.extend(job for job, _ in batch if not job.future.done())
 
-    def _next_batch(self) -> list[tuple[_Job, list[str]]]:
-        """Some texts of each of some requests; none when the work is over."""
+    def _next_batch(self) -> _Pieces:
+        """Wait for a batch; empty after `stop`, when all is answered."""
         with self._changed:
             while True:
-                while not self._jobs and not self._is_stopping:
-                    self._changed.wait()
+                self._changed.wait_for(lambda: self._jobs or self._is_stopping)
                 batch = self._take()
                 self._computing = [job for job, _ in batch]
                 if batch or (not self._jobs and self._is_stopping):
                     return batch
 
-    def _take(self) -> list[tuple[_Job, list[str]]]:
+    def _take(self) -> _Pieces:
         batch: list[tuple[_Job, list[str]]] = []
         passed_over: list[_Job] = []
-        left, has_explained = BATCH_CHARACTERS, False
+        left, has_explained = limits.BATCH_CHARACTERS, False
         while self._jobs and left > 0:
             job = self._jobs.popleft()
             if job.future.cancelled():
@@ -157,53 +159,47 @@ class Batcher:
             piece = job.next_piece(left)
             batch.append((job, piece))
             if job.request.explain:
-                has_explained = True  # beside which short requests find their place
+                has_explained = True  # and leaves room for short requests
             else:
                 left -= sum(map(job.cost, piece))
         self._jobs.extendleft(reversed(passed_over))
         return batch
 
 
-def _compute(pieces: list[tuple[_Job, list[str]]]) -> None:
-    """Answer some texts of each of some requests, all by one classifier; who has all answers is told."""
+def _compute(pieces: _Pieces) -> None:
+    """Answer the pieces, all for one classifier; after a failure each by itself, so that only the guilty one fails."""
     try:
-        _answer(pieces)
-    except BaseException as error:  # a panic in Rust is no Exception; the thread answers the others nevertheless
+        answers = _answers(pieces)
+    except BaseException as error:  # a panic in Rust is no Exception; the thread goes on answering the others
         if len(pieces) > 1:
             for piece in pieces:
                 _compute([piece])
         else:
             reason = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
-            with suppress(InvalidStateError):
-                pieces[0][0].future.set_exception(RefusedError(500, f"the prediction failed: {reason}"))
+            pieces[0][0].end(RefusedError(500, f"the prediction failed: {reason}"))
         return
-    for job, _ in pieces:
-        if len(job.answer.records) == len(job.request.texts):
-            with suppress(InvalidStateError):  # who asked has gone
-                job.future.set_result(job.answer)
+    for job, texts in pieces:
+        job.answer.texts += [answers.popleft() for _ in texts]
+        if len(job.answer.texts) == len(job.request.texts):
+            job.end()
 
 
-def _answer(pieces: Sequence[tuple[_Job, list[str]]]) -> None:
+def _answers(pieces: _Pieces) -> deque[TextAnswer]:
     classifier = pieces[0][0].classifier
     tokenized = classifier.tokenize([text for _, texts in pieces for text in texts])
-    predictions = classifier.predict_tokenized(tokenized)
-    numbers = {name: number for number, name in enumerate(classifier.label_names)}
-    found = []
-    row = 0
-    for job, texts in pieces:
-        for text in texts:
-            prediction, words = predictions[row], None
-            if job.request.explain:
-                one, number = tokenized.take_one(row), numbers[prediction.label] if prediction.label else 0
-                (words,) = explain(classifier, [text], one, [number], most_tokens=MOST_EXPLAINED_TOKENS)
-            asked = job.request
-            record = json_record(prediction, top_k=asked.top_k, threshold=asked.threshold, words=words)
-            labels = prediction.labels
-            if labels is None:
-                labels = (prediction.label,) if prediction.label else ()
-            found.append((job.answer, record, labels, int(tokenized.lengths[row]) - 1))
-            row += 1
-    for answer, record, labels, num_words in found:  # all or nothing: after a failure each is computed alone
-        answer.records.append(record)
-        answer.labels.append(labels)
-        answer.words.append(num_words)
+    asked = [(job.request, text) for job, texts in pieces for text in texts]
+    answers: deque[TextAnswer] = deque()
+    for row, (prediction, (request, text)) in enumerate(
+        zip(classifier.predict_tokenized(tokenized), asked, strict=True)
+    ):
+        words = None
+        if request.explain:
+            number = classifier.label_names.index(prediction.label) if prediction.label else 0
+            one = tokenized.take_one(row)
+            (words,) = explain(classifier, [text], one, [number], most_tokens=limits.MOST_EXPLAINED_TOKENS)
+        labels = prediction.labels
+        if labels is None:
+            labels = (prediction.label,) if prediction.label else ()
+        record = json_record(prediction, top_k=request.top_k, threshold=request.threshold, words=words)
+        answers.append(TextAnswer(record, labels, int(tokenized.lengths[row]) - 1))
+    return answers

@@ -1,7 +1,4 @@
-"""The server: start, reload, shut down.
-
-What arrives slower than that holds a connection and nothing else, since all connections are one thread's; but
-connections are limited, too.
+"""The server: start, reload, shut down, and drop slow clients.
 
 Signals are handled here and not by uvicorn, which would end the process by the same signal once more.
 """
@@ -12,9 +9,10 @@ import asyncio
 import os
 import signal
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -22,81 +20,73 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from encoder_cls.errors import ConfigError, EncoderClsError, StoppedError
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.folder import load_classifier
+from encoder_cls.serving import limits
 from encoder_cls.serving.app import Service, host_name, is_loopback
-from encoder_cls.serving.requests import (
-    CLOSING_SECONDS,
-    HEADER_SECONDS,
-    KEEP_ALIVE_SECONDS,
-    MOST_CONNECTIONS,
-    SEND_SECONDS,
-    STOPPING_SECONDS,
-)
+from encoder_cls.system.terminal import handling_signals
+
+STOPPING = tuple(signal.Signals[name] for name in ("SIGTERM", "SIGINT", "SIGBREAK") if hasattr(signal, name))
+SECONDS_BETWEEN_LOOKS = 0.05
+SHORT_HASH = 12  # characters of a model's SHA-256 that are shown
 
 
 class TimedProtocol(H11Protocol):
-    """A connection that ends when its client is too slow."""
+    """A connection that ends when its client is too slow; all share one thread, so it holds up nobody else."""
 
     _head_timer: asyncio.TimerHandle | None = None
     _send_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin; of too many connections the newest is told to come again."""
+        """Refuse the newest of too many connections."""
         super().connection_made(transport)
-        if len(self.connections) > MOST_CONNECTIONS:
-            self._refuse(429, "Too Many Requests", f"there are {MOST_CONNECTIONS} connections already")
-            return
-        self._await_head()
+        if len(self.connections) > limits.MOST_CONNECTIONS:
+            self._refuse(429, "Too Many Requests", f"there are {limits.MOST_CONNECTIONS} connections already")
+        else:
+            self._await_head()
 
     def data_received(self, data: bytes) -> None:
-        """Read; from the first byte of a request to the end of its head there is so much time."""
+        """Limit the time from the first byte of a request to the end of its head."""
         if self.transport.is_closing():
             return
         super().data_received(data)
         if self.cycle is not None and not self.cycle.response_complete:
-            self._forget_head()
+            self._cancel("_head_timer")
         elif self._head_timer is None:
             self._await_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """End."""
-        self._forget_head()
-        self._forget_send()
+        """Cancel the timers."""
+        self._cancel("_head_timer")
+        self._cancel("_send_timer")
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
-        """The client reads slower than the server writes."""
+        """Limit the time that the client takes to read what is written."""
         super().pause_writing()
-        self._send_timer = self.loop.call_later(SEND_SECONDS, self.transport.abort)
+        self._send_timer = self.loop.call_later(limits.SEND_SECONDS, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """The client has read on."""
+        """Cancel the limit: the client reads on."""
         super().resume_writing()
-        self._forget_send()
+        self._cancel("_send_timer")
 
     def send_400_response(self, msg: str) -> None:
-        """Answer what is no HTTP."""
+        """Answer what is not HTTP."""
         self._refuse(400, "Bad Request", msg)
 
+    def _cancel(self, name: str) -> None:
+        if timer := getattr(self, name):
+            timer.cancel()
+            setattr(self, name, None)
+
     def _await_head(self) -> None:
-        self._head_timer = self.loop.call_later(HEADER_SECONDS, self._head_is_late)
-
-    def _forget_head(self) -> None:
-        if self._head_timer:
-            self._head_timer.cancel()
-            self._head_timer = None
-
-    def _forget_send(self) -> None:
-        if self._send_timer:
-            self._send_timer.cancel()
-            self._send_timer = None
+        self._head_timer = self.loop.call_later(limits.HEADER_SECONDS, self._head_is_late)
 
     def _head_is_late(self) -> None:
         self._head_timer = None
         if not self.transport.is_closing():
-            self._refuse(408, "Request Timeout", f"no whole request within {HEADER_SECONDS} seconds")
+            self._refuse(408, "Request Timeout", f"no whole request within {limits.HEADER_SECONDS} seconds")
 
     def _refuse(self, status: int, reason: str, message: str) -> None:
-        """Answer without a request, and end."""
         body = f'{{"error": "{message}"}}'
         self.transport.write(
             f"HTTP/1.1 {status} {reason}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
@@ -105,32 +95,22 @@ class TimedProtocol(H11Protocol):
         self.transport.close()
 
 
-STOPPING = tuple(signal.Signals[name] for name in ("SIGTERM", "SIGINT", "SIGBREAK") if hasattr(signal, name))
-SECONDS_BETWEEN_LOOKS = 0.05
-SHORT_HASH = 12  # characters of a model's SHA-256 that are shown
-
-
-def serve(folder: Path, *, host: str, port: int, allowed_hosts: Sequence[str], tell: Callable[[str], None]) -> None:
-    """Serve a classifier until a signal comes.
+def serve(folder: Path, *, host: str, port: int, allowed_hosts: Sequence[str], log: Callable[[str], None]) -> None:
+    """Serve the classifier of a run or model folder, read again at SIGHUP, until a signal comes.
 
     Args:
-        folder: a run or model folder, read again at SIGHUP.
+        folder: the run or model folder.
         host: the address to listen on.
-        port: of TCP; 0: one that is free.
-        allowed_hosts: by which clients may name the server, beside this host, `localhost` and loopback addresses;
-            without any, at another address than a loopback one, by any.
-        tell: told, in lines, where the server listens, what it does and what goes wrong.
-
-    Raises:
-        ConfigError: there is no such model or address.
-        EncoderClsError: the model is damaged, or the port is taken.
-        StoppedError: a second signal came before all was answered.
+        port: the TCP port; 0: a free one.
+        allowed_hosts: allowed names of the server besides `host`, `localhost` and loopback addresses; if empty and
+            `host` is not a loopback address: any.
+        log: called with a line for each change of state and each failure.
     """
-    with _listening(host, port) as listener:
+    with listening(host, port) as listener:  # before the model is read, which takes longer
         is_open = not (allowed_hosts or is_loopback(listener.getsockname()[0]))
         names = [host_name(name) for name in (host, *allowed_hosts)]
         hosts = None if is_open else [name for name in names if name and not is_loopback(name)]
-        service = Service(_load(folder), tell, hosts=hosts)
+        service = Service(_load(folder), log, hosts=hosts)
         config = uvicorn.Config(
             service.app(),
             http=TimedProtocol,
@@ -138,64 +118,53 @@ def serve(folder: Path, *, host: str, port: int, allowed_hosts: Sequence[str], t
             loop="asyncio",
             lifespan="off",
             log_config=None,
-            log_level="critical",  # what is wrong with a request is told to whoever sent it
+            log_level="critical",  # the client gets what is wrong with a request
             access_log=False,
             proxy_headers=False,
             server_header=False,
-            timeout_keep_alive=KEEP_ALIVE_SECONDS,
-            timeout_graceful_shutdown=CLOSING_SECONDS,
+            timeout_keep_alive=limits.KEEP_ALIVE_SECONDS,
+            timeout_graceful_shutdown=limits.CLOSING_SECONDS,
         )
-        server = _Server(config, service, folder, tell)
+        server = _Server(config, service, folder, log)
         server.run(sockets=[listener])
     if server.stopped:
         raise server.stopped
-    tell("stopped; all accepted requests are answered")
+    log("stopped; all accepted requests are answered")
 
 
 class _Server(uvicorn.Server):
-    """Which signals do what.
+    """A server with its own signals; `stopped` is the error of a second one, which leaves requests unanswered."""
 
-    Attributes:
-        stopped: by the second signal, at once, with the requests that waited then; none: there was no second signal.
-    """
-
-    def __init__(self, config: uvicorn.Config, service: Service, folder: Path, tell: Callable[[str], None]) -> None:
+    def __init__(self, config: uvicorn.Config, service: Service, folder: Path, log: Callable[[str], None]) -> None:
         super().__init__(config)
         self.stopped: StoppedError | None = None
-        self._service, self._folder, self._tell = service, folder, tell
+        self._service, self._folder, self._log = service, folder, log
         self._tasks: set[asyncio.Task[None]] = set()  # which the event loop alone would not keep
         self._reloading = asyncio.Lock()
         self._reloads_waiting = 0
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to listen, and only then say so."""
+        """Start to listen, and only then log it."""
         await super().startup(sockets)
         for listener in sockets or []:
             host, port = listener.getsockname()[:2]
             if not is_loopback(host):
-                self._tell(f"warning: whoever can connect to {host} can ask: there are no passwords and no encryption")
+                self._log(f"warning: whoever can connect to {host} can ask: there are no passwords and no encryption")
             model, address = self._service.classifier.sha256[:SHORT_HASH], f"[{host}]" if ":" in host else host
-            self._tell(f"serving {self._folder} (model {model}) on http://{address}:{port}; Ctrl-C stops it")
+            self._log(f"serving {self._folder} (model {model}) on http://{address}:{port}; Ctrl-C stops it")
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Handle signals as long as the server runs."""
+        """Handle signals while the server runs."""
         loop = asyncio.get_running_loop()
-        handled: dict[signal.Signals, Callable[[int], None]] = dict.fromkeys(STOPPING, self._stop_by)
+        handled: dict[int, Callable[[int], None]] = dict.fromkeys(STOPPING, self._stop_by)
         if hasattr(signal, "SIGHUP"):
             handled[signal.SIGHUP] = self._reload_by
-
-        def handle(number: int, _: object) -> None:
-            loop.call_soon_threadsafe(handled[signal.Signals(number)], number)
-
-        former = {number: signal.signal(number, handle) for number in handled}
-        try:
+        with handling_signals(handled, lambda number: loop.call_soon_threadsafe(handled[number], number)):
             yield
-        finally:
-            for number, handler in former.items():
-                signal.signal(number, handler)
 
-    def _start(self, task: asyncio.Task[None]) -> None:
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -208,39 +177,39 @@ class _Server(uvicorn.Server):
                 connection.transport.abort()
             return
         self._service.stop()
-        self._tell(f"stopping: {self._service.batcher.waiting} requests wait; once more ends at once")
-        self._start(asyncio.create_task(self._stop()))
+        self._log(f"stopping: {self._service.batcher.waiting} requests wait; once more ends at once")
+        self._start(self._stop())
 
     async def _stop(self) -> None:
-        """Connections stay open until all is answered; who sends more meanwhile is told 503, and closes his own."""
-        await asyncio.sleep(STOPPING_SECONDS)
+        """Exit when all is answered; until then connections stay open, and new requests get 503."""
+        await asyncio.sleep(limits.STOPPING_SECONDS)
         while self._service.batcher.is_alive:  # a thread that waits for it could not be ended by a second signal
             await asyncio.sleep(SECONDS_BETWEEN_LOOKS)
         self.should_exit = True
 
     def _reload_by(self, _: int) -> None:
-        if self._reloads_waiting < 2:  # one that runs, and one that finds what is written while it does
+        if self._reloads_waiting < 2:  # one that runs, and one for what is written meanwhile
             self._reloads_waiting += 1
-            self._start(asyncio.create_task(self._reload()))
+            self._start(self._reload())
 
     async def _reload(self) -> None:
-        """Let the model that is in the folder now answer from now on, if it can."""
+        """Replace the classifier by the folder's current one, if that answers."""
         async with self._reloading:
-            reloads, former = self._service.metrics.reloads, self._service.classifier
+            reloads, old = self._service.metrics.reloads, self._service.classifier
             try:
                 self._service.classifier = await asyncio.to_thread(_load, self._folder)
-            except Exception as error:  # whatever it is, the model that is there goes on answering
+            except Exception as error:  # whatever it is, the old model goes on answering
                 reloads.labels("failed").inc()
-                self._tell(f"warning: not reloaded, model {former.sha256[:SHORT_HASH]} goes on answering: {error}")
+                self._log(f"warning: not reloaded, model {old.sha256[:SHORT_HASH]} goes on answering: {error}")
             else:
                 reloads.labels("done").inc()
-                self._tell(f"reloaded: model {self._service.classifier.sha256[:SHORT_HASH]}")
+                self._log(f"reloaded: model {self._service.classifier.sha256[:SHORT_HASH]}")
             finally:
                 self._reloads_waiting -= 1
 
 
 def _load(folder: Path) -> Classifier:
-    """A classifier that has proven to answer.
+    """A classifier that has answered once.
 
     By NumPy, however much work comes: equal texts get equal answers at any time, and no import stops the others.
     """
@@ -250,18 +219,13 @@ def _load(folder: Path) -> Classifier:
 
 
 @contextmanager
-def _listening(host: str, port: int) -> Iterator[socket.socket]:
-    """A socket at an address; bound before the model is read, which takes longer.
-
-    Raises:
-        ConfigError: this machine has no such address.
-        EncoderClsError: it is taken, or not for this user.
-    """
+def listening(host: str, port: int) -> Iterator[socket.socket]:
+    """A socket at an address; `ConfigError` if this machine has none, `EncoderClsError` if it cannot be used."""
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        family, kind, protocol, _, address = found[0]
-        # The protocol has to be named: asyncio sends without delay where it sees that it is TCP, and else an answer
-        # waits 40 ms for the client's acknowledgement of its head.
+        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, address = addresses[0]
+        # Only where the protocol says TCP does asyncio send without delay; else an answer waits 40 ms for the client's
+        # acknowledgement of its head.
         listener = socket.socket(family, kind, protocol)
     except (OSError, UnicodeError) as error:
         raise ConfigError(f"--host {host}: {getattr(error, 'strerror', None) or error}") from None

@@ -1,4 +1,4 @@
-"""Text that is safe to show, and counts, durations and lists in words."""
+"""Text that is safe to show; CSV, JSON and Markdown of any text; counts and durations."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-# What a spreadsheet takes for the beginning of a formula, unless an apostrophe is before it (OWASP, "CSV Injection",
+# Characters with which a formula of a spreadsheet starts, unless an apostrophe comes first (OWASP, "CSV Injection",
 # https://owasp.org/www-community/attacks/CSV_Injection).
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 _NEGATIVE = re.compile(r"-[0-9]+(?:\.[0-9]+)?")
 
 
 def counted(number: int, one: str, many: str | None = None) -> str:
-    """A number with what is counted: `1 text`, `2,000 texts`; the plural is given where it has more than an s."""
+    """A number with a noun: `1 text`, `2,000 texts`; `many` is an irregular plural."""
     return f"{number:,} {one if number == 1 else many or f'{one}s'}"
 
 
@@ -27,70 +27,61 @@ def shown(text: str, *, limit: int = 80) -> str:
 
 
 def shortened(text: str, *, limit: int) -> str:
-    """A text of so many characters at most, an ellipsis at the end of one that is cut."""
+    """A text cut to this many characters, the last one an ellipsis."""
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 def kind(value: Any) -> str:
-    """What a value is, for a message."""
+    """Type and start of a value, for a message."""
     return "nothing" if value is None else f"{type(value).__name__} {shown(str(value), limit=40)}"
 
 
 def printable(text: str, *, keep: str = "") -> str:
-    """A text on one line in which control, formatting and half surrogate characters are escaped; some may be kept."""
+    """A text with control, formatting and half surrogate characters escaped, except some."""
     return "".join(c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in text)
 
 
 def replace_unprintable(text: str, *, keep: str = "") -> str:
-    """A text in which U+FFFD stands for control, formatting and half surrogate characters.
-
-    For formats in which an escaped character would say nothing, such as HTML; of these characters some may be kept.
-    """
+    """A text with control, formatting and half surrogate characters replaced by U+FFFD, except some; for HTML."""
     return "".join(c if c.isprintable() or c in keep else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
 def markdown_code(text: str) -> str:
-    """A text as Markdown code, whatever is in it."""
+    """Any text as Markdown code."""
     fence = "`" * (1 + max(map(len, re.findall("`+", text)), default=0))
     space = " " if len(fence) > 1 else ""
     return f"{fence}{space}{printable(text)}{space}{fence}"
 
 
 def markdown_text(text: str) -> str:
-    """A text as Markdown on one line in which nothing is markup, whatever is in it."""
+    """Any text as Markdown on one line without markup."""
     return "".join(f"&#{ord(c)};" if c in "<>&|*_`[]()#\\!~" else c if c.isprintable() else " " for c in text)
 
 
 def guarded(cell: str) -> str:
-    """A cell that no spreadsheet takes for a formula: with an apostrophe before what could be one."""
+    """A cell with an apostrophe before what a spreadsheet could take for a formula."""
     return f"'{cell}" if cell.startswith(_FORMULA) and not _NEGATIVE.fullmatch(cell) else cell
 
 
 def unguarded(cell: str) -> str:
-    """A cell without such an apostrophe."""
+    """A cell without the apostrophe of `guarded`."""
     return cell[1:] if cell.startswith("'") and cell[1:].startswith(_FORMULA) else cell
 
 
 def csv_row(fields: Iterable[str], *, separator: str = ",", is_guarded: bool = True) -> str:
-    """A row of CSV without its line end, for spreadsheets; not guarded, for programs that want fields as they are."""
+    """A row of CSV without its line end; guarded for spreadsheets, or with fields as they are for programs."""
     line = io.StringIO()
-    # What is in a line end is quoted, so in both of them.
-    csv.writer(line, delimiter=separator, lineterminator="\r\n").writerow(
-        map(guarded, fields) if is_guarded else fields
-    )
+    writer = csv.writer(line, delimiter=separator, lineterminator="\r\n")  # quotes fields with either character
+    writer.writerow(map(guarded, fields) if is_guarded else fields)
     return line.getvalue()[:-2]
 
 
 def json_text(value: Any, *, indent: int | None = None) -> str:
-    """A value as JSON in which every character that is not printable is escaped; NaN and infinity are refused.
-
-    Raises:
-        ValueError: a number is not finite.
-    """
+    """A value as JSON with every unprintable character escaped; NaN and infinity raise a `ValueError`."""
     text = json.dumps(value, indent=indent, ensure_ascii=False, allow_nan=False)
     if text.isprintable():
         return text
-    # What JSON leaves as it is can still steer a terminal: C1 controls, marks that reverse the direction.
+    # JSON leaves characters as they are that can steer a terminal: C1 controls, marks that reverse the direction.
     return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)
 
 
@@ -98,11 +89,7 @@ SECONDS = {"s": 1, "m": 60, "h": 3600}
 
 
 def seconds_named(text: str) -> float:
-    """The seconds of a time with its unit.
-
-    Raises:
-        ValueError: it is none.
-    """
+    """The seconds of a time such as `90s`, `30m` or `1.5h`; `ValueError` if it is not a time."""
     try:
         seconds = float(text[:-1]) * SECONDS[text[-1:]]
     except (KeyError, ValueError):

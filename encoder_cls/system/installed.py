@@ -1,8 +1,6 @@
-"""Optional libraries: which are installed, and the error for a missing one.
+"""Optional libraries, and the log.
 
-`encoder-cls-runtime` installs what predicting needs; `encoder-cls` installs all.
-
-The command line says what it has to say on standard error; of this it shows nothing but with `--debug`.
+`encoder-cls-runtime` installs what predicting needs; `encoder-cls` installs everything.
 """
 
 from __future__ import annotations
@@ -14,14 +12,14 @@ from typing import Literal
 
 from encoder_cls.errors import ConfigError
 
+WHOLE, RUNTIME = "encoder-cls", "encoder-cls-runtime"  # the distributions
 # What `train` and `eval` import, PyTorch first.
 TRAINING = ("torch", "pydantic", "yaml", "scipy", "sklearn", "pyarrow", "matplotlib", "jinja2", "tqdm", "tensorboard")
-
-WHOLE, RUNTIME = "encoder-cls", "encoder-cls-runtime"  # the distributions, with everything and for what only predicts
+LOGGER = "encoder_cls"
 
 
 def installed_version() -> tuple[str, str] | None:
-    """The distribution that is installed, and its version; none of a folder of files."""
+    """The installed distribution and its version; None of a folder of files."""
     from importlib.metadata import PackageNotFoundError, version
 
     for distribution in (WHOLE, RUNTIME):
@@ -31,7 +29,7 @@ def installed_version() -> tuple[str, str] | None:
 
 
 def is_installed(library: str) -> bool:
-    """Whether a library can be imported, as far as can be told without doing so."""
+    """Whether a library can be imported, as far as is known without doing so."""
     try:
         return find_spec(library) is not None
     except (ImportError, ValueError):  # a finder refuses it, or it has no description
@@ -39,37 +37,21 @@ def is_installed(library: str) -> bool:
 
 
 def check_installed(library: str, *, needed_by: str, install: str | None = None) -> None:
-    """Make sure that a library which `encoder-cls-runtime` does without is there.
-
-    Args:
-        library: what is imported.
-        needed_by: what needs it.
-        install: what pip is to install; none: the library.
-
-    Raises:
-        ConfigError: it is not; the message says what needs it, and how to get it.
-    """
+    """Raise a `ConfigError` if a library is missing that only `encoder-cls` requires; `install` is what pip takes."""
     if not is_installed(library):
         raise ConfigError(f"{needed_by}: needs {library}: pip install {install or library}")
 
 
 def check_training_installed() -> None:
-    """Make sure that all is there that training and evaluation import.
-
-    Raises:
-        ConfigError: something is not.
-    """
+    """Raise a `ConfigError` if a library is missing that training and evaluation import."""
     missing = [library for library in TRAINING if not is_installed(library)]
     if missing:
         others = "" if "torch" in missing else f" (not installed: {', '.join(missing)})"
         raise ConfigError(f"needs PyTorch: pip install encoder-cls{others}")
 
 
-LOGGER = "encoder_cls"
-
-
 def log(level: Literal["debug", "info", "warning"], message: str) -> None:
-    """Say something to whoever listens; who does has imported `logging`, whose time all others save."""
+    """Log a message, if anybody has imported `logging`; everybody else saves the time to import it."""
     logging = sys.modules.get("logging")
     if logging is None:
         return

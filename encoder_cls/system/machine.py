@@ -6,33 +6,26 @@ import ctypes
 import os
 import platform
 import sys
-from collections.abc import Callable
-from functools import cache, partial
+from functools import partial
 from importlib.metadata import version
 
 import torch
 
 from encoder_cls.errors import ConfigError
 
-if hasattr(os, "register_at_fork"):  # OpenMP's other threads are not in a forked child, which would wait for them
+if hasattr(os, "register_at_fork"):  # a forked child lacks OpenMP's other threads, and would wait for them
     os.register_at_fork(after_in_child=partial(torch.set_num_threads, 1))
 
 
 def resolve_device(name: str) -> torch.device:
-    """The device that `auto`, `cpu`, `cuda` or `cuda:N` names on this machine.
-
-    Raises:
-        ConfigError: no such device here.
-    """
+    """The device named `auto`, `cpu`, `cuda` or `cuda:N`; `ConfigError` if this machine has none."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     kind, colon, index = name.partition(":")
     if kind not in {"cpu", "cuda"} or (colon and (kind == "cpu" or not index.isdecimal())):
         raise ConfigError(f"--device {name}: known devices are auto, cpu, cuda and cuda:N")
-    if kind == "cuda" and int(index or 0) >= torch.cuda.device_count():
-        raise ConfigError(
-            f"--device {name}: this machine has {torch.cuda.device_count()} CUDA devices that torch can use"
-        )
+    if kind == "cuda" and int(index or 0) >= (count := torch.cuda.device_count()):
+        raise ConfigError(f"--device {name}: this machine has {count} CUDA devices that torch can use")
     return torch.device(name)
 
 
@@ -46,6 +39,12 @@ def resolve_precision(name: str, device: torch.device) -> torch.dtype:
         fast = torch.cuda.get_device_capability(device) >= (8, 0) if device.type == "cuda" else _cpu_has_bfloat16()
         return torch.bfloat16 if fast else torch.float32
     return torch.bfloat16 if name == "bfloat16" else torch.float32
+
+
+def _cpu_has_bfloat16() -> bool:
+    # Private in torch, so absence in some version must mean no more than "not known".
+    probes = [getattr(torch.cpu, name, None) for name in ("_is_amx_tile_supported", "_is_avx512_bf16_supported")]
+    return any(probe() for probe in probes if probe)
 
 
 def autocast(precision: torch.dtype, device: torch.device) -> torch.autocast:
@@ -67,23 +66,11 @@ def environment(device: torch.device, precision: torch.dtype) -> dict[str, str |
 
 
 def release_memory() -> None:
-    """Give the system back what has been freed, where the C library would keep it: glibc does.
+    """Give freed memory back to the system, where the C library would keep it: glibc does.
 
-    It keeps blocks of up to 32 MB for the next of their size. Batches have ever other sizes, so these blocks
-    come to many times what is in use.
+    It keeps blocks of up to 32 MB for the next of their size. Batches always have other sizes, so these blocks
+    come to many times the memory in use.
     """
-    trim = _malloc_trim()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
     if trim:
         trim(0)
-
-
-@cache
-def _malloc_trim() -> Callable[[int], int] | None:
-    """The function of glibc that gives memory back, if this is glibc."""
-    return getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
-
-
-def _cpu_has_bfloat16() -> bool:
-    # Private in torch, so absence in some version must mean no more than "not known".
-    probes = [getattr(torch.cpu, name, None) for name in ("_is_amx_tile_supported", "_is_avx512_bf16_supported")]
-    return any(probe() for probe in probes if probe)

@@ -1,32 +1,29 @@
-"""The standard streams: results on standard output, everything else on standard error.
-
-A stream that is closed is replaced by one that leads nowhere: else the next file that is opened would take its number,
-and what is printed would be written into it.
-"""
+"""The standard streams and signals: results on standard output, everything else on standard error."""
 
 from __future__ import annotations
 
 import io
 import os
+import signal
 import stat
 import sys
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, TextIO
 
 from encoder_cls.errors import EncoderClsError
 from encoder_cls.system.display import printable
 
-STREAMS = ("stdin", "stdout", "stderr")  # by their numbers
-
 _is_quiet = False
 
 
-def mend_streams() -> None:
-    """Open what is closed, and make standard output UTF-8, as files are, whatever the environment says.
+def open_streams() -> None:
+    """Open closed standard streams, and make standard output UTF-8, as files are, whatever the environment says.
 
-    A closed standard input stays none for Python: there is nothing to be read.
+    The next file to be opened would take the number of a closed stream, and what is printed would be written into it.
+    A closed standard input stays None for Python: there is nothing to read.
     """
-    for number, name in enumerate(STREAMS):
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:
             os.fstat(number)
         except OSError:
@@ -38,32 +35,26 @@ def mend_streams() -> None:
 
 
 def print_out(text: str) -> bool:
-    """Write to standard output at once; whether there is still somebody who reads it.
-
-    Raises:
-        EncoderClsError: it cannot be written to.
-    """
+    """Write to standard output at once; False if its reader has gone, an `EncoderClsError` if it takes no more."""
     try:
         sys.stdout.write(text)
         sys.stdout.flush()
-    except BrokenPipeError:
-        # The reader has seen enough, as with `| head`. Nothing more may be written, not even at exit.
-        _lead_nowhere(sys.stdout)
-        return False
     except OSError as error:
-        _lead_nowhere(sys.stdout)
+        _discard(sys.stdout)  # also what would be written at exit
+        if isinstance(error, BrokenPipeError):  # the reader has seen enough, as with `| head`
+            return False
         raise EncoderClsError(f"standard output: cannot write: {error.strerror or error}") from None
     return True
 
 
 def be_quiet() -> None:
-    """Note nothing from now on but errors: another process of the same work tells all else."""
+    """Note nothing but errors from now on: another process of the same work notes everything else."""
     global _is_quiet  # noqa: PLW0603 - of the whole process, as the streams are
     _is_quiet = True
 
 
 def note(message: str, *, is_error: bool = False) -> None:
-    """Write a line to standard error; where that cannot be, the work goes on nevertheless."""
+    """Write a line to standard error; where that fails, the work goes on nevertheless."""
     if _is_quiet and not is_error:
         return
     try:
@@ -73,8 +64,8 @@ def note(message: str, *, is_error: bool = False) -> None:
         with suppress(OSError):
             descriptor = sys.stderr.fileno()
             kept = os.dup(descriptor)
-            _lead_nowhere(sys.stderr)
-            sys.stderr.flush()  # what waits is lost; at exit it would be an error once more
+            _discard(sys.stderr)
+            sys.stderr.flush()  # the buffer is lost; at exit it would be an error once more
             os.dup2(kept, descriptor)
             os.close(kept)
 
@@ -85,7 +76,7 @@ def note_above(bar: Any, message: str) -> None:
 
 
 def warn_if_output_closed() -> None:
-    """Tell that results go nowhere, where there was no standard output from the start."""
+    """Note that results go nowhere, if there was no standard output from the start."""
     if is_output_closed():
         note("warning: standard output is closed, results go nowhere; --output names a file for them")
 
@@ -96,14 +87,26 @@ def is_output_closed() -> bool:
 
 
 def is_output_a_file() -> bool:
-    """Whether standard output goes to a file, in which something may stand already."""
+    """Whether standard output goes to a file, which may have content already."""
     try:
         return stat.S_ISREG(os.fstat(1).st_mode)
     except OSError:
         return False
 
 
-def _lead_nowhere(stream: TextIO) -> None:
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, stream.fileno())
-    os.close(nowhere)
+def _discard(stream: TextIO) -> None:
+    """Discard what is written to a stream from now on."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, stream.fileno())
+    os.close(null)
+
+
+@contextmanager
+def handling_signals(numbers: Iterable[int], handle: Callable[[int], object]) -> Iterator[None]:
+    """Call a function with the number of each of these signals while the block runs."""
+    previous = {number: signal.signal(number, lambda received, _: handle(received)) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)

@@ -106,12 +106,12 @@ class RunDir:
 
     def _changed(self, config: Config) -> list[str]:
         """The values in which a config differs from the run's; data that is no longer there may be elsewhere now."""
-        from encoder_cls.config import is_there, with_absolute_sources
+        from encoder_cls.config import absolute_sources, source_exists
 
-        begun = with_absolute_sources(self.load_config())
-        values, others = dotted_values(begun), dotted_values(with_absolute_sources(config))
+        begun = absolute_sources(self.load_config())
+        values, others = dotted_values(begun), dotted_values(absolute_sources(config))
         changed = sorted(name for name in values.keys() | others.keys() if values.get(name) != others.get(name))
-        moved = {f"data.{key}" for key, source in begun.data if isinstance(source, str) and not is_there(source)}
+        moved = {f"data.{key}" for key, source in begun.data if isinstance(source, str) and not source_exists(source)}
         return [name for name in changed if name != CACHE_KEY and not (name in DATA_KEYS and name in moved)]
 
     def record_sources(self, config: Config) -> None:
@@ -120,9 +120,9 @@ class RunDir:
         Raises:
             EncoderClsError: the disk refuses.
         """
-        from encoder_cls.config import with_absolute_sources
+        from encoder_cls.config import absolute_sources
 
-        located = with_absolute_sources(config)
+        located = absolute_sources(config)
         if not (self.is_run() and self.sources_file.exists()) or located != self.load_config():
             data = located.data.model_dump()
             sources = [data[key] for key in SOURCES if data[key]]

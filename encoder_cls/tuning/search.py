@@ -23,7 +23,7 @@ import torch
 from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
 from optuna.trial import FrozenTrial, Trial, TrialState
 
-from encoder_cls.config import Config, SearchRange, changed_config
+from encoder_cls.config import Config, SearchRange, config_of
 from encoder_cls.errors import ConfigError, DivergedError
 from encoder_cls.system.files import reporting_os_errors
 from encoder_cls.system.locks import LockedError
@@ -122,7 +122,7 @@ class Search:
 
     def config_of(self, number: int, values: Mapping[str, Any]) -> Config:
         """The config of a trial with these values; that of the first is the one that the search begins with."""
-        return changed_config(self._base, values if number else {}, source=f"{self.folder}")
+        return config_of(values if number else {}, source=f"{self.folder}", base=self._base)
 
     def trained_again(self, number: int) -> RunDir:
         """Where the config of a trial is trained again, to its report."""
@@ -287,7 +287,7 @@ def search_space(config: Config) -> dict[str, Choices]:
         else:
             raise ConfigError(f"tune.{key}: a range is for numbers, and the config's own value is {own!r}; list values")
         for value in values:
-            changed_config(config, {key: value}, source=f"tune.{key}")
+            config_of({key: value}, source=f"tune.{key}", base=config)
     return space
 
 

@@ -142,6 +142,5 @@ ATTACKS: dict[str, tuple[Attack, set[int]]] = {
 
 def be_impatient() -> None:
     """Make this process let go of slow clients soon."""
-    for module, names in {"app": ["BODY"], "protocol": ["HEADER", "SEND"]}.items():
-        for limit in names:
-            mock.patch(f"encoder_cls.serving.{module}.{limit}_SECONDS", SHORT_SECONDS).start()
+    for limit in ("BODY", "HEADER", "SEND"):
+        mock.patch(f"encoder_cls.serving.limits.{limit}_SECONDS", SHORT_SECONDS).start()

@@ -16,7 +16,7 @@ from samples import VARIANTS, Workspace
 from servers import MOST_SECONDS, Answers, Load, Served, serve
 
 from encoder_cls.inference.folder import load_classifier, save_classifier
-from encoder_cls.serving import requests as limits
+from encoder_cls.serving import limits
 
 AT_ONCE = 5.0  # seconds that count as at once on a busy machine
 STOPPING = (signal.SIGTERM, signal.SIGINT)

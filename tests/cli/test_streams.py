@@ -8,8 +8,8 @@ import sys
 import pytest
 
 CODE = """
-from encoder_cls.system.terminal import is_output_closed, mend_streams, note, print_out
-mend_streams()
+from encoder_cls.system.terminal import is_output_closed, open_streams, note, print_out
+open_streams()
 first = open("first", "w")
 note(f"closed {is_output_closed()}\\n\\x1b")
 print(print_out("k\\u00fcche \\ud800\\n"), first.fileno() > 2, file=first)

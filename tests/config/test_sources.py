@@ -10,7 +10,7 @@ import pytest
 import torch
 import yaml
 
-from encoder_cls.config import load_config, missing_sources, with_absolute_sources
+from encoder_cls.config import absolute_sources, load_config, missing_sources
 from encoder_cls.errors import StoppedError
 from encoder_cls.system.stop import stopping_at
 from encoder_cls.tracking.run_dir import RunDir
@@ -52,7 +52,7 @@ def test_absolute_sources_name_the_same_from_any_folder():
     Path("run.yaml").write_text(
         config_of(train="[y]/*.csv", validation="a.csv", test="hub:owner/name", unlabelled="example:train")
     )
-    data = with_absolute_sources(load_config(Path("run.yaml"))).data
+    data = absolute_sources(load_config(Path("run.yaml"))).data
     os.chdir("/")
     assert missing_sources(data) == []
     assert Path(data.train).is_absolute() and Path(data.validation or "").is_absolute()
@@ -101,7 +101,7 @@ def test_a_run_goes_on_from_any_folder(cli, begun, tmp_path, blank_plots):
     assert cli("train", "--run-dir", relative.path, "--resume").code == 0
     assert weights(begun) == weights(relative) == weights(uninterrupted)
     assert relative.config_file.read_text("utf-8") == text  # recorded when the run went on
-    assert load_config(begun.config_file) == with_absolute_sources(load_config(Path("tiny.yaml")))
+    assert load_config(begun.config_file) == absolute_sources(load_config(Path("tiny.yaml")))
 
 
 def test_moved_data_can_be_named_anew_and_must_be_the_same(cli, begun, blank_plots):
@@ -133,7 +133,6 @@ def test_moved_data_can_be_named_anew_and_must_be_the_same(cli, begun, blank_plo
 
 
 def test_where_missing_data_was_looked_for_is_told(cli):
-    """In the current folder and beside the config."""
     Path("conf").mkdir()
     Path("conf/run.yaml").write_text(config_of(train="a.csv"))
     outcome = cli("train", "--config", "conf/run.yaml")

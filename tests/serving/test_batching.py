@@ -12,8 +12,8 @@ from encoder_cls.answers.classify import Answerer
 from encoder_cls.answers.formats import written
 from encoder_cls.answers.inputs import Input, Source
 from encoder_cls.answers.request import Request
-from encoder_cls.serving import batching
-from encoder_cls.serving.batching import Batcher
+from encoder_cls.serving import limits
+from encoder_cls.serving.batching import Answer, Batcher
 from encoder_cls.serving.requests import PredictRequest, RefusedError
 
 
@@ -41,6 +41,10 @@ def ask(*texts: str, **options) -> PredictRequest:
     return PredictRequest(texts=list(texts), **options)
 
 
+def records(answer: Answer) -> list[dict]:
+    return [text.record for text in answer.texts]
+
+
 def submitted(batcher: Batcher, held: Held, *requests: PredictRequest) -> list:
     """The futures of requests, of which all but the first waited for it together."""
     first = batcher.submit(requests[0], held)
@@ -62,21 +66,25 @@ def test_what_waits_is_computed_together(classifier):
         same = Request("jsonl", top_k=request.top_k, threshold=request.threshold, explained=request.explain)
         source = Source(given=[Input(text) for text in request.texts])
         lines = b"".join(written(source, Answerer(classifier, same))).splitlines()
-        for line, record in zip(lines, answer.records, strict=True):
+        for line, record in zip(lines, records(answer), strict=True):
             expected = json.loads(line)
             assert record.keys() == expected.keys()
             assert record["label"] == expected["label"]
             assert record["probability"] == pytest.approx(expected["probability"], abs=1e-5)
-    assert answers[1].words == [2, 1]
+    assert [text.words for text in answers[1].texts] == [2, 1]
 
 
 def test_a_long_request_is_cut_so_that_short_ones_come_between(classifier, monkeypatch):
-    """Its answers are in order nevertheless."""
-    monkeypatch.setattr(batching, "BATCH_CHARACTERS", 20)
+    monkeypatch.setattr(limits, "BATCH_CHARACTERS", 20)
     held = Held(classifier)
     long = ["rain snow", "ball goal", "soup bread", "wind frost"]
     _, answer, short = submitted(Batcher(), held, ask("rain"), ask(*long), ask("snow"))
-    assert [record["label"] for record in answer.result(TIME_LIMIT).records] == ["weather", "sport", "küche", "weather"]
+    assert [record["label"] for record in records(answer.result(TIME_LIMIT))] == [
+        "weather",
+        "sport",
+        "küche",
+        "weather",
+    ]
     assert short.result(TIME_LIMIT)
     assert held.batches == [["rain"], [*long[:1], "snow"], *([text] for text in long[1:])]
 
@@ -98,11 +106,8 @@ def test_a_failure_is_that_of_one_request(classifier):
         bad.result(TIME_LIMIT)
     assert refused.value.status == 500
     later = batcher.submit(ask("ball"), held)
-    assert [future.result(TIME_LIMIT).labels for future in (fine, other, later)] == [
-        [("weather",)],
-        [("weather",)],
-        [("sport",)],
-    ]
+    answers = [future.result(TIME_LIMIT).texts[0].labels for future in (fine, other, later)]
+    assert answers == [("weather",), ("weather",), ("sport",)]
     assert batcher.is_alive
 
 
@@ -114,14 +119,14 @@ def test_what_nobody_waits_for_is_not_computed(classifier):
     gone, other = batcher.submit(ask("ball"), held), batcher.submit(ask("snow"), held)
     assert gone.cancel()
     held.goes_on.set()
-    assert first.result(TIME_LIMIT).records
-    assert other.result(TIME_LIMIT).records
+    assert first.result(TIME_LIMIT).texts
+    assert other.result(TIME_LIMIT).texts
     assert held.batches == [["rain"], ["snow"]]
 
 
 def test_the_queue_has_an_end(classifier, monkeypatch):
     """Beyond it a request is told to come again; who is in it is answered, and then there is room."""
-    monkeypatch.setattr(batching, "MOST_WAITING", 2)
+    monkeypatch.setattr(limits, "MOST_WAITING", 2)
     held, batcher = Held(classifier), Batcher()
     futures = [batcher.submit(ask("rain"), held), batcher.submit(ask("snow"), held)]
     with pytest.raises(RefusedError, match="wait already") as refused:
@@ -133,7 +138,6 @@ def test_the_queue_has_an_end(classifier, monkeypatch):
 
 
 def test_what_was_accepted_is_answered_before_the_end(classifier):
-    """After `stop` nothing more is accepted."""
     held, batcher = Held(classifier), Batcher()
     futures = [batcher.submit(ask(text), held) for text in ("rain", "ball", "soup")]
     batcher.stop()

@@ -6,13 +6,8 @@ import json
 
 import pytest
 
-from encoder_cls.serving.requests import (
-    MOST_EXPLAINED_TEXTS,
-    MOST_TEXTS,
-    PredictRequest,
-    RefusedError,
-    parse_predict_request,
-)
+from encoder_cls.serving.limits import MOST_EXPLAINED_TEXTS, MOST_TEXTS
+from encoder_cls.serving.requests import PredictRequest, RefusedError, parse_predict_request
 
 WRONG = {
     "no JSON": (b'{"texts": ["rain"]', 400, "not JSON"),
@@ -21,7 +16,7 @@ WRONG = {
     "nested": (b"[" * 100_000, 400, "nested"),
     "a number that JSON has not": (b'{"texts": [], "threshold": NaN}', 400, "NaN"),
     "endless digits": (b'{"texts": [], "top_k": ' + b"9" * 5000 + b"}", 400, "not JSON"),
-    "a list": (b'["rain"]', 422, "a list, where an object"),
+    "a list": (b'["rain"]', 422, "a list; expected is an object"),
     "no texts": (b"{}", 422, "texts: nothing"),
     "one text": (b'{"texts": "rain"}', 422, "texts: a string"),
     "a number among texts": (b'{"texts": ["rain", 7]}', 422, "texts[1]: int '7'"),
@@ -44,7 +39,6 @@ WRONG = {
 
 @pytest.mark.parametrize("case", WRONG)
 def test_what_is_wrong_is_named(case):
-    """With the status of the contract."""
     body, status, message = WRONG[case]
     with pytest.raises(RefusedError) as refused:
         parse_predict_request(body)

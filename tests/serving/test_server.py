@@ -15,16 +15,16 @@ import pytest
 from support.time_limit import TIME_LIMIT
 
 from encoder_cls.inference.folder import load_classifier, save_classifier
-from encoder_cls.serving import server as server_module
 from encoder_cls.serving.app import PAGE
-from encoder_cls.serving.requests import MOST_BODY_BYTES
+from encoder_cls.serving.limits import MOST_BODY_BYTES
+from encoder_cls.serving.server import listening
 
 TEXTS = ["rain and snow", "ball goal team", "soup bread", "", "rain " * 200, "\ud800 <b>zebra</b>"]
 HEAD = b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 IMPATIENT = """
-import encoder_cls.serving.server as protocol, encoder_cls.serving.app as app
-protocol.HEADER_SECONDS = app.BODY_SECONDS = protocol.SEND_SECONDS = 1
-protocol.MOST_CONNECTIONS = 6
+from encoder_cls.serving import limits
+limits.HEADER_SECONDS = limits.BODY_SECONDS = limits.SEND_SECONDS = 1
+limits.MOST_CONNECTIONS = 6
 """
 
 SLOW = """
@@ -68,7 +68,6 @@ def test_it_answers_what_predict_prints(server, cli, trained_run):
 
 
 def test_clients_at_once_get_their_own_answers(server, classifier):
-    """Each the one that it would get alone."""
     expected = [prediction.label for prediction in classifier.predict(TEXTS)]
     with ThreadPoolExecutor(16) as pool:
         found = list(pool.map(lambda number: server.predict(TEXTS[number % 6], TEXTS[0]), range(96)))
@@ -91,7 +90,6 @@ def test_clients_at_once_get_their_own_answers(server, classifier):
     ],
 )
 def test_what_is_refused_is_told_as_json(server, method, path, body, status, message):
-    """With its status, and the reason in one field."""
     found, reply = server.ask(method, path, body)
     assert found == status
     assert reply.keys() == {"error"}
@@ -131,8 +129,11 @@ def test_hosts_are_checked_where_they_are_named(start, trained_run):
     assert anywhere.ask("GET", "/health", Host="other.org", Origin="http://evil.example")[0] == 403
 
 
-def test_a_body_without_a_length_has_an_end(server):
-    """Sent in chunks, it is refused as soon as it is too large, though more would come."""
+def test_hostile_bytes_are_refused(server):
+    """What is not HTTP; and a body in chunks as soon as it is too large, though more would come."""
+    found = read_all(raw(server, b"hello\r\n\r\n"))
+    assert found.startswith(b"HTTP/1.1 400 ")
+    assert b'{"error": ' in found
     head = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
     chunk = b"%x\r\n%b\r\n" % (1 << 16, b" " * (1 << 16))
     with raw(server, head + chunk * 17) as connection:
@@ -141,15 +142,8 @@ def test_a_body_without_a_length_has_an_end(server):
 
 def test_an_answer_comes_without_delay():
     """It does not wait for the acknowledgement of its head, 40 ms: asyncio sees to that where a socket names TCP."""
-    with server_module._listening("127.0.0.1", 0) as listener:
+    with listening("127.0.0.1", 0) as listener:
         assert listener.proto == socket.IPPROTO_TCP
-
-
-def test_what_is_no_http_is_told_as_json(server):
-    """And the connection ends."""
-    found = read_all(raw(server, b"hello\r\n\r\n"))
-    assert found.startswith(b"HTTP/1.1 400 ")
-    assert b'{"error": ' in found
 
 
 def test_health_and_metrics_say_how_it_is(start, trained_run, classifier):
@@ -208,7 +202,7 @@ def test_slow_clients_are_let_go_and_hold_up_nobody(start, trained_run):
 
 def test_who_hangs_up_is_forgotten(start, trained_run):
     """The request leaves no trace in the queue, and its room is free for others."""
-    server = start(trained_run.path, "import encoder_cls.serving.app as app; app.MOST_HELD_BYTES = 40_000")
+    server = start(trained_run.path, "from encoder_cls.serving import limits; limits.MOST_HELD_BYTES = 40_000")
     body = json.dumps({"texts": ["rain snow " * 2000]}).encode()
     for _ in range(5):
         raw(server, HEAD + b"Content-Length: %d\r\n\r\n%b" % (len(body), body)).close()
@@ -298,7 +292,6 @@ def test_a_second_signal_ends_at_once(start, trained_run):
     ],
 )
 def test_what_cannot_be_served_is_told(cli, trained_run, arguments, code, message):
-    """In one line, before anything is answered."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         values = {"run": trained_run.path, "taken": taken.getsockname()[1]}
         outcome = cli("serve", *(argument.format(**values) for argument in arguments))
@@ -308,7 +301,6 @@ def test_what_cannot_be_served_is_told(cli, trained_run, arguments, code, messag
 
 
 def test_without_the_extra_it_says_what_to_install(cli, trained_run, monkeypatch):
-    """Exit code 2, and the command."""
     monkeypatch.setattr("encoder_cls.cli.serve.is_installed", lambda name: name != "uvicorn")
     outcome = cli("serve", trained_run.path)
     assert outcome.code == 2

@@ -23,7 +23,6 @@ def test_the_policy_lets_the_script_of_the_page_run_and_no_other():
 
 
 def test_a_title_is_text_and_a_body_is_markup():
-    """Braces in both are left alone."""
     page = html_page("<b>{title}</b>", "<b>{body}{0}</b>")
     assert "<title>&lt;b&gt;{title}&lt;/b&gt;</title>" in page
     assert "<b>{body}{0}</b>" in page

@@ -26,7 +26,6 @@ def test_a_library_is_installed_or_not(monkeypatch):
 
 
 def test_who_needs_a_library_is_told(monkeypatch):
-    """What needs it, its name, and how to get it."""
     check_installed("pyarrow", needed_by="a.parquet")
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(ConfigError, match=r"^a\.parquet: needs pyarrow: pip install pyarrow$"):
