@@ -292,7 +292,7 @@ def test_weights_of_classes_find_more_of_the_heavier(tmp_path):
         values = {"name": "a", "data.train": str(source), "train.class_weights": {"rare": weight}}
         values["model.encoder"] = False
         setup = prepare(config_of(values, source="test"))
-        linear = fit_linear_classifier(setup).classifier
+        linear = fit_linear_classifier(setup).classifier.linear
         margins[weight] = linear.weights.take(np.arange(len(linear.feature_ids)))
         assert setup.class_weights.tolist() == [1, weight, 1, 1]
     changed = np.abs(

@@ -22,6 +22,7 @@ from encoder_cls.inference.task import MULTI_LABEL
 from encoder_cls.runs.evaluate import dataset_of_run
 from encoder_cls.tracking.run_dir import run_of
 from encoder_cls.tracking.validation_logits import classifier_to_score
+from encoder_cls.training.linear.features import Reading
 from encoder_cls.training.linear.svm import out_of_fold_logits
 
 
@@ -76,12 +77,12 @@ def review_run(path: Path, *, tell: Callable[[str], None]) -> Review:
 def _judged(dataset: Dataset, classifier: Classifier) -> Iterator[Answered]:
     """Answer each split by a classifier that has not seen its labels."""
     train, linear = dataset.train, classifier.linear
+    weights = np.ones(len(classifier.label_names), dtype=np.float32)
+    reading = Reading.like(linear, weights) if linear else Reading(classifier.max_seq_len, False, weights)
     (out_of_fold,) = out_of_fold_logits(
         classifier.tokenize(train.texts),
         train.labels,
-        class_weights=[np.ones(len(classifier.label_names), dtype=np.float32)],
-        max_tokens=linear.max_tokens if linear else classifier.max_seq_len,
-        use_char_ngrams=bool(linear and len(linear.frequent_token_ids)),
+        [reading],
         together=train.together,
     )
     splits = [("train", train), ("validation", dataset.validation), ("test", dataset.test)]

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from encoder_cls.evaluation.report import Report
 from encoder_cls.training.encoder.validation import ValidationResult
-from encoder_cls.training.linear.techniques import FewLabelsResult
+from encoder_cls.training.linear.techniques import FewLabels
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +48,7 @@ class LinearFitted:
     """A linear classifier has been fitted on few labels, before step `step`, with those techniques that help."""
 
     step: int
-    result: FewLabelsResult
+    result: FewLabels
 
 
 @dataclass(frozen=True, kw_only=True)

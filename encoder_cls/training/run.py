@@ -47,7 +47,7 @@ from encoder_cls.training.events import (
     Validated,
 )
 from encoder_cls.training.finish import write_final_report
-from encoder_cls.training.linear.fit import answers_of, fit_calibrated_linear
+from encoder_cls.training.linear.fit import answers_of, fit
 from encoder_cls.training.linear.techniques import LinearAnswers
 from encoder_cls.training.prepared import Prepared
 
@@ -186,16 +186,16 @@ class _Life:
         """Fit the linear classifier, and save it as the model as long as no weights of an encoder were better."""
         is_new = self.state.score_to_beat is None
         has_better = self._is_last_stage and self.state.has_beaten_linear
-        linear = fit_calibrated_linear(self._prepared, self._run, saves_first=is_new, saves=not has_better)
-        self._linear, self._answers = linear.classifier, answers_of(self._prepared, linear.fitted)
-        if linear.fitted.few_labels:
-            yield LinearFitted(step=self.state.step, result=linear.fitted.few_labels)
-        if linear.result is None:
+        linear = fit(self._prepared, self._run, saves_first=is_new, saves=not has_better)
+        self._linear, self._answers = linear.classifier, answers_of(self._prepared, linear)
+        if linear.few_labels:
+            yield LinearFitted(step=self.state.step, result=linear.few_labels)
+        if linear.validation is None:
             return
-        self.state = replace(self.state, score_to_beat=linear.result.selection_key)
+        self.state = replace(self.state, score_to_beat=linear.validation.selection_key)
         if is_new:
-            self.metric_log.log(0, "validation", linear.result.row(epoch=0, is_drawn=True))
-            yield Validated(stage="model", step=0, epoch=0, result=linear.result, is_best=True)
+            self.metric_log.log(0, "validation", linear.validation.row(epoch=0, is_drawn=True))
+            yield Validated(stage="model", step=0, epoch=0, result=linear.validation, is_best=True)
 
     def _train_stage(self, replica: Replica) -> Iterator[Event]:
         """Train one stage, with checkpoints at validations and wherever the config asks for one."""

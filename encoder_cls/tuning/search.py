@@ -1,7 +1,7 @@
 """Hyperparameter search with Optuna.
 
 Trials are judged by validation alone. The study is kept in a journal in the search's folder, which several processes
-may share; a trial whose process was killed is gone on with by the next one that looks for a trial.
+may share; a trial whose process was killed is resumed by the next process that looks for a trial.
 
 Akiba et al., "Optuna: A Next-generation Hyperparameter Optimization Framework", 2019, https://arxiv.org/abs/1907.10902.
 """
@@ -12,7 +12,7 @@ import os
 import shutil
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from math import ceil
 from pathlib import Path
@@ -20,6 +20,7 @@ from typing import Any
 
 import optuna
 import torch
+from filelock import FileLock
 from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
 from optuna.trial import FrozenTrial, Trial, TrialState
 
@@ -54,35 +55,21 @@ ALL_STEPS = 1 << 62
 
 @dataclass(frozen=True, kw_only=True)
 class TrialResult:
-    """A trial that has ended.
-
-    Attributes:
-        number: of the trial; 0 is the config as it is.
-        values: what it was trained with, by config key.
-        score: its best validation, by `train.monitor`; none: it has none.
-        state: `complete`, `pruned`, or `fail` where it diverged.
-        seconds: from its beginning to its end, of a trial that was gone on with the pause, too.
-        is_best: whether it is the best complete trial so far.
-    """
+    """A trial that has ended; number 0 is the config as it is."""
 
     number: int
-    values: Mapping[str, Any]
-    score: float | None
-    state: str
-    seconds: float
-    is_best: bool = False
+    values: Mapping[str, Any]  # by config key
+    score: float | None  # the best validation, by `train.monitor`; none of a trial that is not complete
+    state: str  # `complete`, `pruned`, or `fail` where it diverged
+    seconds: float  # from its start to its end, with the pause of one that was resumed
+    is_best: bool = False  # of the complete trials so far
 
 
 class Search:
-    """A search in a folder, begun or gone on with.
-
-    Args:
-        config: where it begins; its section `tune` is the space, or else `DEFAULT_SPACE`.
-        folder: of the search.
-        device: where to train.
+    """A search in a folder, new or resumed; the config's section `tune` is the space, or else `DEFAULT_SPACE`.
 
     Raises:
-        ConfigError: a value of the space is none for the config; or the folder has a search of another config.
+        ConfigError: the space does not fit the config; or the folder has a search of another config.
     """
 
     def __init__(self, config: Config, folder: Path, *, device: torch.device) -> None:
@@ -94,12 +81,12 @@ class Search:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         with reporting_os_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
-        with self._alone(), warnings.catch_warnings():
+            self._alone = FileLock(folder / LOCK)  # of a process that looks for a trial
+        with reporting_os_errors(folder / LOCK), self._alone, warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            journal = JournalFileBackend(str(folder / JOURNAL), lock_obj=_JournalLock(folder / JOURNAL))
             self._study = optuna.create_study(
-                storage=optuna.storages.JournalStorage(
-                    JournalFileBackend(str(folder / JOURNAL), lock_obj=_JournalLock(folder / JOURNAL))
-                ),
+                storage=optuna.storages.JournalStorage(journal),
                 study_name=STUDY,
                 direction="minimize" if self._monitor == "loss" else "maximize",
                 pruner=optuna.pruners.MedianPruner(
@@ -107,7 +94,11 @@ class Search:
                 ),
                 load_if_exists=True,
             )
-            self._check_config(config)
+            known, text = self._study.user_attrs.get("config"), config.to_yaml()
+            if known is None:
+                self._study.set_user_attr("config", text)
+            elif known != text:
+                raise ConfigError(f"{folder}: a search of another config is here; name another --run-dir")
 
     @property
     def best(self) -> TrialResult | None:
@@ -121,32 +112,38 @@ class Search:
         return [_result(trial) for trial in self._study.get_trials(deepcopy=False) if trial.state.is_finished()]
 
     def config_of(self, number: int, values: Mapping[str, Any]) -> Config:
-        """The config of a trial with these values; that of the first is the one that the search begins with."""
+        """The config of a trial with these values; the first trial has the config of the search."""
         return config_of(values if number else {}, source=f"{self.folder}", base=self._base)
 
     def trained_again(self, number: int) -> RunDir:
-        """Where the config of a trial is trained again, to its report."""
+        """The run folder in which the config of a trial is trained again, to its report."""
         return RunDir(self.folder / f"trained-{number:03}")
 
-    def trials(self, has_time: Callable[[], bool]) -> Iterator[TrialResult]:
-        """Make one trial after the other while there is time; one that it ends is pruned.
+    def train_again(self, number: int, values: Mapping[str, Any]) -> None:
+        """Train the config of a trial again, to its report; refused while another process does."""
+        run, config = self.trained_again(number), self.config_of(number, values)
+        with run.lock():
+            run.check_trainable(config, resume=True)
+            prepared = prepare(config)
+            for _ in train(prepared, run, device=self._device, resume=True):
+                pass
 
-        The first trial, which all others are measured by, is always trained to its end.
+    def trials(self, has_time: Callable[[], bool]) -> Iterator[TrialResult]:
+        """Run trials while there is time; one that runs out of it is pruned, but for the first one.
 
         Raises:
-            StoppedError: a signal asked to stop; the trial is gone on with when the search is.
-            DataError: there is no data to train on.
+            StoppedError: a signal asked to stop; the next search resumes the trial.
             ConfigError: there is nothing to validate on.
         """
         while not self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)) or has_time():
             with ExitStack() as held:
-                with self._alone():
+                with reporting_os_errors(self.folder / LOCK), self._alone:
                     trial, run = self._next_trial()
                     held.enter_context(run.lock())
                 yield self._finished(trial, run, has_time)
 
     def _finished(self, trial: Trial, run: RunDir, has_time: Callable[[], bool]) -> TrialResult:
-        """Train a trial to its end, or until it is pruned, and tell the study of it."""
+        """Train a trial to its end, or until it is pruned, and record it in the study."""
         values = {key: _suggested(trial, key, choices) for key, choices in self._space.items()}
         prepared, state = prepare(self.config_of(trial.number, values)), TrialState.COMPLETE
         try:
@@ -156,22 +153,21 @@ class Search:
             if trial.number == 0:
                 raise
             state = TrialState.FAIL
-        score = self._best_score(read_metrics(run.metrics_file))
+        score = self._best_score(run)
         if state is TrialState.COMPLETE and score is None:
             raise ConfigError("nothing tells which values are best: no validation text has a label")
         self._show(run, prepared, values, score)
         self._study.tell(trial, score if state is TrialState.COMPLETE else None, state=state)
-        for folder in (run.checkpoints, run.stages):  # which only a trial that is not told of yet would need
+        for folder in (run.checkpoints, run.stages):  # which only a trial that is not recorded yet would need
             shutil.rmtree(folder, ignore_errors=True)
-        best = self.best
-        is_best = best is not None and best.number == trial.number
-        return replace(_result(self._stored(trial)), score=score, is_best=is_best)
+        best, stored = self.best, self._study.get_trials(deepcopy=False)[trial.number]
+        return replace(_result(stored), score=score, is_best=best is not None and best.number == trial.number)
 
     def _train(self, trial: Trial, run: RunDir, prepared: Prepared, has_time: Callable[[], bool]) -> bool:
         """Train; whether to the end."""
+        reported = self._study.get_trials(deepcopy=False)[trial.number].last_step or 0
         training = prepared.plan.training
         epochs = training.epochs if training else 1
-        reported = self._stored(trial).last_step or 0
         events = train(prepared, run, device=self._device, resume=True, with_report=False)
         with closing(events):  # type: ignore[type-var]  # a generator
             for event in events:
@@ -180,7 +176,7 @@ class Search:
                 if not isinstance(event, Validated) or event.stage != "model":
                     continue
                 part = ceil(REPORTS * event.epoch / epochs)
-                score = self._best_score(read_metrics(run.metrics_file))
+                score = self._best_score(run)
                 if score is None or part <= reported:
                     continue
                 trial.report(score, part)
@@ -189,16 +185,11 @@ class Search:
                     return False
         return True
 
-    def _stored(self, trial: Trial) -> FrozenTrial:
-        """What the study knows of a trial."""
-        return self._study.get_trials(deepcopy=False)[trial.number]
-
-    def _best_score(self, rows: list[dict[str, Any]]) -> float | None:
-        """The best of the validations of the model."""
-        scores = [row[self._monitor] for row in rows if row["split"] == "validation" and self._monitor in row]
-        if not scores:
-            return None
-        return float(min(scores) if self._monitor == "loss" else max(scores))
+    def _best_score(self, run: RunDir) -> float | None:
+        """The best validation of a run's model."""
+        rows = [row for row in read_metrics(run.metrics_file) if row["split"] == "validation"]
+        scores = [float(row[self._monitor]) for row in rows if self._monitor in row]
+        return (min if self._monitor == "loss" else max)(scores, default=None)
 
     def _show(self, run: RunDir, prepared: Prepared, values: Mapping[str, Any], score: float | None) -> None:
         """Show a trial in TensorBoard, with its values in the table of hyperparameters."""
@@ -210,13 +201,11 @@ class Search:
             label_names=prepared.dataset.label_names,
             warn=lambda _: None,
         )
-        with log:
-            # The dashboard shows the first columns by name: what came of it is to be one of these.
-            found = {} if score is None else {f"best validation {self._monitor}": score}
-            log.hparams({**found, **values})
+        with log:  # the dashboard shows the first columns by name: the score is to be one of these
+            log.hparams({**({} if score is None else {f"best validation {self._monitor}": score}), **values})
 
     def _next_trial(self) -> tuple[Trial, RunDir]:
-        """A trial that nobody works on any more, or a new one."""
+        """A trial that no process works on any more, or a new one."""
         for frozen in self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
             run = self._run_of(frozen.number)
             try:
@@ -236,23 +225,6 @@ class Search:
     def _run_of(self, number: int) -> RunDir:
         return RunDir(self.folder / TRIALS / f"{number:03}")
 
-    def _check_config(self, config: Config) -> None:
-        """Make sure that the folder has no search of another config."""
-        text, known = config.to_yaml(), self._study.user_attrs.get("config")
-        if known is None:
-            self._study.set_user_attr("config", text)
-        elif known != text:
-            raise ConfigError(f"{self.folder}: a search of another config is here; name another --run-dir")
-
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Wait until no other process looks for a trial."""
-        import fcntl  # not on Windows, where nothing is trained either
-
-        with reporting_os_errors(self.folder / LOCK), (self.folder / LOCK).open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
-
 
 class _JournalLock(JournalFileSymlinkLock):
     """Optuna's lock of a journal to append to, which cuts off a line that a power cut or a full disk has torn."""
@@ -262,7 +234,6 @@ class _JournalLock(JournalFileSymlinkLock):
         self._journal = journal
 
     def acquire(self) -> bool:
-        """Wait for the lock, then look at the last line."""
         is_acquired = super().acquire()
         content = self._journal.read_bytes()
         if not content.endswith(b"\n"):
@@ -271,11 +242,7 @@ class _JournalLock(JournalFileSymlinkLock):
 
 
 def search_space(config: Config) -> dict[str, Choices]:
-    """What is searched, each with the config's own value in it, since that is where the search begins.
-
-    Raises:
-        ConfigError: a key is none of the config, or a value none for it.
-    """
+    """The values to search, if they fit the config; its own are among them, where the search starts."""
     space: dict[str, Choices] = {}
     for key, choices in (config.tune or DEFAULT_SPACE).items():
         own = value_of(config, key)
@@ -292,21 +259,17 @@ def search_space(config: Config) -> dict[str, Choices]:
 
 
 def value_of(config: Config, key: str) -> Any:
-    """The config's own value of a dotted key.
-
-    Raises:
-        ConfigError: there is none.
-    """
-    found: Any = config.model_dump(mode="json")
+    """The config's own value of a dotted key, if it can be searched for."""
+    value: Any = config.model_dump(mode="json")
     for part in key.split("."):
-        if not isinstance(found, dict) or part not in found or part in ("data", "tune"):
+        if not isinstance(value, dict) or part not in value or part in ("data", "tune"):
             raise ConfigError(f"tune.{key}: no value that can be searched for; write it as section.key")
-        found = found[part]
-    return found
+        value = value[part]
+    return value
 
 
 def _suggested(trial: Trial, key: str, choices: Choices) -> Any:
-    """A value of a key, as the sampler has it."""
+    """Let the sampler choose a value."""
     if not isinstance(choices, SearchRange):
         return trial.suggest_categorical(key, choices)
     if isinstance(choices.low, int) and isinstance(choices.high, int):
@@ -315,8 +278,10 @@ def _suggested(trial: Trial, key: str, choices: Choices) -> Any:
 
 
 def _result(trial: FrozenTrial) -> TrialResult:
-    seconds = trial.duration.total_seconds() if trial.duration else 0.0
-    score = trial.value if trial.state is TrialState.COMPLETE else None
     return TrialResult(
-        number=trial.number, values=trial.params, score=score, state=trial.state.name.lower(), seconds=seconds
+        number=trial.number,
+        values=trial.params,
+        score=trial.value if trial.state is TrialState.COMPLETE else None,
+        state=trial.state.name.lower(),
+        seconds=trial.duration.total_seconds() if trial.duration else 0.0,
     )

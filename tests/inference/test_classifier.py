@@ -33,6 +33,7 @@ from encoder_cls.model import EncoderClassifier
 from encoder_cls.system.files import sha256
 from encoder_cls.text.ngrams import NUM_FEATURE_IDS
 from encoder_cls.text.tokenizer_trainer import train_tokenizer
+from encoder_cls.training.linear.features import Reading
 from encoder_cls.training.linear.svm import fit_linear
 
 TEXTS = ["rain and snow today", "", "a big soup with zzz", "ball " * 40]
@@ -194,7 +195,7 @@ def with_linear(label_names, **options) -> Classifier:
     texts = classifier.tokenize(WORDS[: len(label_names)] * 3)
     weights = np.ones(len(label_names), dtype=np.float32)
     labels = np.arange(len(texts)) % len(label_names)
-    classifier.linear = fit_linear(texts, labels, class_weights=weights, max_tokens=9, use_char_ngrams=True)
+    classifier.linear = fit_linear(texts, labels, Reading(9, True, weights))[0]
     classifier.mixture_weights = (0.5, 3.0)
     return classifier
 

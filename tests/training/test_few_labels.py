@@ -11,21 +11,20 @@ from small_runs import NO_TECHNIQUES
 
 from encoder_cls.config import TokenizerConfig, TrainConfig
 from encoder_cls.data.labels import names_as_texts
-from encoder_cls.inference.task import SINGLE_LABEL
+from encoder_cls.inference.linear import LinearClassifier
 from encoder_cls.text.tokenizer import tokenize
 from encoder_cls.text.tokenizer_trainer import train_tokenizer
 from encoder_cls.text.tokens import TokenizedTexts
 from encoder_cls.training.linear import features as feature_corpus
 from encoder_cls.training.linear import techniques as few_labels
-from encoder_cls.training.linear import techniques as technique_search
+from encoder_cls.training.linear.features import Reading
+from encoder_cls.training.linear.folds import NO_TEXTS
 from encoder_cls.training.linear.svm import fit_linear
-from encoder_cls.training.linear.techniques import FewLabelsResult, Techniques, fit_linear_from_few_labels
-from encoder_cls.training.plan import LinearInput
+from encoder_cls.training.linear.techniques import FewLabels, Techniques, fit_linear_from_few_labels
 
 MAX_SEQ_LEN = 12
 LABELLED, UNLABELLED, TEST = 40, 400, 200
 ALL_WORDS = [f"{a}{b}{c}" for a in "bdfgklmnprst" for b in "aeiou" for c in "xzvw"]
-CHOICES = {"max_tokens": MAX_SEQ_LEN, "use_char_ngrams": True}
 
 
 @functools.cache
@@ -56,25 +55,30 @@ def tokenized(num_classes: int) -> tuple[TokenizedTexts, TokenizedTexts]:
     return tuple(tokenize(tokenizer, some, max_seq_len=MAX_SEQ_LEN) for some in (texts[:-TEST], texts[-TEST:]))
 
 
-def fit(num_classes: int, *, labels=None, names: tuple[str, ...] = (), num_texts=None, **config) -> FewLabelsResult:
+def reading(num_classes: int) -> Reading:
+    return Reading(MAX_SEQ_LEN, True, np.ones(num_classes, dtype=np.float32))
+
+
+def fit(
+    num_classes: int, *, labels=None, names: tuple[str, ...] = (), held_out=NO_TEXTS, **config
+) -> tuple[LinearClassifier, FewLabels]:
     texts, of_texts = corpus(num_classes)
     labels = of_texts[:LABELLED] if labels is None else labels
     tokenizer = train_tokenizer(texts[:-TEST], TokenizerConfig())
     return fit_linear_from_few_labels(
-        tokenized(num_classes)[0].first(num_texts or LABELLED + UNLABELLED),
+        tokenized(num_classes)[0].first(LABELLED + UNLABELLED),
         labels,
         tokenize(tokenizer, names_as_texts(names or ("1",) * num_classes), max_seq_len=MAX_SEQ_LEN),
-        class_weights=np.ones(num_classes, dtype=np.float32),
-        read=LinearInput(**CHOICES),
+        reading(num_classes),
         config=TrainConfig(**config),
         together=np.arange(len(labels)),
+        held_out=held_out,
     )
 
 
 def plain(num_classes: int, labels=None):
     labels = corpus(num_classes)[1][:LABELLED] if labels is None else labels
-    weights = np.ones(num_classes, dtype=np.float32)
-    return fit_linear(tokenized(num_classes)[0].first(LABELLED), labels, class_weights=weights, **CHOICES)
+    return fit_linear(tokenized(num_classes)[0].first(LABELLED), labels, reading(num_classes))[0]
 
 
 def accuracy(classifier, num_classes: int) -> float:
@@ -89,10 +93,10 @@ def arrays(classifier) -> list[NDArray]:
 @pytest.mark.parametrize("num_classes", [2, 3])
 def test_texts_without_labels_help(num_classes):
     """More texts are right that nobody has seen, as cross-validation foretold."""
-    result = fit(num_classes)
+    classifier, result = fit(num_classes)
     assert result.kept.naive_bayes_em
     assert result.accuracy > result.accuracy_before
-    assert accuracy(result.classifier, num_classes) > accuracy(plain(num_classes), num_classes) + 0.02
+    assert accuracy(classifier, num_classes) > accuracy(plain(num_classes), num_classes) + 0.02
 
 
 def test_a_name_that_says_something_is_learned_from():
@@ -107,15 +111,15 @@ def test_a_name_that_says_something_is_learned_from():
     tokenizer = train_tokenizer(texts, TokenizerConfig())
 
     def kept(some_names, **config) -> Techniques:
-        return fit_linear_from_few_labels(
+        _, result = fit_linear_from_few_labels(
             tokenize(tokenizer, texts, max_seq_len=MAX_SEQ_LEN),
             labels,
             tokenize(tokenizer, names_as_texts(some_names), max_seq_len=MAX_SEQ_LEN),
-            class_weights=np.ones(len(names), dtype=np.float32),
-            read=LinearInput(**CHOICES),
+            reading(len(names)),
             config=TrainConfig(**config),
             together=np.arange(len(labels)),
-        ).kept
+        )
+        return result.kept
 
     assert kept(names) == Techniques(label_names=True)
     assert (
@@ -126,112 +130,86 @@ def test_a_name_that_says_something_is_learned_from():
 def test_what_does_not_help_is_not_kept():
     """Labels that have nothing to do with the texts: the classifier is the one that the labels alone give."""
     labels = np.random.default_rng(5).integers(0, 2, LABELLED)
-    result = fit(2, labels=labels)
+    classifier, result = fit(2, labels=labels)
     assert result.kept == Techniques()
     assert result.accuracy == result.accuracy_before
-    assert all(map(np.array_equal, arrays(result.classifier), arrays(plain(2, labels))))
+    assert all(map(np.array_equal, arrays(classifier), arrays(plain(2, labels))))
 
 
 def test_what_is_switched_off_is_not_tried(monkeypatch):
     """Each by its value in the config."""
-    monkeypatch.setattr(technique_search, "_is_better", lambda *_: True)
+    monkeypatch.setattr(few_labels, "_is_better", lambda *_: True)
     names = tuple(corpus(3)[0][:3])
     values = {"naive_bayes_em": True, "label_names_as_texts": True, "lsa_dimensions": 5, "self_training": True}
-    assert fit(3, names=names, **values).kept == Techniques(True, True, True, True)
+    assert fit(3, names=names, **values)[1].kept == Techniques(True, True, True, True)
     for number, name in enumerate(values):
-        kept = fit(3, names=names, **NO_TECHNIQUES | {name: values[name]}).kept
+        kept = fit(3, names=names, **NO_TECHNIQUES | {name: values[name]})[1].kept
         assert kept == Techniques(*np.arange(4) == number), name
-    assert fit(3, names=names, **NO_TECHNIQUES).kept == Techniques()
+    assert fit(3, names=names, **NO_TECHNIQUES)[1].kept == Techniques()
 
 
 @pytest.mark.parametrize("num_classes", [2, 3])
 @pytest.mark.parametrize("name", [*NO_TECHNIQUES, "all"])
 def test_a_reader_sees_one_weight_a_feature_and_class(monkeypatch, num_classes, name):
-    """The logits of texts are those computed of all classifiers while it was fitted; a second time the same."""
-    searches = []
-
-    class Search(technique_search.TechniqueSearch):
-        def learn_from(self, rows):
-            learned = super().learn_from(rows)
-            searches.append((self, learned))
-            return learned
-
-    monkeypatch.setattr(few_labels, "TechniqueSearch", Search)
-    monkeypatch.setattr(technique_search, "_is_better", lambda *_: True)
+    """The teacher's logits of texts held out are those of all machines by themselves; a second time the same."""
+    monkeypatch.setattr(few_labels, "_is_better", lambda *_: True)
     values = {"naive_bayes_em": True, "label_names_as_texts": True, "lsa_dimensions": 5, "self_training": True}
     config = values if name == "all" else NO_TECHNIQUES | {name: values[name]}
-    first, second = (fit(num_classes, names=tuple(corpus(num_classes)[0][:num_classes]), **config) for _ in range(2))
-    assert all(map(np.array_equal, arrays(first.classifier), arrays(second.classifier)))
-    search, (weights, biases) = searches[0]
-    expected = SINGLE_LABEL.margins_to_logits(search.corpus.features[: LABELLED + UNLABELLED] @ weights + biases)
-    found = first.classifier.logits(tokenized(num_classes)[0])
-    assert found == pytest.approx(expected, abs=1e-4)
+    held_out, names = np.arange(10), tuple(corpus(num_classes)[0][:num_classes])
+    (first, result), (second, _) = (fit(num_classes, names=names, held_out=held_out, **config) for _ in range(2))
+    assert all(map(np.array_equal, arrays(first), arrays(second)))
+    logits = result.teacher.logits(tokenized(num_classes)[0].take(held_out))
+    assert logits == pytest.approx(result.logits_held_out, abs=1e-4)
 
 
-@pytest.mark.parametrize("num_classes", [2, 3])
-def test_weights_of_coordinates_are_folded_into_those_of_features(monkeypatch, num_classes):
-    """The margins of every text are those of what was learned from features and coordinates beside each other."""
-    monkeypatch.setattr(technique_search, "_is_better", lambda *_: True)
-    learned, compared = [], []
-    real_learn, real_fit = technique_search.learn_one_vs_rest, technique_search.TechniqueSearch._fit_svms
-
-    def recorded(features, *args, **options):
-        learned.append((real_learn(features, *args, **options), features, options["coordinates"]))
-        return learned[-1][0]
-
-    def fit_svms(self, rows, labels, weights, techniques):
-        folded = real_fit(self, rows, labels, weights, techniques)
-        svms, features, coordinates = learned[-1]
-        of_features, of_coordinates = np.split(svms.weights, [features.shape[1]])
-        expected = features @ of_features + coordinates @ of_coordinates
-        assert np.abs(coordinates @ of_coordinates).max() > 0.1
-        compared.append(np.abs(self.corpus.features[rows] @ folded.weights - expected).max())
-        return folded
-
+def test_weights_of_coordinates_are_folded_into_those_of_features(monkeypatch):
+    """The margins of texts are those of features and coordinates beside each other, up to calibration."""
     monkeypatch.setattr(few_labels, "FEWEST_EXTRAPOLATED", LABELLED + 1)
-    monkeypatch.setattr(technique_search, "learn_one_vs_rest", recorded)
-    monkeypatch.setattr(technique_search.TechniqueSearch, "_fit_svms", fit_svms)
-    fit(num_classes, **NO_TECHNIQUES | {"lsa_dimensions": 5})
-    assert len(compared) == 6  # of each fold, and of all
-    assert max(compared) < 1e-5
+    monkeypatch.setattr(few_labels, "_is_better", lambda *_: True)
+    parts = []
+    real = few_labels.fit_one_vs_rest
+
+    def recorded(features, *args, coordinates, **options):
+        learned = real(features, *args, coordinates=coordinates, **options)
+        of_features, of_coordinates = np.split(learned.weights, [features.shape[1]])
+        parts.append((features @ of_features + learned.biases, coordinates @ of_coordinates))
+        return learned
+
+    monkeypatch.setattr(few_labels, "fit_one_vs_rest", recorded)
+    classifier, _ = fit(2, **NO_TECHNIQUES | {"lsa_dimensions": 5})
+    of_features, of_coordinates = parts[-1]
+    expected, logits = (of_features + of_coordinates)[:, 0], classifier.logits(tokenized(2)[0].first(LABELLED))[:, 1]
+    scale, shift = np.polyfit(expected, logits, deg=1)
+    assert logits == pytest.approx(scale * expected + shift, abs=1e-4)
+    assert np.abs(of_coordinates).max() > 0.1
 
 
 def test_pseudo_labels_are_as_frequent_as_labels(monkeypatch):
     """Of each class the most confident, no more of all than a part of the texts."""
     monkeypatch.setattr(few_labels, "FEWEST_EXTRAPOLATED", LABELLED + 1)
-    monkeypatch.setattr(technique_search, "MOST_PSEUDO_LABELLED", 50)
-    monkeypatch.setattr(technique_search, "_is_better", lambda *_: True)
+    monkeypatch.setattr(few_labels, "MOST_PSEUDO_LABELLED", 50)
+    monkeypatch.setattr(few_labels, "_is_better", lambda *_: True)
     chosen = []
-    real = technique_search.TechniqueSearch._most_confident
+    real = few_labels.fit_one_vs_rest
 
-    def recorded(self, learned, labels):
-        rows, guesses = real(self, learned, labels)
-        logits = self.corpus.features[self.corpus.unlabelled] @ learned.weights + learned.biases
-        chosen.append((rows - LABELLED, guesses, labels, logits))
-        return rows, guesses
+    def recorded(features, labels, *args, weights, **options):
+        chosen.append(labels[weights < 1])
+        return real(features, labels, *args, weights=weights, **options)
 
-    monkeypatch.setattr(technique_search.TechniqueSearch, "_most_confident", recorded)
+    monkeypatch.setattr(few_labels, "fit_one_vs_rest", recorded)
     fit(3, **NO_TECHNIQUES | {"self_training": True})
-    for rows, guesses, labels, margins in chosen:
-        assert len(set(rows)) == len(rows)
-        assert (rows >= 0).all()
-        assert np.array_equal(guesses, margins[rows].argmax(axis=1))
-        shares = np.bincount(labels, minlength=3) / len(labels)
-        assert np.bincount(guesses, minlength=3) == pytest.approx(50 * shares, abs=0.51)
-        for number in range(3):
-            others = np.setdiff1d(np.flatnonzero(margins.argmax(axis=1) == number), rows)
-            least = SINGLE_LABEL.margins_to_logits(margins)[rows[guesses == number], number].min()
-            assert (SINGLE_LABEL.margins_to_logits(margins)[others, number] <= least).all()
+    shares = np.bincount(corpus(3)[1][:LABELLED], minlength=3) / LABELLED
+    pseudo_labels = [labels for labels in chosen if len(labels)]
+    assert len(pseudo_labels) == 6  # of each fold, and of all
+    assert np.bincount(pseudo_labels[-1], minlength=3) == pytest.approx(50 * shares, abs=0.51)
 
 
 def test_of_many_texts_without_labels_some_are_read(monkeypatch):
     """So many tokens at most, the labelled texts always."""
     monkeypatch.setattr(feature_corpus, "MOST_TOKENS", 60)
-    read = []
-    real = few_labels.read_corpus
-    monkeypatch.setattr(few_labels, "read_corpus", lambda *args, **kw: read.append(real(*args, **kw)) or read[-1])
-    fit(2)
-    assert len(read[0].unlabelled) == 10  # of six tokens each
+    rows = feature_corpus.sample_rows(tokenized(2)[0], LABELLED, MAX_SEQ_LEN)
+    assert rows[:LABELLED].tolist() == list(range(LABELLED))
+    assert len(rows) == LABELLED + 10  # of six tokens each
 
 
 def test_what_twice_the_labels_would_bring_is_extrapolated():
@@ -249,16 +227,8 @@ def test_what_twice_the_labels_would_bring_is_extrapolated():
     assert few_labels._accuracy_with_twice(Curve(0.0, 0.1, 0.1)) == pytest.approx(1.0)
 
 
-def test_a_learning_curve_is_of_fewer_labels(monkeypatch):
-    """Of each fold a half and a quarter of the others, and from forty labels on."""
-    sizes = []
-    real = technique_search.TechniqueSearch._learn_svms
-    monkeypatch.setattr(
-        technique_search.TechniqueSearch,
-        "_learn_svms",
-        lambda self, rows, techniques: sizes.append(len(rows)) or real(self, rows, techniques),
-    )
-    result = fit(3, **NO_TECHNIQUES)
-    assert sizes == [16] * 5 + [8] * 5
+def test_a_learning_curve_is_of_fewer_labels():
+    """And from forty labels on."""
+    _, result = fit(3, **NO_TECHNIQUES)
     assert result.accuracy <= result.accuracy_with_twice <= 1
-    assert fit(3, labels=corpus(3)[1][: LABELLED - 1], **NO_TECHNIQUES).accuracy_with_twice is None
+    assert fit(3, labels=corpus(3)[1][: LABELLED - 1], **NO_TECHNIQUES)[1].accuracy_with_twice is None

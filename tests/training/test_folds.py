@@ -9,7 +9,7 @@ import pytest
 
 from encoder_cls.config import config_of
 from encoder_cls.training.linear.fit import fit_linear_classifier
-from encoder_cls.training.linear.folds import FOLDS, all_folds, first_held_out, folds
+from encoder_cls.training.linear.folds import FOLDS, first_held_out, folds
 from encoder_cls.training.prepare import prepare
 
 
@@ -17,7 +17,7 @@ from encoder_cls.training.prepare import prepare
 def test_folds_keep_groups_together(num_groups):
     """Each text is in one fold; folds are of about one size where groups are small."""
     groups = np.random.default_rng(0).integers(1, num_groups + 1, size=1000)
-    found = all_folds(groups)
+    found = folds(groups)
     assert sorted(np.concatenate(found).tolist()) == list(range(1000))
     members = [set(groups[fold].tolist()) for fold in found]
     assert sum(map(len, members)) == len(set(groups.tolist()))
@@ -61,7 +61,7 @@ def test_the_linear_classifier_is_not_sure_of_what_is_repeated(few_labels):
     for file, column in (("other.csv", None), ("other.csv", "customer"), ("equal.csv", None)):
         data = {"data.train": file, "data.validation": file, "data.group_column": column}
         setup = prepare(config_of(values | data, source="test"))
-        assert setup.plan.has_few_labels == few_labels
-        classifier = fit_linear_classifier(setup).classifier
+        assert (setup.plan.linear_fit == "few_labels") == few_labels
+        classifier = fit_linear_classifier(setup).classifier.linear
         sure.append(np.abs(np.diff(classifier.logits(setup.train_texts), axis=1)).mean())
     assert sure[0] > 3 * max(sure[1:])

@@ -19,23 +19,11 @@ def texts(num_texts: int, num_features: int, *, rank: int) -> sp.csr_matrix:
 def test_directions_are_the_singular_vectors():
     """Those of the largest singular values, scaled; on texts of that rank they lose nothing."""
     features = texts(30, 20, rank=3)
-    found = find_directions(features, np.arange(20, dtype=np.int32), dimensions=3)
+    _, directions = find_directions(features, np.arange(20, dtype=np.int32), dimensions=3)
     _, _, right = np.linalg.svd(features.toarray())
-    assert np.abs(found.values.T @ right[:3].T) == pytest.approx(SCALE * np.eye(3), abs=1e-3)
-    restored = found.coordinates(features) @ found.values.T / SCALE**2
+    assert np.abs(directions.T @ right[:3].T) == pytest.approx(SCALE * np.eye(3), abs=1e-3)
+    restored = features @ directions @ directions.T / SCALE**2
     assert restored == pytest.approx(features.toarray(), abs=1e-3)
-
-
-def test_weights_of_coordinates_are_weights_of_features():
-    """A classifier of both is one of the features alone."""
-    features = texts(30, 20, rank=8)
-    found = find_directions(features, np.arange(20, dtype=np.int32), dimensions=4)
-    random = np.random.default_rng(1)
-    of_features, of_coordinates = random.normal(size=(20, 2)), random.normal(size=(4, 2))
-    weights = of_features.copy()
-    found.add_to(weights, of_coordinates)
-    expected = features @ of_features + found.coordinates(features) @ of_coordinates
-    assert features @ weights == pytest.approx(expected, rel=1e-4)
 
 
 def test_pairs_templates_and_features_of_a_single_text_are_left_out():
@@ -43,16 +31,16 @@ def test_pairs_templates_and_features_of_a_single_text_are_left_out():
     ids = np.array([1, 2, HASHES + 1, TEMPLATE_IDS + 1, CHAR_NGRAM_IDS + 1, CHAR_NGRAM_IDS + 2], dtype=np.int32)
     features = np.ones((5, 6), dtype=np.float32) + np.arange(5)[:, None] * [0, 1, 0, 1, 0, 1]
     features[1:, 0] = 0
-    found = find_directions(sp.csr_matrix(features, dtype=np.float32), ids, dimensions=2)
-    assert found.columns.tolist() == [1, 4, 5]
+    columns, _ = find_directions(sp.csr_matrix(features, dtype=np.float32), ids, dimensions=2)
+    assert columns.tolist() == [1, 4, 5]
 
 
 def test_there_are_no_more_directions_than_the_texts_have(monkeypatch):
     """Nor any of one text; of many texts some are enough, and the same ones each time."""
     features, ids = texts(30, 20, rank=10), np.arange(20, dtype=np.int32)
-    assert find_directions(features[:4], ids, dimensions=200).values.shape == (20, 3)
-    assert find_directions(features[:1], ids, dimensions=200).values.size == 0
+    assert find_directions(features[:4], ids, dimensions=200)[1].shape == (20, 3)
+    assert find_directions(features[:1], ids, dimensions=200)[1].size == 0
     monkeypatch.setattr(latent_semantics, "MOST_TEXTS", 10)
-    first, second = (find_directions(features, ids, dimensions=3) for _ in range(2))
-    assert np.array_equal(first.values, second.values)
-    assert not np.allclose(np.abs(first.values), np.abs(find_directions(features[:10], ids, dimensions=3).values))
+    first, second = (find_directions(features, ids, dimensions=3)[1] for _ in range(2))
+    assert np.array_equal(first, second)
+    assert not np.allclose(np.abs(first), np.abs(find_directions(features[:10], ids, dimensions=3)[1]))

@@ -10,8 +10,9 @@ from encoder_cls.evaluation.metrics import cross_entropy, one_hot
 from encoder_cls.inference.task import softmax
 from encoder_cls.text.tokenizer import tokenize
 from encoder_cls.text.tokenizer_trainer import train_tokenizer
-from encoder_cls.training import plan as recipe
+from encoder_cls.training import plan
 from encoder_cls.training.linear import stream as linear_stream
+from encoder_cls.training.linear.features import Reading
 from encoder_cls.training.linear.fit import fit_linear_classifier
 from encoder_cls.training.linear.stream import fit_linear_from_stream
 from encoder_cls.training.linear.svm import fit_linear
@@ -45,8 +46,12 @@ def several_chunks(monkeypatch):
     monkeypatch.setattr(linear_stream, "TEXTS_AT_ONCE", 200)
 
 
-def stream(texts, labels, **options):
-    return fit_linear_from_stream(texts, labels, max_tokens=16, together=np.arange(len(labels)), **options)
+def reading(*class_weights: float) -> Reading:
+    return Reading(16, False, np.array(class_weights or [1] * NUM_CLASSES, dtype=np.float32))
+
+
+def stream(texts, labels, *class_weights: float):
+    return fit_linear_from_stream(texts, labels, reading(*class_weights), together=np.arange(len(labels)))
 
 
 def loss_of(classifier, texts, labels) -> float:
@@ -55,9 +60,8 @@ def loss_of(classifier, texts, labels) -> float:
 
 def test_is_nearly_as_good_as_the_classifier_that_needs_all_texts_at_once(corpus):
     texts, labels, others, their_labels = corpus
-    weights = np.ones(NUM_CLASSES, dtype=np.float32)
-    streamed = stream(texts, labels, class_weights=weights)
-    whole = fit_linear(texts, labels, class_weights=weights, max_tokens=16, use_char_ngrams=False)
+    streamed = stream(texts, labels)
+    whole, _ = fit_linear(texts, labels, reading())
     accuracies = [(it.logits(others).argmax(axis=1) == their_labels).mean() for it in (streamed, whole)]
     assert accuracies[0] >= accuracies[1] - 0.01 > 0.8
     assert loss_of(streamed, others, their_labels) < 1.1 * loss_of(whole, others, their_labels)
@@ -65,19 +69,17 @@ def test_is_nearly_as_good_as_the_classifier_that_needs_all_texts_at_once(corpus
 
 def test_same_texts_give_the_same_bits(corpus):
     texts, labels, others, _ = corpus
-    weights = np.ones(NUM_CLASSES, dtype=np.float32)
-    first, second = (stream(texts, labels, class_weights=weights).logits(others) for _ in range(2))
+    first, second = (stream(texts, labels).logits(others) for _ in range(2))
     assert (first == second).all()
 
 
 def test_two_classes_have_one_machine_and_several_labels_one_each(corpus):
     texts, labels, others, their_labels = corpus
-    of_two = stream(texts, np.minimum(labels, 1), class_weights=np.ones(2, dtype=np.float32))
+    of_two = stream(texts, np.minimum(labels, 1), 1, 1)
     assert of_two.biases.shape == (1,)
     assert (of_two.logits(others).argmax(axis=1) == np.minimum(their_labels, 1)).mean() > 0.85
     several = one_hot(labels, NUM_CLASSES).astype(np.int8)
-    weights = np.ones(NUM_CLASSES, dtype=np.float32)
-    of_labels = stream(texts, several, class_weights=weights)
+    of_labels = stream(texts, several)
     assert ((of_labels.logits(others) > 0) == one_hot(their_labels, NUM_CLASSES)).mean() > 0.9
 
 
@@ -86,7 +88,7 @@ def test_words_that_many_texts_of_a_label_have_are_counted():
     texts = [f"{'red' if i % 2 else 'blue'} the w{i % 7}" for i in range(1200)]
     tokenized = tokenize(train_tokenizer(texts, TokenizerConfig()), texts, max_seq_len=16)
     labels = np.stack([np.arange(1200) % 2, 1 - np.arange(1200) % 2], axis=1).astype(np.int8)
-    classifier = stream(tokenized, labels, class_weights=np.ones(2, np.float32))
+    classifier = stream(tokenized, labels, 1, 1)
     assert ((classifier.logits(tokenized) > 0) == labels).all()
 
 
@@ -94,10 +96,7 @@ def test_heavier_classes_are_found_more_often(corpus):
     texts, labels, others, _ = corpus
     random = np.random.default_rng(1)
     labels = np.where(random.random(len(labels)) < 0.5, random.integers(0, NUM_CLASSES, len(labels)), labels)
-    plain, heavier = (
-        stream(texts, labels, class_weights=np.array([1, 1, weight], dtype=np.float32)).logits(others)
-        for weight in (1, 20)
-    )
+    plain, heavier = (stream(texts, labels, 1, 1, weight).logits(others) for weight in (1, 20))
     assert (heavier.argmax(axis=1) == 2).sum() > (plain.argmax(axis=1) == 2).sum()
 
 
@@ -109,16 +108,15 @@ def test_repeated_texts_are_not_held_out_from_themselves():
         np.tile(random.integers(0, 2, 600), 4),
         tokenize(train_tokenizer(texts, TokenizerConfig()), texts, max_seq_len=16),
     )
-    options = {"class_weights": np.ones(2, np.float32), "max_tokens": 16}
     alone, equal = (
-        np.abs(fit_linear_from_stream(tokenized, labels, together=together, **options).logits(tokenized)).mean()
+        np.abs(fit_linear_from_stream(tokenized, labels, reading(1, 1), together=together).logits(tokenized)).mean()
         for together in (np.arange(2400), np.arange(2400) % 600)
     )
     assert alone > 3 * equal
 
 
 def test_a_run_with_much_text_has_a_linear_classifier(monkeypatch):
-    monkeypatch.setattr(recipe, "MOST_LINEAR_TEXT", 1000)
+    monkeypatch.setattr(plan, "MOST_LINEAR_TEXT", 1000)
     setup = prepare(Config(name="run", data=DataConfig(train="example:train")))
     assert setup.plan.linear
     assert setup.plan.linear_fit == "stream"

@@ -87,7 +87,7 @@ def test_a_stopped_fit_writes_nothing_and_ends(tmp_path, monkeypatch):
     """By then the run may be that of another process."""
     monkeypatch.setattr(interruptible, "SECONDS_BETWEEN_LOOKS", 0.01)
     monkeypatch.setattr(interruptible, "SECONDS_TO_END", 0.01)
-    real, threads, is_left = linear_fit.fit_first_linear, [], threading.Event()
+    real, threads, is_left = linear_fit.fit_linear, [], threading.Event()
 
     def slow(*args, **options):
         first = real(*args, **options)
@@ -95,7 +95,7 @@ def test_a_stopped_fit_writes_nothing_and_ends(tmp_path, monkeypatch):
         is_left.wait(30)
         return first
 
-    monkeypatch.setattr(linear_fit, "fit_first_linear", slow)
+    monkeypatch.setattr(linear_fit, "fit_linear", slow)
     run = RunDir(tmp_path / "run")
     with pytest.raises(StoppedError):
         run_all(without_encoder(tmp_path), run.path, stop_signal=lambda: 15 if threads else None)

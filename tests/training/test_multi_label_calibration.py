@@ -7,14 +7,14 @@ import pytest
 
 from encoder_cls.evaluation.metrics import f1_scores
 from encoder_cls.inference.task import sigmoid
-from encoder_cls.training.linear import calibration as multi_label_calibration
+from encoder_cls.training.linear import calibration
 from encoder_cls.training.linear.calibration import (
     fit_inverse_temperature,
     fit_mixture_weights,
     fit_platt_per_label,
     fit_thresholds,
 )
-from encoder_cls.training.linear.folds import all_folds
+from encoder_cls.training.linear.folds import folds
 
 SCALES, SHIFTS = np.array([2.0, 2.0, 0.5, 2.0]), np.array([-1.0, -1.0, 0.0, -1.0])
 
@@ -83,12 +83,12 @@ def test_thresholds_of_rare_labels_do_not_overfit():
 def test_repeated_texts_do_not_choose_the_rule(monkeypatch):
     """They are in one fold of the cross-validation."""
     logits, labels = (np.repeat(it, 5, axis=0) for it in drawn(40))
-    folds = []
-    monkeypatch.setattr(multi_label_calibration, "all_folds", lambda them: folds.extend(all_folds(them)) or folds)
+    parts = []
+    monkeypatch.setattr(calibration, "folds", lambda them: parts.extend(folds(them)) or parts)
     texts = np.repeat(np.arange(40), 5)
     fit_thresholds(logits, labels, texts)
     sampled = texts[np.random.default_rng(0).permutation(200)]
-    assert sum(len(set(sampled[fold])) for fold in folds) == 40
+    assert sum(len(set(sampled[part])) for part in parts) == 40
 
 
 def _f1(scores: np.ndarray, labels: np.ndarray, threshold: float) -> float:

@@ -17,25 +17,18 @@ from tokenizers import Tokenizer
 from encoder_cls.config import TokenizerConfig
 from encoder_cls.evaluation.metrics import cross_entropy, one_hot
 from encoder_cls.inference.linear import LinearClassifier
-from encoder_cls.inference.task import log_sigmoid, softmax
+from encoder_cls.inference.task import SINGLE_LABEL, log_sigmoid, softmax
 from encoder_cls.text import ngrams as features
 from encoder_cls.text.ngrams import CHAR_NGRAM_IDS, NUM_FEATURE_IDS, TEMPLATE_IDS
 from encoder_cls.text.tokenizer import tokenize
 from encoder_cls.text.tokenizer_trainer import train_tokenizer
 from encoder_cls.text.tokens import TokenizedTexts
 from encoder_cls.training.linear import features as feature_matrix
-from encoder_cls.training.linear import svm as nbsvm
-from encoder_cls.training.linear import svm as one_vs_rest
-from encoder_cls.training.linear.calibration import fit_inverse_temperature, fit_platt
-from encoder_cls.training.linear.features import bytes_at_most, feature_bytes
-from encoder_cls.training.linear.svm import (
-    NB_RATIO_POWER,
-    HeldOutTexts,
-    fit_first_linear,
-    fit_linear,
-    fit_linear_with_choice,
-    folds_of,
-)
+from encoder_cls.training.linear import machines, svm
+from encoder_cls.training.linear.calibration import calibrate, fit_inverse_temperature, fit_platt
+from encoder_cls.training.linear.features import Reading, bytes_at_most, feature_bytes
+from encoder_cls.training.linear.machines import NB_RATIO_POWER
+from encoder_cls.training.linear.svm import fit_linear
 
 MAX_SEQ_LEN = 12
 SYLLABLES = ["ba", "ko", "ri", "tu", "en", "sol", "mir", "da", "pe", "lo"]
@@ -75,8 +68,12 @@ def fit(
     weights=None,
     max_tokens: int = MAX_SEQ_LEN,
 ) -> LinearClassifier:
-    weights = np.ones(num_classes, dtype=np.float32) if weights is None else np.array(weights, dtype=np.float32)
-    return fit_linear(texts, labels, class_weights=weights, max_tokens=max_tokens, use_char_ngrams=use_char_ngrams)
+    return fit_linear(texts, labels, reading_of(num_classes, use_char_ngrams, weights, max_tokens=max_tokens))[0]
+
+
+def reading_of(num_classes: int, char_ngrams: bool, weights=None, *, max_tokens: int = MAX_SEQ_LEN) -> Reading:
+    weights = np.ones(num_classes) if weights is None else np.array(weights)
+    return Reading(max_tokens, char_ngrams, weights.astype(np.float32))
 
 
 def content(classifier: LinearClassifier) -> dict[str, object]:
@@ -158,8 +155,8 @@ def test_scores_are_those_of_a_plain_nb_svm(monkeypatch, num_classes, use_char_n
     the margin, up to a scale.
     """
     monkeypatch.setattr(features, "TOKENS_AT_ONCE", 40)
-    monkeypatch.setattr(nbsvm, "PENALTIES", (1.0,))
-    monkeypatch.setattr(one_vs_rest, "TOLERANCE", 1e-4)
+    monkeypatch.setitem(svm.PENALTIES, SINGLE_LABEL, (1.0,))
+    monkeypatch.setattr(machines, "TOLERANCE", 1e-4)
     monkeypatch.setattr(features, "MOST_FREQUENT", 20)  # of so few words, not all
     texts, labels = corpus(num_classes)
     tokenizer = tokenizer_of(texts, max_vocab_size)
@@ -433,7 +430,7 @@ def test_the_penalty_is_the_one_with_the_lowest_loss_on_held_out_texts(monkeypat
     tokenizer = tokenizer_of(texts)
 
     def fitted(labels, *penalties) -> list[list[float]]:
-        monkeypatch.setattr(nbsvm, "PENALTIES", penalties)
+        monkeypatch.setitem(svm.PENALTIES, SINGLE_LABEL, penalties)
         return fit(
             read(tokenizer, texts), labels, num_classes=num_classes, use_char_ngrams=True
         ).weights.values.tolist()
@@ -442,69 +439,59 @@ def test_the_penalty_is_the_one_with_the_lowest_loss_on_held_out_texts(monkeypat
     assert fitted(clear, timid, bold) == fitted(clear, bold)
     assert fitted(clear, bold) != fitted(clear, timid)
     careful = 0.03
-    monkeypatch.setattr(nbsvm, "LEAST_GAIN", 0)
+    monkeypatch.setattr(svm, "LEAST_GAIN", 0)
     assert fitted(noisy, careful, bold) == fitted(noisy, careful, bold, 100.0) == fitted(noisy, careful)
     assert fitted(noisy, careful) != fitted(noisy, bold)
 
 
 def test_texts_held_out_choose_where_they_are_enough(monkeypatch):
-    """Then nothing is learned twice, and what is found first is told of at once."""
+    """Then a first classifier comes early; texts that are not enough change nothing."""
     texts, labels = corpus(3)
-    tokenized, learned, first = read(tokenizer_of(texts), texts), [], []
-    held_out = HeldOutTexts(tokenized.take(np.arange(30)), labels[:30])
-    real = nbsvm.learn_one_vs_rest
+    tokenized, first = read(tokenizer_of(texts), texts), []
+    held_out, rest = (tokenized.take(np.arange(30)), labels[:30]), tokenized.take(np.arange(30, 90))
+    reading = reading_of(3, False)
+    monkeypatch.setitem(svm.PENALTIES, SINGLE_LABEL, (1e-4, 0.01, 2.0))
 
-    def recorded(features, *args, **options):
-        learned.append((features.shape[0], options["penalty"]))
-        return real(features, *args, **options)
+    def fitted(**options) -> tuple[LinearClassifier, float]:
+        classifier, choice = fit_linear(rest, labels[30:], reading, on_first=first.append, **options)
+        return classifier.logits(tokenized).tolist(), choice
 
-    monkeypatch.setattr(nbsvm, "learn_one_vs_rest", recorded)
-    monkeypatch.setattr(nbsvm, "PENALTIES", (1e-4, 0.01, 2.0))
-    for enough in (30, 31):
-        monkeypatch.setattr(nbsvm, "ENOUGH_HELD_OUT", enough)
-        rest = tokenized.take(np.arange(30, 90))
-        options = {"class_weights": np.ones(3, np.float32), "max_tokens": MAX_SEQ_LEN, "use_char_ngrams": False}
-        options |= {"held_out": held_out, "parts": folds_of(labels[30:], np.arange(60)), "on_first": first.append}
-        classifier, _ = fit_linear_with_choice(rest, labels[30:], **options)
-        if enough == 30:
-            assert learned == [(60, 0.01), (60, 1e-4), (60, 2.0)]
-            assert (first[0].logits(tokenized) != classifier.logits(tokenized)).any()
+    monkeypatch.setitem(svm.ENOUGH_HELD_OUT, SINGLE_LABEL, 31)
+    by_folds, _ = fitted(held_out=held_out)
+    assert by_folds == fitted()[0]
+    assert first == []
+    monkeypatch.setitem(svm.ENOUGH_HELD_OUT, SINGLE_LABEL, 30)
+    by_held_out, choice = fitted(held_out=held_out)
+    assert by_held_out != by_folds
+    assert choice.penalty == 2.0
     assert len(first) == 1
-    assert {size for size, _ in learned[3:]} == {48, 60}  # of folds, then of all
+    assert first[0].logits(tokenized).tolist() != by_held_out
+    assert fitted(choice=choice)[0] == by_held_out
 
 
-def test_a_first_classifier_is_of_words_and_pairs_alone(monkeypatch):
-    """It learns once, and is calibrated on texts held out, however few: no temperature makes it much better."""
+def test_a_quick_classifier_is_of_words_and_pairs_alone():
+    """Calibrated on texts held out, however few: no temperature makes it much better."""
     texts, labels = corpus(3)
-    tokenized, learned = read(tokenizer_of(texts), texts), []
-    real = nbsvm.learn_one_vs_rest
-    monkeypatch.setattr(
-        nbsvm, "learn_one_vs_rest", lambda *args, **options: learned.append(1) or real(*args, **options)
-    )
-    options = {"class_weights": np.ones(3, np.float32), "max_tokens": MAX_SEQ_LEN}
-    held_out = HeldOutTexts(tokenized.take(np.arange(30)), labels[:30])
-    first = fit_first_linear(tokenized.take(np.arange(30, 90)), labels[30:], held_out=held_out, **options)
-    assert learned == [1]
-    assert first.feature_ids.max() < TEMPLATE_IDS
-    logits = first.logits(held_out.texts)
-    assert (logits.argmax(axis=1) == held_out.labels).mean() > 0.6
-    losses = [cross_entropy(softmax(logits * scale), one_hot(held_out.labels, 3)) for scale in (1, 0.5, 2)]
+    tokenized = read(tokenizer_of(texts), texts)
+    asked, their_labels = tokenized.take(np.arange(30)), labels[:30]
+    rest = tokenized.take(np.arange(30, 90))
+    quick, _ = fit_linear(rest, labels[30:], reading_of(3, False), held_out=(asked, their_labels), is_quick=True)
+    assert quick.feature_ids.max() < TEMPLATE_IDS
+    logits = quick.logits(asked)
+    assert (logits.argmax(axis=1) == their_labels).mean() > 0.6
+    losses = [cross_entropy(softmax(logits * scale), one_hot(their_labels, 3)) for scale in (1, 0.5, 2)]
     assert losses[0] == min(losses)
 
 
 @pytest.mark.parametrize("num_classes", [2, 3])
-def test_classes_count_by_their_weights_in_the_choice_of_a_penalty(monkeypatch, num_classes):
-    """As they do in what the SVMs learn, and in its calibration."""
-    texts, labels = corpus(num_classes)
-    weights, judged = np.array([1.0, 5.0, 0.5][:num_classes], dtype=np.float32), []
-
-    def recorded(probabilities, targets, by_text):
-        judged.append(np.array_equal(by_text, weights[targets.argmax(axis=1)]))
-        return real(probabilities, targets, by_text)
-
-    real = nbsvm.cross_entropy
-    monkeypatch.setattr(nbsvm, "cross_entropy", recorded)
-    tokenizer = tokenizer_of(texts)
-    fit(read(tokenizer, texts), labels, num_classes=num_classes, use_char_ngrams=False, weights=weights)
-    assert len(judged) >= 2
-    assert all(judged)
+def test_classes_count_by_their_weights_in_the_choice_of_a_penalty(num_classes):
+    """But not in the calibration."""
+    random = np.random.default_rng(0)
+    labels = np.arange(60) % num_classes
+    weights = np.array([1.0, 5.0, 0.5][:num_classes], dtype=np.float32)
+    margins = random.normal(size=(60, 1 if num_classes == 2 else 3)).astype(np.float32)
+    plain, weighted = (calibrate(margins, labels, it) for it in (np.ones_like(weights), weights))
+    assert (plain.scale, plain.shift) == (weighted.scale, weighted.shift)
+    losses = -np.log(softmax(weighted.logits)[np.arange(60), labels])
+    assert weighted.loss == pytest.approx(np.average(losses, weights=weights[labels]), rel=1e-5)
+    assert plain.loss == pytest.approx(losses.mean(), rel=1e-5)

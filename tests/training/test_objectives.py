@@ -16,8 +16,7 @@ from encoder_cls.training.encoder import objectives
 from encoder_cls.training.encoder.objectives import ClassificationObjective, MaskedLMObjective
 from encoder_cls.training.encoder.stage import make_stages
 from encoder_cls.training.linear.calibration import fit_mixture_weights
-from encoder_cls.training.linear.fit import answers_of
-from encoder_cls.training.linear.techniques import FittedLinear
+from encoder_cls.training.linear.fit import Fitted, answers_of
 from encoder_cls.training.prepare import prepare
 from encoder_cls.training.prepared import Prepared
 
@@ -59,7 +58,7 @@ def prepared(folder, pretrain: dict[str, object] | None = None, **train_values: 
 
 
 def classification_objective(setup: Prepared, linear: Beside | None = None) -> ClassificationObjective:
-    fitted = FittedLinear(linear, linear.logits(setup.validation_texts), None) if linear else None
+    fitted = Fitted(linear, linear.logits(setup.validation_texts), None, None) if linear else None
     return make_stages(setup)[-1].make_objective(CPU, answers_of(setup, fitted) if fitted else None)
 
 

@@ -1,4 +1,4 @@
-"""Test by cross-validation whether balanced class weights would help."""
+"""Check by cross-validation whether balanced class weights would help."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from encoder_cls.data.dataset import Split
 from encoder_cls.evaluation.scores import paired_macro_f1_interval, score_answers
 from encoder_cls.inference.task import SINGLE_LABEL
 from encoder_cls.text.tokens import TokenizedTexts
+from encoder_cls.training.linear.features import Reading
 from encoder_cls.training.linear.svm import out_of_fold_logits
 from encoder_cls.training.prepared import balanced_weights
 
@@ -17,16 +18,10 @@ PENALTY = 1.0
 
 
 def class_weights_note(train: Split, texts: TokenizedTexts, *, max_tokens: int, use_char_ngrams: bool) -> str:
-    """What `train.class_weights=balanced` would bring; nothing where it would not help by more than chance.
+    """Say what `train.class_weights=balanced` would bring; nothing where it would not help by more than chance.
 
     The linear classifier is cross-validated with and without: it helps where the 95% interval of the difference of
     macro-F1, in which each class counts as much, is above zero.
-
-    Args:
-        train: what is learned from; each class occurs.
-        texts: its texts.
-        max_tokens: as in `fit_linear`.
-        use_char_ngrams: as in `fit_linear`.
     """
     sizes = np.bincount(train.labels)
     if sizes.max() < SKEWED * sizes.min():
@@ -35,18 +30,10 @@ def class_weights_note(train: Split, texts: TokenizedTexts, *, max_tokens: int, 
     if len(train) > most:
         rows = np.sort(np.random.default_rng(0).permutation(len(train))[:most])
         train, texts = train.subset(rows), texts.take(rows)
-    plain, balanced = (
-        logits.argmax(axis=1)
-        for logits in out_of_fold_logits(
-            texts,
-            train.labels,
-            class_weights=[np.ones(len(sizes), dtype=np.float32), balanced_weights(sizes)],
-            max_tokens=max_tokens,
-            use_char_ngrams=use_char_ngrams,
-            together=train.together,
-            penalty=PENALTY,
-        )
-    )
+    weights = (np.ones(len(sizes), dtype=np.float32), balanced_weights(sizes))
+    readings = [Reading(max_tokens, use_char_ngrams, it) for it in weights]
+    logits = out_of_fold_logits(texts, train.labels, readings, together=train.together, penalty=PENALTY)
+    plain, balanced = (it.argmax(axis=1) for it in logits)
     if paired_macro_f1_interval(train.labels, balanced, plain)[0] <= 0:
         return ""
     before, after = (score_answers(answers, train.labels) for answers in (plain, balanced))

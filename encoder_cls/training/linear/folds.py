@@ -1,4 +1,4 @@
-"""Folds of cross-validation."""
+"""Folds of cross-validation, in which texts that belong together stay together."""
 
 from __future__ import annotations
 
@@ -6,56 +6,55 @@ import numpy as np
 from numpy.typing import NDArray
 
 FOLDS = 5
-ENOUGH_HELD_OUT = 1000  # texts, to find three numbers
 NO_TEXTS = np.zeros(0, dtype=np.int64)
 
 
 def folds(
-    together: NDArray[np.int64], *, first: NDArray[np.int64] = NO_TEXTS, enough: int = ENOUGH_HELD_OUT
+    together: NDArray[np.int64], *, first: NDArray[np.int64] = NO_TEXTS, enough: float = np.inf
 ) -> list[NDArray[np.int64]]:
-    """Which texts are held out together, at random; of many texts not all are ever held out.
+    """Split texts into folds at random.
 
-    Args:
-        together: of each text the number of those that it is held out with, (texts,), as in `Split`; where all have the
-            same, each text is held out for itself.
-        first: texts that are the first fold, and share no number with others.
-        enough: texts held out after which there are no further folds.
+    Texts of one group, by `together` as in `Split`, stay together; where all are in one group, each counts by itself.
+    Texts named `first` are the first fold, and share no group with others. Folds after `enough` texts are left out.
     """
     others = np.setdiff1d(np.arange(len(together)), first)
-    parts = [others[part] for part in all_folds(together[others])]
+    parts = [others[part] for part in _split(together[others])]
     parts = [first, *parts] if len(first) else parts
     held_out = np.cumsum([len(part) for part in parts])
     return parts[: 1 + int(np.searchsorted(held_out, enough))]
 
 
-def all_folds(together: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-    """All texts in the order in which they are held out, as `folds` has it; each is in one fold."""
+def _split(together: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    """Split all texts into folds, in the order in which they are held out."""
     random, num_texts = np.random.default_rng(0), len(together)
-    _, numbers, sizes = np.unique(together, return_inverse=True, return_counts=True)
+    groups, sizes = _groups(together)
     if len(sizes) in (1, num_texts):
         return np.array_split(random.permutation(num_texts), min(FOLDS, num_texts))
     shuffled = random.permutation(len(sizes))
-    # The fold in which the middle of a group lies, where groups stand in a row, as long as they are large.
+    # A group belongs to the fold in which its middle lies where groups stand in a row.
     middles = np.cumsum(sizes[shuffled]) - sizes[shuffled] / 2
-    of_group = np.empty(len(sizes), dtype=np.int64)
-    of_group[shuffled] = np.minimum(middles * FOLDS / num_texts, FOLDS - 1).astype(np.int64)
-    if len(np.unique(of_group)) == 1:  # next to a group that is nearly all
-        of_group[shuffled[-1]] += 1
-    of_text = of_group[numbers]
-    return [np.flatnonzero(of_text == fold) for fold in np.unique(of_text)]
+    fold_of_group = np.empty(len(sizes), dtype=np.int64)
+    fold_of_group[shuffled] = np.minimum(middles * FOLDS / num_texts, FOLDS - 1).astype(np.int64)
+    if len(np.unique(fold_of_group)) == 1:  # next to a group that is nearly all
+        fold_of_group[shuffled[-1]] += 1
+    fold_of_text = fold_of_group[groups]
+    return [np.flatnonzero(fold_of_text == fold) for fold in np.unique(fold_of_text)]
 
 
 def first_held_out(order: NDArray[np.int64], together: NDArray[np.int64], count: int) -> NDArray[np.bool_]:
-    """Whether a text is held out, where these are held out in this order until there are `count` of them, (texts,).
+    """Whether each text is held out, (texts,), if whole groups are in this order of texts, up to `count` texts.
 
-    Args:
-        order: of the texts.
-        together: as in `folds`; those that belong together and are more than `count` are never held out.
-        count: how many are held out at most.
+    Groups of more than `count` texts are never held out, unless all are: then each text counts by itself.
     """
-    _, numbers, sizes = np.unique(together, return_inverse=True, return_counts=True)
+    groups, sizes = _groups(together)
     if sizes.min() > count:
-        numbers, sizes = np.arange(len(order)), np.ones(len(order), dtype=np.int64)
-    chosen = np.argsort(np.unique(numbers[order], return_index=True)[1])
+        groups, sizes = _groups(np.arange(len(order)))
+    chosen = np.argsort(np.unique(groups[order], return_index=True)[1])
     chosen = chosen[sizes[chosen] <= count]
-    return np.isin(numbers, chosen[np.cumsum(sizes[chosen]) <= count])
+    return np.isin(groups, chosen[np.cumsum(sizes[chosen]) <= count])
+
+
+def _groups(together: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The group of each text, counted from 0, and the size of each group."""
+    _, groups, sizes = np.unique(together, return_inverse=True, return_counts=True)
+    return groups, sizes
