@@ -280,12 +280,12 @@ def test_with_few_labels_texts_without_labels_are_learned_from(tmp_path):
         data = config.data.model_copy(update={"unlabelled": str(tmp_path / "more.txt")})
         setup = prepare(config.model_copy(update={"data": data}))
         events = list(train(setup, RunDir(tmp_path / str(number)), device=CPU))
-        fitted.append([event.result for event in events if isinstance(event, LinearFitted)])
-    ((result,), none) = fitted
+        fitted.append([(event.result, setup) for event in events if isinstance(event, LinearFitted)])
+    (((result, setup),), none) = fitted
     assert none == []
     assert result.kept.naive_bayes_em
-    found = load_classifier(tmp_path / "0").linear
-    answers, expected = (linear.logits(setup.texts).argmax(axis=1) for linear in (found, result.classifier))
+    both = (load_classifier(tmp_path / "0").linear, fit_linear_classifier(setup).classifier.linear)
+    answers, expected = (linear.logits(setup.texts).argmax(axis=1) for linear in both)
     assert np.array_equal(answers, expected)
 
 
@@ -322,7 +322,7 @@ def test_few_labels_held_out_are_learned_from_and_judged_by_cross_validation(tmp
     report = json.loads((run.eval / "report.json").read_bytes())
     assert report["parts"]["linear"]["accuracy"] == accuracy
     again = evaluate_run(run.path, data=None, folder=None, tell=lambda _: None)
-    assert again.parts["linear"].accuracy == accuracy
+    assert again.parts["linear"].score == accuracy
     assert again.metrics.accuracy == report["accuracy"]
     assert report["num_refitted"] == again.num_refitted == len(labels) > 1
     told = f"has in the end also learned from the {len(labels)} texts held out for validation; scores here are by what"
