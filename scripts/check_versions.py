@@ -62,7 +62,7 @@ def newest_installed() -> str:
 
 def tried(name: str, python: str, work: Path, *, jobs: int) -> tuple[list[str], bool]:
     """Make an environment and try the suite and the command in it: a row of the table, and whether all was well."""
-    folder = work / f"{name}-{Path(python).name}"
+    folder = work / "-".join([name, *Path(python).parts]).replace("/", "")
     uv("venv", "--quiet", "--python", python, folder)
     inside = folder / "bin" / "python"
     resolution = {"lowest": "lowest-direct", "newest": "highest"}[name]
