@@ -1,6 +1,6 @@
 """Tries the versions that pyproject.toml declares: the suite and the README's command, with the lowest and the newest.
 
-    python scripts/check_versions.py [--lowest PYTHON] [--newest PYTHON ...] [--jobs N] [--keep FOLDER]
+    python scripts/check_versions.py [--lowest PYTHON] [--newest PYTHON ...] [--jobs N] [--keep FOLDER] [TESTS ...]
 
 The lowest version of each direct dependency is tried on the oldest Python of the classifiers, the newest versions on
 the newest Python that is installed; a Python is a version or the path of one. uv (`pip install uv`) makes both
@@ -60,7 +60,7 @@ def newest_installed() -> str:
     return next(found, PYTHONS[0])
 
 
-def tried(name: str, python: str, work: Path, *, jobs: int) -> tuple[list[str], bool]:
+def tried(name: str, python: str, work: Path, *, options: list[str]) -> tuple[list[str], bool]:
     """Make an environment and try the suite and the command in it: a row of the table, and whether all was well."""
     folder = work / "-".join([name, *Path(python).parts]).replace("/", "")
     uv("venv", "--quiet", "--python", python, folder)
@@ -68,7 +68,7 @@ def tried(name: str, python: str, work: Path, *, jobs: int) -> tuple[list[str], 
     resolution = {"lowest": "lowest-direct", "newest": "highest"}[name]
     uv("pip", "install", "--quiet", "--python", inside, "--resolution", resolution, "--editable", f"{ROOT}[dev]")
     versions = json.loads(run(inside, "-c", VERSIONS, *SHOWN).stdout)
-    suite = run(inside, "-m", "pytest", "-p", "no:cacheprovider", "-n", jobs)
+    suite = run(inside, "-m", "pytest", "-p", "no:cacheprovider", *options)
     example = run(folder / "bin" / "encoder-cls", *EXAMPLE, folder=folder)
     for done in (suite, example):
         if done.returncode:
@@ -89,14 +89,16 @@ def main() -> None:
     parser.add_argument("--newest", metavar="PYTHON", action="append", help="repeatable; default: the newest installed")
     parser.add_argument("--jobs", metavar="N", type=int, default=os.cpu_count(), help="processes of the suite")
     parser.add_argument("--keep", metavar="FOLDER", type=Path, help="a new folder in which the environments are kept")
+    parser.add_argument("tests", metavar="TESTS", nargs="*", help="files of the suite; default: all")
     arguments = parser.parse_args()
+    options = ["-n", str(arguments.jobs), *arguments.tests]
     if arguments.keep:
         arguments.keep.mkdir(parents=True)
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as temporary:
         work = (arguments.keep or Path(temporary)).resolve()
         pairs = [("lowest", arguments.lowest)]
         pairs += [("newest", python) for python in arguments.newest or [newest_installed()]]
-        results = [tried(name, python, work, jobs=arguments.jobs) for name, python in pairs]
+        results = [tried(name, python, work, options=options) for name, python in pairs]
     table = [["versions", "Python", *SHOWN, "tests", "the example"], *(row for row, _ in results)]
     table.insert(1, ["---"] * len(table[0]))
     for cells in table:
