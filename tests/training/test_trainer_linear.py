@@ -325,7 +325,7 @@ def test_few_labels_held_out_are_learned_from_and_judged_by_cross_validation(tmp
     assert again.parts["linear"].score == accuracy
     assert again.metrics.accuracy == report["accuracy"]
     assert report["num_refitted"] == again.num_refitted == len(labels) > 1
-    told = f"has in the end also learned from the {len(labels)} texts held out for validation; scores here are by what"
+    told = f"has in the end also learned from the {len(labels)} texts held out for validation; scores here are by its"
     assert told in report_text(again)
     assert told in (run.eval / "report.html").read_text(encoding="utf-8")
 
