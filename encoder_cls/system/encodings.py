@@ -1,50 +1,45 @@
-"""Text encodings and field separators, by name or guessed."""
+"""Text files: encodings and field separators by name, lines, and hints for files in another encoding."""
 
 from __future__ import annotations
 
 import codecs
+import io
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import takewhile
 from pathlib import Path
 from typing import IO, Any
 
 from encoder_cls.errors import DataError, EncodingError
 from encoder_cls.system.display import shown
 
-UTF8 = "utf-8"
+UTF8, WINDOWS = "utf-8", "windows-1252"
 DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t", "\\t": "\t", "pipe": "|"}  # by name
 # Codecs that Python counts as encodings, and that no text file is written in.
 _NO_ENCODINGS = {"idna", "punycode", "undefined", "unicode_escape", "raw_unicode_escape"}
 _MARKS = {codecs.BOM_UTF32_LE: "utf-32", codecs.BOM_UTF32_BE: "utf-32"}  # before those that they begin with
 _MARKS |= {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
-_SHOWN_NAMES = {"utf-16": "UTF-16", "utf-32": "UTF-32", "utf-16-le": "UTF-16", "utf-16-be": "UTF-16"}
-WINDOWS = "windows-1252"
 HEAD_BYTES = 1024
-JUDGED_BYTES = 1 << 24  # of a file that is not as it should be
 READ_BYTES = 1 << 16
 SKIP = "data.bad_rows=skip (predict: --bad-rows skip) leaves such rows out"
+JUDGED_BYTES = 1 << 24  # of a file with an invalid line
 GZIPPED = (".csv", ".tsv", ".jsonl", ".json")  # text files that may be packed, with .gz at the end of their names
 GZIP_MARK = b"\x1f\x8b"
 
 
 def is_gzipped(path: Path) -> bool:
-    """Whether the name of a file says that it is a packed table of text."""
+    """Whether the name of a file is that of a packed table of text."""
     return path.suffix.lower() == ".gz" and Path(path.stem).suffix.lower() in GZIPPED
 
 
 def ending_of(path: Path) -> str:
-    """The ending of a name by which its format is known, in small letters: `.csv` of `a.CSV.gz`, too."""
+    """The ending of a name that determines its format, in lower case: `.csv` of `a.CSV.gz`, too."""
     return Path(path.stem if is_gzipped(path) else path).suffix.lower()
 
 
 @contextmanager
 def opened(path: Path) -> Iterator[Any]:
-    """The bytes of a text file, unpacked where its name ends with .gz.
-
-    Raises:
-        DataError: it is no gzip file, or a damaged one.
-        OSError: it cannot be read.
-    """
+    """The bytes of a text file, unpacked if its name ends with .gz; a damaged gzip file raises `DataError`."""
     if not is_gzipped(path):
         with path.open("rb") as file:
             yield file
@@ -60,26 +55,18 @@ def opened(path: Path) -> Iterator[Any]:
 
 
 def encoding_named(name: str) -> str:
-    """The name of an encoding, as it is written.
-
-    Raises:
-        ValueError: there is no such encoding of texts.
-    """
+    """Check the name of an encoding of texts; `ValueError` if there is none."""
     try:
-        found = codecs.lookup(name)
+        codec = codecs.lookup(name)
     except (LookupError, ValueError):
-        found = None
-    if found is None or not found._is_text_encoding or found.name.replace("-", "_") in _NO_ENCODINGS:
+        codec = None
+    if codec is None or not codec._is_text_encoding or codec.name.replace("-", "_") in _NO_ENCODINGS:
         raise ValueError(f"{name!r} is no encoding; there are utf-8, utf-16, windows-1252, shift_jis and more")
     return name
 
 
 def delimiter_named(name: str) -> str:
-    """The character that separates fields: itself, or by its name (comma, semicolon, tab, pipe).
-
-    Raises:
-        ValueError: no file can be separated by it.
-    """
+    """The field separator, given itself or by name; `ValueError` if no file can have it."""
     delimiter = DELIMITERS.get(name, name)
     if len(delimiter) != 1 or delimiter in '\r\n"' or delimiter.isalnum() or "\ud7ff" < delimiter < "\ue000":
         raise ValueError(f"{name!r} separates no fields; expected is one character, or {', '.join(DELIMITERS)}")
@@ -92,19 +79,9 @@ def is_utf8(encoding: str) -> bool:
 
 
 def text_lines(path: Path, encoding: str = UTF8, *, keep_invalid: bool = False) -> Iterator[str]:
-    """The lines of a text file, their ends kept, without the byte order mark that spreadsheets put first.
+    """The lines of a text file with their ends, without a byte order mark; that of UTF-8 overrides the encoding.
 
-    A file that begins with the mark of UTF-8 is read as that, whatever is named.
-
-    Args:
-        path: of the file.
-        encoding: which it is written in.
-        keep_invalid: whether a byte that is not valid stands in its line as a half surrogate, as Python's
-            `surrogateescape` has it, in place of an error.
-
-    Raises:
-        DataError: the file is not written in this encoding; the message has the line, and what it seems to be.
-        OSError: it cannot be read.
+    Invalid bytes are kept as half surrogates, or raise a `DataError` with the line and the encoding that it may have.
     """
     with opened(path) as file:
         head = file.peek(HEAD_BYTES)[:HEAD_BYTES]
@@ -113,16 +90,15 @@ def text_lines(path: Path, encoding: str = UTF8, *, keep_invalid: bool = False) 
         if head.startswith(codecs.BOM_UTF8):
             encoding = UTF8
         if not _has_ascii_lines(encoding):
-            _check_wide(path, head, encoding)
+            is_wide = codecs.lookup(encoding).name[:6] in {"utf-16", "utf-32"}
+            if is_wide and head and b"\0" not in head and head.isascii():
+                hint = f"the file seems to be UTF-8: {_setting(UTF8)} reads it"
+                raise EncodingError(f"{path}:1", f"not {encoding} text", hint)
             yield from _decoded_lines(path, file, encoding)
             return
-        wide = _wide_encoding(head)
-        if wide:
-            raise EncodingError(
-                f"{path}:1",
-                f"not {_shown(encoding)} text",
-                f"the file seems to be {_SHOWN_NAMES[wide]}: {_setting(wide)} reads it",
-            )
+        if wide := _wide_encoding(head):
+            hint = f"the file seems to be {wide[:6].upper()}: {_setting(wide)} reads it"
+            raise EncodingError(f"{path}:1", f"not {_shown(encoding)} text", hint)
         errors = "surrogateescape" if keep_invalid else "strict"
         for number, line in enumerate(file, start=1):
             try:
@@ -132,15 +108,28 @@ def text_lines(path: Path, encoding: str = UTF8, *, keep_invalid: bool = False) 
             yield text.removeprefix("\ufeff") if number == 1 and is_utf8(encoding) else text
 
 
+def _decoded_lines(path: Path, file: IO[bytes], encoding: str) -> Iterator[str]:
+    """The lines of a file in which line ends are no single bytes."""
+    number = 0
+    try:
+        with io.TextIOWrapper(file, encoding, newline="\n") as lines:
+            for number, line in enumerate(lines, start=1):
+                yield line.removeprefix("\ufeff") if number == 1 else line
+    except UnicodeDecodeError as error:
+        number += 1 + error.object[: error.start].decode(encoding, "replace").count("\n")
+        hint = "data.encoding names the encoding of the file"
+        raise EncodingError(f"{path}:{number}", f"not {encoding} text", hint) from None
+
+
 def invalid_line(text: str) -> bytes | None:
-    """The bytes of what `text_lines` has read of UTF-8 where some are not valid; none where all are."""
+    """The bytes of a line that `text_lines` has read as UTF-8, if some are invalid."""
     if text.isascii() or not any("\udc80" <= character <= "\udcff" for character in text):
         return None
     return text.encode("utf-8", "surrogateescape")
 
 
 def undecodable(path: Path, line: bytes, start: int, encoding: str) -> tuple[str, str]:
-    """What is wrong with a line that cannot be decoded from this byte on, and a hint how to read it."""
+    """Why a line cannot be decoded from this byte on, and a hint how to read it."""
     wrong = f"not {_shown(encoding)} text (byte {start} of the line)"
     if not is_utf8(encoding):
         return wrong, "data.encoding names the encoding of the file"
@@ -148,22 +137,27 @@ def undecodable(path: Path, line: bytes, start: int, encoding: str) -> tuple[str
     if text is None:
         return wrong, "save the file as UTF-8, or name its encoding in data.encoding"
     if _is_mostly_utf8(path):
-        return f"{wrong}, as other lines are; Windows-1252 would have it as {text}: mend the line", SKIP
+        return f"{wrong}, as other lines are; in Windows-1252 it would be {text}: correct the line", SKIP
     return wrong, f"the file seems to be Windows-1252, which has this line as {text}: {_setting(WINDOWS)} reads it so"
 
 
 def seems_utf8(path: Path) -> bool:
-    """Whether a file without a byte order mark has letters beyond ASCII, and all that is looked at is valid UTF-8."""
-    if not path.is_file():  # what can be read but once is not looked at
+    """Whether a file without a byte order mark has non-ASCII letters, and its first bytes are valid UTF-8."""
+    if not path.is_file():  # a pipe can be read but once
         return False
     with opened(path) as file:
         content = file.read(READ_BYTES)
     if len(content) == READ_BYTES:
         content = content[: content.rfind(b"\n") + 1]
+    return not (content.isascii() or content.startswith(codecs.BOM_UTF8)) and _is_valid(content)
+
+
+def _is_valid(content: bytes, encoding: str = UTF8) -> bool:
     try:
-        return not (content.isascii() or content.startswith(codecs.BOM_UTF8)) and bool(content.decode(UTF8))
+        content.decode(encoding)
     except UnicodeDecodeError:
         return False
+    return True
 
 
 def _setting(encoding: str) -> str:
@@ -175,16 +169,13 @@ def _shown(encoding: str) -> str:
 
 
 def _has_ascii_lines(encoding: str) -> bool:
-    """Whether ASCII characters, line ends among them, are the bytes that they are in ASCII."""
+    """Whether ASCII characters, line ends among them, have the bytes of ASCII."""
     every = bytes(range(128))
-    try:
-        return every.decode(encoding) == every.decode("ascii")
-    except UnicodeDecodeError:
-        return False
+    return _is_valid(every, encoding) and every.decode(encoding) == every.decode("ascii")
 
 
 def _wide_encoding(head: bytes) -> str | None:
-    """The encoding of two or four bytes a character in which a file seems to be, by its first bytes."""
+    """The encoding with two or four bytes a character that a file seems to have, by its first bytes."""
     marked = next((name for mark, name in _MARKS.items() if head.startswith(mark)), None)
     if marked or len(head) < 8:
         return marked
@@ -194,69 +185,21 @@ def _wide_encoding(head: bytes) -> str | None:
     return "utf-16-le" if odd > even else "utf-16-be"
 
 
-def _check_wide(path: Path, head: bytes, encoding: str) -> None:
-    """Make sure that a file which is to be UTF-16 or UTF-32 is no other one.
-
-    Raises:
-        DataError: it is.
-    """
-    if codecs.lookup(encoding).name[:6] in {"utf-16", "utf-32"} and head and b"\0" not in head:
-        if any(head.startswith(mark) for mark in _MARKS) or not head.isascii():
-            return  # a text without a letter of ASCII
-        raise EncodingError(
-            f"{path}:1", f"not {encoding} text", f"the file seems to be UTF-8: {_setting(UTF8)} reads it"
-        )
-
-
-def _decoded_lines(path: Path, file: IO[bytes], encoding: str) -> Iterator[str]:
-    """The lines of a file in which line ends are no single bytes."""
-    decoder = codecs.getincrementaldecoder(encoding)()
-    begun, number = "", 1
-    while True:
-        block = file.read(READ_BYTES)
-        try:
-            begun += decoder.decode(block, final=not block)
-        except UnicodeDecodeError as error:
-            before = error.object[: error.start].decode(encoding, "replace").count("\n")
-            line = number + begun.count("\n") + before
-            raise EncodingError(
-                f"{path}:{line}", f"not {encoding} text", "data.encoding names the encoding of the file"
-            ) from None
-        *lines, begun = begun.split("\n")
-        for line_text in lines:
-            yield (line_text.removeprefix("\ufeff") if number == 1 else line_text) + "\n"
-            number += 1
-        if not block:
-            break
-    if begun:
-        yield begun.removeprefix("\ufeff") if number == 1 else begun
-
-
 def _as_windows(line: bytes) -> str | None:
-    """A line as Windows-1252 has it, for a message; none where that is hardly what it is: few letters are of ASCII."""
-    try:
-        text = line.decode(WINDOWS)
-    except UnicodeDecodeError:
+    """A line as Windows-1252, for a message; None where few letters are ASCII, so that it is hardly that."""
+    if not _is_valid(line, WINDOWS):
         return None
+    text = line.decode(WINDOWS)
     letters = [character for character in text if character.isalpha()]
     beyond = sum(not letter.isascii() for letter in letters)
     return None if beyond > max(2, len(letters) / 3) else shown(text.rstrip("\r\n"))
 
 
 def _is_mostly_utf8(path: Path) -> bool:
-    """Whether more lines with letters beyond ASCII are valid UTF-8 than are not."""
+    """Whether more lines with non-ASCII letters are valid UTF-8 than not."""
     if not path.is_file():
         return False
-    valid = invalid = seen = 0
     with opened(path) as file:
-        for line in file:
-            seen += len(line)
-            if seen > JUDGED_BYTES:
-                break
-            if not line.isascii():
-                try:
-                    line.decode(UTF8)
-                    valid += 1
-                except UnicodeDecodeError:
-                    invalid += 1
-    return valid > invalid
+        lines = takewhile(lambda _: file.tell() <= JUDGED_BYTES, file)
+        valid = [_is_valid(line) for line in lines if not line.isascii()]
+    return sum(valid) > len(valid) / 2
