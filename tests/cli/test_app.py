@@ -263,9 +263,9 @@ def test_a_dry_run_ends_with_what_was_found():
         [*COMMAND, "train", "--dry-run"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=True
     )
     lines = ended.stdout.splitlines()
-    assert re.match(r"data: 3,182 training, 330 validation, 396 test texts, 11 classes, ", lines[-4])
-    assert lines[-1].startswith("steps: ")
-    assert lines.index("name: example") < len(lines) - 4
+    assert re.match(r"data: 3,182 training, 330 validation, 396 test texts, 11 classes, ", lines[-5])
+    assert lines[-2].startswith("steps: ")
+    assert lines.index("name: example") < len(lines) - 5
 
 
 def test_a_dry_run_prints_the_config_and_writes_nothing(cli, tiny, tmp_path):
