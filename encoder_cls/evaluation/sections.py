@@ -70,20 +70,21 @@ def detail_sections(report: Report) -> list[Section]:
 
 
 def summary_text(report: Report) -> str:
-    """The first lines of the report, for a terminal."""
-    return _text(report, summary_sections(report))
+    """The first lines of the report, for a terminal, without titles."""
+    lines = (f"  {line}" for section in summary_sections(report) for line in section.lines)
+    return "\n".join([_heading(report), *lines])
 
 
 def report_text(report: Report) -> str:
     """The report for a terminal."""
-    return _text(report, [*summary_sections(report), *detail_sections(report)])
-
-
-def _text(report: Report, sections: list[Section]) -> str:
-    lines = [f"{report.split}: {size_note(report)}"]
-    for title, of_section in sections:
+    lines = [_heading(report)]
+    for title, of_section in [*summary_sections(report), *detail_sections(report)]:
         lines += [f"  {title}", *(f"    {line}" for line in of_section)] if of_section else []
     return "\n".join(lines)
+
+
+def _heading(report: Report) -> str:
+    return f"{report.split}: {size_note(report)}"
 
 
 def size_note(report: Report) -> str:
