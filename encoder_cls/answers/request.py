@@ -11,7 +11,7 @@ from encoder_cls.errors import ConfigError
 
 if TYPE_CHECKING:
     from encoder_cls.inference.classifier import Classifier
-    from encoder_cls.inference.guarantees import Promises
+    from encoder_cls.inference.guarantees import Guarantees
 
 STANDARD_INPUT = "-"
 FORMATS = ("text", "jsonl", "tsv", "csv", "html", "parquet")
@@ -190,21 +190,21 @@ def _format_by_ending(output: str) -> str:
     return "text"
 
 
-def _promises(classifier: Classifier, option: str) -> Promises:
+def _promises(classifier: Classifier, option: str) -> Guarantees:
     from encoder_cls.inference.task import MULTI_LABEL
 
     model = classifier.folder or "the model"
     if classifier.task is MULTI_LABEL:
         raise ConfigError(f"{option}: is for models with one label a text; of {model} a text may have several")
-    if classifier.promises is None:
+    if classifier.guarantees is None:
         raise ConfigError(
             f"{option}: {model} has no results on held-out texts, which guarantees rest on; train it again with this "
             "version, on texts with labels"
         )
-    return classifier.promises
+    return classifier.guarantees
 
 
-def _reached(threshold: float | None, asked: str, highest: float, promises: Promises) -> float:
+def _reached(threshold: float | None, asked: str, highest: float, promises: Guarantees) -> float:
     if threshold is None:
         instead = f"the highest that can be is {highest:g}" if highest else "nor can anything lower; label more texts"
         raise ConfigError(f"{asked}: cannot be guaranteed by its {promises.num_texts:,} held-out texts; {instead}")

@@ -58,8 +58,8 @@ def evaluate(
     if is_single:
         is_right = answered.answers == answered.labels
         threshold = suggest_threshold(answered.probabilities.max(axis=1), is_right)
-    if is_single and classifier.promises and name != "validation":  # that they were measured on
-        guarantees = measure_guarantees(classifier.promises, answered.probabilities, split.labels)
+    if is_single and classifier.guarantees and name != "validation":  # that they were measured on
+        guarantees = measure_guarantees(classifier.guarantees, answered.probabilities, split.labels)
     doubtful = doubtful_rows(answered.probabilities, split.labels)
     report = Report(
         split=name,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from encoder_cls.inference.guarantees import Promises
+from encoder_cls.inference.guarantees import Guarantees
 
 # The guarantees that a report measures; where they cannot be given, the highest that can be.
 PRECISION, COVERAGE = 0.95, 0.9
@@ -53,21 +53,21 @@ class MeasuredGuarantees:
 
 
 def measure_guarantees(
-    promises: Promises, probabilities: NDArray[np.float64], labels: NDArray[np.int64]
+    guarantees: Guarantees, probabilities: NDArray[np.float64], labels: NDArray[np.int64]
 ) -> MeasuredGuarantees:
     """Measure guarantees on other texts than those that they come from.
 
     Probabilities are (texts, classes), labels (texts,); those beyond the classes are mistakes.
     """
     precision = PRECISION
-    threshold = promises.precision_threshold(precision)
-    if threshold is None and promises.highest_precision < precision:
-        precision = promises.highest_precision
-        threshold = promises.precision_threshold(precision)
+    threshold = guarantees.precision_threshold(precision)
+    if threshold is None and guarantees.highest_precision < precision:
+        precision = guarantees.highest_precision
+        threshold = guarantees.precision_threshold(precision)
     confidence, best = probabilities.max(axis=1), probabilities.argmax(axis=1)
     is_answered = confidence >= (np.inf if threshold is None else threshold)
-    coverage = min(COVERAGE, promises.highest_coverage)
-    set_threshold = promises.coverage_threshold(coverage)
+    coverage = min(COVERAGE, guarantees.highest_coverage)
+    set_threshold = guarantees.coverage_threshold(coverage)
     sets = probabilities >= (np.inf if set_threshold is None else set_threshold)
     sets[np.arange(len(best)), best] = True
     is_known = labels < probabilities.shape[1]

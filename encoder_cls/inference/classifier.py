@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 
 from encoder_cls.errors import ConfigError
 from encoder_cls.inference.encoder.architecture import EncoderArchitecture
-from encoder_cls.inference.guarantees import Familiarity, Promises, text_numbers
+from encoder_cls.inference.guarantees import Familiarity, Guarantees, text_numbers
 from encoder_cls.inference.linear import LinearClassifier
 from encoder_cls.inference.task import SINGLE_LABEL, Logits, Task, combine_logits
 from encoder_cls.system.display import counted, kind, shown
@@ -148,7 +148,7 @@ class Classifier:
     mixture_shares: Mapping[str, float] | None = None
     thresholds: tuple[float, ...]
     encoder_architecture: EncoderArchitecture | None = None
-    promises: Promises | None = None
+    guarantees: Guarantees | None = None
     familiarity: Familiarity | None = None
     before_refit: Callable[[Logits, TokenizedTexts], Logits] | None = None
 

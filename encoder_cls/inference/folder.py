@@ -31,7 +31,7 @@ from encoder_cls.inference.classifier_config import FORMAT, ClassifierConfig
 from encoder_cls.inference.encoder.architecture import EncoderArchitecture
 from encoder_cls.inference.encoder.auto import AutoEncoder
 from encoder_cls.inference.encoder.numpy import NumpyEncoder
-from encoder_cls.inference.guarantees import Familiarity, Promises
+from encoder_cls.inference.guarantees import Familiarity, Guarantees
 from encoder_cls.inference.hub_models import SCHEME, download
 from encoder_cls.inference.linear import PREFIX as LINEAR
 from encoder_cls.inference.linear import LinearClassifier
@@ -84,7 +84,7 @@ class ModelFiles(NamedTuple):
     mixture_weights: tuple[float, ...]
     mixture_shares: dict[str, float] | None
     thresholds: tuple[float, ...]
-    promises: Promises | None
+    guarantees: Guarantees | None
     familiarity: Familiarity | None
     dtypes: dict[str, str]
     sha256: str
@@ -147,7 +147,7 @@ def _read(folder: Path, file_of: Callable[[Path], Path]) -> ModelFiles:
         mixture_weights=_mixture_weights(header["mixture_weights"], parts),
         mixture_shares=_mixture_shares(header.get("mixture_shares"), parts),
         thresholds=_thresholds(header["thresholds"], config),
-        promises=None if header["promises"] is None else Promises.from_json(header["promises"]),
+        promises=None if header["promises"] is None else Guarantees.from_json(header["promises"]),
         familiarity=_familiarity(header.get("familiarity"), has_linear=linear is not None),
         dtypes=header["dtypes"],
         sha256=header["sha256"],
@@ -259,7 +259,7 @@ def save_classifier(classifier: Classifier, folder: Path, *, dtypes: Mapping[str
         "mixture_shares": shares if shares and shares.keys() == set(classifier.parts) else None,
         "dtypes": dict(dtypes),
         "thresholds": list(classifier.thresholds) if classifier.thresholds else None,
-        "promises": classifier.promises and classifier.promises.to_json(),
+        "promises": classifier.guarantees and classifier.guarantees.to_json(),
         "familiarity": classifier.familiarity and classifier.familiarity.to_json(),
     }
     _write_weights(folder, tensors, header)
@@ -281,7 +281,7 @@ def _write_weights(folder: Path, tensors: dict[str, NDArray[Any]], header: Mappi
     write_file(folder / WEIGHTS_FILE, content.replace(NO_HASH, sha256(content).encode(), 1))
 
 
-def save_promises(folder: Path, promises: Promises | None, familiarity: Familiarity | None) -> None:
+def save_guarantees(folder: Path, guarantees: Guarantees | None, familiarity: Familiarity | None) -> None:
     """Put what held-out texts have told into a model folder; its weights stay as they are.
 
     Raises:
@@ -292,7 +292,7 @@ def save_promises(folder: Path, promises: Promises | None, familiarity: Familiar
         content = (folder / WEIGHTS_FILE).read_bytes()
     header = _metadata(content[: 8 + int.from_bytes(content[:8], "little")])
     del header["sha256"]
-    header["promises"] = promises and promises.to_json()
+    header["promises"] = guarantees and guarantees.to_json()
     header["familiarity"] = familiarity and familiarity.to_json()
     _write_weights(folder, safetensors.numpy.load(content), header)
 
@@ -344,7 +344,7 @@ def load_classifier(path: str | Path, *, device: str = "auto", engine: str = "au
     )
     classifier.thresholds, classifier.encoder_architecture = found.thresholds, config.encoder
     classifier.sha256, classifier.folder, classifier.mixture_shares = found.sha256, named, found.mixture_shares
-    classifier.promises, classifier.familiarity = found.promises, found.familiarity
+    classifier.guarantees, classifier.familiarity = found.guarantees, found.familiarity
     classifier.delimiter, classifier.encoding = config.delimiter, config.encoding
     log("info", f"loaded {path}: {classifier!r}")
     return classifier

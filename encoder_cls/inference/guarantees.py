@@ -43,7 +43,7 @@ Counts = NDArray[np.int64]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Promises:
+class Guarantees:
     """What held-out texts tell of each of the `THRESHOLDS`; each array is (thresholds,), and none increases.
 
     Attributes:
@@ -57,7 +57,7 @@ class Promises:
     covered: Counts
 
     @classmethod
-    def of(cls, probabilities: NDArray[np.float64], labels: NDArray[np.int64]) -> Promises:
+    def of(cls, probabilities: NDArray[np.float64], labels: NDArray[np.int64]) -> Guarantees:
         """What texts tell that neither weights nor features were learned from.
 
         Args:
@@ -127,7 +127,7 @@ class Promises:
         return {name: getattr(self, name).tolist() for name in COLUMNS}
 
     @classmethod
-    def from_json(cls, values: Any) -> Promises:
+    def from_json(cls, values: Any) -> Guarantees:
         """What a model folder holds.
 
         Raises:
@@ -138,14 +138,14 @@ class Promises:
         columns = [values[name] for name in COLUMNS]
         for column in columns:
             if len(column) != len(THRESHOLDS) or any(type(count) is not int for count in column):
-                raise ValueError("the promises are none that this version knows")
+                raise ValueError("the guarantees are none that this version knows")
         answers, right, covered = (np.array(column, dtype=np.int64) for column in columns)
         is_table = all((np.diff(column) <= 0).all() and column[-1] >= 0 for column in (answers, right, covered))
         is_possible = covered[0] <= answers[0] and (right <= np.minimum(answers, covered)).all()
         if not is_table or len(values) != len(COLUMNS) or not is_possible:
-            raise ValueError("the promises contradict themselves")
+            raise ValueError("the guarantees contradict themselves")
         if answers[0] < 1:
-            raise ValueError("the promises are of no text")
+            raise ValueError("the guarantees are of no text")
         return cls(answers=answers, right=right, covered=covered)
 
 

@@ -17,7 +17,7 @@ from encoder_cls.tracking.tensorboard import log_final_report
 from encoder_cls.tracking.validation_logits import classifier_to_score
 from encoder_cls.training.prepared import Prepared
 from encoder_cls.training.score import score_run
-from encoder_cls.training.shrink import compact, fit_promises
+from encoder_cls.training.shrink import compact, fit_guarantees
 
 
 def write_final_report(
@@ -61,7 +61,7 @@ def _finished_model(prepared: Prepared, run: RunDir, *, device: str) -> Classifi
     if len(labels) and not dataset.is_multi_label:
         held_out = dataset.validation
         texts = texts if held_out is dataset.selection else best.tokenize(held_out.texts)
-        fit_promises(best, run.model, texts, held_out.labels)
+        fit_guarantees(best, run.model, texts, held_out.labels)
     return best
 
 

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from encoder_cls.evaluation.metrics import f1_scores
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.encoder.torch import TorchEncoder
-from encoder_cls.inference.folder import load_classifier, save_classifier, save_promises, weights_of_part
-from encoder_cls.inference.guarantees import Familiarity, Promises
+from encoder_cls.inference.folder import load_classifier, save_classifier, save_guarantees, weights_of_part
+from encoder_cls.inference.guarantees import Familiarity, Guarantees
 from encoder_cls.inference.linear import LinearClassifier
 from encoder_cls.inference.task import Logits, combine_logits, softmax
 from encoder_cls.inference.weights import DTYPES, Weight, pack, unpack
@@ -95,7 +95,7 @@ def _logits(classifier: Classifier, part: str, dtype: str, texts: TokenizedTexts
     return encoder.logits(texts)
 
 
-def fit_promises(classifier: Classifier, folder: Path, texts: TokenizedTexts, labels: NDArray[np.int64]) -> None:
+def fit_guarantees(classifier: Classifier, folder: Path, texts: TokenizedTexts, labels: NDArray[np.int64]) -> None:
     """Measure the guarantees of a classifier on validation texts, and add them to it and to its model folder.
 
     Labels beyond the classifier's classes are mistakes, and say nothing of what is usual.
@@ -103,6 +103,6 @@ def fit_promises(classifier: Classifier, folder: Path, texts: TokenizedTexts, la
     logits, numbers = classifier.familiarity_numbers(texts)
     has_words = np.diff(texts.offsets) > 1  # blank texts get no answer
     if has_words.any():
-        classifier.promises = Promises.of(softmax(logits[has_words]), labels[has_words])
+        classifier.guarantees = Guarantees.of(softmax(logits[has_words]), labels[has_words])
     classifier.familiarity = Familiarity.of(numbers[has_words & (labels < logits.shape[1])])
-    save_promises(folder, classifier.promises, classifier.familiarity)
+    save_guarantees(folder, classifier.guarantees, classifier.familiarity)

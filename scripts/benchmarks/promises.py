@@ -28,7 +28,7 @@ from shared.page import NOT_MEASURED, table
 from sklearn.metrics import roc_auc_score
 
 from encoder_cls import Classifier, load_classifier
-from encoder_cls.inference.guarantees import CONFIDENCE, THRESHOLDS, Promises
+from encoder_cls.inference.guarantees import CONFIDENCE, THRESHOLDS, Guarantees
 
 DATA = ("trec6", "sst2", "banking77", "sst2_glue", "ag_news", "imdb")
 ONLY_STRANGE = ("go_emotions",)  # has several labels a text, so that nothing is trained on it here
@@ -88,12 +88,12 @@ def halve(
 ) -> Kept:
     """What becomes of a promise of precision, or else of coverage, in random halvings."""
     random = np.random.default_rng(0)
-    whole = Promises.of(probabilities, labels)
+    whole = Guarantees.of(probabilities, labels)
     sizes = len(labels) * probabilities.shape[1] - np.searchsorted(np.sort(probabilities.ravel()), THRESHOLDS)
     found = []
     for _ in range(HALVINGS):
         half = random.permutation(len(labels))[: len(labels) // 2]
-        one = Promises.of(probabilities[half], labels[half])
+        one = Guarantees.of(probabilities[half], labels[half])
         threshold = one.precision_threshold(precision) if precision else one.coverage_threshold(coverage)
         if threshold is None:
             continue

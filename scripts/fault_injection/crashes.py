@@ -155,15 +155,15 @@ def _tell_answers(path: Path, engine: str) -> None:
     from encoder_cls.answers.inputs import Input, Source
     from encoder_cls.answers.request import Request
     from encoder_cls.inference.classifier import Classifier
-    from encoder_cls.inference.folder import load_classifier, save_classifier, save_promises
-    from encoder_cls.inference.guarantees import Familiarity, Promises
+    from encoder_cls.inference.folder import load_classifier, save_classifier, save_guarantees
+    from encoder_cls.inference.guarantees import Familiarity, Guarantees
 
     def save_and_tell(saved: Classifier, folder: Path, *, dtypes: dict[str, str] | None = None) -> None:
         save_classifier(saved, folder, dtypes=dtypes)
         tell(folder)
 
-    def promise_and_tell(folder: Path, promises: Promises | None, familiarity: Familiarity | None) -> None:
-        save_promises(folder, promises, familiarity)
+    def promise_and_tell(folder: Path, guarantees: Guarantees | None, familiarity: Familiarity | None) -> None:
+        save_guarantees(folder, guarantees, familiarity)
         tell(folder)
 
     def tell(folder: Path) -> None:
@@ -173,7 +173,7 @@ def _tell_answers(path: Path, engine: str) -> None:
             file.writelines(written(Source(given=[Input(ANY_TEXT)]), Answerer(loaded, request)))
 
     for name, module in list(sys.modules.items()):  # wherever it was imported to, also in a module that is new
-        for save, telling in ((save_classifier, save_and_tell), (save_promises, promise_and_tell)):
+        for save, telling in ((save_classifier, save_and_tell), (save_guarantees, promise_and_tell)):
             if name.startswith("encoder_cls.") and getattr(module, save.__name__, None) is save:
                 mock.patch.object(module, save.__name__, telling).start()
 

@@ -74,8 +74,8 @@ def test_without_a_report_the_model_is_the_same(tmp_path):
     for part in bare.parts:
         weights, expected = (dense(weights_of_part(it, part)) for it in (bare, reported))
         assert all((weights[name] == expected[name]).all() for name in expected)
-    assert (bare.mixture_weights, bare.promises) == (reported.mixture_weights, None)
-    assert reported.promises
+    assert (bare.mixture_weights, bare.guarantees) == (reported.mixture_weights, None)
+    assert reported.guarantees
     rows = [row for row in metric_rows(tmp_path / "reported") if row["split"] != "best_validation"]
     assert metric_rows(tmp_path / "bare") == rows
     assert isinstance(events[-1], Validated)

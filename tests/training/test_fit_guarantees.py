@@ -16,7 +16,7 @@ from encoder_cls.evaluation.guarantees import measure_guarantees
 from encoder_cls.inference.folder import load_classifier, save_classifier
 from encoder_cls.inference.task import softmax
 from encoder_cls.training import plan as training_plan
-from encoder_cls.training.shrink import fit_promises
+from encoder_cls.training.shrink import fit_guarantees
 
 WORDS = [["soup", "bread", "salt", "pan"], ["ball", "goal", "team", "coach"], ["rain", "snow", "cloud", "wind"]]
 STRANGE = "qzx wvj pff hgk"
@@ -42,7 +42,7 @@ def folder(trained_run, held_out, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("promising") / "model"
     shutil.copytree(trained_run.model, folder)
     classifier = load_classifier(folder, device="cpu")
-    fit_promises(classifier, folder, classifier.tokenize(held_out[0]), held_out[1])
+    fit_guarantees(classifier, folder, classifier.tokenize(held_out[0]), held_out[1])
     return folder
 
 
@@ -51,10 +51,10 @@ def test_promises_are_in_the_header_alone(folder, trained_run, held_out):
     before, after = load_classifier(trained_run.model), load_classifier(folder)
     assert before.sha256 != after.sha256
     np.testing.assert_array_equal(before.predict_proba(held_out[0]), after.predict_proba(held_out[0]))
-    assert after.promises.num_texts == 240
-    assert (before.promises.num_texts, before.familiarity) == (12, None)  # of twelve validation texts
+    assert after.guarantees.num_texts == 240
+    assert (before.guarantees.num_texts, before.familiarity) == (12, None)  # of twelve validation texts
     again = load_classifier(folder)
-    fit_promises(again, folder, again.tokenize(held_out[0]), held_out[1])
+    fit_guarantees(again, folder, again.tokenize(held_out[0]), held_out[1])
     assert load_classifier(folder).sha256 == after.sha256
 
 
@@ -66,8 +66,8 @@ def test_logits_of_another_classifier_are_what_is_promised_by(folder, held_out, 
     texts = classifier.tokenize(held_out[0])
     classifier.before_refit = lambda learned, texts: logits
     classifier.combined = lambda of_parts: of_parts["linear"]
-    fit_promises(classifier, tmp_path / "model", texts, held_out[1])
-    assert load_classifier(tmp_path / "model").promises.right[0] == (held_out[1][:-1] == 0).sum()
+    fit_guarantees(classifier, tmp_path / "model", texts, held_out[1])
+    assert load_classifier(tmp_path / "model").guarantees.right[0] == (held_out[1][:-1] == 0).sum()
 
 
 def test_validation_rows_of_labels_that_training_never_shows_count(cli, held_out, blank_plots, monkeypatch):
@@ -81,8 +81,8 @@ def test_validation_rows_of_labels_that_training_never_shows_count(cli, held_out
     for name in ("all", "known"):
         assert cli(*options, "--set", f"data.validation={name}.csv", "--run-dir", name).code == 0
     all_rows, known = load_classifier("all"), load_classifier("known")
-    assert (all_rows.promises.num_texts, known.promises.num_texts) == (252, 240)
-    assert np.array_equal(all_rows.promises.right, known.promises.right)
+    assert (all_rows.guarantees.num_texts, known.guarantees.num_texts) == (252, 240)
+    assert np.array_equal(all_rows.guarantees.right, known.guarantees.right)
     assert all_rows.familiarity.to_json() == known.familiarity.to_json()
     outcome = cli("predict", "--model", "all", "--coverage", 0.98, "rain")
     assert (outcome.code, "the highest that can be is 0.948" in outcome.err) == (2, True), outcome.err
@@ -90,8 +90,8 @@ def test_validation_rows_of_labels_that_training_never_shows_count(cli, held_out
 
 def test_predict_withholds_what_is_below_a_promise(cli, folder, held_out):
     """By the threshold that is stored; in each format, beside sets and flags; a line counts them."""
-    promises = load_classifier(folder).promises
-    threshold, set_threshold = promises.precision_threshold(0.95), promises.coverage_threshold(0.9)
+    guarantees = load_classifier(folder).guarantees
+    threshold, set_threshold = guarantees.precision_threshold(0.95), guarantees.coverage_threshold(0.9)
     Path("in").mkdir()
     Path("in/a.csv").write_text("text\n" + "".join(f"{text}\n" for text in held_out[0][:-1]) + f"{STRANGE}\n")
     options = ["predict", "--model", folder, "--min-precision", 0.95, "--coverage", 0.9, "--input"]
@@ -125,7 +125,7 @@ def test_predict_withholds_what_is_below_a_promise(cli, folder, held_out):
 
 def test_what_cannot_be_promised_is_one_line(cli, folder, run_copy):
     """Exit code 2 with the highest that can be; of an older model, what to do; two thresholds are one too many."""
-    highest = load_classifier(folder).promises.highest_precision
+    highest = load_classifier(folder).guarantees.highest_precision
     for arguments, message in (
         (["--min-precision", 0.99], f"by its 240 held-out texts; the highest that can be is {highest:g}"),
         (["--coverage", 0.999], "by its 240 held-out texts; the highest that can be is 0.995"),
@@ -136,7 +136,7 @@ def test_what_cannot_be_promised_is_one_line(cli, folder, run_copy):
         assert (outcome.code, outcome.out, outcome.err.count("\n")) == (2, "", 1)
         assert message in outcome.err
     classifier = load_classifier(run_copy.path)
-    classifier.promises = None
+    classifier.guarantees = None
     save_classifier(classifier, run_copy.model)
     for option in ("--min-precision", "--coverage"):
         outcome = cli("predict", "--model", run_copy.path, option, 0.5, "rain")
@@ -148,8 +148,8 @@ def test_a_report_says_whether_promises_are_kept(folder, held_out):
     """On other texts than those they were made on; labels that training never showed are mistakes."""
     classifier = load_classifier(folder)
     probabilities = softmax(classifier.logits(classifier.tokenize(held_out[0][:-1])))
-    kept = measure_guarantees(classifier.promises, probabilities, held_out[1][:-1])
-    highest = classifier.promises.highest_precision
+    kept = measure_guarantees(classifier.guarantees, probabilities, held_out[1][:-1])
+    highest = classifier.guarantees.highest_precision
     answered = probabilities.max(axis=1) >= kept.threshold
     assert kept.promised_precision == min(0.95, highest)
     assert kept.answered_fraction == answered.mean()
@@ -159,5 +159,5 @@ def test_a_report_says_whether_promises_are_kept(folder, held_out):
     assert first.startswith(f"--min-precision {kept.promised_precision:g}: guaranteed {kept.promised_precision:g}")
     assert f"got {kept.precision:.3f}, answers {kept.answered_fraction:.0%}" in first
     assert second.startswith("--coverage 0.9: guaranteed 0.9, got 0.9")
-    unseen = measure_guarantees(classifier.promises, probabilities, np.full(240, 3))
+    unseen = measure_guarantees(classifier.guarantees, probabilities, np.full(240, 3))
     assert (unseen.precision, unseen.coverage) == (0, 0)

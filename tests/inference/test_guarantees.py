@@ -1,4 +1,4 @@
-"""Promises: exact bounds, tests in a fixed sequence, and sets that have the label as often as they say."""
+"""Guarantees: exact bounds, tests in a fixed sequence, and sets that have the label as often as they say."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import beta, binom
 
-from encoder_cls.inference.guarantees import CONFIDENCE, THRESHOLDS, Promises, binomial_tail, fewest_answers, starts
+from encoder_cls.inference.guarantees import CONFIDENCE, THRESHOLDS, Guarantees, binomial_tail, fewest_answers, starts
 
 
 def draw(random, texts: int) -> tuple[np.ndarray, np.ndarray]:
@@ -30,15 +30,15 @@ def test_the_bound_is_that_of_clopper_and_pearson():
 def test_a_promise_is_broken_by_one_model_in_ten_at_most():
     """Of 300 held-out samples; measured on very many texts. Without a bound it would be every second one."""
     random = np.random.default_rng(0)
-    many = Promises.of(*draw(random, 200_000))
+    many = Guarantees.of(*draw(random, 200_000))
     precision = dict(zip(THRESHOLDS, many.right / many.answers, strict=True))
     broken = plain = promised = 0
     for _ in range(300):
-        promises = Promises.of(*draw(random, 400))
-        threshold = promises.precision_threshold(0.9)
+        guarantees = Guarantees.of(*draw(random, 400))
+        threshold = guarantees.precision_threshold(0.9)
         broken += threshold is not None and precision[threshold] < 0.9
         promised += threshold is not None
-        reached = np.flatnonzero(promises.right >= 0.9 * promises.answers)
+        reached = np.flatnonzero(guarantees.right >= 0.9 * guarantees.answers)
         plain += precision[THRESHOLDS[reached[0]]] < 0.9
     assert broken <= 300 * (0.1 + 3 * (0.09 / 300) ** 0.5)
     assert plain > 100
@@ -51,11 +51,11 @@ def test_sets_have_the_label_as_often_as_promised():
     many, labels = draw(random, 20_000)
     found = []
     for _ in range(200):
-        threshold = Promises.of(*draw(random, 99)).coverage_threshold(0.9)
+        threshold = Guarantees.of(*draw(random, 99)).coverage_threshold(0.9)
         assert threshold is not None
         found.append((many[np.arange(len(labels)), labels] >= threshold).mean())
     assert 0.895 < np.mean(found) < 0.925
-    few = Promises.of(*draw(random, 9))
+    few = Guarantees.of(*draw(random, 9))
     assert few.coverage_threshold(0.9) is not None
     assert few.coverage_threshold(0.91) is None
     assert few.highest_coverage == 0.9
@@ -64,11 +64,11 @@ def test_sets_have_the_label_as_often_as_promised():
 def test_few_texts_promise_little():
     """Of ten, all right: what a bound of ten right answers gives; of one, next to nothing."""
     sure = np.tile([0.9, 0.1], (10, 1))
-    promises = Promises.of(sure, np.zeros(10, dtype=int))
-    assert promises.precision_threshold(0.95) is None
-    assert promises.highest_precision == pytest.approx(0.1**0.1, abs=0.001)
-    assert promises.precision_threshold(promises.highest_precision) is not None
-    wrong = Promises.of(sure, np.ones(10, dtype=int))
+    guarantees = Guarantees.of(sure, np.zeros(10, dtype=int))
+    assert guarantees.precision_threshold(0.95) is None
+    assert guarantees.highest_precision == pytest.approx(0.1**0.1, abs=0.001)
+    assert guarantees.precision_threshold(guarantees.highest_precision) is not None
+    wrong = Guarantees.of(sure, np.ones(10, dtype=int))
     assert wrong.highest_precision == 0
     assert wrong.precision_threshold(0.5) is None
 
@@ -78,12 +78,12 @@ def test_a_label_that_training_never_shows_is_not_right_and_in_no_set():
     labels = np.arange(100) % 2
     probabilities = np.where(np.arange(2) == labels[:, None], 0.99, 0.01)
     labels[:5] = 2
-    promises = Promises.from_json(Promises.of(probabilities, labels).to_json())
-    assert (promises.num_texts, promises.right[0], promises.covered[0]) == (100, 95, 95)
-    assert promises.precision_threshold(0.95) is None
-    assert promises.coverage_threshold(0.94) is not None
-    assert promises.coverage_threshold(0.95) is None
-    assert promises.highest_coverage == 0.94
+    guarantees = Guarantees.from_json(Guarantees.of(probabilities, labels).to_json())
+    assert (guarantees.num_texts, guarantees.right[0], guarantees.covered[0]) == (100, 95, 95)
+    assert guarantees.precision_threshold(0.95) is None
+    assert guarantees.coverage_threshold(0.94) is not None
+    assert guarantees.coverage_threshold(0.95) is None
+    assert guarantees.highest_coverage == 0.94
 
 
 def test_one_wrong_label_among_the_surest_answers_does_not_end_it():
@@ -92,16 +92,16 @@ def test_one_wrong_label_among_the_surest_answers_does_not_end_it():
     probabilities = np.stack([confidence, 1 - confidence], axis=1)
     labels = np.zeros(2000, dtype=int)
     labels[:3] = 1
-    threshold = Promises.of(probabilities, labels).precision_threshold(0.98)
+    threshold = Guarantees.of(probabilities, labels).precision_threshold(0.98)
     assert threshold is not None
     assert threshold <= 0.6
 
 
 def test_what_cannot_be_meant_is_not_promised():
     """Certainty; and everything is right 0 of the time without a test."""
-    promises = Promises.of(*draw(np.random.default_rng(2), 400))
-    assert promises.precision_threshold(1.0) is None
-    assert promises.coverage_threshold(1.0) is None
+    guarantees = Guarantees.of(*draw(np.random.default_rng(2), 400))
+    assert guarantees.precision_threshold(1.0) is None
+    assert guarantees.coverage_threshold(1.0) is None
     assert starts(400, 1.0) == []
     assert starts(100_000, 0.95)[0] == 6250
     assert fewest_answers(0.9, 0.1) == 22
@@ -122,7 +122,7 @@ def test_what_cannot_be_meant_is_not_promised():
 )
 def test_a_table_that_contradicts_itself_is_refused(damage):
     """What is written is read again as it was."""
-    values = Promises.of(*draw(np.random.default_rng(3), 50)).to_json()
-    assert Promises.from_json(values).to_json() == values
+    values = Guarantees.of(*draw(np.random.default_rng(3), 50)).to_json()
+    assert Guarantees.from_json(values).to_json() == values
     with pytest.raises(ValueError, match="promises"):
-        Promises.from_json(damage(values))
+        Guarantees.from_json(damage(values))
