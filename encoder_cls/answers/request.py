@@ -158,13 +158,13 @@ class Request(NamedTuple):
         """
         request = self
         if self.min_precision is not None:
-            option, promises = f"--min-precision {self.min_precision:g}", _promises(classifier, "--min-precision")
-            threshold = promises.precision_threshold(self.min_precision)
-            request = request._replace(threshold=_reached(threshold, option, promises.highest_precision, promises))
+            option, guarantees = f"--min-precision {self.min_precision:g}", _guarantees(classifier, "--min-precision")
+            threshold = guarantees.precision_threshold(self.min_precision)
+            request = request._replace(threshold=_reached(threshold, option, guarantees.highest_precision, guarantees))
         if self.coverage is not None:
-            option, promises = f"--coverage {self.coverage:g}", _promises(classifier, "--coverage")
-            threshold = promises.coverage_threshold(self.coverage)
-            request = request._replace(set_threshold=_reached(threshold, option, promises.highest_coverage, promises))
+            option, guarantees = f"--coverage {self.coverage:g}", _guarantees(classifier, "--coverage")
+            threshold = guarantees.coverage_threshold(self.coverage)
+            request = request._replace(set_threshold=_reached(threshold, option, guarantees.highest_coverage, guarantees))
         return request
 
 
@@ -190,7 +190,7 @@ def _format_by_ending(output: str) -> str:
     return "text"
 
 
-def _promises(classifier: Classifier, option: str) -> Guarantees:
+def _guarantees(classifier: Classifier, option: str) -> Guarantees:
     from encoder_cls.inference.task import MULTI_LABEL
 
     model = classifier.folder or "the model"
@@ -204,8 +204,8 @@ def _promises(classifier: Classifier, option: str) -> Guarantees:
     return classifier.guarantees
 
 
-def _reached(threshold: float | None, asked: str, highest: float, promises: Guarantees) -> float:
+def _reached(threshold: float | None, asked: str, highest: float, guarantees: Guarantees) -> float:
     if threshold is None:
         instead = f"the highest that can be is {highest:g}" if highest else "nor can anything lower; label more texts"
-        raise ConfigError(f"{asked}: cannot be guaranteed by its {promises.num_texts:,} held-out texts; {instead}")
+        raise ConfigError(f"{asked}: cannot be guaranteed by its {guarantees.num_texts:,} held-out texts; {instead}")
     return threshold

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -20,22 +20,23 @@ from encoder_cls.system.encodings import UTF8
 from encoder_cls.text.tokenizer import parse_tokenizer, tokenize
 from encoder_cls.text.tokens import KEPT_PER_TOKEN, TokenizedTexts
 
+PARTS = ("encoder", "linear")
+SHOWN_NAMES = 3  # of classes, in the `repr` of a classifier
+
 
 @dataclass(frozen=True, kw_only=True)
 class Prediction:
-    """What the classifier says of one text.
+    """The answer for one text.
 
     Attributes:
-        label: the most probable class; none where there is nothing to be classified, see `reason`. Multi-label, the
-            most probable label, whether or not it is one of the `labels`.
-        probability: its probability; none where there is no label.
-        probabilities: of all classes, by name, as `predict_proba` has them; of a blank text, what is likely anyway.
-        truncated: the text was longer than the encoder reads, or the linear classifier where it is alone.
-        unknown_words: how many of its tokens the classifier has never seen.
+        label: the most probable class; none for a text without words. Multi-label, whether or not it is in `labels`.
+        probability: that of the label.
+        probabilities: of all classes, by name; for a text without words, too.
+        truncated: the text is longer than the encoder reads, or the linear classifier where it is alone.
+        unknown_words: how many of its tokens are not in the vocabulary.
         reason: why there is no label: `blank`, the text has no words.
-        labels: multi-label, the labels that are as probable as their thresholds, the most probable first; none where
-            there is one label a text.
-        unfamiliar: whether the text is unlike those of training; none where the model cannot tell.
+        unfamiliar: whether the text is out of distribution; none where the model cannot tell.
+        labels: multi-label, the labels that reach their thresholds, the most probable first; single-label none.
     """
 
     label: str | None
@@ -53,7 +54,7 @@ class Prediction:
         return self.labels is not None
 
     def labels_from(self, threshold: float) -> tuple[str, ...]:
-        """Multi-label, the labels that have this probability or more; 0: the `labels`."""
+        """Multi-label, the labels of at least this probability; 0: the `labels`."""
         if self.reason or not threshold:
             return self.labels or ()
         return tuple(name for name, probability in self.top(len(self.probabilities)) if probability >= threshold)
@@ -67,122 +68,105 @@ class Prediction:
         return sorted(self.probabilities.items(), key=lambda item: -item[1])[:k]
 
     def label_set(self, threshold: float) -> list[str]:
-        """The classes from a probability up, best first, the best one in any case; none of a text without a label."""
+        """The best class and all others of at least this probability, best first; nothing if there is no label."""
         if self.label is None:
             return []
-        named = self.top(len(self.probabilities))
-        return [name for rank, (name, probability) in enumerate(named) if rank == 0 or probability >= threshold]
-
-
-SHOWN_NAMES = 3  # of classes, in the line that stands for a classifier
+        ranked = self.top(len(self.probabilities))
+        return [name for rank, (name, probability) in enumerate(ranked) if rank == 0 or probability >= threshold]
 
 
 class Encoder(Protocol):
-    """An encoder with its head, whatever library computes it."""
+    """An encoder with its head, whatever library computes it.
+
+    `batch_tokens` is the most tokens in a batch, padding counted; none: a number that is fast on the device.
+    """
 
     architecture: EncoderArchitecture
 
     @property
     def engine(self) -> str:
-        """What computes it: `numpy` or `torch`."""
+        """The library that computes it: `numpy` or `torch`."""
 
     def weights(self) -> dict[str, NDArray[np.float32]]:
         """Its weights by name."""
 
-    def logits(
-        self,
-        texts: TokenizedTexts,
-        *,
-        batch_tokens: int | None = None,
-    ) -> Logits:
-        """Logits of all texts, (texts, classes).
-
-        Args:
-            texts: the token ids.
-            batch_tokens: the most tokens in a batch; none: what the device is fast with.
-        """
+    def logits(self, texts: TokenizedTexts, *, batch_tokens: int | None = None) -> Logits:
+        """Logits, (texts, classes)."""
 
     def embed(self, texts: TokenizedTexts, *, batch_tokens: int | None = None) -> NDArray[np.float32]:
-        """The vectors of texts that the head sees, (texts, d_model), in float32; arguments as in `logits`."""
+        """The vectors that the head reads, (texts, d_model), always float32."""
 
     def attention_maps(self, texts: TokenizedTexts) -> NDArray[np.float32]:
         """The attention weights in one text, (layers, heads, T, T): [layer, head, looking, looked at]."""
 
 
+@dataclass(eq=False, repr=False)
 class Classifier:
     """A trained encoder, or a linear classifier, or both, with their tokenizer and class names.
 
     Wide and deep learning (Cheng et al., 2016, https://arxiv.org/abs/1606.07792): what a few words say by themselves is
     learned best from their counts, what they say together by an encoder; a weighted sum of both logits is the answer.
 
+    `batch_tokens` of its methods is that of `Encoder`.
+
     Attributes:
-        encoder: the encoder with its head, if there is one.
-        linear: the linear classifier, if there is one.
-        mixture_weights: by which the logits of the parts are multiplied before they are summed, the encoder's first;
-            so probabilities are as often right as they say.
-        mixture_shares: by part, how much of the answer is its: its mixture weight in units of the one that it would
-            have alone; they sum to 1. None where nobody has told.
-        tokenizer: of both.
+        encoder: the encoder with its head, if any.
+        tokenizer: of both parts.
         label_names: the classes, in the order of the logits.
-        encoder_architecture: the shape of an encoder that is described, though it is not there, or not yet.
         max_seq_len: tokens of a text that the encoder reads; the linear classifier may read more.
-        text_columns: the columns in which the texts of training were.
-        dtypes: of the weights of each part, in the folder that it was read from.
-        folder: from which it was read; empty where it was read from none.
-        sha256: of all that is in that folder; empty where it was read from none.
-        task: what it says of a text.
-        thresholds: multi-label, the probability from which a text is said to have a label, in the order of
-            `label_names`; single-label there are none.
-        promises: what its held-out texts let it promise; none where nobody has measured that.
-        familiarity: what is usual in held-out texts; none where nobody has measured that.
-        delimiter: what separated the fields of the files of training, if that was named (`data.delimiter`).
+        linear: the linear classifier, if any.
+        mixture_weights: factors of the logits of the parts, the encoder's first, by which they are calibrated.
+        mixture_shares: how much of the answer comes from each part: its mixture weight in units of the one that it
+            would have alone; they sum to 1. None if unknown.
+        text_columns: the columns of the texts of training.
+        dtypes: data types of the weights of each part in the folder.
+        task: single-label or multi-label.
+        thresholds: multi-label, the probability from which a text has each label; single-label there are none.
+        encoder_architecture: the shape of an encoder that is described in the folder, even if it is not trained yet.
+        guarantees: measured on held-out texts, if at all.
+        familiarity: measured on held-out texts, if at all.
+        delimiter: the separator of the files of training, if that was named (`data.delimiter`).
         encoding: of the files of training.
+        folder: from which the classifier was loaded; else empty.
+        sha256: of the weights file in that folder; else empty.
         before_refit: replaces the linear part's logits of texts by those from before it learned their labels; set where
             texts are scored.
     """
 
-    sha256 = ""
-    folder = ""
-    delimiter: str | None = None
-    encoding = UTF8
+    encoder: Encoder | None
+    tokenizer: Tokenizer
+    label_names: tuple[str, ...]
+    _: KW_ONLY
+    max_seq_len: int
+    linear: LinearClassifier | None = None
+    mixture_weights: tuple[float, ...] = ()
     mixture_shares: Mapping[str, float] | None = None
-    thresholds: tuple[float, ...]
+    text_columns: tuple[str, ...] = ("text",)
+    dtypes: dict[str, str] = field(default_factory=dict)
+    task: Task = SINGLE_LABEL
+    thresholds: tuple[float, ...] = ()
     encoder_architecture: EncoderArchitecture | None = None
     guarantees: Guarantees | None = None
     familiarity: Familiarity | None = None
+    delimiter: str | None = None
+    encoding: str = UTF8
+    folder: str = ""
+    sha256: str = ""
     before_refit: Callable[[Logits, TokenizedTexts], Logits] | None = None
 
-    def __init__(  # noqa: PLR0913 - what a folder holds
-        self,
-        encoder: Encoder | None,
-        tokenizer: Tokenizer,
-        label_names: Sequence[str],
-        *,
-        max_seq_len: int,
-        linear: LinearClassifier | None = None,
-        mixture_weights: Sequence[float] | None = None,
-        text_columns: Sequence[str] = ("text",),
-        dtypes: Mapping[str, str] | None = None,
-        task: Task = SINGLE_LABEL,
-    ) -> None:
-        self.task = task
-        self.thresholds = () if task is SINGLE_LABEL else (0.5,) * len(label_names)
-        self.encoder = encoder
-        self.linear = linear
-        self.mixture_weights = tuple(mixture_weights or (1.0,) * len(self.parts))
-        self.tokenizer = tokenizer
-        self.label_names = tuple(label_names)
-        self.max_seq_len = max_seq_len
-        self.text_columns = tuple(text_columns)
-        self.dtypes = dict(dtypes or dict.fromkeys(self.parts, "float32"))
+    def __post_init__(self) -> None:
+        self.mixture_weights = self.mixture_weights or (1.0,) * len(self.parts)
+        self.dtypes = self.dtypes or dict.fromkeys(self.parts, "float32")
+        if self.task is not SINGLE_LABEL:
+            self.thresholds = self.thresholds or (0.5,) * len(self.label_names)
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """Those that there are of `encoder` and `linear`."""
-        return tuple(name for name in ("encoder", "linear") if getattr(self, name) is not None)
+        """Which of the `PARTS` it has."""
+        return tuple(name for name in PARTS if getattr(self, name) is not None)
 
     def __repr__(self) -> str:
-        """What there is of it, in a line."""
+        """Parts, classes and hash in a line."""
         names = ", ".join(shown(name, limit=20) for name in self.label_names[:SHOWN_NAMES])
         more = ", …" if len(self.label_names) > SHOWN_NAMES else ""
         of = f", sha256 {self.sha256[:12]}" if self.sha256 else ""
@@ -190,114 +174,100 @@ class Classifier:
         return f"<Classifier: {' and '.join(self.parts)}, {classes} ({names}{more}){of}>"
 
     def __getstate__(self) -> dict[str, Any]:
-        """What a copy is made of, also one for another process."""
+        # A tokenizer that copied itself would take "[PAD]" in a text for the padding.
         return self.__dict__ | {"tokenizer": self.tokenizer.to_str()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        # A tokenizer that copied itself would take "[PAD]" in a text for the padding.
         self.__dict__.update(state | {"tokenizer": parse_tokenizer(state["tokenizer"])})
 
     def predict(self, texts: Sequence[str], *, batch_tokens: int | None = None) -> list[Prediction]:
-        """Classify texts, any number and any length of them; the order is kept.
-
-        Args:
-            texts: the texts.
-            batch_tokens: the most tokens in a batch, padding counted; none: what the device is fast with.
+        """Classify any number of texts of any length; the order is kept.
 
         Raises:
-            TypeError: a single text, which would be taken for many of one character each; or what is no text.
+            TypeError: a single text, which would be taken for many of one character each; or something else in a text's
+                place.
         """
         return self.predict_tokenized(self.tokenize(_checked(texts, "predict")), batch_tokens=batch_tokens)
 
     def predict_proba(self, texts: Sequence[str], *, batch_tokens: int | None = None) -> NDArray[np.float64]:
-        """The probabilities of all classes for each text, (texts, classes), in the order of `label_names`.
+        """Compute the probabilities of all classes, (texts, classes), in the order of `label_names`.
 
-        Multi-label, each is that of a label by itself. Arguments and errors as in `predict`.
+        Multi-label, each is that of a label by itself. Errors as in `predict`.
         """
-        return self.task.probabilities(
-            self.logits(self.tokenize(_checked(texts, "predict_proba")), batch_tokens=batch_tokens)
-        )
+        tokenized = self.tokenize(_checked(texts, "predict_proba"))
+        return self.task.probabilities(self.logits(tokenized, batch_tokens=batch_tokens))
 
     def embed(self, texts: Sequence[str], *, batch_tokens: int | None = None) -> NDArray[np.float32]:
-        """A vector for each text, (texts, d_model): the mean of those of its tokens, from which the head reads.
-
-        In float32 by whatever engine; the linear classifier has no part in it. Arguments and errors as in `predict`.
+        """Compute a vector for each text, (texts, d_model): the encoder's mean over tokens, which its head reads.
 
         Raises:
             ConfigError: the classifier has no encoder.
+            TypeError: as in `predict`.
         """
         if not self.encoder:
             raise ConfigError("the model has no encoder, so texts have no vectors")
         return self.encoder.embed(self.tokenize(_checked(texts, "embed")), batch_tokens=batch_tokens)
 
     def predict_tokenized(self, texts: TokenizedTexts, *, batch_tokens: int | None = None) -> list[Prediction]:
-        """Classify texts that `tokenize` has read; arguments as in `predict`."""
+        """Classify texts that `tokenize` has read."""
         of_parts, rarity = self._read(texts, batch_tokens=batch_tokens, with_rarity=self.familiarity is not None)
         probabilities = self.task.probabilities(self.combined(of_parts))
         unfamiliar: list[bool | None] = [None] * len(texts)
         if self.familiarity:
             numbers = text_numbers(probabilities, texts.unknown_share, rarity)
             unfamiliar = self.familiarity.are_unfamiliar(numbers).tolist()
-        of_texts = zip(probabilities, self.truncated(texts), texts.unknown, unfamiliar, strict=True)
-        predictions = [
-            replace(_prediction(self.label_names, *values), labels=self._labels(values[0])) for values in of_texts
-        ]
-        for blank in np.flatnonzero(texts.lengths < 2):  # nothing but [CLS]
-            none = () if self.thresholds else None
-            predictions[blank] = replace(predictions[blank], label=None, probability=None, reason="blank", labels=none)
-        return predictions
+        are_blank = texts.lengths < 2  # nothing but [CLS]
+        of_texts = zip(probabilities, self.truncated(texts), texts.unknown, unfamiliar, are_blank, strict=True)
+        return [self._prediction(*values) for values in of_texts]
 
-    def _labels(self, probabilities: NDArray[np.float64]) -> tuple[str, ...] | None:
-        """Multi-label, the labels of a text with these probabilities, (classes,), the most probable first."""
-        if not self.thresholds:
-            return None
-        order = np.argsort(-probabilities, kind="stable")
-        return tuple(self.label_names[it] for it in order if probabilities[it] >= self.thresholds[it])
+    def _prediction(
+        self,
+        probabilities: NDArray[np.float64],
+        truncated: np.bool_,
+        unknown: np.int32,
+        unfamiliar: bool | None,
+        is_blank: np.bool_,
+    ) -> Prediction:
+        best, labels = int(probabilities.argmax()), None
+        if self.thresholds:
+            order = () if is_blank else np.argsort(-probabilities, kind="stable")
+            labels = tuple(self.label_names[it] for it in order if probabilities[it] >= self.thresholds[it])
+        return Prediction(
+            label=None if is_blank else self.label_names[best],
+            probability=None if is_blank else float(probabilities[best]),
+            probabilities=dict(zip(self.label_names, probabilities.tolist(), strict=True)),
+            truncated=bool(truncated),
+            unknown_words=int(unknown),
+            reason="blank" if is_blank else None,
+            unfamiliar=unfamiliar,
+            labels=labels,
+        )
 
     def tokenize(self, texts: Iterable[str]) -> TokenizedTexts:
-        """Token ids of texts, cut where the classifier reads no further."""
+        """Token ids of texts, as far as the classifier reads."""
         return tokenize(self.tokenizer, texts, max_seq_len=self.max_seq_len)
 
     def truncated(self, texts: TokenizedTexts) -> NDArray[np.bool_]:
         """Which texts are longer than the encoder reads, or the linear classifier where it is alone, (texts,)."""
         if self.encoder or not self.linear:
             return texts.truncated
-        # Of what is kept of a text nobody knows whether there was more.
+        # Of as many tokens as are kept of a text nobody knows whether there were more.
         most_tokens = min(self.linear.max_tokens, KEPT_PER_TOKEN * self.max_seq_len - 1)
         are_longer: NDArray[np.bool_] = np.diff(texts.offsets) > most_tokens
         return are_longer
 
-    def logits(
-        self,
-        texts: TokenizedTexts,
-        *,
-        batch_tokens: int | None = None,
-    ) -> Logits:
-        """Calibrated logits of all texts, (texts, classes); arguments as in `Encoder.logits`."""
+    def logits(self, texts: TokenizedTexts, *, batch_tokens: int | None = None) -> Logits:
+        """Calibrated logits, (texts, classes)."""
         return self.combined(self._read(texts, batch_tokens=batch_tokens)[0])
 
-    def part_logits(
-        self,
-        texts: TokenizedTexts,
-        *,
-        batch_tokens: int | None = None,
-    ) -> dict[str, Logits]:
-        """The logits by which each of the `parts` is scored, (texts, classes); arguments as in `Encoder.logits`.
-
-        Those of the linear part are of `before_refit`.
-        """
+    def part_logits(self, texts: TokenizedTexts, *, batch_tokens: int | None = None) -> dict[str, Logits]:
+        """The logits by which each of the `parts` is scored, (texts, classes); the linear part's by `before_refit`."""
         return self._read(texts, batch_tokens=batch_tokens, to_score=True)[0]
 
     def familiarity_numbers(
-        self,
-        texts: TokenizedTexts,
-        *,
-        batch_tokens: int | None = None,
+        self, texts: TokenizedTexts, *, batch_tokens: int | None = None
     ) -> tuple[Logits, NDArray[np.float64]]:
-        """The calibrated logits of held-out texts, and the numbers that tell how usual they are, (texts, numbers).
-
-        As if they had not been learned from, by `before_refit`.
-        """
+        """Calibrated logits and `text_numbers` of held-out texts, as if `linear` had not been refitted with them."""
         of_parts, rarity = self._read(texts, batch_tokens=batch_tokens, with_rarity=True, to_score=True)
         logits = self.combined(of_parts)
         return logits, text_numbers(self.task.probabilities(logits), texts.unknown_share, rarity)
@@ -310,48 +280,30 @@ class Classifier:
         with_rarity: bool = False,
         to_score: bool = False,
     ) -> tuple[dict[str, Logits], NDArray[np.float64] | None]:
-        """The logits of the parts, and how rare the features of each text are, which the linear part tells."""
+        """The logits of the parts, and the rarity of the features of each text, which takes a linear part."""
         logits, rarity = {}, None
         if self.encoder:
             logits["encoder"] = self.encoder.logits(texts, batch_tokens=batch_tokens)
         if self.linear:
             before_refit = self.before_refit if to_score else None
-            reading = self.linear.read(texts, with_rarity=with_rarity, leave_out=before_refit is not None)
-            logits["linear"] = before_refit(reading.logits, texts) if before_refit else reading.logits
-            rarity = reading.rarity if with_rarity else None
+            linear, rarity = self.linear.read(texts, with_rarity=with_rarity, leave_out=before_refit is not None)
+            logits["linear"] = before_refit(linear, texts) if before_refit else linear
         return logits, rarity
 
     def combined(self, part_logits: Mapping[str, Logits]) -> Logits:
-        """The calibrated logits that are the sum of what `part_logits` has found."""
+        """Calibrated logits from those of the parts."""
         return combine_logits(list(part_logits.values()), self.mixture_weights).astype(np.float32)
 
 
-def _prediction(
-    names: Sequence[str], probabilities: NDArray[np.float64], truncated: bool, unknown: int, unfamiliar: bool | None
-) -> Prediction:
-    """What is said of a text that has words."""
-    return Prediction(
-        label=names[int(probabilities.argmax())],
-        probability=float(probabilities.max()),
-        probabilities=dict(zip(names, probabilities.tolist(), strict=True)),
-        truncated=bool(truncated),
-        unknown_words=int(unknown),
-        unfamiliar=unfamiliar,
-    )
-
-
-def _checked(texts: Iterable[str], method: str) -> Iterator[str]:
-    """Texts as they are asked for, once each has proved to be one.
+def _checked(texts: Iterable[object], method: str) -> Iterator[str]:
+    """Texts, each checked as it is read.
 
     Raises:
-        TypeError: one is not; or all are a single one.
+        TypeError: one is something else; or all are a single one.
     """
     if isinstance(texts, str):
         raise TypeError(f"{method} takes several texts; put a single one in a list: {method}([text])[0]")
-    return (_text(number, text) for number, text in enumerate(texts))
-
-
-def _text(number: int, text: object) -> str:
-    if not isinstance(text, str):
-        raise TypeError(f"texts[{number}] is {kind(text)}, not a text")
-    return text
+    for number, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise TypeError(f"texts[{number}] is {kind(text)}, not a text")
+        yield text

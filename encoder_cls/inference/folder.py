@@ -14,10 +14,9 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import safetensors
@@ -26,17 +25,16 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from encoder_cls.errors import ConfigError, EncoderClsError
+from encoder_cls.inference import metadata as description
 from encoder_cls.inference.classifier import Classifier, Encoder
-from encoder_cls.inference.classifier_config import FORMAT, ClassifierConfig
-from encoder_cls.inference.encoder.architecture import EncoderArchitecture
 from encoder_cls.inference.encoder.auto import AutoEncoder
 from encoder_cls.inference.encoder.numpy import NumpyEncoder
 from encoder_cls.inference.guarantees import Familiarity, Guarantees
 from encoder_cls.inference.hub_models import SCHEME, download
 from encoder_cls.inference.linear import PREFIX as LINEAR
 from encoder_cls.inference.linear import LinearClassifier
-from encoder_cls.inference.task import SINGLE_LABEL
-from encoder_cls.inference.weights import DTYPES, Weight, dense, pack, unpack
+from encoder_cls.inference.metadata import CONFIG_FILE, FORMAT, TOKENIZER_FILE, WEIGHTS_FILE
+from encoder_cls.inference.weights import Shapes, Weight, dense, pack, unpack
 from encoder_cls.system.files import (
     opened_plainly,
     path_of,
@@ -48,20 +46,17 @@ from encoder_cls.system.files import (
     write_file,
 )
 from encoder_cls.system.installed import is_installed, log
-from encoder_cls.text.ngrams import RARITY_NUMBERS
 from encoder_cls.text.tokenizer import parse_tokenizer
 
-CONFIG_FILE, TOKENIZER_FILE, WEIGHTS_FILE = "config.json", "tokenizer.json", "model.safetensors"
-PARTS = ("encoder", "linear")
+ENGINES = ("auto", "numpy", "torch")
 LARGEST_CONFIG, LARGEST_TOKENIZER = 1 << 24, 1 << 28  # bytes; 100,000 classes, some million tokens
 LARGEST_HEADER = 2 * (LARGEST_CONFIG + LARGEST_TOKENIZER)  # bytes; quotes in JSON in JSON take two
-SLACK = 1 << 20  # bytes beyond what the weights take: little more is refused with the name of the tensor
-LARGEST_WEIGHT = 1e6  # of a part in the mixture: far beyond what is ever fitted
+SLACK = 1 << 20  # bytes beyond the weights: little more is refused with the name of the tensor
 NO_HASH = b"0" * 64  # the placeholder of the file's own hash while that is computed
 
 
 def model_folder(path: Path) -> Path:
-    """The model folder that a path to a run or to a model means.
+    """The model folder of a path to a run or to a model.
 
     Raises:
         ConfigError: there is none.
@@ -72,238 +67,6 @@ def model_folder(path: Path) -> Path:
     if not path.exists():
         raise ConfigError(f"{path}: no such folder")
     raise ConfigError(f"{path}: holds no model yet (a run has one after its first validation)")
-
-
-class ModelFiles(NamedTuple):
-    """What a model folder holds; weights are those of each part that is there."""
-
-    config: ClassifierConfig
-    tokenizer: Tokenizer
-    weights: dict[str, dict[str, Weight]]
-    linear: LinearClassifier | None
-    mixture_weights: tuple[float, ...]
-    mixture_shares: dict[str, float] | None
-    thresholds: tuple[float, ...]
-    guarantees: Guarantees | None
-    familiarity: Familiarity | None
-    dtypes: dict[str, str]
-    sha256: str
-
-
-def read_model_files(folder: Path, *, of_hub: str = "") -> ModelFiles:
-    """Read the folder, which may be of the Hub, by that name.
-
-    Raises:
-        EncoderClsError: it is damaged, or of another program.
-    """
-    try:
-        return _read(folder, path_of if of_hub else Path)  # files in the cache of the Hub are links
-    except (ValueError, KeyError, TypeError, AttributeError, RuntimeError, safetensors.SafetensorError) as error:
-        reason, _, _ = str(error).partition("\n")
-        raise EncoderClsError(f"{of_hub or folder}: damaged, or not a model folder of encoder-cls: {reason}") from None
-
-
-def _read(folder: Path, file_of: Callable[[Path], Path]) -> ModelFiles:
-    """Read the weights and their metadata.
-
-    What is read stays in proportion to what is there: the tokenizer bounds the vocabulary, the architecture and the
-    vocabulary bound the weights.
-    """
-    path = file_of(folder / WEIGHTS_FILE)
-    with opened_plainly(path) as file:
-        start = file.read(8)
-        length = int.from_bytes(start, "little")
-        if length > min(LARGEST_HEADER, os.fstat(file.fileno()).st_size):
-            raise ValueError(f"{WEIGHTS_FILE} has no sensible header")
-        start += file.read(length)
-        header = _metadata(start)
-        if "config" in header:
-            config, tokenizer = ClassifierConfig.from_json(header["config"]), parse_tokenizer(header["tokenizer"])
-        else:
-            config, tokenizer = _read_format_8(folder, file_of, header)
-        shapes = config.weight_shapes(vocab_size=tokenizer.get_vocab_size())
-        most_weights = 4 * sum(math.prod(shape) for part in shapes.values() for shape in part.values())
-        content = start + read_rest(file, path, most_bytes=len(start) + most_weights + SLACK)  # no data type takes more
-    if sha256(content.replace(header["sha256"].encode(), NO_HASH, 1)) != header["sha256"]:
-        raise ValueError(f"{WEIGHTS_FILE} has changed since it was written")
-    parts = tuple(part for part in PARTS if part in header["parts"])
-    if not parts or sorted(header["parts"]) != sorted(parts) or not set(parts) <= shapes.keys():
-        raise ValueError(f"{WEIGHTS_FILE} says that it has the parts {header['parts']!r}")
-    known_dtypes = sorted(header["dtypes"]) == sorted(parts) and set(header["dtypes"].values()) <= set(DTYPES)
-    if not known_dtypes:
-        raise ValueError(f"{WEIGHTS_FILE} holds what only a newer version of encoder-cls can read")
-    weights = _unpacked(safetensors.numpy.load(content), shapes, header["dtypes"])
-    linear = None
-    if config.linear is not None and "linear" in weights:
-        with _described_by_config():
-            linear = LinearClassifier.from_weights(
-                weights["linear"], max_tokens=config.linear["max_tokens"], task=config.task
-            )
-    return ModelFiles(
-        config=config,
-        tokenizer=tokenizer,
-        weights=weights,
-        linear=linear,
-        mixture_weights=_mixture_weights(header["mixture_weights"], parts),
-        mixture_shares=_mixture_shares(header.get("mixture_shares"), parts),
-        thresholds=_thresholds(header["thresholds"], config),
-        promises=None if header["promises"] is None else Guarantees.from_json(header["promises"]),
-        familiarity=_familiarity(header.get("familiarity"), has_linear=linear is not None),
-        dtypes=header["dtypes"],
-        sha256=header["sha256"],
-    )
-
-
-def _metadata(start: bytes) -> dict[str, Any]:
-    """The metadata in the beginning of a weights file, up to its tensors."""
-    return dict(json.loads(json.loads(start[8:])["__metadata__"][FORMAT]))
-
-
-def _read_format_8(
-    folder: Path, file_of: Callable[[Path], Path], header: Mapping[str, Any]
-) -> tuple[ClassifierConfig, Tokenizer]:
-    """Config and tokenizer from their own files, which the weights file vouches for."""
-    config = read_file(file_of(folder / CONFIG_FILE), most_bytes=LARGEST_CONFIG)
-    tokenizer = read_file(file_of(folder / TOKENIZER_FILE), most_bytes=LARGEST_TOKENIZER)
-    values = json.loads(config)
-    if (header["config_sha256"], values["tokenizer_sha256"]) != (sha256(config), sha256(tokenizer)):
-        raise ValueError(f"{WEIGHTS_FILE}, {CONFIG_FILE} and {TOKENIZER_FILE} do not belong together")
-    return ClassifierConfig.from_json(values), parse_tokenizer(tokenizer.decode())
-
-
-def _unpacked(
-    tensors: Mapping[str, NDArray[Any]], shapes: Mapping[str, dict[str, tuple[int, ...]]], dtypes: Mapping[str, str]
-) -> dict[str, dict[str, Weight]]:
-    """The weights of each part that a file has."""
-    weights = {}
-    with _described_by_config():
-        for part, dtype in dtypes.items():
-            is_linear = part == "linear"
-            of_part = {name: tensor for name, tensor in tensors.items() if name.startswith(LINEAR) == is_linear}
-            weights[part] = unpack(of_part, shapes[part], dtype)
-        if len(dtypes) < len({name.startswith(LINEAR) for name in tensors}):
-            raise ValueError("there are tensors of a part that is not named")
-    return weights
-
-
-@contextmanager
-def _described_by_config() -> Iterator[None]:
-    """Tell of weights that are not in order as of weights that the config does not describe."""
-    try:
-        yield
-    except (ValueError, KeyError) as error:
-        raise ValueError(f"{WEIGHTS_FILE} has other weights than {CONFIG_FILE} describes: {error}") from None
-
-
-def _mixture_weights(found: Any, parts: tuple[str, ...]) -> tuple[float, ...]:
-    weights = tuple(float(found[part]) for part in parts)
-    if len(found) != len(parts) or not all(1 / LARGEST_WEIGHT < weight < LARGEST_WEIGHT for weight in weights):
-        raise ValueError(f"{WEIGHTS_FILE} has mixture weights that are none")
-    return weights
-
-
-def _mixture_shares(found: Any, parts: tuple[str, ...]) -> dict[str, float] | None:
-    """Each part's share; none where a file does not tell, which is no more than something not to be shown."""
-    if found is None:
-        return None
-    shares = {part: float(found[part]) for part in parts}
-    if len(found) != len(parts) or not all(0 <= share <= 1 for share in shares.values()):
-        raise ValueError(f"{WEIGHTS_FILE} has mixture shares that are none")
-    return shares
-
-
-def _thresholds(found: Any, config: ClassifierConfig) -> tuple[float, ...]:
-    """The threshold of each label; single-label there are none."""
-    if config.task is SINGLE_LABEL:
-        if found is not None:
-            raise ValueError(f"{WEIGHTS_FILE} holds what only a newer version of encoder-cls can read")
-        return ()
-    thresholds = tuple(map(float, found))
-    if len(thresholds) != len(config.label_names) or not all(0 <= threshold <= 1 for threshold in thresholds):
-        raise ValueError(f"{WEIGHTS_FILE} has thresholds that are none")
-    return thresholds
-
-
-def _familiarity(found: Any, *, has_linear: bool) -> Familiarity | None:
-    """What is usual in held-out texts; none where a file does not tell."""
-    if found is None:
-        return None
-    return Familiarity.from_json(found, num_numbers=2 + (RARITY_NUMBERS if has_linear else 0))
-
-
-ENGINES = ("auto", "numpy", "torch")
-
-
-def save_classifier(classifier: Classifier, folder: Path, *, dtypes: Mapping[str, str] | None = None) -> None:
-    """Write the folder, or replace the classifier in it.
-
-    Args:
-        classifier: what is written.
-        folder: where to.
-        dtypes: of the weights of each part, see `weights`; none: float32.
-
-    Raises:
-        EncoderClsError: the disk refused; a classifier that was there is still whole.
-    """
-    dtypes = dtypes or dict.fromkeys(classifier.parts, "float32")
-    tensors: dict[str, NDArray[Any]] = {}
-    for part in classifier.parts:
-        tensors |= pack(weights_of_part(classifier, part), dtypes[part])
-    shares = classifier.mixture_shares
-    config = ClassifierConfig.of(classifier).to_json()
-    header = {
-        "config": config,
-        "tokenizer": classifier.tokenizer.to_str(),
-        "parts": list(classifier.parts),
-        "mixture_weights": dict(zip(classifier.parts, classifier.mixture_weights, strict=True)),
-        "mixture_shares": shares if shares and shares.keys() == set(classifier.parts) else None,
-        "dtypes": dict(dtypes),
-        "thresholds": list(classifier.thresholds) if classifier.thresholds else None,
-        "promises": classifier.guarantees and classifier.guarantees.to_json(),
-        "familiarity": classifier.familiarity and classifier.familiarity.to_json(),
-    }
-    _write_weights(folder, tensors, header)
-    for name, content in (
-        (CONFIG_FILE, to_json(config)),
-        (TOKENIZER_FILE, classifier.tokenizer.to_str(pretty=True).encode()),
-    ):
-        with reporting_os_errors(folder / name):
-            unchanged = (folder / name).is_file() and (folder / name).read_bytes() == content
-        if not unchanged:
-            write_file(folder / name, content)
-
-
-def _write_weights(folder: Path, tensors: dict[str, NDArray[Any]], header: Mapping[str, Any]) -> None:
-    """Replace the weights file."""
-    # One entry: safetensors writes several in another order each time, and equal runs should give equal files.
-    metadata = json.dumps({"sha256": NO_HASH.decode(), **header}, ensure_ascii=False)
-    content = safetensors.numpy.save(tensors, {FORMAT: metadata})
-    write_file(folder / WEIGHTS_FILE, content.replace(NO_HASH, sha256(content).encode(), 1))
-
-
-def save_guarantees(folder: Path, guarantees: Guarantees | None, familiarity: Familiarity | None) -> None:
-    """Put what held-out texts have told into a model folder; its weights stay as they are.
-
-    Raises:
-        EncoderClsError: the folder is damaged, or the disk refused; the classifier that was there is still whole.
-    """
-    read_model_files(folder)
-    with reporting_os_errors(folder / WEIGHTS_FILE):
-        content = (folder / WEIGHTS_FILE).read_bytes()
-    header = _metadata(content[: 8 + int.from_bytes(content[:8], "little")])
-    del header["sha256"]
-    header["promises"] = guarantees and guarantees.to_json()
-    header["familiarity"] = familiarity and familiarity.to_json()
-    _write_weights(folder, safetensors.numpy.load(content), header)
-
-
-def weights_of_part(classifier: Classifier, part: str) -> dict[str, Weight]:
-    """The weights of one of the `Classifier.parts`, by name."""
-    if part == "linear":
-        assert classifier.linear
-        return classifier.linear.named_weights()
-    assert classifier.encoder
-    return dict(classifier.encoder.weights())
 
 
 def load_classifier(path: str | Path, *, device: str = "auto", engine: str = "auto") -> Classifier:
@@ -324,34 +87,29 @@ def load_classifier(path: str | Path, *, device: str = "auto", engine: str = "au
     named = Path(path).as_posix()
     if named.startswith(SCHEME):
         folder = download(named, [CONFIG_FILE, TOKENIZER_FILE, WEIGHTS_FILE], mark=FORMAT)
-        found = read_model_files(folder, of_hub=named)
+        classifier, weights = _read(folder, of_hub=named)
     else:
-        found = read_model_files(model_folder(Path(path)))
-    config, weights = found.config, found.weights
-    encoder = None  # made outside of the check: where memory is short, the folder is not to blame
-    if config.encoder and "encoder" in weights:
-        encoder = _encoder(config.encoder, weights["encoder"], engine=engine, device=device)
-    classifier = Classifier(
-        encoder,
-        found.tokenizer,
-        config.label_names,
-        max_seq_len=config.max_seq_len,
-        linear=found.linear,
-        mixture_weights=found.mixture_weights,
-        text_columns=config.text_columns,
-        dtypes=found.dtypes,
-        task=config.task,
-    )
-    classifier.thresholds, classifier.encoder_architecture = found.thresholds, config.encoder
-    classifier.sha256, classifier.folder, classifier.mixture_shares = found.sha256, named, found.mixture_shares
-    classifier.guarantees, classifier.familiarity = found.guarantees, found.familiarity
-    classifier.delimiter, classifier.encoding = config.delimiter, config.encoding
+        classifier, weights = _read(model_folder(Path(path)))
+    classifier.folder = named
+    if weights:
+        # Not in `_read`, whose errors are the folder's: this is where memory may be short.
+        classifier.encoder = _encoder(classifier, weights, engine=engine, device=device)
     log("info", f"loaded {path}: {classifier!r}")
     return classifier
 
 
-def _encoder(architecture: EncoderArchitecture, weights: Mapping[str, Weight], *, engine: str, device: str) -> Encoder:
-    is_cpu = device in {"auto", "cpu"}
+def read_encoder_weights(folder: Path) -> dict[str, NDArray[np.float32]]:
+    """The weights of the encoder and its head in a model folder, by name.
+
+    Raises:
+        EncoderClsError: as `load_classifier`.
+    """
+    return dense(_read(folder)[1])
+
+
+def _encoder(classifier: Classifier, weights: Mapping[str, Weight], *, engine: str, device: str) -> Encoder:
+    architecture, is_cpu = classifier.encoder_architecture, device in {"auto", "cpu"}
+    assert architecture
     if engine == "numpy":
         if not is_cpu:
             raise ConfigError(f"--device {device}: the engine numpy computes on the cpu")
@@ -366,10 +124,131 @@ def _encoder(architecture: EncoderArchitecture, weights: Mapping[str, Weight], *
     return TorchEncoder.from_weights(architecture, weights, device=device, precision=precision)
 
 
-def read_encoder_weights(folder: Path) -> dict[str, NDArray[np.float32]]:
-    """The weights of the encoder and its head in a model folder, by name.
+def _read(folder: Path, *, of_hub: str = "") -> tuple[Classifier, dict[str, Weight]]:
+    """A classifier that has no encoder yet, and the weights of that.
 
     Raises:
-        EncoderClsError: as `load_classifier`.
+        EncoderClsError: the folder, which may be of the Hub, by that name, is damaged or of another program.
     """
-    return dense(read_model_files(folder).weights["encoder"])
+    try:
+        return _read_files(folder, path_of if of_hub else Path)  # files in the cache of the Hub are links
+    except (ValueError, KeyError, TypeError, AttributeError, RuntimeError, safetensors.SafetensorError) as error:
+        reason, _, _ = str(error).partition("\n")
+        raise EncoderClsError(f"{of_hub or folder}: damaged, or not a model folder of encoder-cls: {reason}") from None
+
+
+def _read_files(folder: Path, file_of: Callable[[Path], Path]) -> tuple[Classifier, dict[str, Weight]]:
+    """Read no more than the tokenizer and the architecture allow for: these bound the size of the weights."""
+    path = file_of(folder / WEIGHTS_FILE)
+    with opened_plainly(path) as file:
+        start = file.read(8)
+        length = int.from_bytes(start, "little")
+        if length > min(LARGEST_HEADER, os.fstat(file.fileno()).st_size):
+            raise ValueError(f"{WEIGHTS_FILE} has no sensible header")
+        start += file.read(length)
+        metadata = _metadata(start)
+        if "config" in metadata:
+            values, tokenizer = metadata["config"], parse_tokenizer(metadata["tokenizer"])
+        else:
+            values, tokenizer = _read_format_8(folder, file_of, metadata)
+        config, linear_sizes = description.read_config(values)
+        shapes = description.weight_shapes(config, linear_sizes, vocab_size=tokenizer.get_vocab_size())
+        most_weights = 4 * sum(math.prod(shape) for part in shapes.values() for shape in part.values())
+        content = start + read_rest(file, path, most_bytes=len(start) + most_weights + SLACK)  # no data type takes more
+    if sha256(content.replace(metadata["sha256"].encode(), NO_HASH, 1)) != metadata["sha256"]:
+        raise ValueError(f"{WEIGHTS_FILE} has changed since it was written")
+    state = description.read_state(metadata, config, described=shapes)
+    try:
+        weights = _weights(safetensors.numpy.load(content), shapes, state["dtypes"])
+        linear = None
+        if linear_sizes and "linear" in weights:
+            max_tokens = linear_sizes["max_tokens"]
+            linear = LinearClassifier.from_weights(weights["linear"], max_tokens=max_tokens, task=config["task"])
+    except (ValueError, KeyError) as error:
+        raise ValueError(f"{WEIGHTS_FILE} has other weights than {CONFIG_FILE} describes: {error}") from None
+    return Classifier(None, tokenizer, linear=linear, **config, **state), weights.get("encoder", {})
+
+
+def _weights(
+    tensors: Mapping[str, NDArray[Any]], shapes: Mapping[str, Shapes], dtypes: Mapping[str, str]
+) -> dict[str, dict[str, Weight]]:
+    """The weights of each part."""
+    by_part: dict[str, dict[str, NDArray[Any]]] = {}
+    for name, tensor in tensors.items():
+        by_part.setdefault("linear" if name.startswith(LINEAR) else "encoder", {})[name] = tensor
+    weights = {part: unpack(by_part.pop(part), shapes[part], dtype) for part, dtype in dtypes.items()}
+    if by_part:
+        raise ValueError("there are tensors of a part that is not named")
+    return weights
+
+
+def _metadata(start: bytes) -> dict[str, Any]:
+    """The metadata in the beginning of a weights file, up to its tensors."""
+    return dict(json.loads(json.loads(start[8:])["__metadata__"][FORMAT]))
+
+
+def _read_format_8(folder: Path, file_of: Callable[[Path], Path], metadata: Mapping[str, Any]) -> tuple[Any, Tokenizer]:
+    """Config and tokenizer from their own files, whose hashes the weights file holds."""
+    config = read_file(file_of(folder / CONFIG_FILE), most_bytes=LARGEST_CONFIG)
+    tokenizer = read_file(file_of(folder / TOKENIZER_FILE), most_bytes=LARGEST_TOKENIZER)
+    values = json.loads(config)
+    if (metadata["config_sha256"], values["tokenizer_sha256"]) != (sha256(config), sha256(tokenizer)):
+        raise ValueError(f"{WEIGHTS_FILE}, {CONFIG_FILE} and {TOKENIZER_FILE} do not belong together")
+    return values, parse_tokenizer(tokenizer.decode())
+
+
+def save_classifier(classifier: Classifier, folder: Path, *, dtypes: Mapping[str, str] | None = None) -> None:
+    """Write the folder, or replace the classifier in it.
+
+    Args:
+        classifier: the classifier.
+        folder: the folder.
+        dtypes: of the weights of each part, see `weights`; none: float32.
+
+    Raises:
+        EncoderClsError: the disk refused; a classifier that was there is still whole.
+    """
+    dtypes = dtypes or dict.fromkeys(classifier.parts, "float32")
+    tensors: dict[str, NDArray[Any]] = {}
+    for part in classifier.parts:
+        tensors |= pack(weights_of_part(classifier, part), dtypes[part])
+    config, tokenizer = description.config_of(classifier), classifier.tokenizer
+    metadata = {"config": config, "tokenizer": tokenizer.to_str(), **description.state_of(classifier, dtypes)}
+    _write_weights(folder, tensors, metadata)
+    copies = {CONFIG_FILE: to_json(config), TOKENIZER_FILE: tokenizer.to_str(pretty=True).encode()}
+    for name, content in copies.items():
+        with reporting_os_errors(folder / name):
+            unchanged = (folder / name).is_file() and (folder / name).read_bytes() == content
+        if not unchanged:
+            write_file(folder / name, content)
+
+
+def save_guarantees(folder: Path, guarantees: Guarantees | None, familiarity: Familiarity | None) -> None:
+    """Replace the guarantees of a model folder; its weights stay as they are.
+
+    Raises:
+        EncoderClsError: the folder is damaged, or the disk refused; the classifier that was there is still whole.
+    """
+    _read(folder)
+    with reporting_os_errors(folder / WEIGHTS_FILE):
+        content = (folder / WEIGHTS_FILE).read_bytes()
+    metadata = _metadata(content[: 8 + int.from_bytes(content[:8], "little")])
+    del metadata["sha256"]
+    metadata |= description.guarantees_of(guarantees, familiarity)
+    _write_weights(folder, safetensors.numpy.load(content), metadata)
+
+
+def _write_weights(folder: Path, tensors: dict[str, NDArray[Any]], metadata: Mapping[str, Any]) -> None:
+    # One entry: safetensors writes several in another order each time, and equal runs should give equal files.
+    values = json.dumps({"sha256": NO_HASH.decode(), **metadata}, ensure_ascii=False)
+    content = safetensors.numpy.save(tensors, {FORMAT: values})
+    write_file(folder / WEIGHTS_FILE, content.replace(NO_HASH, sha256(content).encode(), 1))
+
+
+def weights_of_part(classifier: Classifier, part: str) -> dict[str, Weight]:
+    """The weights of one of the `Classifier.parts`, by name."""
+    if part == "linear":
+        assert classifier.linear
+        return classifier.linear.named_weights()
+    assert classifier.encoder
+    return dict(classifier.encoder.weights())

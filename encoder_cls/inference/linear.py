@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from encoder_cls.inference.task import SINGLE_LABEL, Logits, Task
-from encoder_cls.inference.weights import RowTable, Weight, as_table
+from encoder_cls.inference.weights import RowTable, Shapes, Weight, as_table
 from encoder_cls.text.ngrams import (
     NUM_FEATURE_IDS,
     RARITY_NUMBERS,
@@ -30,11 +30,16 @@ PREFIX = "linear."  # of the names of its weights
 WEIGHTS = ("frequent_token_ids", "feature_ids", "idf", "weights", "biases")
 
 
-class LinearReading(NamedTuple):
-    """The logits of texts, (texts, classes), and how rare their features are, (texts, `RARITY_NUMBERS`)."""
-
-    logits: Logits
-    rarity: NDArray[np.float64]
+def linear_shapes(*, frequent_tokens: int, features: int, margins: int) -> Shapes:
+    """The shape of each weight of a `LinearClassifier`, by name."""
+    shapes: Shapes = {
+        "frequent_token_ids": (frequent_tokens,),
+        "feature_ids": (features,),
+        "idf": (features,),
+        "weights": (features, margins),
+        "biases": (margins,),
+    }
+    return {f"{PREFIX}{name}": shape for name, shape in shapes.items()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,13 +49,13 @@ class LinearClassifier:
     Multi-label, there is one for each label, also of two.
 
     Attributes:
-        max_tokens: how many tokens of a text it reads, `[CLS]` counted.
-        frequent_token_ids: of the tokens that count as themselves in n-gram templates, increasing.
-        feature_ids: of the features that it knows, increasing, (features,).
-        idf: their inverse document frequencies, (features,).
+        max_tokens: read of a text, `[CLS]` counted.
+        frequent_token_ids: tokens that are not a wildcard in n-gram templates, increasing.
+        feature_ids: the known features, increasing, (features,).
+        idf: inverse document frequencies, (features,).
         weights: (features, classes), or (features, 1) of two classes.
         biases: (classes,), or (1,) of two classes.
-        task: what it answers.
+        task: single-label or multi-label.
     """
 
     max_tokens: int
@@ -65,10 +70,10 @@ class LinearClassifier:
     def from_weights(
         cls, weights: Mapping[str, Weight], *, max_tokens: int, task: Task = SINGLE_LABEL
     ) -> LinearClassifier:
-        """That of weights by name.
+        """Make one of `named_weights`.
 
         Raises:
-            ValueError: the feature ids are not increasing, or beyond all that there are.
+            ValueError: the feature ids are not increasing, or out of range.
         """
         fields: dict[str, Any] = {name: weights[f"{PREFIX}{name}"] for name in WEIGHTS}
         ids = fields["feature_ids"]
@@ -81,11 +86,13 @@ class LinearClassifier:
         return {f"{PREFIX}{name}": getattr(self, name) for name in WEIGHTS}
 
     def logits(self, texts: TokenizedTexts) -> Logits:
-        """Each text's logits, (texts, classes)."""
-        return self.read(texts, with_rarity=False).logits
+        """Logits, (texts, classes)."""
+        return self.read(texts, with_rarity=False)[0]
 
-    def read(self, texts: TokenizedTexts, *, with_rarity: bool = True, leave_out: bool = False) -> LinearReading:
-        """Each text's logits, and if that is asked for how rare its features are, as `rarity` has it."""
+    def read(
+        self, texts: TokenizedTexts, *, with_rarity: bool = True, leave_out: bool = False
+    ) -> tuple[Logits, NDArray[np.float64] | None]:
+        """Logits, (texts, classes), and on request `rarity`, (texts, `RARITY_NUMBERS`)."""
         margins = np.tile(self.biases, (len(texts), 1))
         rarities = [np.zeros((0, RARITY_NUMBERS))]
         row = 0
@@ -102,4 +109,4 @@ class LinearClassifier:
             for start, end in zip(features.offsets[:-1], features.offsets[1:], strict=True):
                 margins[row] += features.values[start:end] @ self.weights.take(features.columns[start:end])
                 row += 1
-        return LinearReading(self.task.margins_to_logits(margins), np.concatenate(rarities))
+        return self.task.margins_to_logits(margins), np.concatenate(rarities) if with_rarity else None

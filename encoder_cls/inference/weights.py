@@ -101,7 +101,7 @@ DTYPES = ("float32", "float16", "int8")
 SCALES, ROWS, HIGH = ".scales", ".rows", ".high"  # after the name of the weight that they belong to
 
 Weight = NDArray[Any] | RowTable
-Shapes = Mapping[str, tuple[int, ...]]
+Shapes = dict[str, tuple[int, ...]]
 
 
 def is_table(name: str) -> bool:

@@ -102,15 +102,18 @@ class Prepared:
 
     def new_classifier(self, encoder: Encoder | None) -> Classifier:
         """A classifier of this data without a linear part."""
-        data = self.config.data
-        max_seq_len, names = self.config.model.max_seq_len, self.dataset.label_names
-        classifier = Classifier(
-            encoder, self.tokenizer, names, max_seq_len=max_seq_len, text_columns=data.text_column, task=self.task
+        data, model = self.config.data, self.config.model
+        return Classifier(
+            encoder,
+            self.tokenizer,
+            self.dataset.label_names,
+            max_seq_len=model.max_seq_len,
+            text_columns=data.text_column,
+            task=self.task,
+            delimiter=data.delimiter,
+            encoding=data.encoding,
+            encoder_architecture=EncoderArchitecture.of(model) if self.plan.has_encoder else None,
         )
-        classifier.delimiter, classifier.encoding = data.delimiter, data.encoding
-        if self.plan.has_encoder:
-            classifier.encoder_architecture = EncoderArchitecture.of(self.config.model)
-        return classifier
 
     @property
     def num_parameters(self) -> int:

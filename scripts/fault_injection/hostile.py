@@ -17,8 +17,8 @@ from cases import Case
 from processes import fork
 from samples import CHECKPOINT_FILES, ENGINES, MODEL_FILES, Workspace, assert_mendable, newest_checkpoint, predict
 
-from encoder_cls.inference.classifier_config import FORMAT
 from encoder_cls.inference.folder import NO_HASH, load_classifier, save_classifier
+from encoder_cls.inference.metadata import FORMAT
 from encoder_cls.system.files import sha256
 
 MOST_SECONDS, MOST_BYTES = 5.0, 1_000_000_000  # for an answer about a hostile folder

@@ -57,7 +57,7 @@ def classifier(version: int) -> Classifier:
     return Classifier(
         TorchEncoder(model, SHAPE),
         tokenizer,
-        ["a", "b"],
+        ("a", "b"),
         max_seq_len=SHAPE.max_seq_len,
         linear=linear,
         mixture_weights=(float(version), 0.5),

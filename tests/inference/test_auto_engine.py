@@ -21,7 +21,7 @@ TEXTS = ["rain and snow today", "", "soup with zzz"]
 FORKING = """
 import os, signal, sys, threading, torch
 from encoder_cls import load_classifier
-from encoder_cls.inference import auto_engine
+from encoder_cls.inference.encoder import auto as auto_engine
 torch.set_num_threads(2)
 classifier, texts, held = load_classifier(sys.argv[1]), ["rain and snow today"] * 300, threading.Event()
 classifier.encoder.torch()

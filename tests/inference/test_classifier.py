@@ -21,12 +21,12 @@ import encoder_cls
 from encoder_cls.config import ModelConfig, TokenizerConfig
 from encoder_cls.errors import ConfigError, EncoderClsError
 from encoder_cls.inference.classifier import Classifier
-from encoder_cls.inference.classifier_config import FORMAT
 from encoder_cls.inference.encoder import torch as torch_engine
 from encoder_cls.inference.encoder.torch import TorchEncoder, compute_logits, pad, torch_encoder
 from encoder_cls.inference.explain import attention_maps
 from encoder_cls.inference.folder import NO_HASH, load_classifier, model_folder, save_classifier
 from encoder_cls.inference.linear import LinearClassifier
+from encoder_cls.inference.metadata import FORMAT
 from encoder_cls.inference.task import softmax
 from encoder_cls.inference.weights import compress
 from encoder_cls.model import EncoderClassifier
@@ -69,7 +69,8 @@ def new_classifier(label_names, *, seed=0, texts=("some words to know",), kind="
     tokenizer = train_tokenizer(texts, TokenizerConfig(type=kind))
     model = EncoderClassifier(config, vocab_size=tokenizer.get_vocab_size(), num_classes=len(label_names))
     encoder = TorchEncoder(model, config)
-    return Classifier(encoder, tokenizer, label_names, max_seq_len=config.max_seq_len, text_columns=["title", "body"])
+    columns = ("title", "body")
+    return Classifier(encoder, tokenizer, tuple(label_names), max_seq_len=config.max_seq_len, text_columns=columns)
 
 
 # ---------------------------------------------------------------- save and load
@@ -253,10 +254,10 @@ def test_a_linear_classifier_that_is_none_is_refused(tmp_path, weights):
 @pytest.mark.parametrize(
     ("changed", "reason"),
     [
-        *(({"features": it}, "features of the linear") for it in (-1, 1.0, True, "2", [2], 1 << 40)),
+        *(({"features": it}, "linear: features") for it in (-1, 1.0, True, "2", [2], 1 << 40)),
         *(({"features": it}, "other weights") for it in (0, 3)),
-        *(({"max_tokens": it}, "max_tokens of the linear") for it in (-1, 0, 9.0, True, "9", None, 1 << 40)),
-        *(({"frequent_tokens": it}, "frequent_tokens of the linear") for it in (-1, 2.0, True, "2", [2], 1 << 40)),
+        *(({"max_tokens": it}, "linear: max_tokens") for it in (-1, 0, 9.0, True, "9", None, 1 << 40)),
+        *(({"frequent_tokens": it}, "linear: frequent_tokens") for it in (-1, 2.0, True, "2", [2], 1 << 40)),
         *(({"frequent_tokens": it}, "other weights") for it in (0, 3)),
     ],
     ids=str,
@@ -450,7 +451,9 @@ def test_parts_and_values_of_a_newer_version_are_refused(tmp_path, header):
 def test_a_linear_classifier_alone_is_a_classifier(tmp_path):
     """Saved, loaded and asked, without an encoder; and where the config describes one that is not there yet."""
     both = with_linear(["weather", "food", "sport"])
-    alone = Classifier(None, both.tokenizer, both.label_names, max_seq_len=8, linear=both.linear, mixture_weights=[3.0])
+    alone = Classifier(
+        None, both.tokenizer, both.label_names, max_seq_len=8, linear=both.linear, mixture_weights=(3.0,)
+    )
     save_classifier(alone, tmp_path / "alone")
     loaded = load_classifier(tmp_path / "alone")
     assert loaded.encoder is None
@@ -520,9 +523,9 @@ def rewrite_config(folder: Path, **values) -> None:
         ({"format": "other"}, "of another program"),
         ({"format_version": 1}, "format version 1; this program reads 8 and 9"),
         ({"task": "regression"}, "only a newer version"),
-        ({"text_columns": []}, "names of columns"),
-        ({"text_columns": [1]}, "names of columns"),
-        ({"max_seq_len": 15}, "max_seq_len is 15"),
+        ({"text_columns": []}, "text_columns"),
+        ({"text_columns": [1]}, "text_columns"),
+        ({"max_seq_len": 15}, "max_seq_len"),
         ({"encoder": {}}, "missing 10 required"),
         ({"encoder": {"d_model": 16}}, "missing 9 required"),
     ],

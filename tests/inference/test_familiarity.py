@@ -29,7 +29,7 @@ def test_rarity_of_real_texts_is_what_a_loop_finds(classifier):
     (counts,) = count_features(
         texts, max_tokens=linear.max_tokens, frequent_token_ids=linear.frequent_token_ids, use_char_ngrams=True
     )
-    found = linear.read(texts).rarity
+    found = linear.read(texts)[1]
     known = dict(zip(linear.feature_ids.tolist(), linear.idf.tolist(), strict=True))
     for row, numbers in enumerate(found):
         columns = counts.columns[counts.offsets[row] : counts.offsets[row + 1]].tolist()
@@ -37,7 +37,7 @@ def test_rarity_of_real_texts_is_what_a_loop_finds(classifier):
         expected = [known.get(column, max(known.values())) for column in words]
         assert numbers[0] == pytest.approx(np.mean(expected) if words else 0, rel=1e-6)
         assert numbers[4] == pytest.approx(np.mean([column not in known for column in words]) if words else 0)
-    np.testing.assert_array_equal(linear.read(texts).logits, linear.logits(texts))
+    np.testing.assert_array_equal(linear.read(texts)[0], linear.logits(texts))
 
 
 def test_a_hundredth_of_the_usual_texts_is_flagged_and_strange_ones_are():

@@ -124,5 +124,5 @@ def test_a_table_that_contradicts_itself_is_refused(damage):
     """What is written is read again as it was."""
     values = Guarantees.of(*draw(np.random.default_rng(3), 50)).to_json()
     assert Guarantees.from_json(values).to_json() == values
-    with pytest.raises(ValueError, match="promises"):
+    with pytest.raises(ValueError, match="guarantees"):
         Guarantees.from_json(damage(values))

@@ -58,6 +58,6 @@ def test_an_encoder_is_made_of_its_weights(classifier):
 
 def test_who_needs_torch_is_told_that_there_is_none(classifier):
     """A classifier without an encoder has no model of PyTorch."""
-    alone = Classifier(None, classifier.tokenizer, ["a", "b"], max_seq_len=8)
+    alone = Classifier(None, classifier.tokenizer, ("a", "b"), max_seq_len=8)
     with pytest.raises(TypeError, match="PyTorch"):
         torch_encoder(alone)
