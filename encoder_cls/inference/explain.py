@@ -1,15 +1,16 @@
-"""Which words made a classifier say what it says, and which tokens looked at which.
+"""Explain an answer by the weights of its words, and by attention maps.
 
-A word counts by what is lost without it: the text is classified once more for each word, without that word, and the
-word's weight is the difference of the log odds (occlusion; Zeiler and Fergus, "Visualizing and Understanding
-Convolutional Networks", 2014, https://arxiv.org/abs/1311.2901, and for words Li et al., "Understanding Neural Networks
-through Representation Erasure", 2016, https://arxiv.org/abs/1612.08220). These are the model's own answers, no guess.
+The text is classified again without each word, whose weight is the difference of the log odds (occlusion; Zeiler and
+Fergus, "Visualizing and Understanding Convolutional Networks", 2014, https://arxiv.org/abs/1311.2901, and for words Li
+et al., "Understanding Neural Networks through Representation Erasure", 2016, https://arxiv.org/abs/1612.08220).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,8 +20,7 @@ from encoder_cls.inference.classifier import Classifier
 from encoder_cls.text.tokenizer import Span, token_spans
 from encoder_cls.text.tokens import TokenizedTexts
 
-# What an explanation reads of a text is the text once for each of its words. Up to so many tokens every word is
-# explained, which is a text of 2,048; of a longer one the first words are.
+# An explanation reads the text once for each word, up to so many tokens in all: those of a text of 2,048.
 MOST_TOKENS = 1 << 22
 TOKENS_AT_ONCE = 1 << 22  # of such variants of a text, in some 100 MB
 STRONG = 2.0  # log odds from which a word has its full colour
@@ -28,12 +28,9 @@ STRONG = 2.0  # log odds from which a word has its full colour
 
 @dataclass(frozen=True, kw_only=True)
 class WordWeight:
-    """A word of a text and what it did for a class.
+    """A word of a text, `text[start:end]`, and its weight for a class.
 
     Attributes:
-        word: as it stands in the text.
-        start: where it begins, in characters.
-        end: where the next character is.
         weight: the log odds ln(p / (1 - p)) of the class, minus those without the word; above 0 it speaks for it.
     """
 
@@ -47,7 +44,7 @@ class Explanation(list[WordWeight]):
     """The words of a text with their weights, in order.
 
     Attributes:
-        left_out: how many further words the encoder reads, which have no weight since it would take too long.
+        left_out: the number of further words that the encoder reads, but whose weights would take too long.
     """
 
     def __init__(self, words: Iterable[WordWeight] = (), *, left_out: int = 0) -> None:
@@ -66,12 +63,7 @@ def marked(text: str, weights: Sequence[WordWeight]) -> list[tuple[str, float]]:
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionMaps:
-    """Which token of a text looks at which.
-
-    Attributes:
-        tokens: `[CLS]`, then the tokens.
-        weights: (layers, heads, tokens, tokens): [layer, head, looking, looked at]; rows sum to 1.
-    """
+    """The tokens of a text, `[CLS]` first, and their attention weights as in `Encoder.attention_maps`."""
 
     tokens: list[str]
     weights: NDArray[np.float32]
@@ -86,17 +78,15 @@ def explain(
     batch_tokens: int | None = None,
     most_tokens: int | None = None,
 ) -> list[Explanation]:
-    """The weights of the words of each text for a class, in the order of the words.
-
-    Of a text so long that reading it once for each word would be more than so many tokens, the first words alone.
+    """Compute the weights of the words of each text for a class.
 
     Args:
         classifier: the classifier.
-        texts: the texts; what lies beyond the classifier's limit has no words.
+        texts: the texts; words beyond the classifier's limit have no weights.
         tokenized: their tokens, by the classifier.
         labels: for each text the number of the class that is explained.
-        batch_tokens: the most tokens in a batch; none: what the device is fast with.
-        most_tokens: that are read for the explanation of a text; none: `MOST_TOKENS`.
+        batch_tokens: as in `Encoder`.
+        most_tokens: that are read for the explanation of a text, else it ends early; none: `MOST_TOKENS`.
     """
     most_tokens = most_tokens or MOST_TOKENS
     return [
@@ -141,7 +131,7 @@ def _explain(
 
 
 def _variants(tokenized: TokenizedTexts, words: Sequence[_Word]) -> Iterator[TokenizedTexts]:
-    """A text whole, then without each of its words; as many at a time as memory is fit for."""
+    """The whole text, then without each of its words; in batches that fit in memory."""
     num_tokens = len(tokenized.words)
     at_once = max(1, TOKENS_AT_ONCE // num_tokens)
     left_out = [(0, 0), *((1 + word.first, 1 + word.last + 1) for word in words)]  # [CLS] is token 0
@@ -159,8 +149,7 @@ def _variants(tokenized: TokenizedTexts, words: Sequence[_Word]) -> Iterator[Tok
         )
 
 
-@dataclass(frozen=True)
-class _Word:
+class _Word(NamedTuple):
     start: int
     end: int
     first: int
@@ -168,13 +157,7 @@ class _Word:
 
 
 def _words(spans: Sequence[Span]) -> list[_Word]:
-    """Tokens of one word as one: a sub-word is not what a person reads."""
-    words: list[_Word] = []
-    former: int | None = None
-    for number, span in enumerate(spans):
-        if words and span.word is not None and span.word == former:
-            words[-1] = _Word(words[-1].start, span.end, words[-1].first, number)
-        else:
-            words.append(_Word(span.start, span.end, number, number))
-        former = span.word
-    return words
+    """Whole words: a person reads no sub-words. A token of no word is one by itself."""
+    numbered = enumerate(spans)
+    words = [list(it) for _, it in groupby(numbered, lambda it: -1 - it[0] if it[1].word is None else it[1].word)]
+    return [_Word(word[0][1].start, word[-1][1].end, word[0][0], word[-1][0]) for word in words]

@@ -1,4 +1,4 @@
-"""The name of a model of the Hugging Face Hub in, the folder with its files out; nothing else of it is downloaded."""
+"""Download the files of a model from the Hugging Face Hub."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ HUB_TIMEOUT = 10.0  # seconds
 
 
 def download(source: str, files: Sequence[str], *, mark: str) -> Path:
-    """The folder of the Hub's cache in which the files of a model are, as links.
-
-    Where the Hub cannot be reached, they are what was downloaded before of the revision that is asked for.
+    """Download a model, or take what was downloaded before if the Hub cannot be reached.
 
     Args:
         source: `hub:owner/name[?revision=...]`.
-        files: the names of the files; the first describes the others, and is downloaded before these.
-        mark: what the first file holds, in quotes, if it is of this program; else nothing more is downloaded.
+        files: the names of the files.
+        mark: without this in quotes in the first file, no other is downloaded.
+
+    Returns:
+        The folder in the Hub's cache, where files are links.
 
     Raises:
         ConfigError: there is no such model, or it is of another program; or `huggingface_hub` is missing.
@@ -60,7 +61,7 @@ def download(source: str, files: Sequence[str], *, mark: str) -> Path:
 
 
 def _snapshot(name: str, revision: str | None, files: Sequence[str], *, mark: str) -> Path | None:
-    """The folder with some files of a repository; none where the first of them lacks the mark."""
+    """The folder with some files of a repository; none if the first of them lacks the mark."""
     import huggingface_hub
     from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, LocalEntryNotFoundError
     from huggingface_hub.utils.tqdm import disable_progress_bars

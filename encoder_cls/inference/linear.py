@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encoder_cls.inference.task import SINGLE_LABEL, Logits, Task
-from encoder_cls.inference.weights import RowTable, Shapes, Weight, as_table
+from encoder_cls.inference.weights import RowTable, Shapes, Weight, are_increasing, as_table
 from encoder_cls.text.ngrams import (
     NUM_FEATURE_IDS,
     RARITY_NUMBERS,
@@ -76,8 +76,7 @@ class LinearClassifier:
             ValueError: the feature ids are not increasing, or out of range.
         """
         fields: dict[str, Any] = {name: weights[f"{PREFIX}{name}"] for name in WEIGHTS}
-        ids = fields["feature_ids"]
-        if len(ids) and not (ids[0] >= 0 and ids[-1] < NUM_FEATURE_IDS and (np.diff(ids) > 0).all()):
+        if not are_increasing(fields["feature_ids"], NUM_FEATURE_IDS):
             raise ValueError("the feature ids of the linear classifier are not in order")
         return cls(max_tokens=max_tokens, task=task, **fields | {"weights": as_table(fields["weights"])})
 

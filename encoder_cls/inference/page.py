@@ -58,15 +58,14 @@ was chosen: for that there is <code>--explain</code>.</p>
 def render_explanations(
     title: str, rows: Sequence[Mapping[str, Any]], *, note: str | None = None, model: str = ""
 ) -> str:
-    """A page of predictions with their texts, the words in the colours of what they did.
+    """Make a page of predictions with their texts, the words coloured by their weights.
 
     Args:
         title: of the page.
-        rows: each with `text`, `label`, `probability` and `weights` (of `WordWeight`), and perhaps `left_out`: how many
-            words have no weight since there are too many; and `runner_up`: the second class and its probability; and
-            `notes`. Where there is no probability, `reason` says why.
-        note: what is shown where it is not all, such as "the first 10 texts".
-        model: which one answered.
+        rows: each with `text`, `label`, `probability` (none: `reason`) and `weights` (of `WordWeight`), and perhaps
+            `left_out`, as in `Explanation`; `runner_up`, the second class and its probability; and `notes`.
+        note: the part that is shown if it is not all, such as "the first 10 texts".
+        model: its name.
     """
     told = [f"Answered by {escaped(model)}."] if model else []
     told += [f"This page holds {escaped(note)} only."] if note else []
@@ -76,18 +75,18 @@ def render_explanations(
 
 
 def render_attention(title: str, texts: Iterable[tuple[str, AttentionMaps]]) -> str:
-    """A page of the attention maps of texts, one for each layer and head, all on one scale from 0 to 1.
+    """Make a page of attention maps, one for each layer and head, all on one scale from 0 to 1.
 
     Args:
         title: of the page.
-        texts: each with a line about it; made one at a time, since the maps of a long text are large.
+        texts: each with a line about it; read one at a time, since the maps of a long text are large.
     """
     shown = [part for number, (line, maps) in enumerate(texts) for part in _maps_of_a_text(number, line, maps)]
     return html_page(title, _ATTENTION.format(title=escaped(title), scale=_scale(), texts="\n".join(shown)))
 
 
 def words_html(pieces: Iterable[tuple[str, float]]) -> str:
-    """A text cut into pieces with weights (see `marked`), as HTML with the pieces in colours."""
+    """The pieces of a text (see `marked`) as HTML, coloured by their weights."""
     shown = (
         f'<span class="{_side(weight)} {shade(abs(weight) / STRONG)}" title="{weight:+.2f}">{escaped(piece)}</span>'
         if abs(weight) >= LEAST_WEIGHT
@@ -98,7 +97,7 @@ def words_html(pieces: Iterable[tuple[str, float]]) -> str:
 
 
 def strongest_words(weights: Sequence[WordWeight]) -> str:
-    """The words that did most, with their numbers, as HTML: what a print, which has no pointer, says of them."""
+    """The words of the largest weights, with these, as HTML: a print has no pointer to show them."""
     strongest = sorted((word for word in weights if abs(word.weight) >= LEAST_WEIGHT), key=lambda it: -abs(it.weight))
     named = (
         f"<bdi>{escaped(shortened(word.word, limit=LONGEST_NAME))}</bdi> {_signed(word.weight)}"
@@ -133,7 +132,7 @@ def _row(row: Mapping[str, Any]) -> str:
 
 
 def _maps_of_a_text(number: int, line: str, maps: AttentionMaps) -> Iterator[str]:
-    """The line about a text, then its maps, a row of them for each layer; `number` tells it from the page's others."""
+    """The line about a text, then a row of maps for each layer; `number` is the text's on the page."""
     yield f'<h2 class="words" dir="auto">{escaped(line)}</h2>'
     size = maps.weights.shape[-1]
     notes = [f"A token that looked at all {size} alike would give each {1 / size:.3f}."]
@@ -151,10 +150,7 @@ def _maps_of_a_text(number: int, line: str, maps: AttentionMaps) -> Iterator[str
 
 
 def is_nearly_uniform(weights: NDArray[np.float32]) -> bool:
-    """Whether a map (tokens, tokens) says next to nothing: each token looks at all about alike.
-
-    By the mean entropy of its rows, as a part of the largest that there could be.
-    """
+    """Whether each token looks at all about alike, by the mean entropy of the rows of a map, (tokens, tokens)."""
     if len(weights) < 2:
         return False
     entropy = -(weights * np.log(np.maximum(weights, 1e-12))).sum(axis=-1).mean()
@@ -162,17 +158,13 @@ def is_nearly_uniform(weights: NDArray[np.float32]) -> bool:
 
 
 def _names_of_tokens(number: int, names: Sequence[str], margin: int) -> str:
-    """The names beside all maps of a text and below them, which these refer to: they would be most of the page."""
-    middles = [(index + 0.5) * CELL + LETTERS / 3 for index in range(len(names))]
-    rows = "".join(
-        f'<text class="row" x="{margin - 4}" y="{TITLE + middle:.0f}">{escaped(name)}</text>'
-        for name, middle in zip(names, middles, strict=True)
-    )
-    below = TITLE + CELL * len(names) + 4
-    columns = "".join(
-        f'<text class="column" transform="translate({margin + middle:.0f} {below}) rotate(-90)">{escaped(name)}</text>'
-        for name, middle in zip(names, middles, strict=True)
-    )
+    """The names beside and below all maps of a text, which refer to them: repeated, they would be most of the page."""
+    below, rows, columns = TITLE + CELL * len(names) + 4, "", ""
+    for index, name in enumerate(map(escaped, names)):
+        middle = (index + 0.5) * CELL + LETTERS / 3
+        rows += f'<text class="row" x="{margin - 4}" y="{TITLE + middle:.0f}">{name}</text>'
+        place = f"translate({margin + middle:.0f} {below}) rotate(-90)"
+        columns += f'<text class="column" transform="{place}">{name}</text>'
     return (
         '<svg class="names" aria-hidden="true" width="0" height="0">'
         f'<g id="tokens-{number}" font-size="{LETTERS}" text-anchor="end">{rows}{columns}</g></svg>'
@@ -180,37 +172,40 @@ def _names_of_tokens(number: int, names: Sequence[str], margin: int) -> str:
 
 
 def _map(number: int, title: str, weights: NDArray[np.float32], margin: int) -> str:
-    """One map as SVG: the cells are an image, a pixel each, which takes a hundredth of as many rectangles.
+    """One map as SVG: the cells are an image, which takes a hundredth of as many rectangles.
 
-    For the pointer the same levels stand beside it: a byte for each cell.
+    For the pointer the levels are in an attribute, a byte for each cell.
     """
     uniform = " (nearly uniform)" if is_nearly_uniform(weights) else ""
     levels = _levels(weights[:MOST_MAP_TOKENS, :MOST_MAP_TOKENS])
     side = CELL * len(levels)
-    width, height = margin + max(side, NARROWEST_MAP), TITLE + side + margin
-    image, values = (base64.b64encode(content).decode() for content in (_png(levels), levels.tobytes()))
-    return (
-        f'<svg width="{width}" height="{height}" viewBox="0 0 {width} {height}" role="img" '
-        f'aria-label="{title}{uniform}" data-levels="{values}">'
+    content = (
         f'<text class="strong" x="{margin}" y="{TITLE - 7}" font-size="{LETTERS + 1}">{title}{uniform}</text>'
-        f'<use href="#tokens-{number}"/>'
-        f'<image x="{margin}" y="{TITLE}" width="{side}" height="{side}" href="data:image/png;base64,{image}"/></svg>'
+        f'<use href="#tokens-{number}"/>{_image(levels, margin, TITLE, side, side)}'
     )
+    values = f' data-levels="{base64.b64encode(levels.tobytes()).decode()}"'
+    return _svg(margin + max(side, NARROWEST_MAP), TITLE + side + margin, f"{title}{uniform}", content, values)
 
 
 def _scale() -> str:
     """The scale of all maps, with the weights at some of its places."""
-    levels = np.arange(LEVELS, dtype=np.uint8)[None]
-    image = base64.b64encode(_png(levels)).decode()
+    image = _image(np.arange(LEVELS, dtype=np.uint8)[None], 10, 4, 300, 14)
     ticks = "".join(
         f'<text x="{10 + 300 * weight**0.5:.0f}" y="34" text-anchor="middle">{weight:g}</text>'
         for weight in (0, 0.02, 0.1, 0.25, 0.5, 1)
     )
-    return (
-        f'<svg width="330" height="40" viewBox="0 0 330 40" role="img" aria-label="scale" font-size="{LETTERS}">'
-        f'<image x="10" y="4" width="300" height="14" preserveAspectRatio="none" '
-        f'href="data:image/png;base64,{image}"/>{ticks}</svg>'
-    )
+    return _svg(330, 40, "scale", image + ticks, f' font-size="{LETTERS}"')
+
+
+def _svg(width: int, height: int, label: str, content: str, attributes: str) -> str:
+    size = f'width="{width}" height="{height}" viewBox="0 0 {width} {height}"'
+    return f'<svg {size} role="img" aria-label="{label}"{attributes}>{content}</svg>'
+
+
+def _image(levels: NDArray[np.uint8], x: int, y: int, width: int, height: int) -> str:
+    source = f"data:image/png;base64,{base64.b64encode(_png(levels)).decode()}"
+    size = f'width="{width}" height="{height}" preserveAspectRatio="none"'
+    return f'<image x="{x}" y="{y}" {size} href="{source}"/>'
 
 
 def _levels(weights: NDArray[np.float32]) -> NDArray[np.uint8]:
@@ -219,14 +214,13 @@ def _levels(weights: NDArray[np.float32]) -> NDArray[np.uint8]:
 
 
 def _png(levels: NDArray[np.uint8]) -> bytes:
-    """Levels as an image with a pixel each, as RFC 2083 has it, from light to dark blue."""
+    """Levels as an image in PNG (RFC 2083), a pixel each, from light to dark blue."""
     points = np.array([list(bytes.fromhex(colour)) for colour in BLUES.split()])
     positions = np.linspace(0, len(points) - 1, LEVELS)
     palette = np.stack([np.interp(positions, np.arange(len(points)), channel) for channel in points.T], axis=1)
     rows = np.pad(levels, ((0, 0), (1, 0)))  # each begins with a 0: its bytes are no differences
-    header = struct.pack(">2I5B", levels.shape[1], levels.shape[0], 8, 3, 0, 0, 0)  # a byte a pixel, of a palette
     parts = {
-        b"IHDR": header,
+        b"IHDR": struct.pack(">2I5B", levels.shape[1], levels.shape[0], 8, 3, 0, 0, 0),  # a byte a pixel, of a palette
         b"PLTE": palette.round().astype(np.uint8).tobytes(),
         b"IDAT": zlib.compress(rows.tobytes()),
         b"IEND": b"",
@@ -239,5 +233,5 @@ def _png(levels: NDArray[np.uint8]) -> bytes:
 
 
 def _width(name: str) -> int:
-    """About how many pixels a name takes: letters of East Asia and pictures are as wide as they are high."""
+    """The width of a name, in pixels, about: East Asian letters and pictures are as wide as they are high."""
     return round(LETTERS * sum(1.0 if unicodedata.east_asian_width(c) in "WF" else 0.6 for c in name))

@@ -7,7 +7,7 @@ of its own, answered yes or no, so a text may have several labels, or none.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,35 +45,19 @@ def combine_logits(
     return total
 
 
-class Task(Protocol):
-    """What a classifier is to say of a text."""
+class Task:
+    """The single-label task: each text has one of the classes.
 
-    name: str
-    """As `config.json` has it."""
-
-    fewest_classes: int
-
-    def num_one_vs_rest(self, num_classes: int) -> int:
-        """How many one-vs-rest classifiers there are for so many classes."""
-
-    def margins_to_logits(self, margins: Logits) -> Logits:
-        """The logits of margins of one-vs-rest classifiers, (texts, classes)."""
-
-    def probabilities(self, logits: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
-        """Those of logits, both (texts, classes)."""
-
-    def log_odds(self, logits: NDArray[np.float64], label: int) -> NDArray[np.float64]:
-        """ln(p / (1 - p)) of a class, of logits (texts, classes)."""
-
-
-class SingleLabel:
-    """Each text has one label."""
+    Attributes:
+        name: in `config.json`.
+        fewest_classes: that a classifier can have.
+    """
 
     name = "single-label"
     fewest_classes = 2
 
     def num_one_vs_rest(self, num_classes: int) -> int:
-        """One for each class; of two classes the second's tells both."""
+        """The number of one-vs-rest classifiers: one for each class; of two classes the second's gives both."""
         return num_classes if num_classes > 2 else 1
 
     def margins_to_logits(self, margins: Logits) -> Logits:
@@ -86,43 +70,38 @@ class SingleLabel:
         return np.hstack([-margins, margins]) if margins.shape[1] == 1 else log_sigmoid(margins).astype(np.float32)
 
     def probabilities(self, logits: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
-        """A softmax: those of a text sum to 1."""
+        """The probabilities of the classes, (texts, classes)."""
         return softmax(logits)
 
     def log_odds(self, logits: NDArray[np.float64], label: int) -> NDArray[np.float64]:
-        """See `Task`."""
+        """ln(p / (1 - p)) of a class, (texts,)."""
         others: NDArray[np.float64] = np.logaddexp.reduce(np.delete(logits, label, axis=1), axis=1)
         return logits[:, label] - others
 
 
-class MultiLabel:
-    """Each text has any number of labels."""
+class _MultiLabel(Task):
+    """Each text has any number of labels, and a calibrated margin is the log odds of one."""
 
     name = "multi-label"
     fewest_classes = 1
 
     def num_one_vs_rest(self, num_classes: int) -> int:
-        """One for each label."""
         return num_classes
 
     def margins_to_logits(self, margins: Logits) -> Logits:
-        """Calibrated margins are log odds already."""
         return margins
 
     def probabilities(self, logits: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
-        """A sigmoid each."""
         return sigmoid(logits)
 
     def log_odds(self, logits: NDArray[np.float64], label: int) -> NDArray[np.float64]:
-        """See `Task`."""
         return logits[:, label]
 
 
-SINGLE_LABEL: Task = SingleLabel()
-MULTI_LABEL: Task = MultiLabel()
-TASKS = {task.name: task for task in (SINGLE_LABEL, MULTI_LABEL)}
+SINGLE_LABEL, MULTI_LABEL = Task(), _MultiLabel()
+TASKS: dict[str, Task] = {task.name: task for task in (SINGLE_LABEL, MULTI_LABEL)}
 
 
 def task_of(labels: NDArray[Any]) -> Task:
-    """The task whose labels these are: of each text its class, (texts,), or all of them, (texts, classes)."""
+    """The task of these labels: single-label is (texts,), multi-label (texts, classes)."""
     return SINGLE_LABEL if labels.ndim == 1 else MULTI_LABEL

@@ -1,6 +1,6 @@
 """Compact storage of weights in safetensors.
 
-float32   every weight as it is
+    float32   every weight as it is
     float16   tables, matrices and inverse document frequencies in 16 bits
     int8      tables and the linear classifier's weights in 8 bits with a scale a row, the rest as in float16
 
@@ -27,13 +27,13 @@ FEWEST_INT8_COLUMNS = 4  # below, a scale a row takes more than 8 bits save
 
 @dataclass(frozen=True, kw_only=True)
 class RowTable:
-    """A matrix (rows, columns), of which only some rows may be stored; the others are zero.
+    """A matrix, (rows, columns), of which only some rows may be stored; the others are zero.
 
     Attributes:
         values: of the stored rows, (stored, columns): float32, float16, or int8 with scales.
         num_rows: of the whole matrix.
         stored_rows: the indices of the stored rows, increasing; none: all are stored.
-        scales: (stored,), by which the values of a row are multiplied; none: they are as they are.
+        scales: factors of the rows of `values`, (stored,).
     """
 
     values: NDArray[Any]
@@ -51,7 +51,7 @@ class RowTable:
         if self.stored_rows is None:
             return self._expanded(rows)
         stored = self._stored_index[rows]
-        found = self._expanded(stored)  # of a row that is not stored it is the last one's
+        found = self._expanded(stored)  # a row that is not stored is the last one at first
         found[stored < 0] = 0
         return found
 
@@ -61,7 +61,7 @@ class RowTable:
 
     @cached_property
     def _stored_index(self) -> NDArray[np.int32]:
-        """For each row which of the stored ones it is; -1: none."""
+        """The index of each row among the stored ones; -1: not stored."""
         index = np.full(self.num_rows, -1, dtype=np.int32)
         if self.stored_rows is not None:
             index[self.stored_rows] = np.arange(len(self.stored_rows), dtype=np.int32)
@@ -77,13 +77,10 @@ class RowTable:
 
 
 def compress(matrix: Array, dtype: str, *, stored_rows: NDArray[np.int32] | None = None) -> RowTable:
-    """A matrix in fewer bytes.
+    """Store a matrix in a type of `DTYPES`.
 
-    Args:
-        matrix: (rows, columns).
-        dtype: `float32`, `float16`, or `int8`: each row as multiples of a 127th of its largest number; of narrow rows,
-            in which the scale would outweigh that, float16.
-        stored_rows: those that are not zero, increasing; none: all are stored.
+    int8 is each row in multiples of a 127th of its largest number; narrow rows, whose scale would outweigh what that
+    saves, are float16. `stored_rows` are those that are not zero, increasing.
     """
     values: NDArray[Any] = matrix if stored_rows is None else matrix[stored_rows]
     scales = None
@@ -105,17 +102,12 @@ Shapes = dict[str, tuple[int, ...]]
 
 
 def is_table(name: str) -> bool:
-    """Whether few rows of a weight are asked for at a time."""
+    """Whether a weight is read by rows."""
     return name.endswith((".table.weight", ".tokens.weight")) or name == "linear.weights"
 
 
 def pack(weights: Mapping[str, Weight], dtype: str) -> dict[str, NDArray[Any]]:
-    """The tensors of a file.
-
-    Args:
-        weights: by name.
-        dtype: one of `DTYPES`.
-    """
+    """The tensors of a file for weights in one of the `DTYPES`."""
     tensors: dict[str, NDArray[Any]] = {}
     for name, array in dense(weights).items():
         if dtype == "float32":
@@ -123,7 +115,7 @@ def pack(weights: Mapping[str, Weight], dtype: str) -> dict[str, NDArray[Any]]:
         elif is_table(name):
             tensors |= _packed_table(name, array, dtype)
         elif name == "linear.feature_ids":
-            # Increasing numbers: the low halves, and how many have each high half.
+            # Increasing numbers: the low halves, and the count of each high half.
             tensors[name] = (array & 0xFFFF).astype(np.uint16)
             tensors[name + HIGH] = np.bincount(array >> 16, minlength=NUM_FEATURE_IDS >> 16).astype(np.int32)
         elif name == "linear.idf" or array.ndim == 2:
@@ -133,8 +125,13 @@ def pack(weights: Mapping[str, Weight], dtype: str) -> dict[str, NDArray[Any]]:
     return tensors
 
 
+def are_increasing(indices: NDArray[np.int32], limit: int) -> bool:
+    """Whether numbers from 0 to below the limit increase."""
+    return bool((np.diff(indices, prepend=-1, append=limit) > 0).all())
+
+
 def as_table(weight: Weight) -> RowTable:
-    """A weight of which few rows are asked for."""
+    """A weight that is read by rows."""
     return weight if isinstance(weight, RowTable) else compress(weight, "float32")
 
 
@@ -157,15 +154,10 @@ def _packed_table(name: str, array: NDArray[np.float32], dtype: str) -> dict[str
 
 
 def unpack(tensors: Mapping[str, NDArray[Any]], shapes: Shapes, dtype: str) -> dict[str, Weight]:
-    """The weights that the tensors of a file are: tables as `RowTable`, all others in float32 or int32.
-
-    Args:
-        tensors: by name.
-        shapes: of the weights.
-        dtype: one of `DTYPES`.
+    """The weights of `pack`: tables as `RowTable`, all others in float32 or int32.
 
     Raises:
-        ValueError: they are others than the shapes and the type ask for, or not finite.
+        ValueError: the tensors do not have the shapes of the weights and the type, or are not finite.
     """
     remaining = dict(tensors)
     weights: dict[str, Weight] = {}
@@ -180,12 +172,12 @@ def unpack(tensors: Mapping[str, NDArray[Any]], shapes: Shapes, dtype: str) -> d
             array = _tensor(name, remaining, shape, np.float16 if is_small else expected)
             weights[name] = array.astype(expected, copy=False)
     if remaining:
-        raise ValueError(f"a tensor that belongs to nothing: {min(remaining)}")
+        raise ValueError(f"a tensor that is no weight: {min(remaining)}")
     return weights
 
 
 def _tensor(name: str, tensors: dict[str, NDArray[Any]], shape: tuple[int, ...], dtype: type) -> NDArray[Any]:
-    """Take a tensor out, once it has proved to be what is expected."""
+    """Remove a tensor and check it."""
     tensor = tensors.pop(name)
     if tensor.shape != shape or tensor.dtype != np.dtype(dtype):
         raise ValueError(f"{name} is {tensor.dtype} of {tensor.shape}, where {np.dtype(dtype)} of {shape} is expected")
@@ -199,9 +191,7 @@ def _table(name: str, tensors: dict[str, NDArray[Any]], shape: tuple[int, ...], 
     stored_rows = None
     if dtype != "float32" and name + ROWS in tensors:
         stored_rows = _tensor(name + ROWS, tensors, tensors[name].shape[:1], np.int32)
-        if len(stored_rows) and not (
-            stored_rows[0] >= 0 and stored_rows[-1] < rows and (np.diff(stored_rows) > 0).all()
-        ):
+        if not are_increasing(stored_rows, rows):
             raise ValueError(f"the rows of {name} are not in order")
     stored = rows if stored_rows is None else len(stored_rows)
     is_int8 = dtype == "int8" and columns >= FEWEST_INT8_COLUMNS
@@ -215,6 +205,6 @@ def _feature_ids(name: str, tensors: dict[str, NDArray[Any]], shape: tuple[int, 
     low = _tensor(name, tensors, shape, np.uint16)
     counts = _tensor(name + HIGH, tensors, (NUM_FEATURE_IDS >> 16,), np.int32)
     if (counts < 0).any() or counts.sum() != len(low):
-        raise ValueError(f"{name}: other numbers of high halves than of low ones")
+        raise ValueError(f"{name}: high and low halves differ in number")
     high = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
     return (high << 16) + low.astype(np.int32)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any
 
-MOST_LAYERS, LONGEST_SEQUENCE = 256, 65_536  # of what a file may ask for
+MOST_LAYERS, LONGEST_SEQUENCE = 256, 65_536  # limits of a file
 CHOICES = {"norm": ("pre", "post"), "activation": ("relu", "gelu"), "positions": ("sinusoidal", "learned", "none")}
 COUNTS = ("char_ngram_buckets", "bigram_buckets")  # that may be 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderArchitecture:
-    """What `config.ModelConfig` says of the encoder; dropout, which is for training only, is not part of it.
+    """The settings of `config.ModelConfig` that prediction needs.
 
     Raises:
         ValueError: no encoder has this shape.

@@ -31,12 +31,12 @@ if hasattr(os, "register_at_fork"):  # what another thread holds at that moment 
 
 
 class AutoEncoder:
-    """An encoder with its head, as a part of a `Classifier`, computed by whatever is quicker.
+    """An `Encoder` computed by the quicker library.
 
     Args:
         architecture: its shape.
         weights: by name.
-        device: where PyTorch computes, if it does.
+        device: of PyTorch.
     """
 
     def __init__(
@@ -50,39 +50,34 @@ class AutoEncoder:
 
     @property
     def engine(self) -> str:
-        """What it is computed by now."""
+        """The library of the last texts."""
         return (self._torch or self._numpy).engine
 
     def expect(self, num_tokens: int) -> None:
-        """Choose for so many tokens in all, which come in parts: each is then computed alike."""
+        """Choose the library ahead, for the total of texts that come in parts, so that all are computed alike."""
         lengths = np.full(1 + num_tokens // self.architecture.max_seq_len, self.architecture.max_seq_len)
         if multiplications(self.architecture, lengths) > BREAK_EVEN and is_installed("torch"):
             log("debug", f"engine: PyTorch, for about {num_tokens:,} tokens")
             self.torch()
 
     def weights(self) -> dict[str, NDArray[np.float32]]:
-        """Its weights by name."""
+        """See `Encoder`."""
         return self._numpy.weights()
 
-    def logits(
-        self,
-        texts: TokenizedTexts,
-        *,
-        batch_tokens: int | None = None,
-    ) -> Logits:
-        """Logits of all texts, (texts, classes); arguments as in `NumpyEncoder.logits`."""
+    def logits(self, texts: TokenizedTexts, *, batch_tokens: int | None = None) -> Logits:
+        """See `Encoder`."""
         return self._quicker_for(texts).logits(texts, batch_tokens=batch_tokens)
 
     def embed(self, texts: TokenizedTexts, *, batch_tokens: int | None = None) -> NDArray[np.float32]:
-        """The vectors of texts that the head sees, (texts, d_model); arguments as in `NumpyEncoder.logits`."""
+        """See `Encoder`."""
         return self._quicker_for(texts).embed(texts, batch_tokens=batch_tokens)
 
     def attention_maps(self, texts: TokenizedTexts) -> NDArray[np.float32]:
-        """The attention weights in one text, (layers, heads, T, T): [layer, head, looking, looked at]."""
+        """See `Encoder`."""
         return self._numpy.attention_maps(texts)
 
     def torch(self) -> TorchEncoder:
-        """The same by PyTorch, whatever the work; from now on it answers.
+        """The same by PyTorch, which computes all further texts.
 
         Raises:
             ConfigError: there is no such device.
@@ -95,13 +90,12 @@ class AutoEncoder:
             return self._torch
 
     def __getstate__(self) -> dict[str, Any]:
-        """What a copy is made of, also one for another process, which need not have PyTorch, nor the same device."""
-        # The copy of one by PyTorch is one that has done enough work to be computed by it.
+        # Without the PyTorch encoder: another process may lack PyTorch or the device. Infinite work chooses it again.
         work_done = math.inf if self._torch else self._work_done
         return self.__dict__ | {"_torch": None, "_work_done": work_done}
 
     def _quicker_for(self, texts: TokenizedTexts) -> NumpyEncoder | TorchEncoder:
-        """The engine for these texts, whose work is then counted as done."""
+        """The engine for these texts, by their work and that of all before."""
         work = multiplications(self.architecture, texts.lengths)
         if self._torch is None and max(work, self._work_done) > BREAK_EVEN and is_installed("torch"):
             log("debug", f"engine: PyTorch, for {max(work, self._work_done):.0e} multiplications at once or so far")
@@ -112,7 +106,7 @@ class AutoEncoder:
 
 
 def multiplications(architecture: EncoderArchitecture, lengths: NDArray[np.int64]) -> float:
-    """How many multiplications the layers take for texts of these lengths, (texts,)."""
+    """The number of multiplications of the layers for texts of these lengths, (texts,)."""
     by_token = sum(map(math.prod, architecture.linear_maps().values()))
     by_pair = 2 * architecture.d_model  # of tokens: scores, and their weighted sum
     tokens = lengths.astype(np.float64)

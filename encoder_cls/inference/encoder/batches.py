@@ -18,22 +18,17 @@ LENGTH_TOLERANCE = 1 / 16
 
 
 class Piece(NamedTuple):
-    """A batch to be.
-
-    Attributes:
-        indices: of its texts.
-        length: to which they are padded.
-    """
+    """The indices of a batch's texts, and the length to which they are padded."""
 
     indices: Indices
     length: int
 
 
 def by_length(lengths: NDArray[np.int64], *, batch_tokens: int) -> list[Piece]:
-    """All texts in batches of similar length, the longest first: memory is at its peak at the start.
+    """Plan batches of texts of similar length, the longest first: memory is at its peak at the start.
 
-    Each length comes with one number of texts, and lengths are rounded up: batches of much text have few shapes, for
-    each of which a CPU compiles kernels, which takes as long as using them once.
+    Each length comes with one number of texts, and lengths are rounded up, since for each shape a CPU compiles kernels,
+    which takes as long as using them once.
     """
     in_order = np.argsort(-lengths, kind="stable")
     rounded = np.minimum(round_up_lengths(lengths[in_order]), lengths.max(initial=0))
@@ -53,7 +48,7 @@ class Batch(NamedTuple):
     Attributes:
         input_ids: (B, T).
         attention_mask: (B, T), True on real tokens.
-        words: (B, T), which of the distinct words each token is; what stands on padding does not matter.
+        words: (B, T), the index of each token's word among the distinct words; any on padding.
         char_ngrams: those of the distinct words.
     """
 
@@ -64,7 +59,7 @@ class Batch(NamedTuple):
 
 
 def pad(texts: TokenizedTexts, indices: Indices, length: int | None = None) -> Batch:
-    """Some texts as one batch, (B, T) with T the longest of them, or the length that is asked for."""
+    """Make a batch of texts, padded to the longest of them or to `length`."""
     lengths = texts.lengths[indices]
     tokens = flat_indices(texts.offsets[indices], lengths)
     mask = np.arange(length or lengths.max()) < lengths[:, None]

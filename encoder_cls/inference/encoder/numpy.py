@@ -21,17 +21,12 @@ from encoder_cls.text.tokens import PAD_ID, TokenizedTexts
 
 Array = NDArray[np.float32]
 
-BATCH_TOKENS = 2048  # in a batch where nobody has chosen: what fits a processor's caches
+BATCH_TOKENS = 2048  # fit a processor's caches
 NORM_EPSILON = 1e-5  # that of torch.nn.LayerNorm
 
 
 class NumpyEncoder:
-    """An encoder with its head, as a part of a `Classifier`.
-
-    Args:
-        architecture: its shape.
-        weights: by name, as `EncoderArchitecture.weight_shapes` has them; of tables only touched rows are expanded.
-    """
+    """An `Encoder` with weights as in `EncoderArchitecture.weight_shapes`; of tables only touched rows are expanded."""
 
     engine = "numpy"
 
@@ -42,35 +37,25 @@ class NumpyEncoder:
         self._positions = _positions(architecture, self._weights)
 
     def weights(self) -> dict[str, Array]:
-        """Its weights by name."""
+        """See `Encoder`."""
         return dense(self._tables) | self._weights
 
-    def logits(
-        self,
-        texts: TokenizedTexts,
-        *,
-        batch_tokens: int | None = None,
-    ) -> Logits:
-        """Logits of all texts, (texts, classes).
-
-        Args:
-            texts: the token ids.
-            batch_tokens: the most tokens in a batch, padding counted; none: what caches hold.
-        """
+    def logits(self, texts: TokenizedTexts, *, batch_tokens: int | None = None) -> Logits:
+        """See `Encoder`."""
         rows = np.zeros((len(texts), len(self._weights["head.linear.bias"])), dtype=np.float32)
         for indices, pooled_BD in self._pooled(texts, batch_tokens):
             rows[indices] = self._linear("head.linear", pooled_BD)
         return rows
 
     def embed(self, texts: TokenizedTexts, *, batch_tokens: int | None = None) -> Array:
-        """The vectors of texts that the head sees, (texts, D); arguments as in `logits`."""
+        """See `Encoder`."""
         rows = np.zeros((len(texts), self.architecture.d_model), dtype=np.float32)
         for indices, pooled_BD in self._pooled(texts, batch_tokens):
             rows[indices] = pooled_BD
         return rows
 
     def attention_maps(self, texts: TokenizedTexts) -> Array:
-        """The attention weights in one text, (layers, heads, T, T): [layer, head, looking, looked at]."""
+        """See `Encoder`."""
         maps: list[Array] = []
         self._encode(pad(texts, np.array([0])), maps)
         return np.concatenate(maps)
@@ -83,7 +68,7 @@ class NumpyEncoder:
             check_stop()
 
     def _encode(self, batch: Batch, maps: list[Array] | None = None) -> Array:
-        """A vector for each token, (B, T, D); attention weights (B, H, T, T) are appended to `maps`, if given."""
+        """Vectors of tokens, (B, T, D); attention weights, (B, H, T, T), are appended to `maps`, if given."""
         x_BTD = self._embed(batch)
         pre_norm = self.architecture.norm == "pre"
         for number in range(self.architecture.num_layers):
@@ -98,7 +83,7 @@ class NumpyEncoder:
         return self._norm("encoder.final_norm", x_BTD) if pre_norm else x_BTD
 
     def _embed(self, batch: Batch) -> Array:
-        """Tokens -> vectors: the token's own plus those of its character n-grams, its neighbour and its position."""
+        """Sum the vectors of the tokens, their character n-grams, neighbours and positions, (B, T, D)."""
         x_BTD: Array = self._rows("tokens", batch.input_ids)
         if self.architecture.char_ngram_buckets:
             x_BTD += self._mean_of_ngrams(batch.char_ngrams)[batch.words]
@@ -111,11 +96,10 @@ class NumpyEncoder:
         return x_BTD
 
     def _rows(self, table: str, indices: NDArray[np.int64]) -> Array:
-        """Rows of a table of the embedding."""
         return self._tables[f"encoder.embedding.{table}.weight"].take(indices)
 
     def _mean_of_ngrams(self, char_ngrams: CharNgrams) -> Array:
-        """The mean of the vectors of each word's character n-grams, (W, D); 0 of a word that has none."""
+        """The mean of the vectors of each word's character n-grams, (W, D); 0 of a word without any."""
         buckets = char_ngrams.ngrams.astype(np.int64) % self.architecture.char_ngram_buckets
         counts = np.diff(char_ngrams.offsets)
         means_WD = np.zeros((len(counts), self.architecture.d_model), dtype=np.float32)
@@ -126,7 +110,7 @@ class NumpyEncoder:
         return means_WD
 
     def _attention(self, layer: str, x_BTD: Array, batch: Batch, maps: list[Array] | None) -> Array:
-        """softmax(Q K^T / sqrt(K)) V of each head, where padding has the weight 0 (Vaswani et al., 2017, 3.2)."""
+        """softmax(Q K^T / sqrt(K)) V of each head; padding has the weight 0 (Vaswani et al., 2017, 3.2)."""
         batch_size, tokens, _ = x_BTD.shape
         qkv_BT3HK = self._linear(f"{layer}.attention.qkv_proj", x_BTD).reshape(
             batch_size, tokens, 3, self.architecture.num_heads, -1
@@ -143,7 +127,6 @@ class NumpyEncoder:
         return self._linear(f"{layer}.attention.out_proj", mixed_BTHK.reshape(x_BTD.shape))
 
     def _feed_forward(self, layer: str, x_BTD: Array) -> Array:
-        """Two linear maps with a non-linearity between them."""
         inner = self._linear(f"{layer}.feed_forward.up_proj", x_BTD)
         inner = np.maximum(inner, 0, out=inner) if self.architecture.activation == "relu" else _gelu(inner)
         return self._linear(f"{layer}.feed_forward.down_proj", inner)
@@ -172,7 +155,7 @@ def sinusoids(num_positions: int, d_model: int) -> Array:
 
 
 def _positions(architecture: EncoderArchitecture, weights: Mapping[str, Array]) -> Array | None:
-    """What is added at each position, (max_seq_len, D)."""
+    """The vectors of positions, (max_seq_len, D)."""
     if architecture.positions == "learned":
         return weights["encoder.embedding.positions.weight"]
     if architecture.positions == "sinusoidal":

@@ -24,20 +24,19 @@ from encoder_cls.system.machine import autocast, resolve_device, resolve_precisi
 from encoder_cls.system.stop import check_stop
 from encoder_cls.text.tokens import TokenizedTexts
 
-# The most tokens in a batch where nobody has chosen: what keeps a GPU busy, or what fits a processor's caches, that is
-# twice as many where numbers have half the bytes.
+# The most tokens in a batch: so many keep a GPU busy; on a CPU, so many bytes a number fit the caches.
 GPU_BATCH_TOKENS, CPU_BATCH_BYTES = 65_536, 8192
 
 
 class Batch(NamedTuple):
-    """What the model is given; `model(*batch)`."""
+    """The arguments of a model: `model(*batch)`."""
 
     input_ids: Tensor
     attention_mask: Tensor
     char_ngrams: CharNgramBatch
 
     def to(self, device: torch.device) -> Batch:
-        """The same on a device."""
+        """Move to a device."""
         return Batch(
             self.input_ids.to(device),
             self.attention_mask.to(device),
@@ -46,7 +45,7 @@ class Batch(NamedTuple):
 
 
 def pad(texts: TokenizedTexts, indices: Indices, length: int | None = None) -> Batch:
-    """As `collate.pad`, in tensors."""
+    """`collate.pad` in tensors."""
     batch = collate.pad(texts, indices, length)
     arrays = (batch.words, batch.char_ngrams.ngrams.astype(np.int64), batch.char_ngrams.offsets)
     return Batch(
@@ -57,13 +56,7 @@ def pad(texts: TokenizedTexts, indices: Indices, length: int | None = None) -> B
 
 
 class TorchEncoder:
-    """An encoder with its head, as a part of a `Classifier`.
-
-    Args:
-        model: the encoder with its head, on any device, in any mode.
-        config: its shape.
-        precision: of matrix products, as `train.precision`.
-    """
+    """An `Encoder` around a model on any device and in any mode; `precision` is as in `train.precision`."""
 
     engine = "torch"
 
@@ -81,7 +74,7 @@ class TorchEncoder:
         device: str,
         precision: str = "auto",
     ) -> TorchEncoder:
-        """That of weights by name.
+        """Make one of weights by name.
 
         Raises:
             ConfigError: there is no such device.
@@ -95,24 +88,16 @@ class TorchEncoder:
         return cls(model.to(torch_device).eval(), config, precision=precision)
 
     def weights(self) -> dict[str, NDArray[np.float32]]:
-        """Its weights by name."""
+        """See `Encoder`."""
         tensors = self.model.state_dict().items()
         return {name: tensor.detach().cpu().contiguous().numpy() for name, tensor in tensors}
 
-    def logits(
-        self,
-        texts: TokenizedTexts,
-        *,
-        batch_tokens: int | None = None,
-    ) -> Logits:
-        """Logits of all texts, (texts, classes); arguments as in `in_batches`."""
+    def logits(self, texts: TokenizedTexts, *, batch_tokens: int | None = None) -> Logits:
+        """See `Encoder`."""
         return compute_logits(self.model, texts, batch_tokens=batch_tokens, precision=self.precision)
 
     def embed(self, texts: TokenizedTexts, *, batch_tokens: int | None = None) -> NDArray[np.float32]:
-        """The vectors of texts that the head sees, (texts, d_model); arguments as in `in_batches`.
-
-        In float32, whatever the precision of the logits: vectors are kept and compared with those of other days.
-        """
+        """See `Encoder`; float32 products, since vectors are kept and compared with those of other days."""
         model = self.model
         return in_batches(
             model,
@@ -124,7 +109,7 @@ class TorchEncoder:
         )
 
     def attention_maps(self, texts: TokenizedTexts) -> NDArray[np.float32]:
-        """The attention weights in one text, (layers, heads, T, T): [layer, head, looking, looked at]."""
+        """See `Encoder`."""
         device = next(self.model.parameters()).device
         with torch.inference_mode():
             maps = self.model.encoder.attention_maps(*pad(texts, np.array([0])).to(device))
@@ -152,7 +137,7 @@ def compute_logits(
     precision: str = "auto",
     share: Callable[[int], range] = range,
 ) -> Logits:
-    """Logits of all texts, (texts, classes); arguments as in `in_batches`."""
+    """Logits, (texts, classes); arguments as in `in_batches`."""
     return in_batches(
         model,
         texts,
@@ -174,17 +159,16 @@ def in_batches(
     precision: str = "auto",
     share: Callable[[int], range] = range,
 ) -> NDArray[np.float32]:
-    """What a model makes of all texts, (texts, width), without dropout.
+    """Compute rows for all texts, (texts, width), without dropout.
 
     Args:
-        model: the classifier; its training mode is put back afterwards.
+        model: the classifier; its training mode is restored.
         texts: the token ids.
         compute: from a batch on the model's device to its rows, (B, width).
-        width: how many numbers a text gets.
-        batch_tokens: the most tokens in a batch; none: what the device is fast with.
-        precision: of matrix products, as `train.precision`; `auto` may be bfloat16, which moves probabilities by a
-            thousandth.
-        share: which of so many batches are computed; the rows of the others are 0.
+        width: of a row.
+        batch_tokens: as in `Encoder`.
+        precision: as in `train.precision`; `auto` may be bfloat16, which moves probabilities by a thousandth.
+        share: chooses among so many batches; the rows of the others are 0.
     """
     device = next(model.parameters()).device
     dtype = resolve_precision(precision, device)
