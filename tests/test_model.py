@@ -10,12 +10,11 @@ import torch
 from torch import nn
 
 from encoder_cls.config import ModelConfig, TrainConfig
-from encoder_cls.model import (
+from encoder_cls.model.classifier import ClassifierHead, EncoderClassifier
+from encoder_cls.model.encoder import (
     BigramEmbedding,
     CharNgramBatch,
     CharNgramEmbedding,
-    ClassifierHead,
-    EncoderClassifier,
     SequenceDropout,
     sinusoids,
 )
@@ -182,13 +181,11 @@ def test_without_a_spelling_words_have_no_letters():
 
 
 def test_unknown_words_are_told_apart_by_their_letters():
-    """Two words of the same id have other logits, maps and log-probabilities; without tables they have the same."""
+    """Two words of the same id have other logits and maps; without tables they have the same."""
     model, plain = make_model(), make_model(char_ngram_buckets=0, bigram_buckets=0)
     input_ids, mask = torch.tensor([[2, 1]]), torch.ones(1, 2, dtype=torch.bool)
     one, other = (spelling_of(["", word], [[0, 1]]) for word in ("refunded", "umbrella"))
-    for function in ("__call__", "log_probabilities"):
-        found = [getattr(model, function)(input_ids, mask, spelling) for spelling in (one, other)]
-        assert not torch.allclose(*found, atol=1e-3)
+    assert not torch.allclose(*(model(input_ids, mask, spelling) for spelling in (one, other)), atol=1e-3)
     maps = [model.encoder.attention_maps(input_ids, mask, spelling) for spelling in (one, other)]
     assert not torch.allclose(*maps, atol=1e-3)
     assert torch.equal(plain(input_ids, mask, one), plain(input_ids, mask, other))
@@ -286,15 +283,6 @@ def test_head_is_the_mean_over_real_tokens():
     pooled = ClassifierHead.pool(x, mask)
     for row, length in enumerate(mask.sum(dim=1).tolist()):
         torch.testing.assert_close(pooled[row], x[row, :length].mean(dim=0))
-
-
-def test_log_probabilities_are_normalized_logits():
-    """Log-probabilities exponentiate to a distribution, and rank as the logits do."""
-    model = make_model()
-    batch = ragged_batch()
-    log_probabilities = model.log_probabilities(*batch)
-    torch.testing.assert_close(log_probabilities.exp().sum(dim=1), torch.ones(3))
-    assert log_probabilities.argmax(dim=1).tolist() == model(*batch).argmax(dim=1).tolist()
 
 
 def test_sinusoids_follow_the_formula():

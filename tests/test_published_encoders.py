@@ -359,7 +359,7 @@ def test_classifier_equals_c(seed: int) -> None:
     classifier.load_state_dict(fold_c(weights), strict=True)
     classifier.eval()
     assert_same(classifier.encoder(ids, mask)[mask], encode_b(weights, ids, mask)[mask])
-    assert_same(classifier.log_probabilities(ids, mask), classify_c(weights, ids, mask))
+    assert_same(classifier(ids, mask).log_softmax(dim=-1), classify_c(weights, ids, mask))
 
 
 @every_seed

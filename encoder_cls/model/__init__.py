@@ -1,16 +1,9 @@
-"""The Transformer encoder classifier: tokens and their mask in, one logit a class out.
+"""The Transformer encoder classifier in PyTorch: logits of tokens and their mask.
 
 The encoder of Vaswani et al., "Attention Is All You Need" (2017), https://arxiv.org/abs/1706.03762,
-with three choices: where the norms stand, which activation, which positions.
-
-    embeddings.py           `InputEmbedding`
-    encoder.py              `Encoder` = `InputEmbedding` + N x `EncoderLayer`;
-                            `EncoderLayer` = `MultiHeadSelfAttention` + `FeedForward`, each with a residual and a norm
-    encoder_classifier.py   `EncoderClassifier` = `Encoder` + `ClassifierHead`
-
-Not in that paper: vectors of a word's character n-grams and of its neighbour (`CharNgramEmbedding`, `BigramEmbedding`,
-both may be left out), a learned scale of the sinusoids, dropout of whole features, and the head, on the mean of the
-tokens.
+with three choices: where the norms are, which activation, which positions. Not in that paper: vectors of a word's
+character n-grams and of its neighbour (`CharNgramEmbedding`, `BigramEmbedding`, both optional), a learned scale of the
+sinusoids, dropout of whole features, and the head, on the mean of the tokens.
 
 Shapes are suffixes of names:
     B batch, T tokens, D d_model, H heads, K width of a head (D / H), C classes,
@@ -19,33 +12,7 @@ Shapes are suffixes of names:
 No sequence is empty: the tokenizer puts `[CLS]` first.
 """
 
-from encoder_cls.model.classifier import ClassifierHead, EncoderClassifier
-from encoder_cls.model.encoder import (
-    BigramEmbedding,
-    CharNgramBatch,
-    CharNgramEmbedding,
-    Encoder,
-    EncoderLayer,
-    FeedForward,
-    InputEmbedding,
-    MultiHeadSelfAttention,
-    PositionalEncoding,
-    SequenceDropout,
-    sinusoids,
-)
+from encoder_cls.model.classifier import EncoderClassifier
+from encoder_cls.model.encoder import CharNgramBatch, Encoder
 
-__all__ = [
-    "BigramEmbedding",
-    "CharNgramBatch",
-    "CharNgramEmbedding",
-    "ClassifierHead",
-    "Encoder",
-    "EncoderClassifier",
-    "EncoderLayer",
-    "FeedForward",
-    "InputEmbedding",
-    "MultiHeadSelfAttention",
-    "PositionalEncoding",
-    "SequenceDropout",
-    "sinusoids",
-]
+__all__ = ["CharNgramBatch", "Encoder", "EncoderClassifier"]

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from encoder_cls.config import ModelConfig
 from encoder_cls.model.encoder import CharNgramBatch, Encoder, initialize
 
 
 class ClassifierHead(nn.Module):
-    """Token vectors -> logits: the mean over real tokens, dropout, a linear map."""
+    """The mean over real tokens, dropout, a linear map."""
 
     def __init__(self, config: ModelConfig, *, num_classes: int) -> None:
         super().__init__()
@@ -20,7 +19,7 @@ class ClassifierHead(nn.Module):
         self.apply(initialize)
 
     def forward(self, x_BTD: Tensor, attention_mask: Tensor) -> Tensor:
-        """(B, T, D) and its mask -> (B, C) logits, float32 whatever the other products are."""
+        """Logits, (B, C), always float32."""
         with torch.autocast(x_BTD.device.type, enabled=False):  # one vector a text costs nothing, and its digits count
             return self.linear(self.dropout(self.pool(x_BTD, attention_mask)))
 
@@ -33,13 +32,7 @@ class ClassifierHead(nn.Module):
 
 
 class EncoderClassifier(nn.Module):
-    """An encoder with a classifier head.
-
-    Args:
-        config: the shape.
-        vocab_size: number of token ids, found in the data.
-        num_classes: number of classes, found in the data.
-    """
+    """An encoder with a classifier head; `vocab_size` and `num_classes` come from the data."""
 
     def __init__(self, config: ModelConfig, *, vocab_size: int, num_classes: int) -> None:
         super().__init__()
@@ -47,11 +40,5 @@ class EncoderClassifier(nn.Module):
         self.head = ClassifierHead(config, num_classes=num_classes)
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, char_ngrams: CharNgramBatch | None = None) -> Tensor:
-        """(B, T) ids, their mask and character n-grams -> (B, C) logits, always float32."""
+        """Logits, (B, C), always float32; arguments as of `Encoder.forward`."""
         return self.head(self.encoder(input_ids, attention_mask, char_ngrams), attention_mask)
-
-    def log_probabilities(
-        self, input_ids: Tensor, attention_mask: Tensor, char_ngrams: CharNgramBatch | None = None
-    ) -> Tensor:
-        """(B, T) ids, their mask and character n-grams -> (B, C) log-probabilities."""
-        return functional.log_softmax(self(input_ids, attention_mask, char_ngrams), dim=-1)

@@ -1,8 +1,6 @@
 """The Transformer encoder: input embedding, attention, feed-forward, layers.
 
 Suffixes of names are shapes, as in the package's docstring.
-
-Suffixes of names are shapes, as in the package's docstring.
 """
 
 from __future__ import annotations
@@ -21,11 +19,11 @@ INITIAL_STD = 0.02  # of all weights, as in BERT (Devlin et al., 2019), https://
 
 
 class SequenceDropout(nn.Module):
-    """Dropout with one mask for all tokens of a sequence: whole features are dropped, not single numbers.
+    """Dropout of whole features, with one mask for all tokens of a sequence.
 
-    Gal and Ghahramani, "A Theoretically Grounded Application of Dropout in Recurrent Neural Networks"
-    (2016), https://arxiv.org/abs/1512.05287. It draws T times fewer random numbers than dropout by
-    element, which takes a quarter of a training step on a CPU.
+    Gal and Ghahramani, "A Theoretically Grounded Application of Dropout in Recurrent Neural Networks" (2016),
+    https://arxiv.org/abs/1512.05287. Dropout by element, with T times as many random numbers, takes a quarter of a
+    training step on a CPU.
     """
 
     def __init__(self, p: float) -> None:
@@ -42,11 +40,11 @@ class SequenceDropout(nn.Module):
 
 
 class PositionalEncoding(nn.Module):
-    """A vector for each position in the sequence, added to the token's vector.
+    """A vector for each position, added to the token's vector.
 
-    Sinusoids are multiplied by a learned scale (Li et al., "Neural Speech Synthesis with Transformer
-    Network", 2019, https://arxiv.org/abs/1809.08895) that starts small: at their full size they would drown
-    the tokens' own vectors, which start at `INITIAL_STD`. The scale 1 gives the encoding as first published.
+    Sinusoids have a learned scale (Li et al., "Neural Speech Synthesis with Transformer Network", 2019,
+    https://arxiv.org/abs/1809.08895) that starts small: at the published scale of 1 they would drown the tokens' own
+    vectors, which start at `INITIAL_STD`.
     """
 
     table: Tensor
@@ -63,7 +61,7 @@ class PositionalEncoding(nn.Module):
             self.register_buffer("table", sinusoids(*shape), persistent=False)
 
     def forward(self, x_BTD: Tensor) -> Tensor:
-        """Add to the vectors of each token that of its position.
+        """Add the vector of each token's position.
 
         Raises:
             ValueError: the sequence is longer than `max_seq_len`.
@@ -79,10 +77,7 @@ class PositionalEncoding(nn.Module):
 
 
 def sinusoids(num_positions: int, d_model: int) -> Tensor:
-    """The positional encoding of Vaswani et al. (2017), section 3.5, (positions, d_model).
-
-    PE(pos, 2i) = sin(pos / 10000^(2i / d_model)) and PE(pos, 2i + 1) = cos(pos / 10000^(2i / d_model)).
-    """
+    """The positional encoding of Vaswani et al. (2017), section 3.5, (positions, d_model)."""
     position = torch.arange(num_positions, dtype=torch.float64)[:, None]
     frequency = torch.exp(torch.arange(0, d_model, 2, dtype=torch.float64) * (-math.log(10_000) / d_model))
     angles = position * frequency
@@ -93,9 +88,9 @@ class CharNgramBatch(NamedTuple):
     """The character n-grams of the words of a batch, each distinct word once.
 
     Attributes:
-        words: (B, T), which of the distinct words each token is; what stands on padding does not matter.
+        words: (B, T), the index of each token's word among the distinct words; any on padding.
         ngrams: (N,), hashes of the character n-grams of all distinct words, one word after the other.
-        offsets: (W + 1,), where in `ngrams` each word begins, and the last ends.
+        offsets: (W + 1,), the beginning of each word in `ngrams`, and the end of the last.
     """
 
     words: Tensor
@@ -104,10 +99,10 @@ class CharNgramBatch(NamedTuple):
 
 
 class CharNgramEmbedding(nn.Module):
-    """A vector for each word made of its parts, the mean of those of its character n-grams.
+    """The mean of the vectors of a word's character n-grams, which share the rows of a table by their hash.
 
-    So a word that training never showed is not nothing: "refunded" is near "refund" (Bojanowski et al.,
-    2017, https://arxiv.org/abs/1607.04606). N-grams share the rows of a table by their hash.
+    So an unknown word has a vector, too: "refunded" is near "refund" (Bojanowski et al., 2017,
+    https://arxiv.org/abs/1607.04606).
     """
 
     def __init__(self, buckets: int, d_model: int) -> None:
@@ -115,17 +110,16 @@ class CharNgramEmbedding(nn.Module):
         self.table = nn.EmbeddingBag(buckets, d_model, mode="mean", sparse=True, include_last_offset=True)
 
     def forward(self, char_ngrams: CharNgramBatch) -> Tensor:
-        """The character n-grams of a batch -> (B, T, D) vectors."""
+        """Vectors of tokens, (B, T, D)."""
         vectors_WD = self.table(char_ngrams.ngrams % self.table.num_embeddings, char_ngrams.offsets)
         return functional.embedding(char_ngrams.words, vectors_WD)
 
 
 class BigramEmbedding(nn.Module):
-    """A vector for each pair of neighbours, that of a token and the one before it (of the first: `[PAD]`).
+    """A vector for each pair of a token and the one before it (of the first: `[PAD]`).
 
-    Pairs share the rows of a table by a hash, as in fastText (Joulin et al., "Bag of Tricks for Efficient
-    Text Classification", 2017, https://arxiv.org/abs/1607.01759). They start at zero: a pair that
-    training never showed adds nothing.
+    Pairs share the rows of a table by a hash, as in fastText (Joulin et al., "Bag of Tricks for Efficient Text
+    Classification", 2017, https://arxiv.org/abs/1607.01759). They start at zero: an unknown pair adds nothing.
     """
 
     def __init__(self, buckets: int, d_model: int) -> None:
@@ -133,13 +127,13 @@ class BigramEmbedding(nn.Module):
         self.table = nn.Embedding(buckets, d_model, sparse=True)
 
     def forward(self, input_ids_BT: Tensor) -> Tensor:
-        """(B, T) ids -> (B, T, D) vectors."""
+        """Vectors of tokens, (B, T, D)."""
         previous_BT = functional.pad(input_ids_BT[:, :-1], (1, 0))
         return self.table((previous_BT * PAIR_MULTIPLIER + input_ids_BT) % self.table.num_embeddings)
 
 
 class InputEmbedding(nn.Module):
-    """Tokens -> vectors: the token's own plus those of its character n-grams, of its neighbour and of its position."""
+    """The sum of the vectors of a token, its character n-grams, its neighbour and its position."""
 
     def __init__(self, config: ModelConfig, *, vocab_size: int) -> None:
         super().__init__()
@@ -153,7 +147,7 @@ class InputEmbedding(nn.Module):
         self.dropout = SequenceDropout(config.dropout)
 
     def forward(self, input_ids_BT: Tensor, char_ngrams: CharNgramBatch | None) -> Tensor:
-        """(B, T) ids and the words' character n-grams -> (B, T, D) vectors."""
+        """Vectors of tokens, (B, T, D)."""
         x_BTD = self.tokens(input_ids_BT)
         if self.char_ngrams and char_ngrams:
             x_BTD = x_BTD + self.char_ngrams(char_ngrams)
@@ -162,7 +156,7 @@ class InputEmbedding(nn.Module):
         return self.dropout(self.positions(x_BTD))
 
     def token_scores(self, x_MD: Tensor, token_ids_V: Tensor) -> Tensor:
-        """How well tokens fit where the encoder made these vectors, (M, V): products with the tokens' own vectors.
+        """Scores of tokens for vectors of the encoder, (M, V): products with the tokens' own vectors.
 
         Press and Wolf, "Using the Output Embedding to Improve Language Models" (2017), https://arxiv.org/abs/1608.05859.
         """
@@ -182,10 +176,9 @@ def initialize(module: nn.Module) -> None:
 
 
 class MultiHeadSelfAttention(nn.Module):
-    """Each token gathers what it needs from all real tokens of its sequence, H times over.
+    """Attention(Q, K, V) = softmax(Q K^T / sqrt(K)) V of each head (Vaswani et al., 2017, section 3.2).
 
-    Attention(Q, K, V) = softmax(Q K^T / sqrt(width of a head)) V (Vaswani et al., 2017, section 3.2), where
-    padding gets the score -inf and so the weight 0.
+    Padding has the score -inf and so the weight 0.
     """
 
     def __init__(self, config: ModelConfig) -> None:
@@ -195,11 +188,7 @@ class MultiHeadSelfAttention(nn.Module):
         self.out_proj = nn.Linear(config.d_model, config.d_model)
 
     def forward(self, x_BTD: Tensor, attention_mask_BT: Tensor, maps: list[Tensor] | None = None) -> Tensor:
-        """(B, T, D) and its mask -> (B, T, D).
-
-        Where `maps` is given, the attention weights (B, H, T, T) are appended to it, indexed [text, head,
-        token that looks, token looked at]; each row sums to 1.
-        """
+        """Mix the vectors of tokens, (B, T, D); attention weights, (B, H, T, T), are appended to `maps`, if given."""
         q_BHTK, k_BHTK, v_BHTK = self._heads(self.qkv_proj(x_BTD))
         mask_B11T = attention_mask_BT[:, None, None, :]
         # On a CPU the plain products train faster than the fused kernel, whose backward pass is slow there.
@@ -214,14 +203,14 @@ class MultiHeadSelfAttention(nn.Module):
         return self.out_proj(mixed_BHTK.transpose(1, 2).flatten(2))
 
     def _heads(self, qkv_BT3D: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """(B, T, 3D), laid out as [q, k, v] and within each as heads -> three of (B, H, T, K)."""
+        """Split [q, k, v], each of which is laid out as heads, into three of (B, H, T, K)."""
         batch, tokens, _ = qkv_BT3D.shape
         q_BTHK, k_BTHK, v_BTHK = qkv_BT3D.view(batch, tokens, 3, self.num_heads, -1).unbind(2)
         return q_BTHK.transpose(1, 2), k_BTHK.transpose(1, 2), v_BTHK.transpose(1, 2)
 
     @staticmethod
     def _weights(q_BHTK: Tensor, k_BHTK: Tensor, mask_B11T: Tensor) -> Tensor:
-        """How much each token looks at each, (B, H, T, T): softmax(scores / sqrt(K) + padding)."""
+        """Attention weights, (B, H, T, T): softmax(scores / sqrt(K) + padding)."""
         padding_B11T = torch.where(mask_B11T, 0.0, -torch.inf).to(q_BHTK.dtype)
         scores_BHTT = q_BHTK @ k_BHTK.transpose(-2, -1)
         # One pass over the scores scales and masks them: with two, attention takes a tenth to a half longer.
@@ -229,7 +218,7 @@ class MultiHeadSelfAttention(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """Two linear maps with a non-linearity between them, on each token by itself."""
+    """Two linear maps of each token with a non-linearity between them."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -238,7 +227,7 @@ class FeedForward(nn.Module):
         self.down_proj = nn.Linear(config.d_ff, config.d_model)
 
     def forward(self, x_BTD: Tensor) -> Tensor:
-        """(B, T, D) -> (B, T, D)."""
+        """Map the vectors of tokens, (B, T, D)."""
         return self.down_proj(self.activation(self.up_proj(x_BTD)))
 
 
@@ -259,7 +248,7 @@ class EncoderLayer(nn.Module):
         self.dropout = SequenceDropout(config.dropout)
 
     def forward(self, x_BTD: Tensor, attention_mask_BT: Tensor, maps: list[Tensor] | None = None) -> Tensor:
-        """(B, T, D) and its mask -> (B, T, D); `maps` as in `MultiHeadSelfAttention`."""
+        """Transform the vectors of tokens, (B, T, D); `maps` as in `MultiHeadSelfAttention`."""
         if self.pre_norm:
             x_BTD = x_BTD + self.dropout(self.attention(self.attention_norm(x_BTD), attention_mask_BT, maps))
             return x_BTD + self.dropout(self.feed_forward(self.feed_forward_norm(x_BTD)))
@@ -268,12 +257,7 @@ class EncoderLayer(nn.Module):
 
 
 class Encoder(nn.Module):
-    """Token ids -> one vector a token, each knowing of the others.
-
-    Args:
-        config: the shape.
-        vocab_size: number of token ids, found in the data.
-    """
+    """The encoder: a vector for each token in its context."""
 
     def __init__(self, config: ModelConfig, *, vocab_size: int) -> None:
         super().__init__()
@@ -287,9 +271,9 @@ class Encoder(nn.Module):
         """Encode a batch.
 
         Args:
-            input_ids: (B, T) integers; what stands on padding does not matter.
-            attention_mask: (B, T) booleans, True on real tokens, of which each row has one at least.
-            char_ngrams: the words' character n-grams; without them all words are told apart by their ids alone.
+            input_ids: (B, T); any on padding.
+            attention_mask: (B, T), True on real tokens, at least one in each row.
+            char_ngrams: of the words, if the model uses them.
 
         Returns:
             (B, T, D) vectors; those on padding mean nothing.
@@ -299,10 +283,7 @@ class Encoder(nn.Module):
     def attention_maps(
         self, input_ids: Tensor, attention_mask: Tensor, char_ngrams: CharNgramBatch | None = None
     ) -> Tensor:
-        """Which token looks at which, (layers, B, H, T, T): [layer, text, head, looking, looked at].
-
-        As with any call, `eval()` and `torch.inference_mode()` are the caller's to choose.
-        """
+        """Attention weights, (layers, B, H, T, T): [layer, text, head, looking, looked at]."""
         maps: list[Tensor] = []
         self._run(input_ids, attention_mask, char_ngrams, maps)
         return torch.stack(maps)

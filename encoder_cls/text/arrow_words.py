@@ -1,7 +1,7 @@
-"""Many texts in, their words out, by Arrow's kernels on all texts at once.
+"""Split many texts into words by Arrow's kernels: for training.
 
-Words are those that the tokenizer finds by itself, in a tenth of its time where texts are ASCII. Training reads all its
-texts this way; `pre_tokenizer` finds the same words without Arrow, whose import takes longer than a few texts.
+The words are those of the tokenizer, in a tenth of its time where texts are ASCII. `words` finds the same without
+Arrow, whose import takes longer than a few texts.
 """
 
 from __future__ import annotations
@@ -20,18 +20,14 @@ from encoder_cls.text.char_ngrams import LONGEST_WORD
 from encoder_cls.text.tokens import CLS_ID, SPECIAL_TOKENS, TokenChunk
 from encoder_cls.text.words import lowercases, replace_surrogates, split_by_tokenizer
 
-# With spaces around it, words of ASCII are what is between spaces: all that normalizer and pre-tokenizer do to ASCII,
-# but for its case.
+# Spaces around punctuation, and lower case, are all that normalizer and pre-tokenizer do to ASCII.
 PUNCTUATION = r"([^\w\s]+)"
 
 MOST_PIECES = 1 << 16  # between spaces, that are not ASCII, in some 30 MB
 
 
 class ArrowWords:
-    """Finds the words of texts as a tokenizer of whole words does.
-
-    Python sees no word of an ASCII text: Arrow's kernels work on all texts at once, and on each distinct word once.
-    """
+    """Splits texts as a tokenizer of whole words does; Python sees each distinct word once."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._lowercase = lowercases(tokenizer)
@@ -39,7 +35,6 @@ class ArrowWords:
         self._remembered: dict[str, str] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """What another process makes an equal one of, which it makes once."""
         return _made_once, (self._tokenizer.to_str(),)
 
     def read(self, texts: Sequence[str], most_tokens: int) -> TokenChunk:
@@ -60,7 +55,7 @@ class ArrowWords:
         return pc.ascii_split_whitespace(pc.ascii_rtrim_whitespace(with_cls))
 
     def _spaced(self, texts: pa.Array, *, others: Callable[[pa.Array], pa.Array]) -> pa.Array:
-        """The words of each text, with spaces between them; `others` does that for texts that are not ASCII."""
+        """The words of each text, joined by spaces; `others` does that for texts that are not ASCII."""
         is_ascii = pc.string_is_ascii(texts)
         ascii_texts, other_texts = texts.filter(is_ascii), texts.filter(pc.invert(is_ascii))
         if self._lowercase:
@@ -70,7 +65,7 @@ class ArrowWords:
         return pc.replace_with_mask(texts, pc.invert(is_ascii), others(other_texts))
 
     def _spaced_by_pieces(self, texts: pa.Array) -> pa.Array:
-        """The same of any text: nothing in a piece between spaces depends on what is beyond them."""
+        """The same of any text, piece by piece: nothing depends on what is beyond spaces."""
         pieces = pc.ascii_split_whitespace(texts)
         coded = pieces.flatten().dictionary_encode()
         distinct = self._spaced(coded.dictionary, others=self._spaced_one_by_one)
@@ -81,7 +76,7 @@ class ArrowWords:
         return _to_arrow([self._spaced_piece(piece) for piece in pieces.to_pylist()])
 
     def _spaced_piece(self, piece: str) -> str:
-        """The words of a piece, with spaces between them; remembered, where it is no longer than a word."""
+        """The words of a piece, joined by spaces; remembered if it is no longer than a word."""
         if len(piece) > LONGEST_WORD:
             return self._spaced_by_tokenizer(piece)
         if piece not in self._remembered:
@@ -99,11 +94,8 @@ def _made_once(tokenizer: str) -> ArrowWords:
     return ArrowWords(Tokenizer.from_str(tokenizer))
 
 
-# `pa.array` would first load pandas, in more time than many a data set takes.
-
-
 def _to_arrow(texts: Sequence[str]) -> pa.Array:
-    """Strings as an array of Arrow's."""
+    # `pa.array` would first load pandas, in more time than many a data set takes.
     contents = [text.encode() for text in texts]
     offsets = np.cumsum([0, *map(len, contents)], dtype=np.int64)
     return pa.LargeStringArray.from_buffers(len(texts), pa.py_buffer(offsets), pa.py_buffer(b"".join(contents)))

@@ -1,8 +1,8 @@
-"""Words in, hashed character n-grams out: how a word is written says something of words never seen.
+"""Hashed character n-grams of words, by which unknown words are not alike.
 
 A word's n-grams are those of "<word>", as in fastText (Bojanowski et al., "Enriching Word Vectors with
-Subword Information", 2017, https://arxiv.org/abs/1607.04606): "<at", "at>" and so on. They are known by a hash,
-so that no list of them has to be kept; whoever uses them takes the hash modulo a number of buckets.
+Subword Information", 2017, https://arxiv.org/abs/1607.04606): "<at", "at>" and so on. Hashes need no vocabulary; users
+of them take them modulo a number of buckets.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 SHORTEST, LONGEST = 2, 5  # characters of an n-gram
 PAIR_MULTIPLIER = 1_000_003  # the hash of a pair of words is the first's number times this prime plus the second's
-LONGEST_WORD = 40  # characters read of a word: a link or a hash has no telling parts
+LONGEST_WORD = 40  # characters: parts of a longer word, such as a link, mean nothing
 CRC32_OF_BYTE = np.array([zlib.crc32(bytes([byte])) for byte in range(256)], dtype=np.uint32)
 
 
@@ -45,13 +45,13 @@ class CharNgrams:
 
 
 def flat_indices(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The indices of several pieces of a flat array, one piece after the other: each from its start, so many long."""
+    """The indices of several pieces of a flat array, one piece after the other."""
     indices: NDArray[np.int64] = np.arange(lengths.sum()) + np.repeat(starts - np.cumsum(lengths) + lengths, lengths)
     return indices
 
 
 def hash_char_ngrams(words: Sequence[str]) -> CharNgrams:
-    """The hashed n-grams of words, of each the shorter first; an empty word has none."""
+    """The hashed n-grams of words, the shorter first; an empty word has none."""
     marked = [f"<{word[:LONGEST_WORD]}>" if word else "" for word in words]
     content = np.frombuffer("".join(marked).encode("utf-8", "replace"), dtype=np.uint8)
     character_starts = np.flatnonzero(content & 0xC0 != 0x80)

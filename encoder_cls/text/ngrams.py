@@ -1,13 +1,12 @@
 """Hashed n-gram features of words and tokens.
 
 - words, and pairs of words with and without a word between them;
-- n-gram templates: two to six words side by side, in which a wildcard stands for words that are not frequent, as in
-  "what is _ of"; the beginning of a text counts as a word. They tell how something is said, whatever it is about
-  (Davidov et al., "Enhanced Sentiment Learning Using Twitter Hashtags and Smileys", 2010,
-  https://aclanthology.org/C10-2028/);
+- n-gram templates: two to six words side by side, with a wildcard for infrequent words, as in "what is _ of"; the
+  beginning of a text counts as a word. They show the manner of speaking whatever the subject (Davidov et al., "Enhanced
+  Sentiment Learning Using Twitter Hashtags and Smileys", 2010, https://aclanthology.org/C10-2028/);
 - character n-grams inside words.
 
-A feature has an id: where those of its kind begin plus a hash, so that no list of them has to be kept.
+A feature's id is the first id of its kind plus a hash, which needs no vocabulary.
 """
 
 from __future__ import annotations
@@ -25,15 +24,15 @@ from encoder_cls.text.tokens import MASK_ID, SPECIAL_TOKENS, TokenizedTexts
 
 DISTANCES = (1, 2)  # of the words of a pair
 TEMPLATE_SIZES = range(2, 7)  # words
-MOST_FREQUENT = 300  # tokens are frequent that are, each, one in so many tokens of the texts or more
-HASHES = 1 << 22  # of a kind of feature: so many that few of a million different n-grams meet
+MOST_FREQUENT = 300  # a frequent token is one in so many or more
+HASHES = 1 << 22  # of a kind of feature: few of a million different n-grams collide
 TEMPLATE_IDS = HASHES * (1 + len(DISTANCES))  # ids of words and pairs come first, then those of templates,
 CHAR_NGRAM_IDS = TEMPLATE_IDS + HASHES  # then those of character n-grams
 NUM_FEATURE_IDS = CHAR_NGRAM_IDS + HASHES
 GROUP_NORMS = (1.0, 0.4, 1.0)  # of the vectors of a text's words and pairs, of its templates, of its character n-grams
 KINDS_BEGIN = (0, HASHES, TEMPLATE_IDS, CHAR_NGRAM_IDS)  # of words, pairs, templates, character n-grams
 RARITY_NUMBERS = 2 * len(KINDS_BEGIN)
-TOKENS_AT_ONCE = 1 << 17  # counted at once: what counting needs is many times the counts
+TOKENS_AT_ONCE = 1 << 17  # counting takes many times the memory of the counts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,16 +54,11 @@ class SparseRows:
 
 
 Found = tuple[NDArray[np.int64], NDArray[np.int64]]
-"""The hashes of features, and at which of the tokens each ends."""
+"""The hashes of features, and the token at which each ends."""
 
 
 def frequent_tokens(texts: TokenizedTexts, *, max_tokens: int) -> NDArray[np.int32]:
-    """The ids of the tokens that are frequent in texts, increasing, `MOST_FREQUENT` at most.
-
-    Args:
-        texts: the texts.
-        max_tokens: how many tokens of a text count, `[CLS]` counted.
-    """
+    """The ids of the frequent tokens, increasing, `MOST_FREQUENT` at most."""
     counts = np.zeros(texts.word_ids.max(initial=0) + 1, dtype=np.int64)
     for tokens, _ in _in_chunks(texts, max_tokens):
         counts += np.bincount(texts.input_ids(tokens), minlength=len(counts))
@@ -75,14 +69,13 @@ def frequent_tokens(texts: TokenizedTexts, *, max_tokens: int) -> NDArray[np.int
 def count_features(
     texts: TokenizedTexts, *, max_tokens: int, frequent_token_ids: NDArray[np.int32], use_char_ngrams: bool
 ) -> Iterator[SparseRows]:
-    """How often which feature occurs in which text: columns are feature ids; some texts after the other.
+    """Count the features of texts, some texts at a time; columns are feature ids.
 
     Args:
         texts: the texts.
-        max_tokens: how many tokens of a text to read, `[CLS]` counted.
-        frequent_token_ids: of the tokens for which no wildcard stands in a template.
-        use_char_ngrams: whether to count templates and character n-grams, too, which take twenty times the memory of
-            words and pairs alone.
+        max_tokens: read of a text, `[CLS]` counted.
+        frequent_token_ids: the tokens that are no wildcards in templates.
+        use_char_ngrams: whether to count templates and character n-grams, too, with twenty times the memory.
     """
     for tokens, offsets in _in_chunks(texts, max_tokens):
         ids, lengths = texts.input_ids(tokens).astype(np.int64), np.diff(offsets)
@@ -102,7 +95,7 @@ def count_features(
 
 
 def find(counts: SparseRows, feature_ids: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Which of some features, whose ids increase, each column is, (values,); -1: none of them."""
+    """The index of each column among increasing feature ids, (values,); -1: none of them."""
     columns = np.searchsorted(feature_ids, counts.columns).astype(np.int32)
     columns[columns == len(feature_ids)] = -1
     columns[feature_ids[columns] != counts.columns] = -1
@@ -110,7 +103,7 @@ def find(counts: SparseRows, feature_ids: NDArray[np.int32]) -> NDArray[np.int32
 
 
 def keep_known(counts: SparseRows, found: NDArray[np.int32]) -> SparseRows:
-    """The columns that `find` has found: columns are then what it says."""
+    """The known features alone; columns are then the indices from `find`."""
     known = found >= 0
     ends = np.concatenate([[0], np.cumsum(known)])
     return SparseRows(columns=found[known], values=counts.values[known], offsets=ends[counts.offsets])
@@ -119,18 +112,16 @@ def keep_known(counts: SparseRows, found: NDArray[np.int32]) -> SparseRows:
 def rarity(
     counts: SparseRows, found: NDArray[np.int32], idf: NDArray[np.float32], *, leave_out: bool = False
 ) -> NDArray[np.float64]:
-    """How rare the features of texts are, (texts, `RARITY_NUMBERS`).
+    """Measure the rarity of the features of texts, (texts, `RARITY_NUMBERS`).
 
-    Of words, pairs, templates and character n-grams the mean inverse document frequency of those in the text, where
-    what is unknown counts as the rarest; then of each of the four the share that is unknown. Of a kind that a text has
-    none of both are 0.
+    The mean inverse document frequency of the words, pairs, templates and character n-grams of a text, where the
+    unknown count as the rarest; then the unknown share of each of the four. Both are 0 for a kind that a text lacks.
 
     Args:
         counts: of the texts.
-        found: which of the known features they are, as `find` has them.
-        idf: their inverse document frequencies.
-        leave_out: the texts are among those that were learned from, and are to look as if they were not: a feature that
-            occurs in no other text is unknown.
+        found: the known ones among their features, from `find`.
+        idf: inverse document frequencies.
+        leave_out: treat the texts, which were learned from, as if they were not: a feature of a single text is unknown.
     """
     if leave_out:
         found = np.where(np.append(idf, 0)[found] == idf.max(), -1, found)
@@ -142,7 +133,7 @@ def rarity(
 
 
 def _first_at_least(rows: SparseRows, column: int) -> NDArray[np.int64]:
-    """Of each row the index of its first value in this column or a later one, else its end: binary searches."""
+    """The index of the first value of each row in this column or a later one, else the row's end, (rows,)."""
     low, high = rows.offsets[:-1].copy(), rows.offsets[1:].copy()
     while (is_open := low < high).any():
         middle = (low + high) // 2
@@ -156,10 +147,7 @@ def _first_at_least(rows: SparseRows, column: int) -> NDArray[np.int64]:
 def tfidf(counts: SparseRows, feature_ids: NDArray[np.int32], idf: NDArray[np.float32]) -> SparseRows:
     """(1 + ln count) * idf of each feature of a text; the vectors of its three groups have the `GROUP_NORMS`.
 
-    Args:
-        counts: columns are indices of the feature ids.
-        feature_ids: increasing.
-        idf: their inverse document frequencies.
+    Columns are indices of the feature ids.
     """
     values = (1 + np.log(counts.values)) * idf[counts.columns]
     group_of = np.searchsorted((TEMPLATE_IDS, CHAR_NGRAM_IDS), feature_ids, side="right")[counts.columns]
@@ -170,7 +158,7 @@ def tfidf(counts: SparseRows, feature_ids: NDArray[np.int32], idf: NDArray[np.fl
 
 
 def _in_chunks(texts: TokenizedTexts, max_tokens: int) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """The indices of the tokens of some texts, one text after the other, and `texts + 1` offsets into them."""
+    """The indices of the tokens of some texts, and `texts + 1` offsets into them."""
     lengths = texts.lengths_within(max_tokens)
     chunk_of = (np.cumsum(lengths) - 1) // TOKENS_AT_ONCE
     for first, last in _runs(chunk_of):
@@ -179,7 +167,7 @@ def _in_chunks(texts: TokenizedTexts, max_tokens: int) -> Iterator[tuple[NDArray
 
 
 def _runs(numbers: NDArray[Any]) -> Iterator[tuple[int, int]]:
-    """Where each run of equal numbers begins and ends."""
+    """The beginning and end of each run of equal numbers."""
     if len(numbers):
         yield from pairwise([0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(numbers)])
 
@@ -190,14 +178,13 @@ def _words(ids: NDArray[np.int64], position: NDArray[np.int64]) -> Found:
 
 
 def _pairs(ids: NDArray[np.int64], position: NDArray[np.int64]) -> Iterator[Found]:
-    """Of each distance."""
     for distance in DISTANCES:
         (ends,) = np.nonzero(position >= distance)
         yield ids[ends - distance] * PAIR_MULTIPLIER + ids[ends], ends
 
 
 def _templates(ids: NDArray[np.int64], position: NDArray[np.int64], frequent_token_ids: NDArray[np.int32]) -> Found:
-    """Of all sizes; `[MASK]`, which no text has, is the wildcard."""
+    """Templates of all sizes; `[MASK]`, which no text has, is the wildcard."""
     slots = np.where((position == 0) | np.isin(ids, frequent_token_ids), ids, MASK_ID)
     found, grown = [], slots
     for size in TEMPLATE_SIZES:  # each grows by the next word
@@ -209,7 +196,6 @@ def _templates(ids: NDArray[np.int64], position: NDArray[np.int64], frequent_tok
 
 
 def _char_ngrams(texts: TokenizedTexts, tokens: NDArray[np.int64]) -> Found:
-    """Of each word of the texts."""
     distinct, words = np.unique(texts.words[tokens], return_inverse=True)
     of_distinct = texts.char_ngrams.take(distinct)
     lengths = np.diff(of_distinct.offsets)

@@ -1,4 +1,4 @@
-"""A tokenizer read from its file, and the tokens it makes of texts.
+"""Read a tokenizer from its file, and tokenize texts.
 
 The special tokens have fixed ids and come first; typed by a user they are ordinary characters.
 """
@@ -27,22 +27,19 @@ NORMALIZERS = {"NFD", "StripAccents", "NFC", "NFKC", "Lowercase"}
 
 
 def tokenize(tokenizer: Tokenizer, texts: Iterable[str], *, max_seq_len: int) -> TokenizedTexts:
-    """Turn texts into token ids, `[CLS]` first, for an encoder that reads `max_seq_len` tokens of each.
-
-    Half surrogate pairs, which no tokenizer can read, count as U+FFFD.
-    """
+    """Turn texts into token ids, `[CLS]` first, for an encoder that reads `max_seq_len` tokens of each."""
     found, words = index_tokens(token_reader(tokenizer), texts, max_seq_len=max_seq_len)
     return replace(found, word_ids=token_ids(words, tokenizer.token_to_id))
 
 
 def count_tokens(tokenizer: Tokenizer, text: str) -> tuple[int, bool]:
-    """The tokens of a text, `[CLS]` counted, and whether these are all: of very long texts the beginning is counted."""
+    """The number of tokens, `[CLS]` counted, and whether these are all of a very long text."""
     read = token_reader(tokenizer)([text[:MOST_COUNTED]], MOST_COUNTED + 1)
     return int(read.lengths[0]), len(text) <= MOST_COUNTED
 
 
 def token_ids(words: Sequence[str], id_of: Callable[[str], int | None]) -> NDArray[np.int32]:
-    """The ids of words; what has none is unknown."""
+    """The ids of words, `[UNK]` of those without."""
     ids = [id_of(word) for word in words]
     return np.array([UNK_ID if number is None else number for number in ids], dtype=np.int32)
 
@@ -51,8 +48,7 @@ def parse_tokenizer(content: str) -> Tokenizer:
     """Read a tokenizer from the text of its JSON file.
 
     Raises:
-        ValueError: the text is no tokenizer, not one that `train_tokenizer` makes, or its special tokens are not
-            where they should be.
+        ValueError: it is no tokenizer of `train_tokenizer`.
     """
     try:
         tokenizer = Tokenizer.from_str(content)
@@ -82,7 +78,7 @@ def _known_pre_tokenizers() -> list[Any]:
 
 
 def pre_tokenizer(kind: str) -> pre_tokenizers.PreTokenizer:
-    """What finds the words of a text for a tokenizer of one of the `TYPES`."""
+    """The splitter into words of a tokenizer of one of the `TYPES`."""
     words = pre_tokenizers.Whitespace()  # runs of letters and digits, runs of punctuation
     if kind in {"bpe", "unigram"}:
         return words  # these find the words of unspaced scripts themselves
@@ -90,7 +86,7 @@ def pre_tokenizer(kind: str) -> pre_tokenizers.PreTokenizer:
 
 
 class Span(NamedTuple):
-    """Where a token stands in its text, in characters, and which word of the text it is (a part) of."""
+    """The place of a token in its text, in characters, and the number of its word."""
 
     start: int
     end: int
@@ -98,7 +94,7 @@ class Span(NamedTuple):
 
 
 def token_spans(tokenizer: Tokenizer, text: str, *, max_seq_len: int) -> list[Span]:
-    """Where the tokens of a text stand that an encoder reads, `[CLS]` left out."""
+    """The places of the tokens that an encoder reads, without `[CLS]`."""
     kept = text[: CHARACTERS_PER_TOKEN * max_seq_len]
     read = replace_surrogates(kept)
     encoding = tokenizer.encode(read)
@@ -111,10 +107,7 @@ def token_spans(tokenizer: Tokenizer, text: str, *, max_seq_len: int) -> list[Sp
 
 
 def _starts_in(text: str, read: str) -> list[int]:
-    """Where in a text each character of `replace_surrogates(text)` begins, and where the text ends.
-
-    There, one character stands for the two halves of a surrogate pair.
-    """
+    """The beginning in a text of each character of `replace_surrogates(text)`, which joins surrogate pairs; the end."""
     starts = [0]
     for character in read:
         is_pair = character > "\uffff" and text[starts[-1]] < "\ue000"
@@ -123,7 +116,7 @@ def _starts_in(text: str, read: str) -> list[int]:
 
 
 def with_cls_template(tokenizer: Tokenizer) -> Tokenizer:
-    """The same tokenizer; whatever its file says, a text begins with `[CLS]`, and only `tokenize` cuts."""
+    """The same tokenizer, set so that a text begins with `[CLS]`, and only `tokenize` truncates."""
     tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS] $A", pair="[CLS] $A $B", special_tokens=[("[CLS]", CLS_ID)]
     )

@@ -1,4 +1,4 @@
-"""Texts in, a tokenizer trained on them out."""
+"""Train a tokenizer."""
 
 from __future__ import annotations
 
@@ -30,8 +30,6 @@ WITHOUT_LIMIT = sys.maxsize // CHARACTERS_PER_TOKEN
 def train_tokenizer(texts: Iterable[str], config: TokenizerConfig) -> Tokenizer:
     """Train a tokenizer; the same texts and config give the same bytes.
 
-    Half surrogate pairs, which no tokenizer can read, count as U+FFFD.
-
     Raises:
         ConfigError: max_vocab_size is less than the characters that a sub-word model begins with.
     """
@@ -41,12 +39,7 @@ def train_tokenizer(texts: Iterable[str], config: TokenizerConfig) -> Tokenizer:
 
 
 def train_subwords(texts: Iterable[str], config: TokenizerConfig, *, max_seq_len: int) -> tuple[Tokenizer, int]:
-    """Train a sub-word tokenizer on what is read of the texts, and count the words that are too long to learn from.
-
-    Args:
-        texts: what it is trained on.
-        config: its settings.
-        max_seq_len: as of `tokenize`.
+    """Train a sub-word tokenizer on the beginnings of texts, and count the words that are too long to learn from.
 
     Raises:
         ConfigError: as `train_tokenizer`.
@@ -81,7 +74,7 @@ def train_subwords(texts: Iterable[str], config: TokenizerConfig, *, max_seq_len
 
 
 def _without_long_words(text: str, splitter: Tokenizer) -> tuple[str, int]:
-    """A text without its words of more than `LONGEST_LEARNED` characters, and how many these are."""
+    """A text without its words of more than `LONGEST_LEARNED` characters, and the number of these."""
     left_out = 0
 
     def shortened(piece: re.Match[str]) -> str:
@@ -102,11 +95,11 @@ def train_and_tokenize(
     Words are then counted as far as texts are kept, and are those that `trainers.WordLevelTrainer` finds.
 
     Args:
-        texts: what it is trained on.
-        config: its settings.
+        texts: the texts.
+        config: the settings.
         max_seq_len: as of `tokenize`.
-        former: a tokenizer of the same settings whose tokens keep their ids: new words come after them. One of parts of
-            words, which can write any word, stays as it is.
+        former: a tokenizer of the same settings whose tokens keep their ids: new words come after them. Sub-words
+            can write any word, and stay as they are.
 
     Raises:
         ConfigError: as `train_tokenizer`.
@@ -126,7 +119,7 @@ def train_and_tokenize(
 def _most_frequent(
     words: Sequence[str], counts: Sequence[int], config: TokenizerConfig, known: Mapping[str, int]
 ) -> dict[str, int]:
-    """The words to be known, with their ids; those that are known already keep theirs."""
+    """The ids of the most frequent words; known ones keep theirs."""
     first = sorted(known, key=known.__getitem__) or SPECIAL_TOKENS
     counted, is_known = zip(words, counts, strict=True), set(first)
     frequent = [(-count, word) for word, count in counted if count >= config.min_frequency]
@@ -135,17 +128,34 @@ def _most_frequent(
 
 
 def _untrained(config: TokenizerConfig) -> Tokenizer:
-    tokenizer = Tokenizer(_model(config))
-    tokenizer.normalizer = _normalizer(config)
+    kinds: dict[str, Any] = {"word_level": models.WordLevel, "word_piece": models.WordPiece, "bpe": models.BPE}
+    is_unigram = config.type == "unigram"
+    tokenizer = Tokenizer(models.Unigram() if is_unigram else kinds[config.type](unk_token=SPECIAL_TOKENS[UNK_ID]))
+    steps: list[normalizers.Normalizer] = []
+    if config.strip_accents:
+        steps += [normalizers.NFD(), normalizers.StripAccents()]
+    if config.normalization != "none":
+        steps.append({"nfc": normalizers.NFC, "nfkc": normalizers.NFKC}[config.normalization]())
+    if config.lowercase:
+        steps.append(normalizers.Lowercase())
+    tokenizer.normalizer = normalizers.Sequence(steps)
     tokenizer.pre_tokenizer = pre_tokenizer(config.type)
     return tokenizer
+
+
+def _trainer(config: TokenizerConfig, first_tokens: Sequence[str]) -> trainers.Trainer:
+    options: dict[str, Any] = {"vocab_size": config.max_vocab_size, "special_tokens": first_tokens}
+    if config.type == "unigram":  # has no counts to limit
+        return trainers.UnigramTrainer(show_progress=False, unk_token=SPECIAL_TOKENS[UNK_ID], **options)
+    kinds = {"word_piece": trainers.WordPieceTrainer, "bpe": trainers.BpeTrainer}
+    return kinds[config.type](show_progress=False, min_frequency=config.min_frequency, **options)
 
 
 def _continuations(tokenizer: Tokenizer, texts: Iterable[str]) -> list[str]:
     """The characters inside words as `word_piece` writes them, sorted.
 
-    Left to itself its trainer numbers them in the order of a hash table, another one in each run, and pairs
-    that are equally frequent are merged in the order of these numbers.
+    Its trainer would number them in the order of a hash table, another one in each run, and merge equally frequent
+    pairs in the order of these numbers.
     """
     splitter, found = ArrowWords(tokenizer), set[str]()
     for chunk in in_chunks(texts):
@@ -155,7 +165,7 @@ def _continuations(tokenizer: Tokenizer, texts: Iterable[str]) -> list[str]:
 
 
 def _reproducible(trained: Tokenizer) -> Tokenizer:
-    """The same tokenizer without what is left in it of the order of a hash table."""
+    """The same tokenizer without traces of the order of a hash table."""
     vocabulary = json.loads(trained.to_str())["model"]["vocab"]
     if isinstance(vocabulary, dict):  # word_piece: start again, so that `first_tokens` are no special tokens
         tokenizer = Tokenizer(models.WordPiece(vocab=vocabulary, unk_token=SPECIAL_TOKENS[UNK_ID]))
@@ -166,38 +176,3 @@ def _reproducible(trained: Tokenizer) -> Tokenizer:
     tokenizer.normalizer, tokenizer.pre_tokenizer = trained.normalizer, trained.pre_tokenizer
     tokenizer.add_special_tokens(SPECIAL_TOKENS)
     return tokenizer
-
-
-def _normalizer(config: TokenizerConfig) -> normalizers.Normalizer:
-    steps: list[normalizers.Normalizer] = []
-    if config.strip_accents:
-        steps += [normalizers.NFD(), normalizers.StripAccents()]
-    if config.normalization != "none":
-        steps.append({"nfc": normalizers.NFC, "nfkc": normalizers.NFKC}[config.normalization]())
-    if config.lowercase:
-        steps.append(normalizers.Lowercase())
-    return normalizers.Sequence(steps)
-
-
-def _model(config: TokenizerConfig) -> models.Model:
-    if config.type == "unigram":
-        return models.Unigram()
-    kinds: dict[str, Any] = {"word_level": models.WordLevel, "word_piece": models.WordPiece, "bpe": models.BPE}
-    model: models.Model = kinds[config.type](unk_token=SPECIAL_TOKENS[UNK_ID])
-    return model
-
-
-def _trainer(config: TokenizerConfig, first_tokens: Sequence[str]) -> trainers.Trainer:
-    kinds: dict[str, Any] = {
-        "word_piece": trainers.WordPieceTrainer,
-        "bpe": trainers.BpeTrainer,
-        "unigram": trainers.UnigramTrainer,
-    }
-    # The unigram model has no counts to set a limit on, and must be told which token is unknown.
-    special = (
-        {"unk_token": SPECIAL_TOKENS[UNK_ID]} if config.type == "unigram" else {"min_frequency": config.min_frequency}
-    )
-    trainer: trainers.Trainer = kinds[config.type](
-        vocab_size=config.max_vocab_size, special_tokens=first_tokens, show_progress=False, **special
-    )
-    return trainer

@@ -1,7 +1,7 @@
 """Token ids of many texts in flat arrays.
 
-So what is known of a word, its id and its character n-grams, is kept once, however often the word occurs, and an
-unknown word is a word of its own. Every sequence begins with `[CLS]`, so that none is empty.
+The id and the character n-grams of a word are kept once, however often it occurs, also if it is unknown. Every sequence
+begins with `[CLS]`, so that none is empty.
 """
 
 from __future__ import annotations
@@ -21,25 +21,23 @@ from encoder_cls.text.char_ngrams import CharNgrams, flat_indices, hash_char_ngr
 PAD_ID, UNK_ID, CLS_ID, MASK_ID = range(4)
 SPECIAL_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[MASK]"]
 
-# Characters read for each token of the limit. Tokenizing time grows with the text, so what could not fit
-# anyway is cut off first: a 10 MB text costs no more than a page.
+# Characters read for each token of the limit: more could not fit anyway, and a 10 MB text costs no more than a page.
 CHARACTERS_PER_TOKEN = 64
-# Tokens kept for each token of the limit, which is an encoder's: a linear classifier reads further.
+# Tokens kept for each token of the encoder's limit: a linear classifier reads further.
 KEPT_PER_TOKEN = 8
 
 CHUNK_TEXTS, CHUNK_CHARACTERS = 4096, 1 << 19  # the most that are read at once, if it is not a single text
 CHUNKS_ALONE = 48  # read before other processes are started: about as long as starting them takes
-TEXTS_AT_ONCE = 1024  # whose unknown words are counted
-TOKENS_AT_ONCE = 1 << 22  # when they are counted, in 32 MB
+TEXTS_AT_ONCE, TOKENS_AT_ONCE = 1024, 1 << 22  # that are counted in some 32 MB
 
 
 class TokenChunk(NamedTuple):
     """The tokens of some texts, one text after the other.
 
     Attributes:
-        distinct: the different tokens, as strings.
-        indices: which of them each token is, (tokens,).
-        lengths: how many tokens each text has, (texts,).
+        distinct: the different tokens.
+        indices: of each token in `distinct`, (tokens,).
+        lengths: tokens of each text, (texts,).
     """
 
     distinct: list[str]
@@ -48,7 +46,7 @@ class TokenChunk(NamedTuple):
 
 
 TokenReader = Callable[[Sequence[str], int], TokenChunk]
-"""Finds the tokens of texts, of each `[CLS]` and no more than so many tokens in all."""
+"""Finds the first tokens of texts, `[CLS]` included, so many at most of each."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,12 +54,12 @@ class TokenizedTexts:
     """The tokens of many texts, one after the other.
 
     Attributes:
-        words: the row of each token in the list of words; text `i` has `words[offsets[i]:offsets[i + 1]]`.
-        word_ids: of each word its token id; unknown words, all `[UNK]`, are words of their own.
-        char_ngrams: those of each word; special tokens have none.
+        words: the index of each token in the list of words; text `i` has `words[offsets[i]:offsets[i + 1]]`.
+        word_ids: the token id of each word; several unknown words are all `[UNK]`.
+        char_ngrams: of each word; special tokens have none.
         offsets: `len(texts) + 1` indices into `words`.
-        max_seq_len: tokens of a text that an encoder reads, of the `KEPT_PER_TOKEN` times as many that are kept.
-        truncated: whether text `i` has more than those.
+        max_seq_len: tokens of a text that an encoder reads; `KEPT_PER_TOKEN` times as many are kept.
+        truncated: whether text `i` is longer than an encoder reads.
     """
 
     words: NDArray[np.int32]
@@ -75,7 +73,7 @@ class TokenizedTexts:
         return len(self.truncated)
 
     def input_ids(self, tokens: NDArray[np.int64] | slice = slice(None)) -> NDArray[np.int32]:
-        """The ids of the tokens with these indices."""
+        """The ids of tokens."""
         return self.word_ids[self.words[tokens]]
 
     @cached_property
@@ -84,7 +82,7 @@ class TokenizedTexts:
         return self.lengths_within(self.max_seq_len)
 
     def lengths_within(self, max_tokens: int) -> NDArray[np.int64]:
-        """Tokens of each text, `[CLS]` counted, those beyond the first so many left out."""
+        """Tokens of each text, `[CLS]` counted, up to a limit."""
         return np.minimum(np.diff(self.offsets), max_tokens)
 
     def first(self, count: int) -> TokenizedTexts:
@@ -117,7 +115,7 @@ class TokenizedTexts:
         )
 
     def word_counts(self) -> NDArray[np.int64]:
-        """How often each word of the list occurs."""
+        """The frequency of each word of the list."""
         counts = np.zeros(len(self.word_ids), dtype=np.int64)
         for start in range(0, len(self.words), TOKENS_AT_ONCE):
             counts += np.bincount(self.words[start : start + TOKENS_AT_ONCE], minlength=len(counts))
@@ -125,7 +123,7 @@ class TokenizedTexts:
 
     @cached_property
     def unknown(self) -> NDArray[np.int32]:
-        """How many of the tokens of each text that an encoder reads are `[UNK]`."""
+        """The number of `[UNK]` in each text as far as an encoder reads."""
         is_unknown = self.word_ids == UNK_ID
         counts = DiskBackedArray(np.int32)
         for first in range(0, len(self), TEXTS_AT_ONCE):
@@ -156,13 +154,13 @@ class TokenizedTexts:
 def index_tokens(
     read: TokenReader, texts: Iterable[str], *, max_seq_len: int, in_processes: bool = False
 ) -> tuple[TokenizedTexts, list[str]]:
-    """Find the words of texts, of each as far as it is kept, and list them; the id of each is its index in the list.
+    """Find and list the words of texts; the id of each is its index in the list.
 
     Args:
         read: finds the tokens of some texts.
-        texts: of any number.
+        texts: any number of texts.
         max_seq_len: tokens of a text that an encoder reads.
-        in_processes: whether other processes help with many texts, which `read` is sent to.
+        in_processes: whether other processes, to which `read` is sent, help with many texts.
     """
     most_characters = CHARACTERS_PER_TOKEN * max_seq_len
     index, rows, truncated = _TokenIndex(), DiskBackedRaggedArray(np.int32), DiskBackedArray(np.bool_)
@@ -186,14 +184,14 @@ def index_tokens(
 
 
 class _Chunk(NamedTuple):
-    """Some texts, as far as they are read, and whether each has more characters than that."""
+    """Some texts, as far as they are read, and whether each is longer."""
 
     texts: list[str]
     are_cut: list[bool]
 
 
 def _chunks(texts: Iterable[str], *, most_characters: int) -> Iterator[_Chunk]:
-    """Texts by chunks: large ones, since words are looked up once a chunk, unless the texts are long."""
+    """Texts in large chunks, since words are looked up once a chunk."""
     chunk, characters = _Chunk([], []), 0
     for text in texts:
         chunk.texts.append(text[:most_characters])
@@ -212,7 +210,7 @@ def _read_chunk(read: TokenReader, most_kept: int, chunk: _Chunk) -> tuple[Token
 
 
 class _TokenIndex:
-    """The list of words, which grows as texts are read."""
+    """A list of words that grows as texts are read."""
 
     def __init__(self) -> None:
         self._rows: dict[str, int] = {}
@@ -223,12 +221,12 @@ class _TokenIndex:
         return list(self._rows)
 
     def char_ngrams(self) -> CharNgrams:
-        """Those of each word; after this, none can come."""
+        """The character n-grams of all words; no word can be added afterwards."""
         ngrams, offsets = self._ngrams.arrays()
         return CharNgrams(ngrams=ngrams, offsets=offsets)
 
     def rows(self, found: TokenChunk) -> NDArray[np.int32]:
-        """The row of each token; what is new gets one."""
+        """The index of each token's word, which is added if it is new."""
         known = len(self._rows)
         rows = [self._rows.setdefault(token, len(self._rows)) for token in found.distinct]
         new = [token for token, row in zip(found.distinct, rows, strict=True) if row >= known]

@@ -15,7 +15,7 @@ ASCII_WORD = re.compile(r"\w+|[^\w\s]+", re.ASCII)
 
 
 def token_reader(tokenizer: Tokenizer) -> TokenReader:
-    """What finds the tokens of texts: words, the unknown as written, or pieces of words."""
+    """A reader of words, the unknown as written, or of pieces of words."""
     if isinstance(tokenizer.model, models.WordLevel):
         return lambda texts, most_tokens: _read_words(tokenizer, texts, most_tokens)
     vocabulary = tokenizer.get_vocab()
@@ -40,7 +40,7 @@ def split_by_tokenizer(tokenizer: Tokenizer, text: str) -> list[str]:
 
 
 def lowercases(tokenizer: Tokenizer) -> bool:
-    """Whether its normalizer folds upper case to lower case."""
+    """Whether its normalizer makes letters lower case."""
     return tokenizer.normalizer is not None and tokenizer.normalizer.normalize_str("A") == "a"
 
 
@@ -56,7 +56,6 @@ def _read_words(tokenizer: Tokenizer, texts: Sequence[str], most_tokens: int) ->
 
 
 def _coded(token_lists: Iterable[list[str]]) -> TokenChunk:
-    """Each text's tokens as indices of distinct ones."""
     rows: dict[str, int] = {}
     coded = [[rows.setdefault(token, len(rows)) for token in tokens] for tokens in token_lists]
     indices = np.fromiter(chain.from_iterable(coded), dtype=np.int32)
