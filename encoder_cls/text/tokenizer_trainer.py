@@ -147,8 +147,8 @@ def _trainer(config: TokenizerConfig, first_tokens: Sequence[str]) -> trainers.T
     options: dict[str, Any] = {"vocab_size": config.max_vocab_size, "special_tokens": first_tokens}
     if config.type == "unigram":  # has no counts to limit
         return trainers.UnigramTrainer(show_progress=False, unk_token=SPECIAL_TOKENS[UNK_ID], **options)
-    kinds = {"word_piece": trainers.WordPieceTrainer, "bpe": trainers.BpeTrainer}
-    return kinds[config.type](show_progress=False, min_frequency=config.min_frequency, **options)
+    kind = trainers.BpeTrainer if config.type == "bpe" else trainers.WordPieceTrainer
+    return kind(show_progress=False, min_frequency=config.min_frequency, **options)
 
 
 def _continuations(tokenizer: Tokenizer, texts: Iterable[str]) -> list[str]:

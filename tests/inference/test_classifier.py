@@ -76,12 +76,6 @@ def new_classifier(label_names, *, seed=0, texts=("some words to know",), kind="
 # ---------------------------------------------------------------- save and load
 
 
-def test_a_single_text_is_not_taken_for_many(classifier):
-    """Nine predictions for nine characters are what nobody wants."""
-    with pytest.raises(TypeError, match=r"\[text\]"):
-        classifier.predict("good film")
-
-
 def test_too_little_memory_is_not_a_damaged_folder(trained_run, monkeypatch):
     """What torch says goes on to whoever can explain it."""
 
@@ -255,26 +249,18 @@ def test_a_linear_classifier_that_is_none_is_refused(tmp_path, weights):
     ("changed", "reason"),
     [
         *(({"features": it}, "linear: features") for it in (-1, 1.0, True, "2", [2], 1 << 40)),
-        *(({"features": it}, "other weights") for it in (0, 3)),
         *(({"max_tokens": it}, "linear: max_tokens") for it in (-1, 0, 9.0, True, "9", None, 1 << 40)),
         *(({"frequent_tokens": it}, "linear: frequent_tokens") for it in (-1, 2.0, True, "2", [2], 1 << 40)),
-        *(({"frequent_tokens": it}, "other weights") for it in (0, 3)),
+        *(({name: it}, "other weights") for name in ("features", "frequent_tokens") for it in (0, 3)),
     ],
     ids=str,
 )
 def test_numbers_of_a_linear_classifier_that_are_none_are_refused(tmp_path, changed, reason):
-    """Also where the hashes fit; what is read stays in proportion to what is there."""
+    """Also where the hashes fit; the memory is in proportion to the file."""
     save_classifier(with_linear(["a", "b"]), tmp_path)
-    linear = json.loads((tmp_path / "config.json").read_bytes())["linear"]
-    assert linear["frequent_tokens"] == 2
-    rewrite_config(tmp_path, linear=linear | changed)
+    rewrite_config(tmp_path, linear=json.loads((tmp_path / "config.json").read_bytes())["linear"] | changed)
     with pytest.raises(EncoderClsError, match=rf"damaged.*{reason}"):
         load_classifier(tmp_path)
-
-
-def test_no_texts_give_no_predictions(classifier):
-    """An empty list is no error."""
-    assert classifier.predict([]) == []
 
 
 @pytest.mark.parametrize(
@@ -356,7 +342,7 @@ def test_a_changed_byte_is_refused(run_copy):
     assert refused == 60
 
 
-def reseal(folder: Path, weights=None, *, keep: bool = True, **header) -> None:
+def reseal(folder: Path, weights=None, *, keep: bool = True, without: str = "", **header) -> None:
     """Write other weights, or another header, with the hash that belongs to them: as a forger would."""
     path = folder / "model.safetensors"
     with safetensors.safe_open(path, "pt") as file:
@@ -364,6 +350,7 @@ def reseal(folder: Path, weights=None, *, keep: bool = True, **header) -> None:
         kept = {name: file.get_tensor(name) for name in file.keys()} if keep else {}  # noqa: SIM118
         weights = kept | (weights or {})
     header = former | header | {"sha256": NO_HASH.decode()}
+    header.pop(without, None)
     content = safetensors.torch.save(weights, {FORMAT: json.dumps(header, ensure_ascii=False)})
     path.write_bytes(content.replace(NO_HASH, sha256(content).encode(), 1))
 
@@ -383,23 +370,23 @@ NO_WEIGHTS = [0.0, -1.5, 1e300, 1e-300, float("nan"), float("inf"), "loud", None
 
 
 @pytest.mark.parametrize(
-    "weights",
-    [*({"encoder": it} for it in NO_WEIGHTS), {}, {"linear": 1.0}, {"encoder": 1.0, "linear": 1.0}, [1.0], 1.0, None],
+    "metadata",
+    [
+        *({"mixture_weights": {"encoder": it}} for it in NO_WEIGHTS),
+        *({"mixture_weights": it} for it in ({}, {"linear": 1.0}, {"encoder": 1.0, "linear": 1.0}, [1.0], 1.0, None)),
+        *({"mixture_shares": it} for it in ({"encoder": 1.5}, {"encoder": "nan"}, {"linear": 1.0}, {}, [1.0], "much")),
+        *({"parts": it} for it in ([], ["linear"], ["encoder", "linear"], ["encoder", "encoder"], "encoder", None)),
+        *({"dtypes": it} for it in ({"encoder": "int4"}, {"linear": "float32"}, {}, "float32")),
+        {"thresholds": [0.5, 0.5]},
+        {"promises": {"0.95": 0.7}},
+        *({"config": it} for it in ({"model_type": "bert"}, [], None, "x")),
+    ],
     ids=str,
 )
-def test_mixture_weights_that_are_none_are_refused(tmp_path, weights):
-    """Also where the hash fits: probabilities would not be any."""
+def test_metadata_that_no_classifier_has_is_refused(tmp_path, metadata):
+    """Also where the hash fits; values of a newer version are not silently left out."""
     save_classifier(new_classifier(["a", "b"]), tmp_path)
-    reseal(tmp_path, mixture_weights=weights)
-    with pytest.raises(EncoderClsError, match="damaged"):
-        load_classifier(tmp_path)
-
-
-@pytest.mark.parametrize("shares", [{"encoder": 1.5}, {"encoder": "nan"}, {"linear": 1.0}, {}, [1.0], "much"], ids=str)
-def test_mixture_shares_that_are_none_are_refused(tmp_path, shares):
-    """Also where the hash fits: a report would show them."""
-    save_classifier(new_classifier(["a", "b"]), tmp_path)
-    reseal(tmp_path, mixture_shares=shares)
+    reseal(tmp_path, **metadata)
     with pytest.raises(EncoderClsError, match="damaged"):
         load_classifier(tmp_path)
 
@@ -411,41 +398,8 @@ def test_mixture_shares_are_kept_with_the_model_and_may_be_missing(tmp_path):
         classifier.mixture_shares = given
         save_classifier(classifier, tmp_path)
         assert load_classifier(tmp_path).mixture_shares == kept
-    path = tmp_path / "model.safetensors"
-    with safetensors.safe_open(path, "np") as file:
-        header = json.loads(file.metadata()[FORMAT])
-        weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    del header["mixture_shares"]
-    header["sha256"] = NO_HASH.decode()
-    content = safetensors.numpy.save(weights, {FORMAT: json.dumps(header, ensure_ascii=False)})
-    path.write_bytes(content.replace(NO_HASH, sha256(content).encode(), 1))
+    reseal(tmp_path, without="mixture_shares")
     assert load_classifier(tmp_path).mixture_shares is None
-
-
-@pytest.mark.parametrize(
-    "header",
-    [
-        {"parts": []},
-        {"parts": ["linear"]},
-        {"parts": ["encoder", "linear"]},
-        {"parts": ["encoder", "encoder"]},
-        {"parts": "encoder"},
-        {"parts": None},
-        {"dtypes": {"encoder": "int4"}},
-        {"dtypes": {"linear": "float32"}},
-        {"dtypes": {}},
-        {"dtypes": "float32"},
-        {"thresholds": [0.5, 0.5]},
-        {"promises": {"0.95": 0.7}},
-    ],
-    ids=str,
-)
-def test_parts_and_values_of_a_newer_version_are_refused(tmp_path, header):
-    """What is reserved is not silently left out, and parts are those that the config describes."""
-    save_classifier(new_classifier(["a", "b"]), tmp_path)
-    reseal(tmp_path, **header)
-    with pytest.raises(EncoderClsError, match="damaged"):
-        load_classifier(tmp_path)
 
 
 def test_a_linear_classifier_alone_is_a_classifier(tmp_path):
@@ -534,14 +488,6 @@ def test_a_foreign_or_altered_config_is_refused(run_copy, values, reason):
     """A config of another program, of a later version, or edited by hand is told apart."""
     rewrite_config(run_copy.model, **values)
     with pytest.raises(EncoderClsError, match=reason):
-        load_classifier(run_copy.path)
-
-
-@pytest.mark.parametrize("config", [{"model_type": "bert"}, [], None, "x"])
-def test_a_config_that_is_something_else_is_refused(run_copy, config):
-    """Whatever the metadata holds in its place."""
-    reseal(run_copy.model, config=config)
-    with pytest.raises(EncoderClsError, match="damaged"):
         load_classifier(run_copy.path)
 
 

@@ -100,18 +100,12 @@ def test_the_same_texts_give_the_same_bytes_in_another_process(kind):
 
 
 @every_type
-def test_the_special_tokens_have_fixed_ids(kind):
-    """`[PAD]` 0, `[UNK]` 1, `[CLS]` 2, `[MASK]` 3: model and batches rely on it."""
-    assert (PAD_ID, UNK_ID, CLS_ID, MASK_ID) == (0, 1, 2, 3)
-    assert [trained(kind).token_to_id(token) for token in ("[PAD]", "[UNK]", "[CLS]", "[MASK]")] == [0, 1, 2, 3]
-
-
-@every_type
-def test_the_vocabulary_has_no_gaps_and_is_not_too_large(kind):
-    """All ids from 0 to the size occur, and max_vocab_size counts the special tokens."""
+def test_ids_have_no_gaps_and_begin_with_the_special_tokens(kind):
+    """`[PAD]` 0, `[UNK]` 1, `[CLS]` 2, `[MASK]` 3: model and batches rely on it; max_vocab_size counts them."""
     vocabulary = trained(kind).get_vocab()
-    assert len(vocabulary) == 600 == trained(kind).get_vocab_size()
-    assert set(vocabulary.values()) == set(range(600))
+    assert sorted(vocabulary.values()) == list(range(600))
+    assert [vocabulary[token] for token in ("[PAD]", "[UNK]", "[CLS]", "[MASK]")] == [0, 1, 2, 3]
+    assert (PAD_ID, UNK_ID, CLS_ID, MASK_ID) == (0, 1, 2, 3)
 
 
 @pytest.mark.parametrize(("size", "min_frequency"), [(16, 1), (30_000, 1), (30_000, 2)])
@@ -350,53 +344,26 @@ def test_words_are_counted_as_far_as_texts_are_kept():
 
 @every_type
 def test_a_tokenizer_read_from_its_file_gives_the_same_tokens(kind):
-    """Compact or pretty-printed, as it is saved."""
+    """Compact or pretty-printed, as it is saved; written again, it is the same file."""
     texts = [*ODD_TEXTS, *bundled_texts()[:50]]
     expected = tokenize(trained(kind), texts, max_seq_len=32)
     for content in (trained(kind).to_str(), trained(kind).to_str(pretty=True)):
-        found = tokenize(parse_tokenizer(content), texts, max_seq_len=32)
+        read = parse_tokenizer(content)
+        assert read.to_str() == trained(kind).to_str()
+        found = tokenize(read, texts, max_seq_len=32)
         assert np.array_equal(found.input_ids(), expected.input_ids())
         assert np.array_equal(found.offsets, expected.offsets)
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        *TYPES[:3],
-        pytest.param("unigram"),
-    ],
-)
-def test_a_tokenizer_read_from_its_file_writes_the_same_file(kind):
-    """So that a classifier that is loaded and saved keeps the hash of its tokenizer."""
-    assert parse_tokenizer(trained(kind).to_str()).to_str() == trained(kind).to_str()
-
-
-FOREIGN = {"a": 0, "[PAD]": 1, "[UNK]": 2, "[CLS]": 3, "[MASK]": 4}
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        "",
-        "null",
-        "[]",
-        "{}",
-        '{"version": "1.0"}',
-        "\0",
-        "\ud800",
-        "[" * 9999,
-        "PK\x03\x04",
-        '{"model": {"type": "BPE"}}',
-    ],
-    ids=lambda content: ascii(content[:12]),
-)
+@pytest.mark.parametrize("content", ["", "null", "{}", "\ud800", "[" * 9999, '{"model": {"type": "BPE"}}'], ids=len)
 def test_what_is_no_tokenizer_is_refused(content):
-    """Any other text is a ValueError."""
     with pytest.raises(ValueError, match="not a tokenizer"):
         parse_tokenizer(content)
 
 
-@pytest.mark.parametrize("vocabulary", [FOREIGN, {"a": 0}, {"[UNK]": 0}])
+@pytest.mark.parametrize(
+    "vocabulary", [{"a": 0, "[PAD]": 1, "[UNK]": 2, "[CLS]": 3, "[MASK]": 4}, {"a": 0}, {"[UNK]": 0}]
+)
 def test_a_tokenizer_with_other_special_tokens_is_refused(vocabulary):
     """Its ids would mean something else to the model."""
     foreign = Tokenizer(models.WordLevel(vocab=vocabulary, unk_token="[UNK]")).to_str()
@@ -428,14 +395,7 @@ def test_token_ids_with_gaps_or_doubles_are_refused(number):
         parse_tokenizer(json.dumps(changed))
 
 
-PADDING = {
-    "strategy": {"Fixed": 8},
-    "direction": "Right",
-    "pad_to_multiple_of": None,
-    "pad_id": 0,
-    "pad_type_id": 0,
-    "pad_token": "[PAD]",
-}
+PADDING = {"strategy": {"Fixed": 8}, "direction": "Right", "pad_id": 0, "pad_type_id": 0, "pad_token": "[PAD]"}
 TRUNCATION = {"direction": "Right", "max_length": 2, "strategy": "LongestFirst", "stride": 0}
 TEMPLATE = {"type": "BertProcessing", "sep": ["[SEP]", 77], "cls": ["[CLS]", 99]}
 
