@@ -23,7 +23,7 @@ from encoder_cls.text.words import lowercases, replace_surrogates, split_by_toke
 # Spaces around punctuation, and lower case, are all that normalizer and pre-tokenizer do to ASCII.
 PUNCTUATION = r"([^\w\s]+)"
 
-MOST_PIECES = 1 << 16  # between spaces, that are not ASCII, in some 30 MB
+MOST_PIECES = 1 << 16  # remembered, in some 30 MB: the words of texts that are not ASCII
 
 
 class ArrowWords:
@@ -32,7 +32,7 @@ class ArrowWords:
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._lowercase = lowercases(tokenizer)
         self._tokenizer = tokenizer
-        self._remembered: dict[str, str] = {}
+        self._spaced_word = lru_cache(MOST_PIECES)(self._spaced_piece)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _made_once, (self._tokenizer.to_str(),)
@@ -73,19 +73,10 @@ class ArrowWords:
         return pc.binary_join(spaced, *_to_arrow([" "]))
 
     def _spaced_one_by_one(self, pieces: pa.Array) -> pa.Array:
-        return _to_arrow([self._spaced_piece(piece) for piece in pieces.to_pylist()])
+        texts = pieces.to_pylist()
+        return _to_arrow([self._spaced_word(it) if len(it) <= LONGEST_WORD else self._spaced_piece(it) for it in texts])
 
     def _spaced_piece(self, piece: str) -> str:
-        """The words of a piece, joined by spaces; remembered if it is no longer than a word."""
-        if len(piece) > LONGEST_WORD:
-            return self._spaced_by_tokenizer(piece)
-        if piece not in self._remembered:
-            if len(self._remembered) >= MOST_PIECES:
-                self._remembered.clear()
-            self._remembered[piece] = self._spaced_by_tokenizer(piece)
-        return self._remembered[piece]
-
-    def _spaced_by_tokenizer(self, piece: str) -> str:
         return " ".join(split_by_tokenizer(self._tokenizer, piece))
 
 

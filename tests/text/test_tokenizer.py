@@ -295,23 +295,6 @@ def test_a_text_has_the_same_tokens_alone_and_among_others(kind, monkeypatch):
 
 
 @every_type
-@pytest.mark.parametrize("texts", [[], [""], ["", ""], ODD_TEXTS], ids=["none", "empty", "empties", "several"])
-def test_the_flat_arrays_fit_together(kind, texts):
-    """One offset more than texts, from 0 to the number of tokens, and every array of its type."""
-    result = tokenize(trained(kind), texts, max_seq_len=6)
-    assert len(result) == len(result.lengths) == len(result.truncated) == len(result.unknown) == len(texts)
-    assert result.offsets[0] == 0
-    assert result.offsets[-1] == len(result.input_ids()) == len(result.words)
-    assert (result.lengths == np.minimum(np.diff(result.offsets), 6)).all()
-    assert all(1 <= length <= 6 for length in result.lengths)
-    assert set(result.words) == set(range(len(result.char_ngrams)))
-    arrays = (result.word_ids, result.words, result.offsets, result.truncated, result.unknown)
-    assert [array.dtype for array in arrays] == [np.int32, np.int32, np.int64, np.bool_, np.int32]
-    assert 0 <= result.truncated_fraction <= 1
-    assert 0 <= result.unknown_fraction <= 1
-
-
-@every_type
 @pytest.mark.parametrize("chunk", [1, 3, 1024])
 def test_texts_tokenized_in_training_are_as_tokenized_afterwards(kind, chunk, monkeypatch):
     """In chunks of any size, from an iterable that can be read once where one pass is enough."""
