@@ -164,7 +164,8 @@ class Request(NamedTuple):
         if self.coverage is not None:
             option, guarantees = f"--coverage {self.coverage:g}", _guarantees(classifier, "--coverage")
             threshold = guarantees.coverage_threshold(self.coverage)
-            request = request._replace(set_threshold=_reached(threshold, option, guarantees.highest_coverage, guarantees))
+            reached = _reached(threshold, option, guarantees.highest_coverage, guarantees)
+            request = request._replace(set_threshold=reached)
         return request
 
 

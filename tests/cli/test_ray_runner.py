@@ -9,10 +9,6 @@ import pytest
 
 from encoder_cls.answers.batches import Predictor, check_places
 from encoder_cls.errors import ConfigError, DataError
-<<<<<<< HEAD
-=======
-from encoder_cls.inference.metadata import CONFIG_FILE, TOKENIZER_FILE, WEIGHTS_FILE
->>>>>>> 618681b (A classifier is one dataclass; its description is checked in one place)
 
 
 @pytest.fixture
