@@ -1,27 +1,25 @@
 """Commands as processes: real ones, and forks of this one, which start in no time; each with what it left behind."""
 
-from __future__ import annotations
-
 import ctypes
 import gc
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+
+import pytest
 
 from encoder_cls.cli import main
 
-COMMAND = (sys.executable, "-c", "from encoder_cls.cli import main; main()")
+COMMAND = (sys.executable, Path(__file__).with_name("faults.py"))
 LONGEST = 120.0  # seconds that any command may take
-Arguments = Sequence[str | bytes | Path]
 FILE_EVENTS = {"open", "os.mkdir", "os.rename", "os.remove", "os.rmdir"}
 CLONE_NEWNS, CLONE_NEWUSER = 0x20000, 0x10000000
 
@@ -37,67 +35,80 @@ class Ended:
     cpu_seconds: float
     peak_bytes: int
 
-    @property
-    def message(self) -> str:
-        """The last line on standard error."""
-        return next(reversed(self.err.strip().splitlines()), "")
+    def check(self, code=0):
+        """Fail unless it ended with a code; itself."""
+        assert self.code == code, f"exit {self.code}, expected {code}: {self.err[-1500:]}"
+        assert "Traceback" not in self.err, self.err[-1500:]
+        return self
+
+    def check_error(self, code, named):
+        """Fail unless it ended with a code and one error that names something; itself."""
+        self.check(code)
+        assert len([line for line in self.err.splitlines() if line.startswith("error:")]) == 1, self.err[-800:]
+        assert named in self.err, f"{named!r} is not named: {self.err[-800:]}"
+        return self
 
 
 class Process:
     """A running process whose output goes to files."""
 
-    def __init__(self, pid: int, out: Path, err: Path) -> None:
-        self.pid, self.began = pid, time.monotonic()
+    def __init__(self, pid, out, err):
+        self.pid, self.began, self.ended = pid, time.monotonic(), None
         self._out, self._err = out, err
-        self._ended: Ended | None = None
 
-    def signal(self, number: int) -> None:
+    def signal(self, number):
         """Send a signal, unless the process has ended."""
-        if self._ended is None:
+        if self.ended is None:
             os.kill(self.pid, number)
 
-    def said(self) -> str:
+    def said(self):
         """What it has written to standard error so far."""
-        return self._err.read_text(errors="replace")
+        return self.ended.err if self.ended else self._err.read_text(errors="replace")
 
-    def wait(self, at_most: float = LONGEST) -> Ended | None:
-        """Wait until the process has ended; none if it still runs after so many seconds."""
-        while self._ended is None:
+    def runs_after(self, seconds):
+        """Whether it still runs so many seconds after its start."""
+        while self.ended is None:
             pid, status, usage = os.wait4(self.pid, os.WNOHANG)
-            seconds = time.monotonic() - self.began
+            running = time.monotonic() - self.began
             if pid:
-                self._ended = Ended(
+                self.ended = Ended(
                     code=os.waitstatus_to_exitcode(status),
                     out=self._out.read_bytes(),
-                    err=self._err.read_text(errors="replace"),
-                    seconds=seconds,
+                    err=self.said(),
+                    seconds=running,
                     cpu_seconds=usage.ru_utime + usage.ru_stime,
                     peak_bytes=usage.ru_maxrss * 1024,
                 )
-            elif seconds > at_most:
-                return None
+                shutil.rmtree(self._out.parent)
+            elif running > seconds:
+                return True
             else:
                 time.sleep(0.002)
-        return self._ended
+        return False
 
-    def end(self) -> Ended:
+    def end(self):
         """Wait for the end; a process that never comes to it is killed, and that is a failure."""
-        ended = self.wait()
-        if ended is None:
+        if self.runs_after(LONGEST):
+            self.kill()
+            raise AssertionError(f"still running after {LONGEST:.0f} s: {self.said()[-500:]}")
+        return self.ended
+
+    def kill(self, *, after=0.0):
+        """SIGKILL so many seconds after its start; how it ended."""
+        if self.runs_after(after):
             self.signal(signal.SIGKILL)
-            os.waitpid(self.pid, 0)
-            raise AssertionError(f"still running after {LONGEST:.0f} s: {self._err.read_text(errors='replace')[-500:]}")
-        return ended
+            self.runs_after(LONGEST)
+        return self.ended
 
 
-def start(arguments: Arguments, *, cwd: Path, environment: Mapping[str, str] | None = None) -> Process:
+def start(arguments, *, cwd, environment=()):
     """The real command line in a process of its own."""
     out, err = _output_files()
     with out.open("wb") as stdout, err.open("wb") as stderr:
         process = subprocess.Popen(
             [*COMMAND, *arguments],
             cwd=cwd,
-            env={**os.environ, **(environment or {})},
+            env={**os.environ, **dict(environment)},
             stdin=subprocess.DEVNULL,
             stdout=stdout,
             stderr=stderr,
@@ -106,19 +117,10 @@ def start(arguments: Arguments, *, cwd: Path, environment: Mapping[str, str] | N
     return Process(process.pid, out, err)
 
 
-def fork(
-    arguments: Arguments, *, cwd: Path, prepare: Callable[[], object] = lambda: None, stdin: bytes = b""
-) -> Process:
-    """The command line in a copy of this process, where all libraries are loaded already.
+def fork(arguments, *, cwd, prepare=lambda: None, stdin=b""):
+    """The command line in a copy of this process, which has loaded all libraries; `prepare` is called in it first."""
 
-    Args:
-        arguments: of `encoder-cls`.
-        cwd: the current folder of the command.
-        prepare: called in the new process first.
-        stdin: what it can read.
-    """
-
-    def run() -> None:
+    def run():
         os.chdir(cwd)
         sys.argv = ["encoder-cls", *map(os.fsdecode, arguments)]
         prepare()
@@ -127,18 +129,16 @@ def fork(
     return fork_call(run, stdin=stdin)
 
 
-def fork_call(function: Callable[[], object], *, stdin: bytes = b"") -> Process:
+def fork_call(function, *, stdin=b""):
     """A function in a copy of this process; it ends with 0, with the code of a `SystemExit`, or with 70."""
     out, err = _output_files()
-    sys.stdout.flush()
-    sys.stderr.flush()
     pid = os.fork()
     if pid == 0:
         _run_child(function, out, err, stdin)
     return Process(pid, out, err)
 
 
-def _run_child(function: Callable[[], object], out: Path, err: Path, stdin: bytes) -> NoReturn:
+def _run_child(function, out, err, stdin):
     code = 70
     try:
         gc.freeze()
@@ -147,6 +147,8 @@ def _run_child(function: Callable[[], object], out: Path, err: Path, stdin: byte
             source.seek(0)
             for number, file in enumerate((source, stdout, stderr)):
                 os.dup2(file.fileno(), number)
+        sys.stdin, sys.stdout = open(0, closefd=False), open(1, "w", closefd=False)  # noqa: SIM115 - in place of pytest's
+        sys.stderr = open(2, "w", closefd=False, buffering=1, errors="backslashreplace")  # noqa: SIM115
         signal.signal(signal.SIGINT, signal.default_int_handler)
         function()
         code = 0
@@ -160,7 +162,7 @@ def _run_child(function: Callable[[], object], out: Path, err: Path, stdin: byte
         os._exit(code)
 
 
-def _output_files() -> tuple[Path, Path]:
+def _output_files():
     folder = Path(tempfile.mkdtemp(prefix="process-"))
     out, err = folder / "out", folder / "err"
     out.touch()  # a process may be killed before it has opened them
@@ -168,51 +170,65 @@ def _output_files() -> tuple[Path, Path]:
     return out, err
 
 
-def kill_at_file_event(number: int, folder: Path) -> None:
-    """End this process with SIGKILL just before it touches names under a folder for the `number`-th time."""
+def at_file_event(number, action, *, folder="", temporary=""):
+    """Call an action just before this process touches names under a folder, or temporary ones, for a time."""
     seen = 0
-    inside = str(folder)
 
-    def hook(event: str, arguments: tuple[object, ...]) -> None:
+    def hook(event, arguments):
         nonlocal seen
-        if event in FILE_EVENTS and str(arguments[0]).startswith(inside):
-            if event == "open" and not _is_writing(arguments):
-                return
-            seen += 1
-            if seen == number:
-                os.kill(os.getpid(), signal.SIGKILL)
+        if event not in FILE_EVENTS or not str(arguments[0]).startswith(str(folder)):
+            return
+        if event == "open" and not (isinstance(arguments[2], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR)):
+            return
+        if temporary and (event != "open" or not Path(str(arguments[0])).name.startswith(temporary)):
+            return
+        seen += 1
+        if seen == number:
+            action()
 
     sys.addaudithook(hook)
 
 
-def _is_writing(arguments: tuple[object, ...]) -> bool:
-    flags = arguments[2]
-    return isinstance(flags, int) and bool(flags & (os.O_WRONLY | os.O_RDWR))
+def kill_at_file_event(number, folder):
+    """End this process with SIGKILL just before it touches names under a folder for the `number`-th time."""
+    at_file_event(number, lambda: os.kill(os.getpid(), signal.SIGKILL), folder=folder)
 
 
-def limit_memory(num_bytes: int) -> None:
+def limit_memory(num_bytes):
     """Refuse this process more memory than so many bytes beside what it has."""
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     limit = pages * resource.getpagesize() + num_bytes
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 
 
-def mount_alone(*mounts: Sequence[str | Path]) -> None:
-    """Mount something that only this process and its children see; needs no rights.
+def with_mounts(mounts, function):
+    """Call a function in a process with mounts of its own (arguments of `mount`); what it asserts is asserted here."""
 
-    Args:
-        mounts: arguments of `mount`, one after the other.
+    def call():
+        libc = ctypes.CDLL(None, use_errno=True)
+        user, group = os.getuid(), os.getgid()
+        if libc.unshare(CLONE_NEWUSER | CLONE_NEWNS):
+            raise OSError(ctypes.get_errno(), "unshare")
+        for name, line in (("setgroups", "deny"), ("uid_map", f"0 {user} 1"), ("gid_map", f"0 {group} 1")):
+            Path(f"/proc/self/{name}").write_text(line)
+        for arguments in mounts:
+            mount(*arguments)
+        function()
 
-    Raises:
-        OSError: this system does not allow it.
-    """
-    libc = ctypes.CDLL(None, use_errno=True)
-    user, group = os.getuid(), os.getgid()
-    if libc.unshare(CLONE_NEWUSER | CLONE_NEWNS):
-        raise OSError(ctypes.get_errno(), "unshare")
-    for name, line in (("setgroups", "deny"), ("uid_map", f"0 {user} 1"), ("gid_map", f"0 {group} 1")):
-        Path(f"/proc/self/{name}").write_text(line)
-    for arguments in mounts:
-        done = subprocess.run(["mount", *arguments], capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise OSError(done.returncode, done.stderr.strip())
+    ended = fork_call(call).end()
+    last = ended.err.strip().rpartition("\n")[2]
+    if "unshare" in last or "mount:" in last:
+        pytest.skip(f"no mounts without rights here: {last}")
+    assert ended.code == 0, ended.err[-1500:]
+
+
+def mount(*arguments):
+    """Mount something in this process's namespace."""
+    done = subprocess.run(["mount", *arguments], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise OSError(done.returncode, done.stderr.strip())
+
+
+def small_disk(folder, kilobytes):
+    """The arguments of `mount` that make a folder a disk of a size."""
+    return "-t", "tmpfs", "-o", f"size={kilobytes}k", "tmpfs", folder

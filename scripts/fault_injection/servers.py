@@ -1,7 +1,5 @@
 """A server that is tried, clients that ask it honestly, and whether each of them got what was promised."""
 
-from __future__ import annotations
-
 import ctypes
 import http.client
 import json
@@ -9,25 +7,29 @@ import random
 import re
 import signal
 import time
-from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Thread
-from types import TracebackType
-from typing import Any
+from typing import NamedTuple
 
-from processes import LONGEST, Process, fork
-from samples import FILLERS, TOPICS, Workspace
+from processes import LONGEST, Process
+from samples import FILLERS, WORDS
 
-from encoder_cls.inference.folder import load_classifier
-from encoder_cls.inference.json_record import json_record
-
-WORDS = " ".join(TOPICS.values()).split() + FILLERS
 TOLERANCE = 1e-5  # of a probability: which texts share a batch changes the last digits
 MOST_SECONDS = 30.0  # for an answer
 SECONDS_BETWEEN_LOOKS = 0.01
 PR_SET_PDEATHSIG = 1  # of Linux's prctl
+
+
+def wait_until(is_so, what, *, seconds=MOST_SECONDS, process=None):
+    """Wait for what must come while a process runs; what came."""
+    deadline = time.monotonic() + seconds
+    while not (found := is_so()):
+        assert process is None or process.runs_after(0), f"it ended: {process.said()}"
+        assert time.monotonic() < deadline, f"{what}: not within {seconds:.0f} s: {process and process.said()}"
+        time.sleep(SECONDS_BETWEEN_LOOKS)
+    return found
 
 
 @dataclass(frozen=True)
@@ -37,74 +39,59 @@ class Served:
     process: Process
     port: int
 
-    def get(self, path: str) -> tuple[int, str]:
+    def get(self, path):
         """What a path answers."""
         with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=MOST_SECONDS)) as connection:
             connection.request("GET", path)
             reply = connection.getresponse()
             return reply.status, reply.read().decode()
 
-    def await_line(self, pattern: str, *, count: int = 1) -> None:
-        """Wait until it has said something so many times."""
-        deadline = time.monotonic() + MOST_SECONDS
-        while len(re.findall(pattern, self.process.said())) < count:
-            assert time.monotonic() < deadline, f"it never said {pattern!r} {count} times: {self.process.said()}"
-            assert self.process.wait(0) is None, f"it ended: {self.process.said()}"
-            time.sleep(SECONDS_BETWEEN_LOOKS)
-
-    def own_bytes(self) -> int:
+    def own_bytes(self):
         """The memory that is its own: neither shared with who started it, nor of files."""
         status = Path(f"/proc/{self.process.pid}/status").read_text()
         return int(re.findall(r"RssAnon:\s+(\d+) kB", status)[0]) * 1024
 
+    def stop(self):
+        """Stop it; it must have had nothing to complain of."""
+        self.process.signal(signal.SIGTERM)
+        ended = self.process.end().check()
+        assert "the prediction failed" not in ended.err, ended.err
 
-def serve(space: Workspace, run: Path, *, port: int = 0, prepare: Callable[[], object] = lambda: None) -> Served:
-    """A server of a run, once it listens.
 
-    Args:
-        space: where it is started.
-        run: a run or model folder.
-        port: of this machine; 0: a free one.
-        prepare: called in its process first.
-    """
+def serve(space, run, *, port=0, prepare=lambda: None):
+    """A server of a run, at a port or a free one, once it listens."""
 
-    def end_with_parent() -> None:  # also where a try fails, which stops no server
+    def end_with_parent():  # also where a try fails, which stops no server
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         prepare()
 
-    process = fork(["serve", run, "--port", str(port)], cwd=space.folder, prepare=end_with_parent)
-    deadline = time.monotonic() + LONGEST
-    while not (found := re.search(r" on http://127\.0\.0\.1:(\d+); ", process.said())):
-        assert process.wait(0) is None, f"it does not serve: {process.said()}"
-        assert time.monotonic() < deadline, f"it never listens: {process.said()}"
-        time.sleep(SECONDS_BETWEEN_LOOKS)
+    process = space.fork(["serve", run, "--port", str(port)], prepare=end_with_parent)
+    pattern = re.compile(r" on http://127\.0\.0\.1:(\d+); ")
+    found = wait_until(lambda: pattern.search(process.said()), "it listens", seconds=LONGEST, process=process)
     return Served(process, int(found[1]))
 
 
 class Answers:
-    """What models answer to some texts, by the SHA-256 of the model.
+    """What models answer to some texts, as `predict` has it, by the SHA-256 of the model."""
 
-    Args:
-        draw: chooses the texts.
-    """
+    def __init__(self, draw):
+        self.texts = [" ".join(draw.choices(WORDS + FILLERS, k=draw.choice([0, 1, 3, 9, 40]))) for _ in range(20)]
+        self._known = {}
 
-    def __init__(self, draw: random.Random) -> None:
-        self.texts = [" ".join(draw.choices(WORDS, k=draw.choice([0, 1, 3, 9, 40]))) for _ in range(20)]
-        self._known: dict[str, list[dict[str, Any]]] = {}
-
-    def learn(self, folder: Path) -> str:
+    def learn(self, folder):
         """Add those of the model that is in a folder; its SHA-256."""
+        from encoder_cls.inference.json_record import json_record
+        from encoder_cls.inference.serialization import load_classifier
+
         classifier = load_classifier(folder, engine="numpy")
-        self._known[classifier.sha256] = [
-            json_record(it, top_k=9, threshold=0.0, words=None) for it in classifier.predict(self.texts)
-        ]
+        predicted = classifier.predict(self.texts)
+        self._known[classifier.sha256] = [json_record(it, top_k=9, threshold=0.0, words=None) for it in predicted]
         return classifier.sha256
 
-    def check(self, chosen: Sequence[int], reply: Any) -> None:
+    def check(self, chosen, reply):
         """Fail unless a reply is what one model answers to some of the texts."""
         assert reply.keys() == {"predictions", "model"}, reply
         assert reply["model"] in self._known, f"no model that was there has the hash {reply['model']}"
-        assert len(reply["predictions"]) == len(chosen), f"{len(reply['predictions'])} answers to {len(chosen)} texts"
         for number, found in zip(chosen, reply["predictions"], strict=True):
             expected = self._known[reply["model"]][number]
             assert found.keys() >= expected.keys(), found
@@ -115,77 +102,55 @@ class Answers:
             assert not far, f"the model {reply['model'][:12]} never said {found} to {self.texts[number]!r}"
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What became of an honest request.
-
-    Attributes:
-        began: when it was sent, by the clock of `time.monotonic`.
-        seconds: until its outcome was known.
-        status: of the answer; 0 where none came.
-        what: the error that came, or what is wrong with the answer; empty where all is well.
-    """
+class Outcome(NamedTuple):
+    """When an honest request was sent, when its outcome was known, its status (0: no answer), and what is wrong."""
 
     began: float
-    seconds: float
+    ended: float
     status: int
     what: str
 
 
 class Load:
-    """Clients that ask, each one request after the other, while a block runs.
+    """Clients that ask, each one request after the other, while a block runs."""
 
-    Args:
-        served: whom.
-        answers: to which texts, and what is right.
-        draw: chooses them.
-        clients: how many at once.
-    """
-
-    def __init__(self, served: Served, answers: Answers, draw: random.Random, *, clients: int) -> None:
-        self.outcomes: list[Outcome] = []
-        self._served, self._answers = served, answers
-        self._end = Event()
+    def __init__(self, served, answers, draw, *, clients):
+        self.outcomes, self._served, self._answers, self._end = [], served, answers, Event()
         seeds = [draw.random() for _ in range(clients)]
         self._threads = [Thread(target=self._ask, args=(random.Random(seed),), daemon=True) for seed in seeds]
 
-    def __enter__(self) -> Load:
+    def __enter__(self):
         for thread in self._threads:
             thread.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
+    def __exit__(self, kind, *_):
         self._end.set()
         for thread in self._threads:
             thread.join(MOST_SECONDS)
         assert kind or not any(thread.is_alive() for thread in self._threads), "a client waits for ever"
 
-    def await_answers(self, count: int) -> None:
-        """Wait until so many requests have been answered."""
-        deadline = time.monotonic() + MOST_SECONDS
-        while len(self.outcomes) < count:
-            assert time.monotonic() < deadline, f"{len(self.outcomes)} answers in {MOST_SECONDS:.0f} s"
-            time.sleep(SECONDS_BETWEEN_LOOKS)
+    def await_answers(self, count):
+        """Wait for so many more outcomes."""
+        most = len(self.outcomes) + count
+        wait_until(lambda: len(self.outcomes) >= most, f"{count} answers")
 
-    def check_all_answered(self) -> None:
+    def check_all_answered(self):
         """Fail unless each request was answered rightly."""
         bad = [it for it in self.outcomes if it.status != 200 or it.what]
         assert not bad, f"{len(bad)} of {len(self.outcomes)} requests: {bad[:3]}"
         assert self.outcomes, "nobody asked"
 
-    def _ask(self, draw: random.Random) -> None:
-        connection = http.client.HTTPConnection("127.0.0.1", self._served.port, timeout=MOST_SECONDS)
-        with closing(connection):
+    def _ask(self, draw):
+        with closing(http.client.HTTPConnection("127.0.0.1", self._served.port, timeout=MOST_SECONDS)) as connection:
             while not self._end.is_set():
                 chosen = draw.choices(range(len(self._answers.texts)), k=draw.choice([1, 1, 1, 5, 30]))
-                body = {"texts": [self._answers.texts[it] for it in chosen], "top_k": 9}
-                body |= {"explain": True} if len(chosen) == 5 else {}
+                body = {"texts": [self._answers.texts[it] for it in chosen], "top_k": 9, "explain": len(chosen) == 5}
                 began, status, what = time.monotonic(), 0, ""
                 try:
-                    connection.request("POST", "/predict", json.dumps(body), {"Content-Type": "application/json"})
+                    connection.request("POST", "/predict", json.dumps(body))
                     reply = connection.getresponse()
-                    content = json.loads(reply.read())
-                    status = reply.status
+                    content, status = json.loads(reply.read()), reply.status
                     if status == 200:
                         self._answers.check(chosen, content)
                 except AssertionError as error:
@@ -193,6 +158,6 @@ class Load:
                 except (OSError, http.client.HTTPException, ValueError) as error:
                     what = f"{type(error).__name__}: {error}"
                     connection.close()
-                self.outcomes.append(Outcome(began, time.monotonic() - began, status, what))
+                self.outcomes.append(Outcome(began, time.monotonic(), status, what))
                 if what and not status:
                     time.sleep(SECONDS_BETWEEN_LOOKS)  # nobody listens any more

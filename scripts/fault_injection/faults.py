@@ -1,0 +1,310 @@
+"""Faults that are put into a running process (mutation testing), and the command line with one of them.
+
+A fault replaces what a dotted name leads to, by what a function makes of it; `case`, drawn at `fraction`, notices it.
+"""
+
+import builtins
+import contextlib
+import copy
+import dataclasses
+import fcntl
+import functools
+import importlib
+import json
+import os
+import re
+import shutil
+import socket
+import stat
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import NamedTuple
+
+
+class Fault(NamedTuple):
+    """What is wrong, who notices it, where it is put, and what makes the faulty thing of the right one."""
+
+    name: str
+    case: str
+    fraction: float
+    target: str
+    make: object
+
+
+class Instead:
+    """A thing of which some attributes are others."""
+
+    def __init__(self, thing, **others):
+        self.__dict__ |= others | {"_thing": thing}
+
+    def __getattr__(self, name):
+        return getattr(self._thing, name)
+
+
+def changed(thing, **values):
+    """A copy with other attributes."""
+    if dataclasses.is_dataclass(thing):
+        return dataclasses.replace(thing, **values)
+    thing = copy.copy(thing)
+    for name, value in values.items():
+        setattr(thing, name, value)
+    return thing
+
+
+def nothing(_original):
+    return lambda *_, **__: None
+
+
+def constant(value):
+    return lambda _original: value
+
+
+def found_checkpoint(change):
+    """Change what is loaded of a checkpoint."""
+
+    def make(load):
+        def load_changed(folder):
+            found, warnings = load(folder)
+            return found and change(found), warnings
+
+        return load_changed
+
+    return make
+
+
+def state(**change):
+    """Change the state in a checkpoint."""
+    return found_checkpoint(
+        lambda it: changed(it, state=changed(it.state, **{key: of(it.state) for key, of in change.items()}))
+    )
+
+
+def one_step_more(found):
+    for optimizer in found.optimizers:
+        for moments in optimizer["state"].values():
+            moments["step"] += 1
+    return found
+
+
+def of_mode(is_mode):
+    """Leave files of a kind out."""
+    return lambda flush: lambda file: None if is_mode(os.fstat(file).st_mode) else flush(file)
+
+
+def rejoined(read):
+    kept = []
+    return lambda descriptor: (kept.append(read(descriptor)), b"".join(kept), kept[-1])[-1]
+
+
+def always_first(submit):
+    first = []
+
+    def submit_as_first(self, request, classifier):
+        first.append(classifier.sha256)
+        return submit(self, request, changed(classifier, sha256=first[0]))
+
+    return submit_as_first
+
+
+def recorded_hash(hash_of):
+    def make(path):
+        record = path.parent / "_parts" / f"{path.stem}.json"
+        return json.loads(record.read_bytes())["output_sha256"] if record.is_file() else hash_of(path)
+
+    return make
+
+
+def flipped(gradients, is_shared):
+    return changed(gradients, dense=gradients.dense.flip(0)) if is_shared else gradients
+
+
+def backwards(texts):
+    return texts.take([*range(len(texts))][::-1])
+
+
+def exclusive(flags, *, without, more=0):
+    return flags & ~without | more if flags & os.O_EXCL else flags
+
+
+SAVE = "encoder_cls.training.checkpoint"
+TRAINER = "encoder_cls.training.encoder_trainer.EncoderTrainer"
+FILES = "encoder_cls.system.files"
+OUTPUTS = "encoder_cls.cli.outputs"
+PARTS = "encoder_cls.cli.parts"
+SERVER = "encoder_cls.serving.server._Server"
+CACHE = "encoder_cls.system.array_cache"
+EXCLUSIVE = fcntl.LOCK_EX
+
+# fmt: off
+FAULTS = [
+    Fault("a file is not flushed", "flush-order[model", 1, "os.fsync", of_mode(stat.S_ISREG)),
+    Fault("a folder is not flushed", "flush-order[model", 1, "os.fsync", of_mode(stat.S_ISDIR)),
+    Fault("a file is written in place", "kill-every-call[model", 1, f"{FILES}.write_file",
+     lambda write: lambda path, content, **more: (
+         path.is_file() and isinstance(content, bytes) and path.write_bytes(content), write(path, content, **more))),
+    Fault("a checkpoint has its name before its files", "flush-order[checkpoints", 1, f"{FILES}.write_folder",
+     lambda _: lambda folder, files: (folder.mkdir(parents=True),
+                                      [(folder / name).write_bytes(content) for name, content in files.items()])),
+    Fault("the old checkpoint goes first", "kill-every-call[checkpoints", 1, f"{FILES}.write_folder",
+     lambda write: lambda folder, files: (shutil.rmtree(folder.parent, ignore_errors=True), write(folder, files))),
+    Fault("what is half written stays", "refuse-every-call[model", 1, "pathlib.Path.unlink",
+     lambda unlink: lambda self, **more: None if self.name.startswith(".tmp-") else unlink(self, **more)),
+    Fault("a checkpoint's hash is not compared", "bit-flips-checkpoint", 0.05, f"{FILES}.sha256",
+     constant(lambda _: "0" * 64)),
+    Fault("a model's hash is not compared", "bit-flips-model", 0.05, f"{FILES}.sha256", constant(lambda _: "0" * 64)),
+    Fault("links are followed", "hostile-model", 1, "os.open",
+     lambda opens: lambda path, flags, *more, **options: opens(path, flags & ~os.O_NOFOLLOW, *more, **options)),
+    Fault("sizes are not limited", "hostile-model", 1, f"{FILES}.read_file",
+     lambda read: lambda path, **_: read(path, most_bytes=10**18)),
+    Fault("Adam's count of steps is one ahead", "kill-forked", 0.03,
+     f"{SAVE}.load_newest", found_checkpoint(one_step_more)),
+    Fault("a resumed run goes on a step early", "kill-forked", 0.05, f"{SAVE}.load_newest",
+     state(step=lambda it: max(it.step - 1, it.stage_start))),
+    Fault("the best score is forgotten", "kill-forked", 0.4, f"{SAVE}.load_newest", state(best_score=lambda _: None)),
+    Fault("a resumed run forgets the linear classifier", "kill-forked", 0.05, f"{TRAINER}._fit_linear",
+     lambda fit: lambda self, read: iter(()) if self.state.step else fit(self, read)),
+    Fault("a resumed run fits another linear classifier", "kill-forked", 0.05, f"{TRAINER}._fit_linear",
+     lambda fit: lambda self, read: fit(self, read._replace(max_tokens=read.max_tokens // (1 + self.state.step)))),
+    Fault("mixture weights are not saved", "saved-model", 1,
+     "encoder_cls.inference.serialization.save_classifier",
+     lambda save: lambda it, *more, **options: save(
+         changed(it, mixture_weights=(1.0,) * len(it.parts)), *more, **options)),
+    Fault("the linear classifier is not loaded", "saved-model", 1,
+     "encoder_cls.inference.serialization.load_classifier",
+     lambda load: lambda *more, **options: changed(load(*more, **options), linear=None, mixture_weights=(1.0,))),
+    Fault("linear features in any order are taken", "hostile-model", 1, "encoder_cls.inference.linear.np",
+     lambda np: Instead(np, diff=lambda ids: np.ones(len(ids)))),
+    Fault("random numbers depend on what was drawn before", "kill-forked", 0.05,
+     "encoder_cls.training.train_step.torch",
+     lambda torch: Instead(torch, manual_seed=lambda _: None)),
+    Fault("metrics are not cut on resume", "kill-forked", 0.1, "encoder_cls.tracking.metric_log.MetricLog.__init__",
+     lambda init: lambda self, *, resume_after, **more: init(
+         self, resume_after=resume_after and dict.fromkeys(resume_after, 10**9), **more)),
+    Fault("a signal is not heard", "signals", 0.2, f"{TRAINER}._stop_if_asked", nothing),
+    Fault("two may train in a folder", "two-trainers", 0.1, "fcntl.flock",
+     lambda flock: lambda file, kind: flock(file, kind ^ EXCLUSIVE | fcntl.LOCK_SH if kind & EXCLUSIVE else kind)),
+    Fault("classes are in the order of a hash table", "metamorphic", 0.5, "encoder_cls.data.labels.sorted",
+     constant(lambda found, **_: list(found))),
+    Fault("validation changes the model", "metamorphic", 1, "encoder_cls.inference.torch_engine.in_batches",
+     lambda run: lambda model, *more, **options: (
+         run(model, *more, **options), [it.data.mul_(0.999) for it in model.parameters()])[0]),
+    Fault("what is no number is trained on", "divergence", 1, "encoder_cls.training.train_step.math",
+     lambda math: Instead(math, isfinite=lambda _: True)),
+    Fault("a full disk for the curves ends the run", "full-tensorboard", 1,
+     "encoder_cls.tracking.metric_log.MetricLog._mirror",
+     constant(lambda self, show: self._writer and show(self._writer))),
+    Fault("surplus fields are dropped", "csv-fuzz", 0.3, "encoder_cls.data.delimited._rows",
+     lambda rows: lambda *more: ((line, fields[:2]) for line, fields in rows(*more))),
+    Fault("yes is true", "config-traps", 1, "encoder_cls.config.yaml_dialect._PlainLoader",
+     lambda loader: loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile("yes|no"), ["y", "n"]) or loader),
+    Fault("control characters are printed", "predict-fuzz", 0.1, "encoder_cls.system.display.json_text",
+     constant(functools.partial(json.dumps, ensure_ascii=False, allow_nan=False))),
+    Fault("what is read may be written over", "outputs", 0.3, f"{OUTPUTS}._check_not_read", nothing),
+    Fault("an output may be among what is read", "outputs", 0.3, f"{OUTPUTS}._check_not_in_input", nothing),
+    Fault("data of the run may be written over", "outputs", 0.5, f"{OUTPUTS}._data_of", constant(lambda _: [])),
+    Fault("two outputs may be one file", "outputs", 0.5, f"{OUTPUTS}.combinations", constant(lambda *_: ())),
+    Fault("a temporary name is opened through a link", "outputs", 0.5, "os.open",
+     lambda opens: lambda path, flags, *more, **options: opens(
+         path, exclusive(flags, without=os.O_EXCL | os.O_NOFOLLOW, more=os.O_TRUNC), *more, **options)),
+    Fault("a replaced file gets another mode", "outputs", 0.5, "os.fchmod", nothing),
+    Fault("a long line is put together at each read", "sizes[1-line_of_standard_input]", 1,
+     "encoder_cls.cli.text_inputs._next_block", rejoined),
+    Fault("a confusion matrix of any size is written", "sizes[0-many_classes]", 1,
+     "encoder_cls.evaluation.metrics.LARGEST_MATRIX", constant(10**9)),
+    Fault("all texts are on one page", "sizes[0-page_of_many_texts]", 1,
+     "encoder_cls.cli.output_formats.MOST_PAGE_TEXTS", constant(10**9)),
+    Fault("endings of texts are in small letters", "folder-fuzz", 0.2, "encoder_cls.data.named_files.texts_of",
+     lambda texts: lambda folder: [path for path in texts(folder) if path.suffix == ".txt"]),
+    Fault("hidden folders are classes", "folder-fuzz", 0.2, "encoder_cls.data.named_files._visible",
+     constant(lambda folder: sorted(folder.iterdir()))),
+    Fault("blank lines have no answer", "folder-fuzz", 0.2, "encoder_cls.data.readers._numbered_lines",
+     lambda lines: lambda *more: ((where, line) for where, line in lines(*more) if line.strip())),
+    Fault("a stop leaves accepted requests without an answer", "serve-stop", 0.2, f"{SERVER}._stop_by",
+     lambda stop: lambda self, number: self.__dict__.update(force_exit=True, should_exit=True) or stop(self, number)),
+    Fault("a second signal is not heard", "serve-stop[4]", 1, f"{SERVER}._stop_by",
+     lambda stop: lambda self, number: (
+         setattr(self, "ended_by", -1) if self._service.is_stopping else stop(self, number))),
+    Fault("the port of a killed server is kept", "serve-kill", 0.2, "socket.socket.setsockopt",
+     lambda set_to: lambda self, level, name, *value: (
+         None if name == socket.SO_REUSEADDR else set_to(self, level, name, *value))),
+    Fault("one model answers for another", "serve-reload", 0.3,
+     "encoder_cls.serving.batching.Batcher.submit", always_first),
+    Fault("what comes of a reload is not reported", "serve-reload", 0.1, f"{SERVER}._reload",
+     lambda reload: lambda self: setattr(self, "_tell", lambda _: None) or reload(self)),
+    Fault("bytes of answered requests stay counted", "serve-hostile[0-too-many-texts]", 1,
+     "encoder_cls.serving.app._Held.release", nothing),
+    Fault("a slow head has no end", "serve-hostile[0-half-head]", 1,
+     "encoder_cls.serving.protocol.TimedProtocol._head_is_late", nothing),
+    Fault("what a killed process began to answer stays", "parts-kill", 0.2, f"{PARTS}.remove_begun", nothing),
+    Fault("a part is done by two processes", "parts-together", 0.3, f"{PARTS}.held",
+     constant(lambda _: contextlib.nullcontext())),
+    Fault("answers need not fit their record", "parts-changed[0-damaged-answers]", 1,
+     f"{PARTS}.hash_of", recorded_hash),
+    Fault("another model's answers count as done", "parts-changed[0-another-model]", 1, f"{PARTS}._Work.__init__",
+     lambda init: lambda self, *more, **options: (
+         init(self, *more, **options), self._asked_for.update(model_sha256=""))[0]),
+    Fault("a record has the answers of another part removed", "parts-changed[0-the-record-of-another-part]", 1,
+     f"{PARTS}._remove_former",
+     constant(lambda part, former: former.get("output", part.output.name) != part.output.name
+              and (part.folder / former["output"]).unlink(missing_ok=True))),
+    Fault("an input that changes meanwhile is not noticed", "parts-changed-meanwhile", 0.3, f"{PARTS}.state_of",
+     constant(lambda _: (0,))),
+    Fault("a full disk leaves what is half answered", "parts-full-disk", 0.4, "pathlib.Path.unlink",
+     lambda unlink: lambda self, **more: None if self.name.startswith(".tmp-") else unlink(self, **more)),
+    Fault("a resumed run begins with its first weights again", "kill-continued", 0.06, f"{SAVE}.Checkpoint.restore",
+     lambda restore: lambda self, model, optimizers: restore(self, copy.deepcopy(model), optimizers)),
+    Fault("something is written into the former run", "kill-continued", 0.01,
+     "encoder_cls.training.final_report._former_answers",
+     lambda answers: lambda setup, *more: (
+         Path(setup.config.from_run, "eval/compared").touch(), answers(setup, *more))[1]),
+    Fault("gradients of shards are summed in another order where processes share them", "kill-rank", 0.2,
+     "encoder_cls.training.gradient_shards.exchange",
+     lambda exchange: lambda mine, group, **more: flipped(exchange(mine, group, **more), group.size > 1)),
+    Fault("a search begins the trial of a killed process anew", "kill-tune", 0.2, "encoder_cls.training.tuning.train",
+     lambda train: lambda *more, **options: train(*more, **options | {"resume": False})),
+    Fault("a damaged entry of the cache is used", "damage-cache", 1,
+     f"{CACHE}.all", constant(lambda found: bool([*found]))),
+    Fault("what a killed process left in the cache stays", "kill-cache", 1, f"{CACHE}.remove_leftovers", nothing),
+    Fault("the cache forgets whose texts come first", "kill-cache", 0.1, "encoder_cls.training.token_cache._texts",
+     lambda texts: lambda *more: backwards(texts(*more))),
+]
+# fmt: on
+
+
+def put(fault):
+    """Put a fault into this process."""
+    owner, name, original = place_of(fault.target)
+    replacement = fault.make(original)
+    setattr(owner, name, replacement)
+    is_own = isinstance(owner, ModuleType) and not isinstance(original, ModuleType)
+    if is_own and getattr(original, "__module__", owner.__name__) == owner.__name__:  # wherever it was imported to
+        for module in [it for key, it in sys.modules.items() if key.startswith("encoder_cls")]:
+            if vars(module).get(name) is original:
+                setattr(module, name, replacement)
+
+
+def place_of(target):
+    """What has the attribute that a dotted name leads to, the attribute's name, and what it is."""
+    path = target.split(".")
+    for length in range(len(path) - 1, 0, -1):
+        with contextlib.suppress(ModuleNotFoundError):
+            owner = importlib.import_module(".".join(path[:length]))
+            break
+    for name in path[length:-1]:
+        owner = getattr(owner, name)
+    return owner, path[-1], getattr(owner, path[-1]) if hasattr(owner, path[-1]) else getattr(builtins, path[-1])
+
+
+def put_named():
+    """Put the fault into this process that its environment names, if any."""
+    for fault in FAULTS:
+        if fault.name == os.environ.get("FAULT"):
+            put(fault)
+
+
+if __name__ == "__main__":
+    put_named()
+    from encoder_cls.cli import main
+
+    main()

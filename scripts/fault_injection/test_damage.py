@@ -1,0 +1,55 @@
+"""Files damaged by accident: a changed bit, a lost end."""
+
+from contextlib import contextmanager
+
+import pytest
+from samples import CHECKPOINT_FILES, MODEL_FILES, damage, engine_of, newest_checkpoint, tries
+
+from encoder_cls.errors import EncoderClsError
+from encoder_cls.inference.serialization import load_classifier
+from encoder_cls.training.checkpoint import load_newest
+
+
+@contextmanager
+def damaged(path, draw):
+    """Damage a file while a block runs; it stays as it is then where it was written again in there."""
+    content = damage(path, draw)
+    changed = path.read_bytes()
+    yield
+    if path.exists() and path.read_bytes() == changed:
+        path.write_bytes(content)
+
+
+@pytest.mark.parametrize("name", MODEL_FILES)
+@tries(500)
+def test_bit_flips_model(space, draw, name, number):
+    """One changed bit, or a lost end, in a file of the model: it is refused."""
+    run = space.reference("labels")
+    with damaged(run / "model" / name, draw), pytest.raises(EncoderClsError) as refused:
+        load_classifier(run, device="cpu", engine=engine_of(number))
+    assert str(run) in str(refused.value), f"{refused.value} does not name the folder"
+
+
+@pytest.mark.parametrize("name", CHECKPOINT_FILES)
+@tries(500)
+def test_bit_flips_checkpoint(space, draw, name, number):
+    """One changed bit, or a lost end, in the newest checkpoint: the one before is taken, with a warning."""
+    run = space.reference("labels")
+    newest = newest_checkpoint(run)
+    with damaged(newest / name, draw):
+        found, warnings = load_newest(run / "checkpoints")
+    assert [str(newest) in it for it in warnings] == [True], warnings
+    assert found, "no checkpoint was found"
+    assert found.state.step < int(newest.name.partition("-")[2])
+
+
+@tries(60)
+def test_bit_flips_commands(space, draw, number):
+    """The same through the commands: predict refuses; resume says what it passes over, and the run is exact."""
+    run, engine = space.copy("labels", is_begun=True), engine_of(number, kinds=len(MODEL_FILES))
+    with damaged(run / "model" / MODEL_FILES[number % len(MODEL_FILES)], draw):
+        space.predict(run, engine, "rain").check_error(1, str(run))
+    newest = newest_checkpoint(run)
+    with damaged(newest / CHECKPOINT_FILES[number % len(CHECKPOINT_FILES)], draw):
+        ended = space.finish("labels", run)
+        assert f"warning: {newest}: passed over, damaged" in ended.err, ended.err

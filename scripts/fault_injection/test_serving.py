@@ -1,0 +1,277 @@
+"""The server: stopped, killed and given other models under load; and clients that mean it harm."""
+
+import json
+import re
+import shutil
+import signal
+import socket
+import time
+from contextlib import closing, suppress
+from unittest import mock
+
+import pytest
+from samples import flip_bit, tries, variant_of
+from servers import MOST_SECONDS, Answers, Load, serve, wait_until
+
+from encoder_cls.inference.serialization import load_classifier, save_classifier
+from encoder_cls.serving import limits
+
+AT_ONCE = 5.0  # seconds that count as at once on a busy machine
+CODES = {signal.SIGTERM: 143, signal.SIGINT: 130}
+ALL_ANSWERED = "stopped; all accepted requests are answered"
+MOST_GROWTH = 24 << 20  # bytes of a server's own memory, beside what it had when it was warm
+RELOADS, WAVES = 6, 4  # in a try
+SHORT_SECONDS = 0.4  # that a server is patient with slow clients, where these are tried
+MEGABYTE = 1 << 20
+
+
+@tries(60)
+def test_serve_stop(space, draw, number):
+    """A signal at any moment under load: each accepted request has its answer, the exit code is as promised."""
+    run, answers, kind = space.reference(variant_of(number // 7)), Answers(draw), [*CODES][number % 2]
+    answers.learn(run)
+    if number % 6 == 5:
+        stop_before_it_listens(space, draw, run, kind)
+        return
+    served = serve(space, run)
+    with Load(served, answers, draw, clients=draw.choice([1, 4, 16])) as load:
+        load.await_answers(1)
+        time.sleep(draw.uniform(0, 0.3))
+        asked = time.monotonic()
+        served.process.signal(kind)
+        if number % 6 == 4:  # once more: at once
+            time.sleep(draw.uniform(0, 0.5))
+            served.process.signal(kind)
+        ended = served.process.end()
+        waited = time.monotonic() - asked
+    assert "Traceback" not in ended.err, ended.err
+    assert waited < limits.STOPPING_SECONDS + AT_ONCE, f"ended {waited:.1f} s after the signal"
+    assert ended.code in ({0, CODES[kind]} if number % 6 == 4 else {0}), f"exit {ended.code}: {ended.err}"
+    assert ended.code or ALL_ANSWERED in ended.err, ended.err
+    if number % 6 == 4:
+        return
+    for it in load.outcomes:  # each was answered, or refused after the stop, or came when nobody promised to listen
+        if it.status == 200:
+            assert not it.what, it
+        elif it.status == 503:
+            assert it.ended > asked, f"503 before the stop: {it}"
+        else:
+            assert not it.status, it
+            is_late = it.began - asked > limits.STOPPING_SECONDS / 2
+            assert is_late, f"sent {it.began - asked:+.2f} s after the stop, and no answer: {it}"
+
+
+def stop_before_it_listens(space, draw, run, kind):
+    """While it starts: it ends at once, without a word too many."""
+    begun = space.new_path("begun")
+    process = space.fork(["serve", run, "--port", "0"], prepare=begun.touch)
+    wait_until(begun.exists, "it begins")  # before that it is this program that is stopped
+    time.sleep(draw.uniform(0.01, 0.3))
+    process.signal(kind)
+    ended = process.end()
+    assert ended.seconds < AT_ONCE, f"{ended.seconds:.1f} s"
+    assert ended.code in {0, -kind, CODES[kind]}, f"exit {ended.code}: {ended.err}"
+    assert "Traceback" not in ended.err, ended.err
+
+
+@tries(20)
+def test_serve_kill(space, draw, number):
+    """SIGKILL under load: whoever waited hears at once that it is gone; the next server has the same port."""
+    run, answers = space.reference(variant_of(number // 7)), Answers(draw)
+    answers.learn(run)
+    before = {path: path.read_bytes() for path in (run / "model").iterdir()}
+    served = serve(space, run)
+    with Load(served, answers, draw, clients=draw.choice([1, 4, 16])) as load:
+        load.await_answers(1)
+        time.sleep(draw.uniform(0, 0.3))
+        killed = time.monotonic()
+        assert served.process.kill().code == -signal.SIGKILL
+        time.sleep(0.05)
+    for it in load.outcomes:
+        assert it.ended < killed + AT_ONCE, f"a client waits for a server that is dead: {it}"
+        assert it.status in {0, 200}, it
+        assert not (it.status and it.what), it
+        assert it.status or it.ended > killed, f"without an answer before the kill: {it}"
+    assert before == {path: path.read_bytes() for path in (run / "model").iterdir()}, "the model has changed"
+    again = serve(space, run, port=served.port)
+    with Load(again, answers, draw, clients=2) as load:
+        load.await_answers(4)
+    load.check_all_answered()
+    again.stop()
+
+
+@tries(24)
+def test_serve_reload(space, draw, number):
+    """Other models, damaged ones and none, SIGHUP after each, under load: each answer is of one whole model."""
+    run, answers, sizes = space.copy(variant_of(number // 7)), Answers(draw), []
+    answers.learn(run)
+    served = serve(space, run)
+    with Load(served, answers, draw, clients=draw.choice([2, 6, 12])) as load:
+        load.await_answers(4)
+        for turn in range(RELOADS):
+            change_model(run, served, answers, draw, ["another", "damaged", "gone"][(number + turn) % 3])
+            load.await_answers(3)
+            sizes.append(served.own_bytes())
+        # While it is replaced again and again: several signals at once, and the last model wins.
+        for _ in range(4):
+            last = save_another(run, answers, draw)
+            served.process.signal(signal.SIGHUP)
+            time.sleep(draw.uniform(0, 0.05))
+        wait_until(lambda: json.loads(served.get("/health")[1])["model"] == last, "last model", process=served.process)
+        sizes.append(served.own_bytes())
+    load.check_all_answered()
+    check_flat(sizes)
+    served.stop()
+
+
+def change_model(run, served, answers, draw, change):
+    """Put another model, a damaged one or none into the folder, ask for a reload, and await what comes of it."""
+    weights, aside = run / "model" / "model.safetensors", run.with_name(f"{run.name}-aside")
+    line = "reloaded: model" if change == "another" else "warning: not reloaded"
+    count, content = served.process.said().count(line), weights.read_bytes()
+    if change == "another":
+        save_another(run, answers, draw)
+    elif change == "gone":
+        run.rename(aside)  # as where a disk is taken away
+    elif draw.random() < 0.5:
+        with weights.open("r+b") as file:  # in place, as no one should
+            file.truncate(draw.randrange(len(content)))
+    else:
+        flip_bit(weights, draw)
+    served.process.signal(signal.SIGHUP)
+    wait_until(lambda: served.process.said().count(line) > count, line, process=served.process)
+    if change == "gone":
+        aside.rename(run)
+    elif change == "damaged":
+        weights.write_bytes(content)
+
+
+def save_another(run, answers, draw):
+    """Replace the model as a training does, by one with other answers; its SHA-256."""
+    other, folder = load_classifier(run, engine="numpy"), run.with_name(f"{run.name}-next")
+    other.mixture_weights = tuple(draw.uniform(0.1, 2) for _ in other.mixture_weights)
+    shutil.copytree(run / "model", folder)
+    save_classifier(other, folder)
+    sha256 = answers.learn(folder)  # before anybody can ask it
+    shutil.rmtree(folder)
+    save_classifier(other, run / "model")
+    return sha256
+
+
+def check_flat(sizes):
+    """Fail if memory went on to grow when all had been done twice."""
+    assert sizes[-1] < max(sizes[:2]) + MOST_GROWTH, f"its memory has grown: {[size >> 20 for size in sizes]} MiB"
+
+
+def send(served, content):
+    connection = socket.create_connection(("127.0.0.1", served.port), timeout=MOST_SECONDS)
+    with suppress(ConnectionError):  # it need not read all of what it refuses
+        connection.sendall(content)
+    return connection
+
+
+def post(body, length=None):
+    return b"POST /predict HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%b" % (length or len(body), body)
+
+
+def slow_writer(served, draw):
+    """A byte now and then, longer than the server is patient."""
+    connection, deadline = send(served, b""), time.monotonic() + 3 * SHORT_SECONDS
+    with suppress(OSError):
+        for byte in post(b'{"texts": ["rain"]}', 200)[: draw.randint(1, 200)]:
+            connection.sendall(bytes([byte]))
+            time.sleep(SHORT_SECONDS / 10)
+            if time.monotonic() > deadline:
+                break
+    return connection
+
+
+def hangs_up(served, draw):
+    """Asks for much, and does not wait."""
+    body = json.dumps({"texts": ["rain snow " * draw.randint(1, 40)] * draw.choice([1, 100]), "top_k": 9}).encode()
+    connection = send(served, post(body)[: draw.choice([None, -1])])
+    if draw.random() < 0.5:  # by a reset, not by an end
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+    connection.close()
+
+
+def any_bytes(served, draw):
+    """Any bytes, or a request with some of them changed."""
+    content = bytearray(post(b'{"texts": ["rain"]}'))
+    for _ in range(draw.randint(1, 9)):
+        content[draw.randrange(len(content))] = draw.randrange(256)
+    return send(served, content if draw.random() < 0.7 else draw.randbytes(draw.randint(1, 4000)) + b"\r\n\r\n")
+
+
+def status_of(connection):
+    """The status of the first answer; 0 where the connection ends without one."""
+    with closing(connection):
+        try:
+            found = re.match(rb"HTTP/1\.1 (\d+) ", connection.recv(1 << 16))
+        except ConnectionError:
+            return 0
+        except TimeoutError:
+            return -1
+    return int(found[1]) if found else 0
+
+
+GET = b"GET / HTTP/1.1\r\nHost: a\r\n"
+CHUNKED = b"POST /predict HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+HALF, LARGE = b"POST /predict HTTP/1.1\r\nHost: a\r\nContent-Le", b"%x\r\n%b\r\n" % (MEGABYTE, b" " * MEGABYTE)
+KINDS = [*map(post, (b"[]", b"3", b"{}", b'{"texts": 3}', b'{"texts": [{}]}', b'{"text": []}'))]
+KINDS += [post(b'{"texts": ["a"], "top_k": %b}' % it) for it in (b"-1", b"true", b"1e999", b"9" * 5000)]
+# fmt: off
+ATTACKS = {  # what is sent, one of these, or a function that sends it; and which status may come
+    "broken-JSON": ([post(b'{"texts":'), post(b"\xff\xfe"), post(b"[" * 100_000), post(b"")], {400}),
+    "values-of-other-kinds": (KINDS, {400, 422}),
+    "no-number-of-JSON": ([post(b'{"texts": ["a"], "threshold": NaN}')], {400}),
+    "large-declared-body": ([post(b"", 50 << 20), post(b"", 10**18), post(b" " * (2 * MEGABYTE))], {413}),
+    "large-chunked-body": ([CHUNKED + 3 * LARGE], {413, 0}),
+    "too-many-texts": ([post(json.dumps({"texts": [""] * 1001}).encode()),
+                        post(b'{"texts": [%b"a"]}' % (b'"",' * 200_000))], {413}),
+    "half-head": ([HALF, HALF[:1], b"", b"\r\n"], {408, 400}),
+    "half-body": ([post(b'{"te', 100), CHUNKED + b"5\r\nab"], {408}),
+    "no-HTTP": ([b"hello\r\n\r\n", b"\x16\x03\x01\x02\x00\x01" * 9 + b"\r\n\r\n", b"GET / HTTP/9\r\n\r\n"], {400, 408}),
+    "two-lengths": ([post(b"{}").replace(b"Host: a", b"Host: a\r\nContent-Length: 7"),
+                     post(b"{}").replace(b"Length: ", b"Length: -")], {400}),
+    "endless-head": ([GET + b"X: " + b"x" * (4 << 20)], {400, 0}),
+    "slow-writer": (slow_writer, {408, 0}),
+    "hangs-up": (hangs_up, set()),
+    "never-reads": ([(GET + b"\r\n") * 2000], {200, 0}),  # but, much later, the first answer
+    "any-bytes": (any_bytes, {0, 200, 400, 404, 405, 408, 413, 422, 501}),
+    "other-paths": ([GET.replace(b"/ ", b"/../../etc/passwd ") + b"\r\n", b"PUT /predict" + GET[5:] + b"\r\n"],
+                    {404, 405}),
+}
+# fmt: on
+
+
+def be_impatient():
+    """Make this process let go of slow clients soon."""
+    for limit in ("app.BODY", "protocol.HEADER", "protocol.SEND"):
+        mock.patch(f"encoder_cls.serving.{limit}_SECONDS", SHORT_SECONDS).start()
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+@tries(4)
+def test_serve_hostile(space, draw, name, number):
+    """Many bad clients of a kind at once: each is refused as it should be, honest ones are answered, memory is flat."""
+    (attack, expected), run, sizes = ATTACKS[name], space.reference(variant_of(number)), []
+    answers = Answers(draw)
+    answers.learn(run)
+    served = serve(space, run, prepare=be_impatient)
+    with Load(served, answers, draw, clients=2) as load:
+        load.await_answers(4)
+        for _ in range(WAVES):
+            count = range(draw.randint(4, 16))
+            begun = [attack(served, draw) if callable(attack) else send(served, draw.choice(attack)) for _ in count]
+            found = {status_of(connection) for connection in begun if connection}
+            # On a busy machine anything may come too slowly for a server that is so impatient.
+            assert found <= expected | {408}, f"answered with {found}, expected {expected}"
+            sizes.append(served.own_bytes())
+        load.await_answers(4)
+    load.check_all_answered()
+    check_flat(sizes)
+    assert served.get("/health")[0] == 200
+    slowest = max(it.ended - it.began for it in load.outcomes)
+    assert slowest < 2 * AT_ONCE, f"an honest client waited {slowest:.1f} s"
+    served.stop()
