@@ -32,9 +32,10 @@ PAGE = Path(__file__).parents[2] / "docs/reliability.md"
 TABLE = re.compile(r"(<!-- table: .* -->\n\n).*?(\n<!-- end of table -->)", re.DOTALL)
 HEAD = ["| case | tries | failed | seconds | commit |", "| --- | ---: | ---: | ---: | --- |"]
 USED_BY_COMMANDS = """
-encoder_cls.cli encoder_cls.training.trainer encoder_cls.evaluation.evaluate encoder_cls.inference.torch_engine tqdm
-encoder_cls.serving.server encoder_cls.cli.output_formats matplotlib.figure pyarrow.parquet scipy.optimize sklearn.svm
-sklearn.feature_extraction.text sklearn.metrics sklearn.pipeline
+encoder_cls.cli encoder_cls.cli.train encoder_cls.runs.evaluate encoder_cls.inference.encoder.torch
+encoder_cls.serving.server encoder_cls.answers.formats encoder_cls.answers.parts encoder_cls.data.store
+encoder_cls.tuning.search tqdm matplotlib.figure
+pyarrow.parquet scipy.optimize sklearn.svm sklearn.feature_extraction.text sklearn.metrics sklearn.pipeline
 """
 RESULTS = defaultdict(lambda: {"tries": 0, "of": 0, "failed": 0, "seconds": 0.0, "skipped": ""})
 

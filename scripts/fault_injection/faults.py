@@ -115,25 +115,46 @@ def recorded_hash(hash_of):
     return make
 
 
-def flipped(gradients, is_shared):
-    return changed(gradients, dense=gradients.dense.flip(0)) if is_shared else gradients
+def fitted_otherwise(fit):
+    def fit_otherwise(prepared, run, *, saves_first, **more):
+        linear = changed(prepared.plan.linear, max_tokens=2) if not saves_first else prepared.plan.linear
+        return fit(changed(prepared, plan=changed(prepared.plan, linear=linear)), run, saves_first=saves_first, **more)
+
+    return fit_otherwise
 
 
-def backwards(texts):
-    return texts.take([*range(len(texts))][::-1])
+def summed_otherwise(sum_gradients):
+    def sum_flipped(model, group):
+        sum_gradients(model, group)
+        for parameter in [it for it in model.parameters() if it.grad is not None and not it.grad.is_sparse]:
+            parameter.grad = parameter.grad.flip(0)
+
+    return sum_flipped
+
+
+def never_left(room, entered=[]):  # noqa: B006
+    def enter(self):
+        entered.append(room(self))
+        return contextlib.nullcontext(entered[-1].__enter__())
+
+    return enter
+
+
+def backwards(tokenized):
+    return changed(tokenized, texts=tokenized.texts.take([*range(len(tokenized.texts))][::-1]))
 
 
 def exclusive(flags, *, without, more=0):
     return flags & ~without | more if flags & os.O_EXCL else flags
 
 
-SAVE = "encoder_cls.training.checkpoint"
-TRAINER = "encoder_cls.training.encoder_trainer.EncoderTrainer"
+SAVE = "encoder_cls.training.encoder.checkpoint"
+RUN = "encoder_cls.training.run"
 FILES = "encoder_cls.system.files"
-OUTPUTS = "encoder_cls.cli.outputs"
-PARTS = "encoder_cls.cli.parts"
+OUTPUTS = "encoder_cls.answers.outputs"
+PARTS = "encoder_cls.answers.parts"
 SERVER = "encoder_cls.serving.server._Server"
-CACHE = "encoder_cls.system.array_cache"
+CACHE = "encoder_cls.data.store"
 EXCLUSIVE = fcntl.LOCK_EX
 
 # fmt: off
@@ -155,92 +176,91 @@ FAULTS = [
     Fault("a model's hash is not compared", "bit-flips-model", 0.05, f"{FILES}.sha256", constant(lambda _: "0" * 64)),
     Fault("links are followed", "hostile-model", 1, "os.open",
      lambda opens: lambda path, flags, *more, **options: opens(path, flags & ~os.O_NOFOLLOW, *more, **options)),
-    Fault("sizes are not limited", "hostile-model", 1, f"{FILES}.read_file",
-     lambda read: lambda path, **_: read(path, most_bytes=10**18)),
+    Fault("sizes are not limited", "hostile-model", 1, f"{FILES}.read_rest",
+     lambda read: lambda file, path, **_: read(file, path, most_bytes=10**18)),
     Fault("Adam's count of steps is one ahead", "kill-forked", 0.03,
      f"{SAVE}.load_newest", found_checkpoint(one_step_more)),
     Fault("a resumed run goes on a step early", "kill-forked", 0.05, f"{SAVE}.load_newest",
      state(step=lambda it: max(it.step - 1, it.stage_start))),
     Fault("the best score is forgotten", "kill-forked", 0.4, f"{SAVE}.load_newest", state(best_score=lambda _: None)),
-    Fault("a resumed run forgets the linear classifier", "kill-forked", 0.05, f"{TRAINER}._fit_linear",
-     lambda fit: lambda self, read: iter(()) if self.state.step else fit(self, read)),
-    Fault("a resumed run fits another linear classifier", "kill-forked", 0.05, f"{TRAINER}._fit_linear",
-     lambda fit: lambda self, read: fit(self, read._replace(max_tokens=read.max_tokens // (1 + self.state.step)))),
+    Fault("a resumed run forgets the linear classifier", "kill-forked", 0.05, f"{RUN}._Life._fit_linear",
+     lambda fit: lambda self: iter(()) if self.state.step else fit(self)),
+    Fault("a resumed run fits another linear classifier", "kill-forked", 0.05, f"{RUN}.fit", fitted_otherwise),
     Fault("mixture weights are not saved", "saved-model", 1,
-     "encoder_cls.inference.serialization.save_classifier",
+     "encoder_cls.inference.folder.save_classifier",
      lambda save: lambda it, *more, **options: save(
          changed(it, mixture_weights=(1.0,) * len(it.parts)), *more, **options)),
     Fault("the linear classifier is not loaded", "saved-model", 1,
-     "encoder_cls.inference.serialization.load_classifier",
+     "encoder_cls.inference.folder.load_classifier",
      lambda load: lambda *more, **options: changed(load(*more, **options), linear=None, mixture_weights=(1.0,))),
     Fault("linear features in any order are taken", "hostile-model", 1, "encoder_cls.inference.linear.np",
      lambda np: Instead(np, diff=lambda ids: np.ones(len(ids)))),
     Fault("random numbers depend on what was drawn before", "kill-forked", 0.05,
-     "encoder_cls.training.train_step.torch",
+     "encoder_cls.training.encoder.replica.torch",
      lambda torch: Instead(torch, manual_seed=lambda _: None)),
     Fault("metrics are not cut on resume", "kill-forked", 0.1, "encoder_cls.tracking.metric_log.MetricLog.__init__",
      lambda init: lambda self, *, resume_after, **more: init(
          self, resume_after=resume_after and dict.fromkeys(resume_after, 10**9), **more)),
-    Fault("a signal is not heard", "signals", 0.2, f"{TRAINER}._stop_if_asked", nothing),
+    Fault("a signal is not heard", "signals", 0.2, "encoder_cls.system.stop.check_stop", nothing),
     Fault("two may train in a folder", "two-trainers", 0.1, "fcntl.flock",
      lambda flock: lambda file, kind: flock(file, kind ^ EXCLUSIVE | fcntl.LOCK_SH if kind & EXCLUSIVE else kind)),
     Fault("classes are in the order of a hash table", "metamorphic", 0.5, "encoder_cls.data.labels.sorted",
      constant(lambda found, **_: list(found))),
-    Fault("validation changes the model", "metamorphic", 1, "encoder_cls.inference.torch_engine.in_batches",
+    Fault("validation changes the model", "metamorphic", 1, "encoder_cls.inference.encoder.torch.in_batches",
      lambda run: lambda model, *more, **options: (
          run(model, *more, **options), [it.data.mul_(0.999) for it in model.parameters()])[0]),
-    Fault("what is no number is trained on", "divergence", 1, "encoder_cls.training.train_step.math",
+    Fault("what is no number is trained on", "divergence", 1, "encoder_cls.training.encoder.replica.math",
      lambda math: Instead(math, isfinite=lambda _: True)),
     Fault("a full disk for the curves ends the run", "full-tensorboard", 1,
-     "encoder_cls.tracking.metric_log.MetricLog._mirror",
-     constant(lambda self, show: self._writer and show(self._writer))),
-    Fault("surplus fields are dropped", "csv-fuzz", 0.3, "encoder_cls.data.delimited._rows",
+     "encoder_cls.tracking.metric_log.MetricLog.show", constant(lambda self, add: self._writer and add(self._writer))),
+    Fault("surplus fields are dropped", "csv-fuzz", 0.3, "encoder_cls.data.formats.csv._rows",
      lambda rows: lambda *more: ((line, fields[:2]) for line, fields in rows(*more))),
-    Fault("yes is true", "config-traps", 1, "encoder_cls.config.yaml_dialect._PlainLoader",
+    Fault("yes is true", "config-traps", 1, "encoder_cls.config.yaml._PlainLoader",
      lambda loader: loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile("yes|no"), ["y", "n"]) or loader),
     Fault("control characters are printed", "predict-fuzz", 0.1, "encoder_cls.system.display.json_text",
      constant(functools.partial(json.dumps, ensure_ascii=False, allow_nan=False))),
-    Fault("what is read may be written over", "outputs", 0.3, f"{OUTPUTS}._check_not_read", nothing),
-    Fault("an output may be among what is read", "outputs", 0.3, f"{OUTPUTS}._check_not_in_input", nothing),
+    Fault("what is read may be written over", "outputs", 0.3, f"{OUTPUTS}._identities", constant(lambda _: ())),
+    Fault("an output may be among what is read", "outputs", 0.3, f"{OUTPUTS}._Target.is_inside", nothing),
     Fault("data of the run may be written over", "outputs", 0.5, f"{OUTPUTS}._data_of", constant(lambda _: [])),
-    Fault("two outputs may be one file", "outputs", 0.5, f"{OUTPUTS}.combinations", constant(lambda *_: ())),
+    Fault("two outputs may be one file", "outputs", 0.5, f"{OUTPUTS}.check_outputs",
+     lambda check: lambda outputs, **more: [check([output], **more) for output in outputs]),
     Fault("a temporary name is opened through a link", "outputs", 0.5, "os.open",
      lambda opens: lambda path, flags, *more, **options: opens(
          path, exclusive(flags, without=os.O_EXCL | os.O_NOFOLLOW, more=os.O_TRUNC), *more, **options)),
     Fault("a replaced file gets another mode", "outputs", 0.5, "os.fchmod", nothing),
     Fault("a long line is put together at each read", "sizes[1-line_of_standard_input]", 1,
-     "encoder_cls.cli.text_inputs._next_block", rejoined),
+     "encoder_cls.answers.inputs._next_block", rejoined),
     Fault("a confusion matrix of any size is written", "sizes[0-many_classes]", 1,
      "encoder_cls.evaluation.metrics.LARGEST_MATRIX", constant(10**9)),
     Fault("all texts are on one page", "sizes[0-page_of_many_texts]", 1,
-     "encoder_cls.cli.output_formats.MOST_PAGE_TEXTS", constant(10**9)),
-    Fault("endings of texts are in small letters", "folder-fuzz", 0.2, "encoder_cls.data.named_files.texts_of",
+     "encoder_cls.answers.formats.MOST_PAGE_TEXTS", constant(10**9)),
+    Fault("endings of texts are in small letters", "folder-fuzz", 0.2, "encoder_cls.data.sources.texts_of",
      lambda texts: lambda folder: [path for path in texts(folder) if path.suffix == ".txt"]),
-    Fault("hidden folders are classes", "folder-fuzz", 0.2, "encoder_cls.data.named_files._visible",
+    Fault("hidden folders are classes", "folder-fuzz", 0.2, "encoder_cls.data.sources._visible",
      constant(lambda folder: sorted(folder.iterdir()))),
-    Fault("blank lines have no answer", "folder-fuzz", 0.2, "encoder_cls.data.readers._numbered_lines",
+    Fault("blank lines have no answer", "folder-fuzz", 0.2, "encoder_cls.data.formats.text._numbered_lines",
      lambda lines: lambda *more: ((where, line) for where, line in lines(*more) if line.strip())),
     Fault("a stop leaves accepted requests without an answer", "serve-stop", 0.2, f"{SERVER}._stop_by",
      lambda stop: lambda self, number: self.__dict__.update(force_exit=True, should_exit=True) or stop(self, number)),
-    Fault("a second signal is not heard", "serve-stop[4]", 1, f"{SERVER}._stop_by",
-     lambda stop: lambda self, number: (
-         setattr(self, "ended_by", -1) if self._service.is_stopping else stop(self, number))),
+    Fault("a second signal ends with another code", "serve-stop[4]", 1, f"{SERVER}._stop_by",
+     lambda stop: lambda self, number: stop(self, -1 if self._service.is_stopping else number)),
     Fault("the port of a killed server is kept", "serve-kill", 0.2, "socket.socket.setsockopt",
      lambda set_to: lambda self, level, name, *value: (
          None if name == socket.SO_REUSEADDR else set_to(self, level, name, *value))),
     Fault("one model answers for another", "serve-reload", 0.3,
      "encoder_cls.serving.batching.Batcher.submit", always_first),
     Fault("what comes of a reload is not reported", "serve-reload", 0.1, f"{SERVER}._reload",
-     lambda reload: lambda self: setattr(self, "_tell", lambda _: None) or reload(self)),
+     lambda reload: lambda self: setattr(self, "_log", lambda _: None) or reload(self)),
     Fault("bytes of answered requests stay counted", "serve-hostile[0-too-many-texts]", 1,
-     "encoder_cls.serving.app._Held.release", nothing),
+     "encoder_cls.serving.app.Service._room", never_left),
     Fault("a slow head has no end", "serve-hostile[0-half-head]", 1,
-     "encoder_cls.serving.protocol.TimedProtocol._head_is_late", nothing),
-    Fault("what a killed process began to answer stays", "parts-kill", 0.2, f"{PARTS}.remove_begun", nothing),
-    Fault("a part is done by two processes", "parts-together", 0.3, f"{PARTS}.held",
-     constant(lambda _: contextlib.nullcontext())),
+     "encoder_cls.serving.server.TimedProtocol._head_is_late", nothing),
+    Fault("what a killed process began to answer stays", "parts-kill", 0.2, f"{PARTS}._remove_leftovers",
+     constant(lambda *_, **__: "")),
+    Fault("a part is done by two processes", "parts-together", 0.3, f"{PARTS}.locked",
+     constant(lambda *_, **__: contextlib.nullcontext())),
     Fault("answers need not fit their record", "parts-changed[0-damaged-answers]", 1,
-     f"{PARTS}.hash_of", recorded_hash),
+     f"{PARTS}._hash_of", recorded_hash),
     Fault("another model's answers count as done", "parts-changed[0-another-model]", 1, f"{PARTS}._Work.__init__",
      lambda init: lambda self, *more, **options: (
          init(self, *more, **options), self._asked_for.update(model_sha256=""))[0]),
@@ -248,26 +268,25 @@ FAULTS = [
      f"{PARTS}._remove_former",
      constant(lambda part, former: former.get("output", part.output.name) != part.output.name
               and (part.folder / former["output"]).unlink(missing_ok=True))),
-    Fault("an input that changes meanwhile is not noticed", "parts-changed-meanwhile", 0.3, f"{PARTS}.state_of",
+    Fault("an input that changes meanwhile is not noticed", "parts-changed-meanwhile", 0.3, f"{PARTS}._state_of",
      constant(lambda _: (0,))),
     Fault("a full disk leaves what is half answered", "parts-full-disk", 0.4, "pathlib.Path.unlink",
      lambda unlink: lambda self, **more: None if self.name.startswith(".tmp-") else unlink(self, **more)),
     Fault("a resumed run begins with its first weights again", "kill-continued", 0.06, f"{SAVE}.Checkpoint.restore",
      lambda restore: lambda self, model, optimizers: restore(self, copy.deepcopy(model), optimizers)),
     Fault("something is written into the former run", "kill-continued", 0.01,
-     "encoder_cls.training.final_report._former_answers",
-     lambda answers: lambda setup, *more: (
-         Path(setup.config.from_run, "eval/compared").touch(), answers(setup, *more))[1]),
-    Fault("gradients of shards are summed in another order where processes share them", "kill-rank", 0.2,
-     "encoder_cls.training.gradient_shards.exchange",
-     lambda exchange: lambda mine, group, **more: flipped(exchange(mine, group, **more), group.size > 1)),
-    Fault("a search begins the trial of a killed process anew", "kill-tune", 0.2, "encoder_cls.training.tuning.train",
+     "encoder_cls.training.score._base_answers",
+     lambda answers: lambda it, config, *more, **options: (
+         config.from_run and Path(config.from_run, "eval/compared").touch(), answers(it, config, *more, **options))[1]),
+    Fault("gradients that processes share are in another order", "kill-rank", 0.2,
+     "encoder_cls.training.encoder.replica.sum_gradients", summed_otherwise),
+    Fault("a search begins the trial of a killed process anew", "kill-tune", 0.2, "encoder_cls.tuning.search.train",
      lambda train: lambda *more, **options: train(*more, **options | {"resume": False})),
     Fault("a damaged entry of the cache is used", "damage-cache", 1,
      f"{CACHE}.all", constant(lambda found: bool([*found]))),
     Fault("what a killed process left in the cache stays", "kill-cache", 1, f"{CACHE}.remove_leftovers", nothing),
-    Fault("the cache forgets whose texts come first", "kill-cache", 0.1, "encoder_cls.training.token_cache._texts",
-     lambda texts: lambda *more: backwards(texts(*more))),
+    Fault("the cache forgets whose texts come first", "kill-cache", 0.1, "encoder_cls.training.tokens.cached",
+     lambda cached: lambda *more: backwards(cached(*more))),
 ]
 # fmt: on
 

@@ -21,7 +21,6 @@ FILLERS = ["the", "a", "very", "today", "again", "with", "some", "we", "they", "
 WORDS = " ".join(TOPICS.values()).split()
 
 ENGINES = ("numpy", "torch")  # by which a classifier can be computed
-MODEL_FILES = ("config.json", "tokenizer.json", "model.safetensors")
 CHECKPOINT_FILES = ("manifest.json", "model.safetensors", "optimizer.safetensors", "state.json")
 
 SHAPE = {"d_model": 16, "num_layers": 1, "num_heads": 2, "d_ff": 32, "max_seq_len": 24}

@@ -80,8 +80,8 @@ class Answers:
 
     def learn(self, folder):
         """Add those of the model that is in a folder; its SHA-256."""
+        from encoder_cls.inference.folder import load_classifier
         from encoder_cls.inference.json_record import json_record
-        from encoder_cls.inference.serialization import load_classifier
 
         classifier = load_classifier(folder, engine="numpy")
         predicted = classifier.predict(self.texts)
@@ -148,7 +148,7 @@ class Load:
                 body = {"texts": [self._answers.texts[it] for it in chosen], "top_k": 9, "explain": len(chosen) == 5}
                 began, status, what = time.monotonic(), 0, ""
                 try:
-                    connection.request("POST", "/predict", json.dumps(body))
+                    connection.request("POST", "/predict", json.dumps(body), {"Content-Type": "application/json"})
                     reply = connection.getresponse()
                     content, status = json.loads(reply.read()), reply.status
                     if status == 200:

@@ -9,15 +9,15 @@ from hashlib import sha256
 import pytest
 import safetensors.torch
 import torch
-from samples import CHECKPOINT_FILES, ENGINES, MODEL_FILES, newest_checkpoint
+from samples import CHECKPOINT_FILES, ENGINES, newest_checkpoint
 
 from encoder_cls.inference.classifier_config import FORMAT
-from encoder_cls.inference.model_files import UNSEALED
-from encoder_cls.inference.serialization import load_classifier, save_classifier
+from encoder_cls.inference.folder import NO_HASH, load_classifier, save_classifier
 
 MOST_SECONDS, MOST_BYTES = 5.0, 1_000_000_000  # for an answer about a hostile folder
 HUGE = 10**15
-WEIGHTS_FILE = "model.safetensors"
+WEIGHTS_FILE, FILES_OF_FORMAT_8 = "model.safetensors", ("config.json", "tokenizer.json")
+ABSENT = object()
 
 
 class Canary:
@@ -54,27 +54,31 @@ ANY_FILE = {
 
 
 def forge(model, *, weights=lambda _: None, header=(), config=lambda _: None, tokenizer=lambda _: None):
-    """Change what is in a model folder, and give it the hashes that belong to that, as a forger would."""
-
-    def rewrite(name, change, **more):
-        values = json.loads((model / name).read_bytes())
-        change(values)
-        (model / name).write_text(json.dumps(values | more))
-        return sha256((model / name).read_bytes()).hexdigest()
-
-    config_sha256 = rewrite("config.json", config, tokenizer_sha256=rewrite("tokenizer.json", tokenizer))
-    path = model / WEIGHTS_FILE
-    with safetensors.safe_open(path, "pt") as file:
+    """Change what is in a model, and give it the hash that belongs to that, as a forger would; its header."""
+    with safetensors.safe_open(model / WEIGHTS_FILE, "pt") as file:
         found = json.loads(file.metadata()[FORMAT])
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    of_tokenizer = json.loads(found["tokenizer"])
+    tokenizer(of_tokenizer)
+    config(found["config"])
     weights(tensors)
-    found |= {"sha256": UNSEALED.decode(), "config_sha256": config_sha256} | dict(header)
+    found |= {"sha256": NO_HASH.decode(), "tokenizer": json.dumps(of_tokenizer)} | dict(header)
+    found = {name: value for name, value in found.items() if value is not ABSENT}
     content = safetensors.torch.save(tensors, {FORMAT: json.dumps(found)})
-    path.write_bytes(content.replace(UNSEALED, sha256(content).hexdigest().encode(), 1))
+    (model / WEIGHTS_FILE).write_bytes(content.replace(NO_HASH, sha256(content).hexdigest().encode(), 1))
+
+
+def be_of_format_8(model):
+    """Take config and tokenizer out of the model, so that their own files are read."""
+    values = json.loads((model / "config.json").read_bytes())
+    values["tokenizer_sha256"] = sha256((model / "tokenizer.json").read_bytes()).hexdigest()
+    content = json.dumps(values).encode()
+    (model / "config.json").write_bytes(content)
+    forge(model, header={"config": ABSENT, "tokenizer": ABSENT, "config_sha256": sha256(content).hexdigest()})
 
 
 def configured(values):
-    """Other values in `config.json`, wherever it has them."""
+    """Other values in the config, wherever it has them."""
 
     def change(config):
         encoder = config["encoder"]
@@ -103,7 +107,6 @@ SLOW_NORMALIZER = {"type": "Replace", "pattern": {"Regex": "(a+)+$"}, "content":
 CONTENTS = [
     (WEIGHTS_FILE, (2**63).to_bytes(8, "little") + b"{}"), (WEIGHTS_FILE, b"\xe8\3" + bytes(6) + b"{}"),
     (WEIGHTS_FILE, (10**6).to_bytes(8, "little") + b"[" * 10**6), (WEIGHTS_FILE, b"\2" + bytes(7) + b"{}"),
-    ("config.json", b"[" * 10**7), ("config.json", b"1" * 10**6),
 ]
 CONFIGS = [
     {"d_model": HUGE}, {"d_model": 8192, "d_ff": 65536, "num_layers": 256, "num_heads": 1}, {"num_layers": HUGE},
@@ -138,7 +141,9 @@ HEADERS = [
     *({"mixture_weights": it} for it in MIXTURES),
     {"mixture_shares": {"encoder": 7.0, "linear": 0.5}}, {"mixture_shares": {"encoder": 0.5, "linear": 0.4, "x": 0.1}},
     {"parts": ["linear", "other"]}, {"dtypes": {"encoder": "int8", "linear": "int8"}},
-    {"dtypes": {"encoder": "int4", "linear": "float32"}},
+    {"dtypes": {"encoder": "int4", "linear": "float32"}}, {"config": "[" * 10**6}, {"config": []},
+    {"tokenizer": "[" * 10**6}, {"tokenizer": {}}, {"tokenizer": ABSENT}, {"config": ABSENT}, {"thresholds": [0.5] * 3}, {"promises": [HUGE] * 9},
+    {"familiarity": "../../etc/passwd"},
 ]
 FORGED = [
     *map(configured, CONFIGS), *({"config": lambda it, more=it: it["linear"].update(more)} for it in LINEARS),
@@ -147,8 +152,10 @@ FORGED = [
     {"weights": with_rows, "header": {"dtypes": {"encoder": "int8", "linear": "float32"}}},
 ]
 HOSTILE = {
-    **{f"{name} {what}": lambda it, canary, n=name, a=act: a(it / n, canary) for name in MODEL_FILES
+    **{f"{WEIGHTS_FILE} {what}": lambda it, canary, a=act: a(it / WEIGHTS_FILE, canary)
        for what, act in ANY_FILE.items()},
+    **{f"{name} of format 8 {what}": lambda it, canary, n=name, a=act: (be_of_format_8(it), a(it / n, canary))
+       for name in FILES_OF_FORMAT_8 for what, act in ANY_FILE.items()},
     **{f"{name} {number}": lambda it, _, n=name, c=content: (it / n).write_bytes(c)
        for number, (name, content) in enumerate(CONTENTS)},
     **{f"{'+'.join(changes)} {number}": lambda it, _, c=changes: forge(it, **c)

@@ -13,7 +13,7 @@ import pytest
 from samples import flip_bit, tries, variant_of
 from servers import MOST_SECONDS, Answers, Load, serve, wait_until
 
-from encoder_cls.inference.serialization import load_classifier, save_classifier
+from encoder_cls.inference.folder import load_classifier, save_classifier
 from encoder_cls.serving import limits
 
 AT_ONCE = 5.0  # seconds that count as at once on a busy machine
@@ -171,7 +171,7 @@ def send(served, content):
 
 
 def post(body, length=None):
-    return b"POST /predict HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%b" % (length or len(body), body)
+    return HEAD + b"Content-Length: %d\r\n\r\n%b" % (length or len(body), body)
 
 
 def slow_writer(served, draw):
@@ -215,9 +215,11 @@ def status_of(connection):
     return int(found[1]) if found else 0
 
 
-GET = b"GET / HTTP/1.1\r\nHost: a\r\n"
-CHUNKED = b"POST /predict HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
-HALF, LARGE = b"POST /predict HTTP/1.1\r\nHost: a\r\nContent-Le", b"%x\r\n%b\r\n" % (MEGABYTE, b" " * MEGABYTE)
+GET, HOST = b"GET / HTTP/1.1\r\nHost: localhost\r\n", b"Host: localhost\r\n"
+HEAD = b"POST /predict HTTP/1.1\r\n" + HOST + b"Content-Type: application/json\r\n"
+CHUNKED, HALF = HEAD + b"Transfer-Encoding: chunked\r\n\r\n", HEAD + b"Content-Le"
+LARGE = b"%x\r\n%b\r\n" % (MEGABYTE, b" " * MEGABYTE)
+ASKED = post(b'{"texts": ["a"]}')
 KINDS = [*map(post, (b"[]", b"3", b"{}", b'{"texts": 3}', b'{"texts": [{}]}', b'{"text": []}'))]
 KINDS += [post(b'{"texts": ["a"], "top_k": %b}' % it) for it in (b"-1", b"true", b"1e999", b"9" * 5000)]
 # fmt: off
@@ -232,13 +234,16 @@ ATTACKS = {  # what is sent, one of these, or a function that sends it; and whic
     "half-head": ([HALF, HALF[:1], b"", b"\r\n"], {408, 400}),
     "half-body": ([post(b'{"te', 100), CHUNKED + b"5\r\nab"], {408}),
     "no-HTTP": ([b"hello\r\n\r\n", b"\x16\x03\x01\x02\x00\x01" * 9 + b"\r\n\r\n", b"GET / HTTP/9\r\n\r\n"], {400, 408}),
-    "two-lengths": ([post(b"{}").replace(b"Host: a", b"Host: a\r\nContent-Length: 7"),
+    "two-lengths": ([post(b"{}").replace(HOST, HOST + b"Content-Length: 7\r\n"),
                      post(b"{}").replace(b"Length: ", b"Length: -")], {400}),
     "endless-head": ([GET + b"X: " + b"x" * (4 << 20)], {400, 0}),
     "slow-writer": (slow_writer, {408, 0}),
     "hangs-up": (hangs_up, set()),
     "never-reads": ([(GET + b"\r\n") * 2000], {200, 0}),  # but, much later, the first answer
-    "any-bytes": (any_bytes, {0, 200, 400, 404, 405, 408, 413, 422, 501}),
+    "pages-of-other-sites": ([ASKED.replace(HOST, b"Host: evil.example\r\n"),
+                              ASKED.replace(HOST, HOST + b"Origin: http://evil.example\r\n"),
+                              ASKED.replace(b"application/json", b"text/plain")], {403, 415}),
+    "any-bytes": (any_bytes, {0, 200, 400, 403, 404, 405, 408, 413, 415, 422, 501}),
     "other-paths": ([GET.replace(b"/ ", b"/../../etc/passwd ") + b"\r\n", b"PUT /predict" + GET[5:] + b"\r\n"],
                     {404, 405}),
 }
@@ -247,8 +252,8 @@ ATTACKS = {  # what is sent, one of these, or a function that sends it; and whic
 
 def be_impatient():
     """Make this process let go of slow clients soon."""
-    for limit in ("app.BODY", "protocol.HEADER", "protocol.SEND"):
-        mock.patch(f"encoder_cls.serving.{limit}_SECONDS", SHORT_SECONDS).start()
+    for limit in ("BODY", "HEADER", "SEND"):
+        mock.patch.object(limits, f"{limit}_SECONDS", SHORT_SECONDS).start()
 
 
 @pytest.mark.parametrize("name", ATTACKS)
