@@ -11,8 +11,8 @@ import safetensors.torch
 import torch
 from samples import CHECKPOINT_FILES, ENGINES, newest_checkpoint
 
-from encoder_cls.inference.classifier_config import FORMAT
 from encoder_cls.inference.folder import NO_HASH, load_classifier, save_classifier
+from encoder_cls.inference.metadata import FORMAT
 
 MOST_SECONDS, MOST_BYTES = 5.0, 1_000_000_000  # for an answer about a hostile folder
 HUGE = 10**15
@@ -142,8 +142,8 @@ HEADERS = [
     {"mixture_shares": {"encoder": 7.0, "linear": 0.5}}, {"mixture_shares": {"encoder": 0.5, "linear": 0.4, "x": 0.1}},
     {"parts": ["linear", "other"]}, {"dtypes": {"encoder": "int8", "linear": "int8"}},
     {"dtypes": {"encoder": "int4", "linear": "float32"}}, {"config": "[" * 10**6}, {"config": []},
-    {"tokenizer": "[" * 10**6}, {"tokenizer": {}}, {"tokenizer": ABSENT}, {"config": ABSENT}, {"thresholds": [0.5] * 3}, {"promises": [HUGE] * 9},
-    {"familiarity": "../../etc/passwd"},
+    {"tokenizer": "[" * 10**6}, {"tokenizer": {}}, {"tokenizer": ABSENT}, {"config": ABSENT},
+    {"thresholds": [0.5] * 3}, {"promises": [HUGE] * 9}, {"familiarity": "../../etc/passwd"},
 ]
 FORGED = [
     *map(configured, CONFIGS), *({"config": lambda it, more=it: it["linear"].update(more)} for it in LINEARS),
