@@ -386,5 +386,5 @@ def test_thresholds_that_are_none_are_refused(several, tmp_path, thresholds):
     assert load_classifier(tmp_path / "good").thresholds == several.thresholds
     changed.thresholds = thresholds
     save_classifier(changed, tmp_path / "bad")
-    with pytest.raises(EncoderClsError, match="has thresholds that are none"):
+    with pytest.raises(EncoderClsError, match="thresholds is not one of a classifier"):
         load_classifier(tmp_path / "bad")
