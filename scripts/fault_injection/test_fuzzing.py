@@ -306,6 +306,21 @@ def test_config_fuzz(space, field, value, changes, number):
         assert "Traceback" not in ended.err
 
 
+MARKS = st.sampled_from(["", *"[{@!%&*|>?#-'\""])
+
+
+@fuzz(1000, MARKS, st.sampled_from(["a", " a"]), st.sampled_from(["", " #", ": ", ", "]), st.text(), MARKS)
+def test_set_fuzz(begin, start, middle, more, end):
+    """A path given by `--set` is read as it stands, whatever it would be in YAML; quotes may be taken off."""
+    text = f"{begin}{start}{middle}{more}{end}".strip()
+    try:
+        found = load_config(None, [f"data.train={text}"]).data.train
+    except ConfigError:
+        assert begin in {"'", '"'} or not text.isprintable(), f"{text!r} is refused"
+    else:
+        assert found == text or begin in {"'", '"'}, f"{text!r} is read as {found!r}"
+
+
 ODD_TEXTS = ["", " ", "\0", "\t\r\v\f", "\ufeff", "\u200b" * 50, "\x85\u2028", "\x7f\x9b31m", "\x1b[31mred\x1b[0m"]
 ODD_TEXTS += ["\u202eright to left", "\ud800", "\udfff\ud800", "[PAD] [CLS] [UNK] [MASK]", '"}{', "\\u0000"]
 ODD_TEXTS += ["</script>", "é" * 1000, "e\u0301", "😀👩‍👩‍👧", "a" * 100_000, "ﷺ" * 99, "İ", "ß", "漢字かなไทย"]

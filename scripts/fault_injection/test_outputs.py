@@ -12,7 +12,7 @@ from samples import SPLITS, engine_of, predict, sha256_of, tries
 TEXTS = ["rain and snow", "a ball, a goal", "bread and soup"]
 KNOWN_HEX = "0123456789abcdef"  # what a temporary name ends with, where it is to be guessed
 RUN_FILES = ["model/config.json", "model/model.safetensors", "model/tokenizer.json", "model/new.json", "config.yaml"]
-RUN_FILES += ["metrics.jsonl", "checkpoints/new.json"]
+RUN_FILES += ["sources.json", "metrics.jsonl", "checkpoints/new.json"]
 ODD_NAMES = ["answers.tsv", "answers.txt", "deeper/answers.jsonl", ".hidden.txt"]
 
 
