@@ -20,12 +20,14 @@ import pytest
 import torch
 from blank_plots import PLOTS, blank_plot
 from hypothesis import HealthCheck, settings
+from support.time_limit import TIME_LIMIT
 
 from encoder_cls.cli import main
 from encoder_cls.config import load_config
 from encoder_cls.evaluation import plots
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.folder import load_classifier
+from encoder_cls.system import stop
 from encoder_cls.tracking.run_dir import RunDir
 from encoder_cls.training.prepare import prepare
 from encoder_cls.training.run import train
@@ -74,6 +76,8 @@ def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One thread, and a folder of its own as the current one, for each test."""
     torch.set_num_threads(1)
     monkeypatch.chdir(tmp_path)
+    # Tests count how often a stop is asked for: in steps alone, not while something is fitted.
+    monkeypatch.setattr(stop, "SECONDS_BETWEEN_LOOKS", TIME_LIMIT)
 
 
 @pytest.fixture

@@ -184,10 +184,11 @@ def test_slow_clients_are_let_go_and_hold_up_nobody(start, trained_run):
     half_head, half_body, silent = raw(server, head), raw(server, head + b'\r\n{"te'), raw(server, b"")
     unread = raw(server, b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n" * 4000)  # answers of 20 MB
     assert server.predict("rain")[0] == 200
-    more = [raw(server, b"") for _ in range(3)]
-    refused = read_all(more[-1])
-    assert refused.startswith(b"HTTP/1.1 429 ")
-    for connection in (half_head, half_body, silent, *more[:-1]):
+    # Twice as many as there may be: some are refused, however slowly a busy machine opens them.
+    replies = [read_all(connection) for connection in [raw(server, b"") for _ in range(12)]]
+    assert {reply.split()[1] for reply in replies} <= {b"429", b"408"}
+    assert any(reply.startswith(b"HTTP/1.1 429 ") for reply in replies)
+    for connection in (half_head, half_body, silent):
         found = read_all(connection)
         assert found.startswith(b"HTTP/1.1 408 ")
         assert found.endswith(b' seconds"}')

@@ -1,18 +1,11 @@
-"""What holds in all tests of training: no waiting, no drawing, and saved weights are exact."""
+"""What holds in all tests of training: no drawing, and saved weights are exact."""
 
 from __future__ import annotations
 
 import pytest
 
-from encoder_cls.system import stop as interruptible
 from encoder_cls.training import finish as final_report
 from encoder_cls.training import run as encoder_trainer
-
-
-@pytest.fixture(autouse=True)
-def _asked_in_steps_alone(monkeypatch):
-    """Not every few milliseconds of a wait: tests count how often the stop signal is asked."""
-    monkeypatch.setattr(interruptible, "SECONDS_BETWEEN_LOOKS", 600)
 
 
 @pytest.fixture(autouse=True)
