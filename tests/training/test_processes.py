@@ -99,7 +99,7 @@ def slow_jobs(tmp_path_factory) -> Jobs:
 def assert_close(jobs: Jobs, *names: str) -> None:
     """Runs have the same losses but for rounding.
 
-    Weights say less: Adam turns the rounding of a gradient that is zero, as that of the keys' bias is, into whole steps.
+    Weights say less: Adam turns the rounding of a gradient that is zero, as of the keys' bias, into whole steps.
     """
     first, *others = (
         [row["loss"] for row in read_metrics(jobs.run(name) / "metrics.jsonl") if "loss" in row] for name in names
