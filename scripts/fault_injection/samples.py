@@ -3,6 +3,7 @@
 import hashlib
 import itertools
 import json
+import os
 import random
 import shutil
 from pathlib import Path
@@ -60,7 +61,7 @@ def fuzz(count, *strategies, **named):
     """Give a case so many tries, whose arguments Hypothesis makes: always the same ones, but for --hypothesis-seed."""
 
     def decorate(test):
-        phases = [Phase.explicit, Phase.generate, Phase.shrink]
+        phases = [Phase.generate] if "FAULT" in os.environ else [Phase.generate, Phase.shrink]
         common = {"deadline": None, "database": None, "derandomize": True, "phases": phases, "print_blob": False}
         limited = settings(max_examples=part_of(count), suppress_health_check=list(HealthCheck), **common)
         return pytest.mark.examples(count)(limited(given(*strategies, **named)(test)))
