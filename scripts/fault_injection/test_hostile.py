@@ -4,11 +4,13 @@ import json
 import os
 import pickle
 import socket
+from functools import partial
 from hashlib import sha256
 
 import pytest
 import safetensors.torch
 import torch
+from processes import limit_memory
 from samples import CHECKPOINT_FILES, ENGINES, newest_checkpoint
 
 from encoder_cls.inference.folder import NO_HASH, load_classifier, save_classifier
@@ -171,7 +173,7 @@ def test_hostile_model(space, name):
     save_classifier(load_classifier(run), run / "model")  # in float32, which is the easiest to forge
     HOSTILE[name](run / "model", canary)
     for engine in ENGINES:
-        ended = space.predict(run, engine, "some rain and a ball")
+        ended = space.predict(run, engine, "some rain and a ball", prepare=partial(limit_memory, 4 * MOST_BYTES))
         assert not canary.exists(), "something in the folder was run"
         assert ended.seconds < MOST_SECONDS, f"{engine}: {ended.seconds:.1f} s"
         assert ended.peak_bytes < MOST_BYTES, f"{engine}: {ended.peak_bytes / 1e9:.2f} GB"
