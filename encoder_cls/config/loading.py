@@ -78,7 +78,7 @@ def load_config(path: Path | None = None, overrides: Iterable[str] = (), *, from
     if from_run:
         values["from_run"] = str(from_run)
     if isinstance(values.get("from_run"), str):
-        values = _with_inherited(values)
+        values = _with_inherited(values, source)
     return _validated(values, source)
 
 
@@ -159,13 +159,16 @@ def _read_values(path: Path) -> dict[str, Any]:
     raise ConfigError(problem)
 
 
-def _with_inherited(values: dict[str, Any]) -> dict[str, Any]:
+def _with_inherited(values: dict[str, Any], source: str) -> dict[str, Any]:
     """Values in which the base run's fill in what sections shared with it leave out."""
     own = {section: values.get(section) or {} for section in INHERITED}
     fields = dict(_sections())
     if all(isinstance(it, dict) and fields[section].keys() <= it.keys() for section, it in own.items()):
         return values  # as in a run folder, whose base run may be gone by now
-    base = load_config(Path(values["from_run"]) / RUN_CONFIG).model_dump(mode="json", include=set(INHERITED))
+    try:
+        base = load_config(Path(values["from_run"]) / RUN_CONFIG).model_dump(mode="json", include=set(INHERITED))
+    except ConfigError as error:
+        raise ConfigError(f"{source}: from_run: {error}") from None
     # Where a section is no mapping, validation says so.
     return values | {section: _with_value(base[section], (), it) for section, it in own.items() if isinstance(it, dict)}
 
