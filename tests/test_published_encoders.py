@@ -340,16 +340,6 @@ def test_encoder_equals_a(seed: int) -> None:
 
 @every_seed
 @torch.no_grad()
-def test_encoder_equals_b(seed: int) -> None:
-    """B, post-norm, gives the same vectors."""
-    draw = Draw(seed)
-    weights, (ids, mask) = draw_b(draw), draw.texts()
-    encoder = encoder_with(fold_b(weights), norm="post", activation="relu")
-    assert_same(encoder(ids, mask)[mask], encode_b(weights, ids, mask)[mask])
-
-
-@every_seed
-@torch.no_grad()
 def test_classifier_equals_c(seed: int) -> None:
     """C, post-norm with a head, gives the same vectors and the same log-probabilities."""
     draw = Draw(seed)

@@ -11,7 +11,6 @@ import typer
 from encoder_cls.answers.classify import Answer, Answerer
 from encoder_cls.answers.inputs import Columns, Done, Input, Source, add_columns
 from encoder_cls.answers.tables import Table, answer_name, cell, encodable, record_text
-from encoder_cls.inference.json_record import json_record
 from encoder_cls.inference.task import MULTI_LABEL
 from encoder_cls.system.display import csv_row, json_text, printable, shown
 from encoder_cls.text.tokenizer import count_tokens
@@ -119,7 +118,7 @@ class JsonWriter(LineWriter):
         item, prediction, label, words, labels = answer
         request = answerer.request
         top_k = max(request.top_k, len(labels or ()))
-        record = json_record(prediction, top_k=top_k, threshold=0, set_threshold=request.set_threshold, words=words)
+        record = prediction.to_json(top_k=top_k, threshold=0, set_threshold=request.set_threshold, words=words)
         record |= {"label": label} if labels is None else {"labels": list(labels)}
         if item.record is None:
             return json_text(record if item.id is None else {"id": item.id, **record})

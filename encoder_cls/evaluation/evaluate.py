@@ -100,7 +100,7 @@ def _worst_mistakes(
     found = []
     for (row, number), explained in zip(worst, is_explained, strict=True):
         text = [answered.split.texts[row]] if explained else []
-        words = explain(classifier, text, tokenized.take_one(row), [number] * len(text))
+        words = explain(classifier, text, tokenized[row : row + 1], [number] * len(text))
         mistake = answered.mistake(row, number)
         found.append(replace(mistake, likely_mislabelled=row in doubtful, words=words[0] if words else ()))
     return found

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, Protocol
+from dataclasses import KW_ONLY, asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from encoder_cls.errors import ConfigError
-from encoder_cls.inference.encoder.architecture import EncoderArchitecture
+from encoder_cls.inference.encoder.architecture import Encoder, EncoderArchitecture
 from encoder_cls.inference.guarantees import Familiarity, Guarantees, text_numbers
 from encoder_cls.inference.linear import LinearClassifier
 from encoder_cls.inference.task import SINGLE_LABEL, Logits, Task, combine_logits
@@ -19,6 +19,9 @@ from encoder_cls.system.display import counted, kind, shown
 from encoder_cls.system.encodings import UTF8
 from encoder_cls.text.tokenizer import parse_tokenizer, tokenize
 from encoder_cls.text.tokens import KEPT_PER_TOKEN, TokenizedTexts
+
+if TYPE_CHECKING:
+    from encoder_cls.inference.explain import Explanation
 
 PARTS = ("encoder", "linear")
 SHOWN_NAMES = 3  # of classes, in the `repr` of a classifier
@@ -30,12 +33,12 @@ class Prediction:
 
     Attributes:
         label: the most probable class; none for a text without words. Multi-label, whether or not it is in `labels`.
-        probability: that of the label.
-        probabilities: of all classes, by name; for a text without words, too.
+        probability: of the label.
+        probabilities: of all classes, by name; of a text without words, too.
         truncated: the text is longer than the encoder reads, or the linear classifier where it is alone.
-        unknown_words: how many of its tokens are not in the vocabulary.
-        reason: why there is no label: `blank`, the text has no words.
-        unfamiliar: whether the text is out of distribution; none where the model cannot tell.
+        unknown_words: tokens that are not in the vocabulary.
+        reason: why it has no label: `blank`, the text has no words.
+        unfamiliar: whether the text is out of distribution; none where the model does not measure that.
         labels: multi-label, the labels that reach their thresholds, the most probable first; single-label none.
     """
 
@@ -57,7 +60,7 @@ class Prediction:
         """Multi-label, the labels of at least this probability; 0: the `labels`."""
         if self.reason or not threshold:
             return self.labels or ()
-        return tuple(name for name, probability in self.top(len(self.probabilities)) if probability >= threshold)
+        return tuple(name for name, probability in self._ranked() if probability >= threshold)
 
     def label_from(self, threshold: float) -> str | None:
         """The label, unless its probability is lower."""
@@ -65,68 +68,69 @@ class Prediction:
 
     def top(self, k: int) -> list[tuple[str, float]]:
         """The `k` most probable classes with their probabilities, best first."""
-        return sorted(self.probabilities.items(), key=lambda item: -item[1])[:k]
+        return self._ranked()[:k]
 
     def label_set(self, threshold: float) -> list[str]:
         """The best class and all others of at least this probability, best first; nothing if there is no label."""
         if self.label is None:
             return []
-        ranked = self.top(len(self.probabilities))
-        return [name for rank, (name, probability) in enumerate(ranked) if rank == 0 or probability >= threshold]
+        return [name for rank, (name, it) in enumerate(self._ranked()) if rank == 0 or it >= threshold]
 
+    def _ranked(self) -> list[tuple[str, float]]:
+        return sorted(self.probabilities.items(), key=lambda item: -item[1])
 
-class Encoder(Protocol):
-    """An encoder with its head, whatever library computes it.
+    def to_json(
+        self, *, top_k: int, threshold: float, set_threshold: float | None = None, words: Explanation | None = None
+    ) -> dict[str, Any]:
+        """The object that `predict --format jsonl` prints and the server answers with.
 
-    `batch_tokens` is the most tokens in a batch, padding counted; none: a number that is fast on the device.
-    """
-
-    architecture: EncoderArchitecture
-
-    @property
-    def engine(self) -> str:
-        """The library that computes it: `numpy` or `torch`."""
-
-    def weights(self) -> dict[str, NDArray[np.float32]]:
-        """Its weights by name."""
-
-    def logits(self, texts: TokenizedTexts, *, batch_tokens: int | None = None) -> Logits:
-        """Logits, (texts, classes)."""
-
-    def embed(self, texts: TokenizedTexts, *, batch_tokens: int | None = None) -> NDArray[np.float32]:
-        """The vectors that the head reads, (texts, d_model), always float32."""
-
-    def attention_maps(self, texts: TokenizedTexts) -> NDArray[np.float32]:
-        """The attention weights in one text, (layers, heads, T, T): [layer, head, looking, looked at]."""
+        Arguments are as in `Request` of `answers`; `words` where an explanation was asked for. Multi-label, no fewer
+        classes are named than the text has labels.
+        """
+        labels = self.labels_from(threshold)
+        named = [] if self.reason else self.top(max(top_k, len(labels)))
+        answer: dict[str, Any] = {"labels": list(labels)}
+        if not self.is_multi_label:
+            answer = {"label": self.label_from(threshold), "probability": self.probability}
+        record: dict[str, Any] = {
+            **answer,
+            "top": [{"label": name, "probability": probability} for name, probability in named],
+            **({} if set_threshold is None else {"set": self.label_set(set_threshold)}),
+            "truncated": self.truncated,
+            "unknown_words": self.unknown_words,
+        }
+        if self.unfamiliar is not None:
+            record["unfamiliar"] = self.unfamiliar
+        if self.reason:
+            record["reason"] = self.reason
+        if words is not None:
+            record["explanation"] = [asdict(word) for word in words]
+            if words.left_out:
+                record["explanation_left_out"] = words.left_out
+        return record
 
 
 @dataclass(eq=False, repr=False)
 class Classifier:
     """A trained encoder, or a linear classifier, or both, with their tokenizer and class names.
 
-    Wide and deep learning (Cheng et al., 2016, https://arxiv.org/abs/1606.07792): what a few words say by themselves is
-    learned best from their counts, what they say together by an encoder; a weighted sum of both logits is the answer.
+    Wide and deep learning (Cheng et al., 2016, https://arxiv.org/abs/1606.07792): the meaning of a few words by
+    themselves is learned best from their counts, that of all together by an encoder; the answer is a weighted sum of
+    both logits.
 
     `batch_tokens` of its methods is that of `Encoder`.
 
     Attributes:
-        encoder: the encoder with its head, if any.
-        tokenizer: of both parts.
         label_names: the classes, in the order of the logits.
         max_seq_len: tokens of a text that the encoder reads; the linear classifier may read more.
-        linear: the linear classifier, if any.
         mixture_weights: factors of the logits of the parts, the encoder's first, by which they are calibrated.
         mixture_shares: how much of the answer comes from each part: its mixture weight in units of the one that it
             would have alone; they sum to 1. None if unknown.
         text_columns: the columns of the texts of training.
         dtypes: data types of the weights of each part in the folder.
-        task: single-label or multi-label.
         thresholds: multi-label, the probability from which a text has each label; single-label there are none.
         encoder_architecture: the shape of an encoder that is described in the folder, even if it is not trained yet.
-        guarantees: measured on held-out texts, if at all.
-        familiarity: measured on held-out texts, if at all.
-        delimiter: the separator of the files of training, if that was named (`data.delimiter`).
-        encoding: of the files of training.
+        delimiter: the separator of the files of training, if that was named (`data.delimiter`); `encoding` is theirs.
         folder: from which the classifier was loaded; else empty.
         sha256: of the weights file in that folder; else empty.
         before_refit: replaces the linear part's logits of texts by those from before it learned their labels; set where
@@ -181,11 +185,10 @@ class Classifier:
         self.__dict__.update(state | {"tokenizer": parse_tokenizer(state["tokenizer"])})
 
     def predict(self, texts: Sequence[str], *, batch_tokens: int | None = None) -> list[Prediction]:
-        """Classify any number of texts of any length; the order is kept.
+        """Classify any number of texts of any length, in their order.
 
         Raises:
-            TypeError: a single text, which would be taken for many of one character each; or something else in a text's
-                place.
+            TypeError: a single text, which would be taken for many of one character each, or something else than texts.
         """
         return self.predict_tokenized(self.tokenize(_checked(texts, "predict")), batch_tokens=batch_tokens)
 
@@ -210,38 +213,34 @@ class Classifier:
 
     def predict_tokenized(self, texts: TokenizedTexts, *, batch_tokens: int | None = None) -> list[Prediction]:
         """Classify texts that `tokenize` has read."""
-        of_parts, rarity = self._read(texts, batch_tokens=batch_tokens, with_rarity=self.familiarity is not None)
-        probabilities = self.task.probabilities(self.combined(of_parts))
+        answers = self._answer(texts, batch_tokens=batch_tokens, with_rarity=self.familiarity is not None)
+        probabilities = self.task.probabilities(answers.logits)
         unfamiliar: list[bool | None] = [None] * len(texts)
         if self.familiarity:
-            numbers = text_numbers(probabilities, texts.unknown_share, rarity)
+            numbers = text_numbers(probabilities, texts.unknown_share, answers.rarity)
             unfamiliar = self.familiarity.are_unfamiliar(numbers).tolist()
         are_blank = texts.lengths < 2  # nothing but [CLS]
         of_texts = zip(probabilities, self.truncated(texts), texts.unknown, unfamiliar, are_blank, strict=True)
-        return [self._prediction(*values) for values in of_texts]
+        return [
+            Prediction(
+                label=None if is_blank else self.label_names[int(of_classes.argmax())],
+                probability=None if is_blank else float(of_classes.max()),
+                probabilities=dict(zip(self.label_names, of_classes.tolist(), strict=True)),
+                truncated=bool(truncated),
+                unknown_words=int(unknown),
+                reason="blank" if is_blank else None,
+                unfamiliar=is_unfamiliar,
+                labels=self._labels(of_classes, is_blank=bool(is_blank)),
+            )
+            for of_classes, truncated, unknown, is_unfamiliar, is_blank in of_texts
+        ]
 
-    def _prediction(
-        self,
-        probabilities: NDArray[np.float64],
-        truncated: np.bool_,
-        unknown: np.int32,
-        unfamiliar: bool | None,
-        is_blank: np.bool_,
-    ) -> Prediction:
-        best, labels = int(probabilities.argmax()), None
-        if self.thresholds:
-            order = () if is_blank else np.argsort(-probabilities, kind="stable")
-            labels = tuple(self.label_names[it] for it in order if probabilities[it] >= self.thresholds[it])
-        return Prediction(
-            label=None if is_blank else self.label_names[best],
-            probability=None if is_blank else float(probabilities[best]),
-            probabilities=dict(zip(self.label_names, probabilities.tolist(), strict=True)),
-            truncated=bool(truncated),
-            unknown_words=int(unknown),
-            reason="blank" if is_blank else None,
-            unfamiliar=unfamiliar,
-            labels=labels,
-        )
+    def _labels(self, probabilities: NDArray[np.float64], *, is_blank: bool) -> tuple[str, ...] | None:
+        """Multi-label, the labels that reach their thresholds, the most probable first; of a blank text none."""
+        if not self.thresholds:
+            return None
+        order = () if is_blank else np.argsort(-probabilities, kind="stable")
+        return tuple(self.label_names[it] for it in order if probabilities[it] >= self.thresholds[it])
 
     def tokenize(self, texts: Iterable[str]) -> TokenizedTexts:
         """Token ids of texts, as far as the classifier reads."""
@@ -258,49 +257,56 @@ class Classifier:
 
     def logits(self, texts: TokenizedTexts, *, batch_tokens: int | None = None) -> Logits:
         """Calibrated logits, (texts, classes)."""
-        return self.combined(self._read(texts, batch_tokens=batch_tokens)[0])
+        return self._answer(texts, batch_tokens=batch_tokens).logits
 
     def part_logits(self, texts: TokenizedTexts, *, batch_tokens: int | None = None) -> dict[str, Logits]:
         """The logits by which each of the `parts` is scored, (texts, classes); the linear part's by `before_refit`."""
-        return self._read(texts, batch_tokens=batch_tokens, to_score=True)[0]
+        return self._answer(texts, batch_tokens=batch_tokens, to_score=True).of_parts
 
     def familiarity_numbers(
         self, texts: TokenizedTexts, *, batch_tokens: int | None = None
     ) -> tuple[Logits, NDArray[np.float64]]:
         """Calibrated logits and `text_numbers` of held-out texts, as if `linear` had not been refitted with them."""
-        of_parts, rarity = self._read(texts, batch_tokens=batch_tokens, with_rarity=True, to_score=True)
-        logits = self.combined(of_parts)
-        return logits, text_numbers(self.task.probabilities(logits), texts.unknown_share, rarity)
+        answers = self._answer(texts, batch_tokens=batch_tokens, with_rarity=True, to_score=True)
+        probabilities = self.task.probabilities(answers.logits)
+        return answers.logits, text_numbers(probabilities, texts.unknown_share, answers.rarity)
 
-    def _read(
+    def _answer(
         self,
         texts: TokenizedTexts,
         *,
         batch_tokens: int | None = None,
         with_rarity: bool = False,
         to_score: bool = False,
-    ) -> tuple[dict[str, Logits], NDArray[np.float64] | None]:
-        """The logits of the parts, and the rarity of the features of each text, which takes a linear part."""
-        logits, rarity = {}, None
+    ) -> _Answers:
+        """Ask the parts: the one place that decides which of them reads a text, and how their logits are combined.
+
+        `with_rarity` takes a linear part; `to_score` gives its logits by `before_refit`.
+        """
+        of_parts, rarity = {}, None
         if self.encoder:
-            logits["encoder"] = self.encoder.logits(texts, batch_tokens=batch_tokens)
+            of_parts["encoder"] = self.encoder.logits(texts, batch_tokens=batch_tokens)
         if self.linear:
             before_refit = self.before_refit if to_score else None
             linear, rarity = self.linear.read(texts, with_rarity=with_rarity, leave_out=before_refit is not None)
-            logits["linear"] = before_refit(linear, texts) if before_refit else linear
-        return logits, rarity
+            of_parts["linear"] = before_refit(linear, texts) if before_refit else linear
+        return _Answers(self.combined(of_parts), of_parts, rarity)
 
     def combined(self, part_logits: Mapping[str, Logits]) -> Logits:
         """Calibrated logits from those of the parts."""
         return combine_logits(list(part_logits.values()), self.mixture_weights).astype(np.float32)
 
 
-def _checked(texts: Iterable[object], method: str) -> Iterator[str]:
-    """Texts, each checked as it is read.
+class _Answers(NamedTuple):
+    """Calibrated logits of texts, those of each part, and on request the rarity of each text's features."""
 
-    Raises:
-        TypeError: one is something else; or all are a single one.
-    """
+    logits: Logits
+    of_parts: dict[str, Logits]
+    rarity: NDArray[np.float64] | None
+
+
+def _checked(texts: Iterable[object], method: str) -> Iterator[str]:
+    """Check each text as it is read, see `predict`."""
     if isinstance(texts, str):
         raise TypeError(f"{method} takes several texts; put a single one in a list: {method}([text])[0]")
     for number, text in enumerate(texts):

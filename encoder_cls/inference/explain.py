@@ -30,8 +30,7 @@ STRONG = 2.0  # log odds from which a word has its full colour
 class WordWeight:
     """A word of a text, `text[start:end]`, and its weight for a class.
 
-    Attributes:
-        weight: the log odds ln(p / (1 - p)) of the class, minus those without the word; above 0 it speaks for it.
+    The weight is the log odds ln(p / (1 - p)) of the class, minus those without the word; above 0 it speaks for it.
     """
 
     word: str
@@ -41,11 +40,7 @@ class WordWeight:
 
 
 class Explanation(list[WordWeight]):
-    """The words of a text with their weights, in order.
-
-    Attributes:
-        left_out: the number of further words that the encoder reads, but whose weights would take too long.
-    """
+    """The words of a text with their weights, in order; `left_out` is the number of those that would take too long."""
 
     def __init__(self, words: Iterable[WordWeight] = (), *, left_out: int = 0) -> None:
         super().__init__(words)
@@ -89,10 +84,19 @@ def explain(
         most_tokens: that are read for the explanation of a text, else it ends early; none: `MOST_TOKENS`.
     """
     most_tokens = most_tokens or MOST_TOKENS
-    return [
-        _explain(classifier, text, tokenized.take_one(row), label, batch_tokens=batch_tokens, most_tokens=most_tokens)
-        for row, (text, label) in enumerate(zip(texts, labels, strict=True))
-    ]
+    explanations = []
+    for row, (text, label) in enumerate(zip(texts, labels, strict=True)):
+        tokens = tokenized[row : row + 1]
+        words = _words(token_spans(classifier.tokenizer, text, max_seq_len=classifier.max_seq_len))
+        explained = words[: max(1, most_tokens // int(tokens.lengths[0]) - 1)]
+        logits = [classifier.logits(some, batch_tokens=batch_tokens) for some in _variants(tokens, explained)]
+        whole, *without = classifier.task.log_odds(np.concatenate(logits).astype(np.float64), label)
+        weights = [
+            WordWeight(word=text[word.start : word.end], start=word.start, end=word.end, weight=float(whole - odds))
+            for word, odds in zip(explained, without, strict=True)
+        ]
+        explanations.append(Explanation(weights, left_out=len(words) - len(explained)))
+    return explanations
 
 
 def attention_maps(classifier: Classifier, text: str) -> AttentionMaps:
@@ -108,42 +112,20 @@ def attention_maps(classifier: Classifier, text: str) -> AttentionMaps:
     return AttentionMaps(tokens=tokens, weights=classifier.encoder.attention_maps(classifier.tokenize([text])))
 
 
-def _explain(
-    classifier: Classifier,
-    text: str,
-    tokenized: TokenizedTexts,
-    label: int,
-    *,
-    batch_tokens: int | None,
-    most_tokens: int,
-) -> Explanation:
-    words = _words(token_spans(classifier.tokenizer, text, max_seq_len=classifier.max_seq_len))
-    explained = words[: max(1, most_tokens // int(tokenized.lengths[0]) - 1)]
-    logits = np.concatenate(
-        [classifier.logits(some, batch_tokens=batch_tokens) for some in _variants(tokenized, explained)]
-    ).astype(np.float64)
-    scores = classifier.task.log_odds(logits, label)
-    weights = [
-        WordWeight(word=text[word.start : word.end], start=word.start, end=word.end, weight=float(scores[0] - without))
-        for word, without in zip(explained, scores[1:], strict=True)
-    ]
-    return Explanation(weights, left_out=len(words) - len(explained))
-
-
 def _variants(tokenized: TokenizedTexts, words: Sequence[_Word]) -> Iterator[TokenizedTexts]:
     """The whole text, then without each of its words; in batches that fit in memory."""
     num_tokens = len(tokenized.words)
     at_once = max(1, TOKENS_AT_ONCE // num_tokens)
-    left_out = [(0, 0), *((1 + word.first, 1 + word.last + 1) for word in words)]  # [CLS] is token 0
+    left_out = [slice(0), *(slice(1 + word.first, 1 + word.last + 1) for word in words)]  # [CLS] is token 0
     for first in range(0, len(left_out), at_once):
         some = left_out[first : first + at_once]
         kept = np.ones((len(some), num_tokens), dtype=bool)
-        for row, (start, end) in enumerate(some):
-            kept[row, start:end] = False
-        rows, tokens = np.nonzero(kept)
+        for row, tokens in enumerate(some):
+            kept[row, tokens] = False
+        rows, places = np.nonzero(kept)
         yield replace(
             tokenized,
-            words=tokenized.words[tokens],
+            words=tokenized.words[places],
             offsets=np.searchsorted(rows, np.arange(len(kept) + 1)),
             truncated=tokenized.truncated.repeat(len(kept)),
         )

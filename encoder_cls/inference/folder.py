@@ -26,13 +26,11 @@ from tokenizers import Tokenizer
 
 from encoder_cls.errors import ConfigError, EncoderClsError
 from encoder_cls.inference import metadata as description
-from encoder_cls.inference.classifier import Classifier, Encoder
-from encoder_cls.inference.encoder.auto import AutoEncoder
-from encoder_cls.inference.encoder.numpy import NumpyEncoder
+from encoder_cls.inference.classifier import Classifier
+from encoder_cls.inference.encoder.auto import ENGINES, new_encoder
 from encoder_cls.inference.guarantees import Familiarity, Guarantees
 from encoder_cls.inference.hub_models import SCHEME, download
-from encoder_cls.inference.linear import PREFIX as LINEAR
-from encoder_cls.inference.linear import LinearClassifier
+from encoder_cls.inference.linear import LINEAR, LinearClassifier
 from encoder_cls.inference.metadata import CONFIG_FILE, FORMAT, TOKENIZER_FILE, WEIGHTS_FILE
 from encoder_cls.inference.weights import Shapes, Weight, dense, pack, unpack
 from encoder_cls.system.files import (
@@ -45,10 +43,9 @@ from encoder_cls.system.files import (
     to_json,
     write_file,
 )
-from encoder_cls.system.installed import is_installed, log
+from encoder_cls.system.installed import log
 from encoder_cls.text.tokenizer import parse_tokenizer
 
-ENGINES = ("auto", "numpy", "torch")
 LARGEST_CONFIG, LARGEST_TOKENIZER = 1 << 24, 1 << 28  # bytes; 100,000 classes, some million tokens
 LARGEST_HEADER = 2 * (LARGEST_CONFIG + LARGEST_TOKENIZER)  # bytes; quotes in JSON in JSON take two
 SLACK = 1 << 20  # bytes beyond the weights: little more is refused with the name of the tensor
@@ -93,43 +90,20 @@ def load_classifier(path: str | Path, *, device: str = "auto", engine: str = "au
     classifier.folder = named
     if weights:
         # Not in `_read`, whose errors are the folder's: this is where memory may be short.
-        classifier.encoder = _encoder(classifier, weights, engine=engine, device=device)
+        architecture = classifier.encoder_architecture
+        assert architecture
+        classifier.encoder = new_encoder(architecture, weights, engine=engine, device=device)
     log("info", f"loaded {path}: {classifier!r}")
     return classifier
 
 
 def read_encoder_weights(folder: Path) -> dict[str, NDArray[np.float32]]:
-    """The weights of the encoder and its head in a model folder, by name.
-
-    Raises:
-        EncoderClsError: as `load_classifier`.
-    """
+    """The weights of the encoder and its head in a model folder, by name; errors as of `load_classifier`."""
     return dense(_read(folder)[1])
 
 
-def _encoder(classifier: Classifier, weights: Mapping[str, Weight], *, engine: str, device: str) -> Encoder:
-    architecture, is_cpu = classifier.encoder_architecture, device in {"auto", "cpu"}
-    assert architecture
-    if engine == "numpy":
-        if not is_cpu:
-            raise ConfigError(f"--device {device}: the engine numpy computes on the cpu")
-        return NumpyEncoder(architecture, weights)
-    if engine == "auto" and is_cpu:
-        return AutoEncoder(architecture, weights, device=device)
-    if not is_installed("torch"):
-        raise ConfigError(f"--engine {engine} --device {device}: needs PyTorch: pip install encoder-cls")
-    from encoder_cls.inference.encoder.torch import TorchEncoder
-
-    precision = "float32" if engine == "torch" else "auto"
-    return TorchEncoder.from_weights(architecture, weights, device=device, precision=precision)
-
-
 def _read(folder: Path, *, of_hub: str = "") -> tuple[Classifier, dict[str, Weight]]:
-    """A classifier that has no encoder yet, and the weights of that.
-
-    Raises:
-        EncoderClsError: the folder, which may be of the Hub, by that name, is damaged or of another program.
-    """
+    """Read a classifier that has no encoder yet, and the weights of that, from a folder, which may be of the Hub."""
     try:
         return _read_files(folder, path_of if of_hub else Path)  # files in the cache of the Hub are links
     except (ValueError, KeyError, TypeError, AttributeError, RuntimeError, safetensors.SafetensorError) as error:
@@ -151,8 +125,7 @@ def _read_files(folder: Path, file_of: Callable[[Path], Path]) -> tuple[Classifi
             values, tokenizer = metadata["config"], parse_tokenizer(metadata["tokenizer"])
         else:
             values, tokenizer = _read_format_8(folder, file_of, metadata)
-        config, linear_sizes = description.read_config(values)
-        shapes = description.weight_shapes(config, linear_sizes, vocab_size=tokenizer.get_vocab_size())
+        config, shapes = description.read_config(values, vocab_size=tokenizer.get_vocab_size())
         most_weights = 4 * sum(math.prod(shape) for part in shapes.values() for shape in part.values())
         content = start + read_rest(file, path, most_bytes=len(start) + most_weights + SLACK)  # no data type takes more
     if sha256(content.replace(metadata["sha256"].encode(), NO_HASH, 1)) != metadata["sha256"]:
@@ -161,8 +134,8 @@ def _read_files(folder: Path, file_of: Callable[[Path], Path]) -> tuple[Classifi
     try:
         weights = _weights(safetensors.numpy.load(content), shapes, state["dtypes"])
         linear = None
-        if linear_sizes and "linear" in weights:
-            max_tokens = linear_sizes["max_tokens"]
+        if "linear" in weights:
+            max_tokens = values["linear"]["max_tokens"]
             linear = LinearClassifier.from_weights(weights["linear"], max_tokens=max_tokens, task=config["task"])
     except (ValueError, KeyError) as error:
         raise ValueError(f"{WEIGHTS_FILE} has other weights than {CONFIG_FILE} describes: {error}") from None
@@ -176,10 +149,9 @@ def _weights(
     by_part: dict[str, dict[str, NDArray[Any]]] = {}
     for name, tensor in tensors.items():
         by_part.setdefault("linear" if name.startswith(LINEAR) else "encoder", {})[name] = tensor
-    weights = {part: unpack(by_part.pop(part), shapes[part], dtype) for part, dtype in dtypes.items()}
-    if by_part:
+    if not by_part.keys() <= dtypes.keys():
         raise ValueError("there are tensors of a part that is not named")
-    return weights
+    return {part: unpack(by_part[part], shapes[part], dtype) for part, dtype in dtypes.items()}
 
 
 def _metadata(start: bytes) -> dict[str, Any]:
@@ -198,15 +170,10 @@ def _read_format_8(folder: Path, file_of: Callable[[Path], Path], metadata: Mapp
 
 
 def save_classifier(classifier: Classifier, folder: Path, *, dtypes: Mapping[str, str] | None = None) -> None:
-    """Write the folder, or replace the classifier in it.
-
-    Args:
-        classifier: the classifier.
-        folder: the folder.
-        dtypes: of the weights of each part, see `weights`; none: float32.
+    """Write the folder, or replace the classifier in it; `dtypes` are of the weights of each part, see `weights`.
 
     Raises:
-        EncoderClsError: the disk refused; a classifier that was there is still whole.
+        EncoderClsError: the disk refused; the folder still holds the whole classifier that it had, if any.
     """
     dtypes = dtypes or dict.fromkeys(classifier.parts, "float32")
     tensors: dict[str, NDArray[Any]] = {}
@@ -216,19 +183,15 @@ def save_classifier(classifier: Classifier, folder: Path, *, dtypes: Mapping[str
     metadata = {"config": config, "tokenizer": tokenizer.to_str(), **description.state_of(classifier, dtypes)}
     _write_weights(folder, tensors, metadata)
     copies = {CONFIG_FILE: to_json(config), TOKENIZER_FILE: tokenizer.to_str(pretty=True).encode()}
-    for name, content in copies.items():
-        with reporting_os_errors(folder / name):
-            unchanged = (folder / name).is_file() and (folder / name).read_bytes() == content
-        if not unchanged:
-            write_file(folder / name, content)
+    for path, content in ((folder / name, content) for name, content in copies.items()):
+        with reporting_os_errors(path):
+            is_unchanged = path.is_file() and path.read_bytes() == content
+        if not is_unchanged:
+            write_file(path, content)
 
 
 def save_guarantees(folder: Path, guarantees: Guarantees | None, familiarity: Familiarity | None) -> None:
-    """Replace the guarantees of a model folder; its weights stay as they are.
-
-    Raises:
-        EncoderClsError: the folder is damaged, or the disk refused; the classifier that was there is still whole.
-    """
+    """Replace the guarantees of a model folder; its weights stay as they are. Errors as of `save_classifier`."""
     _read(folder)
     with reporting_os_errors(folder / WEIGHTS_FILE):
         content = (folder / WEIGHTS_FILE).read_bytes()

@@ -7,21 +7,19 @@ one after the other, the highest first, until one fails the exact bound of a bin
 
 A coverage is guaranteed by split conformal prediction (Angelopoulos and Bates, "A Gentle Introduction to Conformal
 Prediction and Distribution-Free Uncertainty Quantification", 2021, https://arxiv.org/abs/2107.07511, section 1): the
-label of a text is in its set with that probability, over all texts and models.
-
-Both hold for texts like those that were held out.
+label of a text is in its set with that probability, over all texts and models. Both hold for texts like those held out.
 
 Probabilities alone (Hendrycks and Gimpel, "A Baseline for Detecting Misclassified and Out-of-Distribution Examples in
-Neural Networks", 2017, https://arxiv.org/abs/1610.02136) miss texts that share a few telling words with the training.
-So features count, too: their rarity in training, and the share that was not there at all. Each number is measured in
-standard deviations above its mean on held-out texts.
+Neural Networks", 2017, https://arxiv.org/abs/1610.02136) miss texts that share a few typical words with the training.
+So features count, too: their rarity in training, and the share of unknown ones. Each number is measured in standard
+deviations above its mean on held-out texts.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -38,6 +36,13 @@ LOWEST, HIGHEST, STEP = -12.0, 9.0, 0.1
 THRESHOLDS = np.concatenate([[0.0], 1 / (1 + np.exp(-np.arange(LOWEST, HIGHEST + STEP / 2, STEP)))])
 COLUMNS = ("answers", "right", "covered")
 
+CONFIDENCE_WEIGHT = 3.0  # of the log odds of the best class, beside one for each other number
+LARGEST_ODDS = 30.0  # log odds: a probability of which all digits are 9
+FLAGGED = 0.01  # of the held-out texts
+LEAST_DEVIATION = 1e-3  # of a number that is the same in nearly all texts
+FEWEST_TEXTS = 20  # held out, for deviations to be known
+
+Array = NDArray[np.float64]
 Counts = NDArray[np.int64]
 
 
@@ -57,11 +62,9 @@ class Guarantees:
 
     @classmethod
     def of(cls, probabilities: NDArray[np.float64], labels: NDArray[np.int64]) -> Guarantees:
-        """Count texts that neither weights nor features were learned from.
+        """Count texts that neither weights nor features were learned from, of probabilities, (texts, classes).
 
-        Args:
-            probabilities: (texts, classes).
-            labels: (texts,); one that is no class is never right, and in no set.
+        A label, (texts,), that is no class is never right, and in no set.
         """
         confidence, is_known = probabilities.max(axis=1), labels < probabilities.shape[1]
         of_labels = probabilities[is_known, labels[is_known]]
@@ -90,15 +93,15 @@ class Guarantees:
 
         Of n texts held out, the label's probability is that high in (n + 1) * coverage of them, rounded up.
         """
-        wanted = math.ceil(round((self.num_texts + 1) * coverage, 9))  # 0.9 * 10 is 9, whatever its last digits say
+        wanted = math.ceil(round((self.num_texts + 1) * coverage, 9))  # 0.9 * 10 is 9, whatever its last digits
         fitting = np.flatnonzero(self.covered >= wanted)
         return float(THRESHOLDS[fitting[-1]]) if len(fitting) else None
 
     @cached_property
     def highest_precision(self) -> float:
         """The highest precision that can be guaranteed, in thousandths; 0 if none."""
-        found = (number / 1000 for number in range(999, 0, -1) if self.precision_threshold(number / 1000) is not None)
-        return next(found, 0.0)
+        precisions = (number / 1000 for number in range(999, 0, -1))
+        return next((it for it in precisions if self.precision_threshold(it) is not None), 0.0)
 
     @property
     def highest_coverage(self) -> float:
@@ -126,7 +129,7 @@ class Guarantees:
         return {name: getattr(self, name).tolist() for name in COLUMNS}
 
     @classmethod
-    def from_json(cls, values: Any) -> Guarantees:
+    def from_json(cls, values: Mapping[str, Any]) -> Guarantees:
         """Check the values of a model folder.
 
         Raises:
@@ -135,12 +138,13 @@ class Guarantees:
             TypeError: it is no table.
         """
         columns = [values[name] for name in COLUMNS]
-        if not all(len(it) == len(THRESHOLDS) and all(type(count) is int for count in it) for it in columns):
+        counts = np.array(columns if all(len(it) == len(THRESHOLDS) for it in columns) else None)
+        if counts.dtype != np.int64:
             raise ValueError("the guarantees are none that this version knows")
-        answers, right, covered = (np.array(column, dtype=np.int64) for column in columns)
-        is_table = all((np.diff(column) <= 0).all() and column[-1] >= 0 for column in (answers, right, covered))
+        answers, right, covered = counts
+        are_counts = (np.diff(counts) <= 0).all() and counts.min() >= 0 and answers[0] >= 1
         is_possible = covered[0] <= answers[0] and (right <= np.minimum(answers, covered)).all()
-        if not is_table or len(values) != len(COLUMNS) or not is_possible or answers[0] < 1:
+        if not are_counts or not is_possible or len(values) != len(COLUMNS):
             raise ValueError("the guarantees contradict themselves")
         return cls(answers=answers, right=right, covered=covered)
 
@@ -164,12 +168,7 @@ def binomial_tail(right: int, answers: int, precision: float, log_factorials: ND
     """The probability of so many right answers or more, if each is right with the probability `precision`.
 
     At most 1 - c where the lower bound of Clopper and Pearson at confidence c is at least the precision.
-
-    Args:
-        right: the number of right answers.
-        answers: of all answers.
-        precision: above 0, below 1.
-        log_factorials: ln(n!) of n = 0, 1, ... up to the answers at least.
+    `log_factorials` are ln(n!) of n = 0, 1, ... up to the answers at least.
     """
     k = np.arange(right, answers + 1)
     log_ways = log_factorials[answers] - log_factorials[k] - log_factorials[answers - k]
@@ -179,15 +178,6 @@ def binomial_tail(right: int, answers: int, precision: float, log_factorials: ND
 def _at_least(values: NDArray[np.float64]) -> Counts:
     """The number of values at or above each threshold."""
     return len(values) - np.searchsorted(np.sort(values), THRESHOLDS)
-
-
-CONFIDENCE_WEIGHT = 3.0  # of the log odds of the best class, beside one for each other number
-LARGEST_ODDS = 30.0  # log odds: a probability of which all digits are 9
-FLAGGED = 0.01  # of the held-out texts
-LEAST_DEVIATION = 1e-3  # of a number that is the same in nearly all texts, and says nothing of them
-FEWEST_TEXTS = 20  # held out, for deviations to say something
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,13 +205,12 @@ class Familiarity:
         in_order = np.sort(usual.scores(numbers))
         # Just above the highest of the others: of few texts none is flagged.
         highest = in_order[len(in_order) - 1 - int(FLAGGED * len(in_order))]
-        threshold = float(np.nextafter(highest, np.inf))
-        return cls(means=usual.means, deviations=usual.deviations, threshold=threshold)
+        return replace(usual, threshold=float(np.nextafter(highest, np.inf)))
 
     def scores(self, numbers: Array) -> Array:
         """The unfamiliarity of texts, (texts,): the sum of deviations above the means."""
-        says_something = self.deviations > 0
-        weights = np.where(says_something, 1 / np.where(says_something, self.deviations, 1), 0)
+        varies = self.deviations > 0
+        weights = np.where(varies, 1 / np.where(varies, self.deviations, 1), 0)
         weights[-1] *= CONFIDENCE_WEIGHT
         scores: Array = np.maximum((numbers - self.means) * weights, 0).sum(axis=1)
         return scores
@@ -254,10 +243,7 @@ class Familiarity:
 def text_numbers(probabilities: Array, unknown_share: Array, rarity: Array | None) -> Array:
     """Numbers of texts, (texts, numbers), each larger for less usual texts; the log odds of the best class come last.
 
-    Args:
-        probabilities: (texts, classes).
-        unknown_share: the part of the tokens of each text that is unknown, (texts,).
-        rarity: from `LinearClassifier.read`; none without a linear part.
+    Of probabilities, (texts, classes), `TokenizedTexts.unknown_share`, and `rarity`, if there is a linear part.
     """
     best = probabilities.max(axis=1)
     odds = np.minimum(np.log(best / np.maximum(1 - best, np.exp(-LARGEST_ODDS))), LARGEST_ODDS)

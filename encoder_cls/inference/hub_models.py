@@ -15,15 +15,10 @@ HUB_TIMEOUT = 10.0  # seconds
 
 
 def download(source: str, files: Sequence[str], *, mark: str) -> Path:
-    """Download a model, or take what was downloaded before if the Hub cannot be reached.
+    """Download the files of a model, or take what was downloaded before if the Hub cannot be reached.
 
-    Args:
-        source: `hub:owner/name[?revision=...]`.
-        files: the names of the files.
-        mark: without this in quotes in the first file, no other is downloaded.
-
-    Returns:
-        The folder in the Hub's cache, where files are links.
+    Without the `mark`, in quotes, in the first file no other is downloaded. Returns the folder in the Hub's cache,
+    where files are links.
 
     Raises:
         ConfigError: there is no such model, or it is of another program; or `huggingface_hub` is missing.
@@ -54,9 +49,11 @@ def download(source: str, files: Sequence[str], *, mark: str) -> Path:
         raise EncoderClsError(
             f"{source}: cannot be downloaded: {reason} (check the network, or download the folder and name it instead)"
         ) from None
-    missing = [file for file in files if folder is None or not (folder / file).exists()]
-    if folder is None or missing:
-        raise ConfigError(f"{source}: not a model of {mark}" + (f": it has no {missing[0]}" if folder else ""))
+    if folder is None:
+        raise ConfigError(f"{source}: not a model of {mark}")
+    for file in files:
+        if not (folder / file).exists():
+            raise ConfigError(f"{source}: not a model of {mark}: it has no {file}")
     return folder
 
 

@@ -26,20 +26,14 @@ from encoder_cls.text.ngrams import (
 )
 from encoder_cls.text.tokens import TokenizedTexts
 
-PREFIX = "linear."  # of the names of its weights
+LINEAR = "linear."  # of the names of its weights
 WEIGHTS = ("frequent_token_ids", "feature_ids", "idf", "weights", "biases")
 
 
 def linear_shapes(*, frequent_tokens: int, features: int, margins: int) -> Shapes:
     """The shape of each weight of a `LinearClassifier`, by name."""
-    shapes: Shapes = {
-        "frequent_token_ids": (frequent_tokens,),
-        "feature_ids": (features,),
-        "idf": (features,),
-        "weights": (features, margins),
-        "biases": (margins,),
-    }
-    return {f"{PREFIX}{name}": shape for name, shape in shapes.items()}
+    shapes = ((frequent_tokens,), (features,), (features,), (features, margins), (margins,))
+    return {f"{LINEAR}{name}": shape for name, shape in zip(WEIGHTS, shapes, strict=True)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,19 +64,15 @@ class LinearClassifier:
     def from_weights(
         cls, weights: Mapping[str, Weight], *, max_tokens: int, task: Task = SINGLE_LABEL
     ) -> LinearClassifier:
-        """Make one of `named_weights`.
-
-        Raises:
-            ValueError: the feature ids are not increasing, or out of range.
-        """
-        fields: dict[str, Any] = {name: weights[f"{PREFIX}{name}"] for name in WEIGHTS}
+        """Make one of `named_weights`; a `ValueError`, where feature ids are not increasing, or out of range."""
+        fields: dict[str, Any] = {name: weights[f"{LINEAR}{name}"] for name in WEIGHTS}
         if not are_increasing(fields["feature_ids"], NUM_FEATURE_IDS):
             raise ValueError("the feature ids of the linear classifier are not in order")
         return cls(max_tokens=max_tokens, task=task, **fields | {"weights": as_table(fields["weights"])})
 
     def named_weights(self) -> dict[str, Weight]:
         """Its weights by name."""
-        return {f"{PREFIX}{name}": getattr(self, name) for name in WEIGHTS}
+        return {f"{LINEAR}{name}": getattr(self, name) for name in WEIGHTS}
 
     def logits(self, texts: TokenizedTexts) -> Logits:
         """Logits, (texts, classes)."""

@@ -6,7 +6,7 @@ with the weights.
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -68,11 +68,11 @@ def guarantees_of(guarantees: Guarantees | None, familiarity: Familiarity | None
     return {"promises": guarantees and guarantees.to_json(), "familiarity": familiarity and familiarity.to_json()}
 
 
-def read_config(values: Any) -> tuple[dict[str, Any], dict[str, int] | None]:
+def read_config(values: Any, *, vocab_size: int) -> tuple[dict[str, Any], dict[str, Shapes]]:
     """Check the values of `config.json`.
 
     Returns:
-        Arguments of `Classifier`; and `max_tokens`, `frequent_tokens` and `features` of its linear classifier, if any.
+        Arguments of `Classifier`, and the shapes of the weights of each part.
 
     Raises:
         ValueError: they are of another program or version, or none that a classifier can have.
@@ -97,6 +97,9 @@ def read_config(values: Any) -> tuple[dict[str, Any], dict[str, int] | None]:
         max_seq_len=_is_within(max_seq_len, 1, encoder.max_seq_len if encoder else None)
         and (encoder is None or encoder.max_seq_len == max_seq_len),
     )
+    shapes: dict[str, Shapes] = {}
+    if encoder:
+        shapes["encoder"] = encoder.weight_shapes(vocab_size=vocab_size, num_classes=len(names))
     if linear is not None:
         _check(
             f"{CONFIG_FILE}: linear",
@@ -104,6 +107,11 @@ def read_config(values: Any) -> tuple[dict[str, Any], dict[str, int] | None]:
             max_tokens=_is_within(linear["max_tokens"], 1, KEPT_PER_TOKEN * max_seq_len),
             frequent_tokens=_is_within(linear["frequent_tokens"], 0, MOST_FREQUENT),
             features=_is_within(linear["features"], 0, NUM_FEATURE_IDS),
+        )
+        shapes["linear"] = linear_shapes(
+            frequent_tokens=linear["frequent_tokens"],
+            features=linear["features"],
+            margins=task.num_one_vs_rest(len(names)),
         )
     arguments = {
         "label_names": names,
@@ -114,31 +122,11 @@ def read_config(values: Any) -> tuple[dict[str, Any], dict[str, int] | None]:
         "delimiter": delimiter_named(values["delimiter"]) if "delimiter" in values else None,
         "encoding": encoding_named(values.get("encoding", UTF8)),
     }
-    return arguments, linear
+    return arguments, shapes
 
 
-def weight_shapes(config: Mapping[str, Any], linear: Mapping[str, int] | None, *, vocab_size: int) -> dict[str, Shapes]:
-    """The shapes of the weights of each part that `read_config` describes."""
-    num_classes, encoder = len(config["label_names"]), config["encoder_architecture"]
-    shapes: dict[str, Shapes] = {}
-    if encoder:
-        shapes["encoder"] = encoder.weight_shapes(vocab_size=vocab_size, num_classes=num_classes)
-    if linear is not None:
-        shapes["linear"] = linear_shapes(
-            frequent_tokens=linear["frequent_tokens"],
-            features=linear["features"],
-            margins=config["task"].num_one_vs_rest(num_classes),
-        )
-    return shapes
-
-
-def read_state(values: Mapping[str, Any], config: Mapping[str, Any], *, described: Container[str]) -> dict[str, Any]:
-    """Check the metadata that changes with the weights.
-
-    Args:
-        values: the metadata.
-        config: of `read_config`.
-        described: the parts that the config describes.
+def read_state(values: Mapping[str, Any], config: Mapping[str, Any], *, described: Collection[str]) -> dict[str, Any]:
+    """Check the metadata that changes with the weights, of a `read_config` that describes these parts.
 
     Returns:
         Arguments of `Classifier`.
@@ -146,8 +134,7 @@ def read_state(values: Mapping[str, Any], config: Mapping[str, Any], *, describe
     Raises:
         ValueError: they are none that a classifier can have.
         KeyError: one is missing.
-        TypeError: one is of another type.
-        AttributeError: one is of another type.
+        TypeError, AttributeError: one is of another type.
     """
     is_single, num_classes = config["task"] is SINGLE_LABEL, len(config["label_names"])
     parts = [part for part in PARTS if part in values["parts"]]
@@ -155,7 +142,7 @@ def read_state(values: Mapping[str, Any], config: Mapping[str, Any], *, describe
     mixture_weights, shares = values["mixture_weights"], values.get("mixture_shares")
     _check(
         WEIGHTS_FILE,
-        parts=bool(parts) and sorted(values["parts"]) == sorted(parts) and all(part in described for part in parts),
+        parts=bool(parts) and sorted(values["parts"]) == sorted(parts) and set(parts) <= set(described),
         dtypes=sorted(dtypes) == sorted(parts) and set(dtypes.values()) <= set(DTYPES),
         mixture_weights=sorted(mixture_weights) == sorted(parts)
         and all(1 / LARGEST_WEIGHT < float(weight) < LARGEST_WEIGHT for weight in mixture_weights.values()),

@@ -20,14 +20,14 @@ from encoder_cls.system.display import replace_unprintable, shortened
 from encoder_cls.system.html_page import escaped, html_page, shade
 
 MOST_MAP_TOKENS = 48  # of a text whose attention is drawn: in more cells nothing can be seen
-MOST_STRONGEST = 5  # words whose weights stand below a text
+MOST_STRONGEST = 5  # words whose weights are below a text
 LEAST_WEIGHT = 0.1  # of a word that is named or coloured
 LONGEST_NAME = 14  # characters of a token beside a map
 CELL, LETTERS = 16, 12  # pixels of a cell of a map, and of the letters beside it
 TITLE = 22  # pixels above a map
 NARROWEST_MAP = 215  # pixels: what its title takes
 LEAST_SCALE = 0.6  # of maps side by side: smaller letters cannot be read
-LEVELS = 256  # of attention that can be told apart
+LEVELS = 256  # of attention
 NEARLY_UNIFORM = 0.98  # of the largest entropy that there could be
 # ColorBrewer's Blues, from nothing to the most (https://colorbrewer2.org).
 BLUES = "f7fbff deebf7 c6dbef 9ecae1 6baed6 4292c6 2171b5 08519c 08306b"
@@ -67,9 +67,9 @@ def render_explanations(
         note: the part that is shown if it is not all, such as "the first 10 texts".
         model: its name.
     """
-    told = [f"Answered by {escaped(model)}."] if model else []
-    told += [f"This page holds {escaped(note)} only."] if note else []
-    shown_note = f'<p class="note">{" ".join(told)}</p>\n' if told else ""
+    notes = [f"Answered by {escaped(model)}."] if model else []
+    notes += [f"This page holds {escaped(note)} only."] if note else []
+    shown_note = f'<p class="note">{" ".join(notes)}</p>\n' if notes else ""
     body = _EXPLANATIONS.format(title=escaped(title), note=shown_note, legend=LEGEND, rows="\n".join(map(_row, rows)))
     return html_page(title, body)
 
@@ -77,9 +77,7 @@ def render_explanations(
 def render_attention(title: str, texts: Iterable[tuple[str, AttentionMaps]]) -> str:
     """Make a page of attention maps, one for each layer and head, all on one scale from 0 to 1.
 
-    Args:
-        title: of the page.
-        texts: each with a line about it; read one at a time, since the maps of a long text are large.
+    Texts come with a line about each, and are read one at a time, since the maps of a long text are large.
     """
     shown = [part for number, (line, maps) in enumerate(texts) for part in _maps_of_a_text(number, line, maps)]
     return html_page(title, _ATTENTION.format(title=escaped(title), scale=_scale(), texts="\n".join(shown)))
@@ -88,7 +86,8 @@ def render_attention(title: str, texts: Iterable[tuple[str, AttentionMaps]]) -> 
 def words_html(pieces: Iterable[tuple[str, float]]) -> str:
     """The pieces of a text (see `marked`) as HTML, coloured by their weights."""
     shown = (
-        f'<span class="{_side(weight)} {shade(abs(weight) / STRONG)}" title="{weight:+.2f}">{escaped(piece)}</span>'
+        f'<span class="{"for" if weight > 0 else "against"} {shade(abs(weight) / STRONG)}" title="{weight:+.2f}">'
+        f"{escaped(piece)}</span>"
         if abs(weight) >= LEAST_WEIGHT
         else escaped(piece)
         for piece, weight in pieces
@@ -100,34 +99,27 @@ def strongest_words(weights: Sequence[WordWeight]) -> str:
     """The words of the largest weights, with these, as HTML: a print has no pointer to show them."""
     strongest = sorted((word for word in weights if abs(word.weight) >= LEAST_WEIGHT), key=lambda it: -abs(it.weight))
     named = (
-        f"<bdi>{escaped(shortened(word.word, limit=LONGEST_NAME))}</bdi> {_signed(word.weight)}"
+        f"<bdi>{escaped(shortened(word.word, limit=LONGEST_NAME))}</bdi> "
+        + f"{word.weight:+.1f}".replace("-", "\N{MINUS SIGN}")
         for word in strongest[:MOST_STRONGEST]
     )
     return ", ".join(f'<span class="nowrap">{words}</span>' for words in named)
-
-
-def _side(weight: float) -> str:
-    return "for" if weight > 0 else "against"
-
-
-def _signed(weight: float) -> str:
-    return f"{weight:+.1f}".replace("-", "\N{MINUS SIGN}")
 
 
 def _row(row: Mapping[str, Any]) -> str:
     left_out = row.get("left_out")
     words = words_html(marked(row["text"], row["weights"]))
     notes = [strongest] if (strongest := strongest_words(row["weights"])) else []
-    notes += [escaped(f"({told})") for told in row.get("notes", ())]
+    notes += [escaped(f"({note})") for note in row.get("notes", ())]
     notes += [f"(the last {left_out} words are not explained)"] if left_out else []
-    note = f'<br><span class="note">{" ".join(notes)}</span>' if notes else ""
+    below = f'<br><span class="note">{" ".join(notes)}</span>' if notes else ""
     second, second_probability = row.get("runner_up") or ("", 0.0)
     runner_up = f'{escaped(second)} <span class="note">{second_probability:.3f}</span>' if second else ""
     probability = f"{row['probability']:.3f}" if row["probability"] is not None else escaped(row["reason"])
     return (
         f"<tr><td>{escaped(row['label'])}</td><td>{probability}</td>"
         f'<td class="text" data-head="runner-up" data-value="{second_probability:.6f}">{runner_up}</td>'
-        f'<td class="text">{words}{note}</td></tr>'
+        f'<td class="text">{words}{below}</td></tr>'
     )
 
 

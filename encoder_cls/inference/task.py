@@ -46,15 +46,10 @@ def combine_logits(
 
 
 class Task:
-    """The single-label task: each text has one of the classes.
+    """The single-label task: each text has one of the classes."""
 
-    Attributes:
-        name: in `config.json`.
-        fewest_classes: that a classifier can have.
-    """
-
-    name = "single-label"
-    fewest_classes = 2
+    name = "single-label"  # in `config.json`
+    fewest_classes = 2  # that a classifier can have
 
     def num_one_vs_rest(self, num_classes: int) -> int:
         """The number of one-vs-rest classifiers: one for each class; of two classes the second's gives both."""
@@ -63,9 +58,8 @@ class Task:
     def margins_to_logits(self, margins: Logits) -> Logits:
         """The logits of margins of one-vs-rest classifiers, (texts, classes).
 
-        Of two classes there is the second's margin, and the first's is its opposite. Each of more classes has a
-        probability by itself: a softmax of their margins would be too sure of many texts, and too unsure of those that
-        no class claims.
+        Two classes have the second's margin, and the first's is its opposite. Each of more classes has a probability by
+        itself: a softmax of their margins would be too sure of many texts, and too unsure of those of no class.
         """
         return np.hstack([-margins, margins]) if margins.shape[1] == 1 else log_sigmoid(margins).astype(np.float32)
 

@@ -48,12 +48,15 @@ class RowTable:
 
     def take(self, rows: NDArray[np.integer[Any]]) -> Array:
         """Some rows in float32, (*rows, columns)."""
-        if self.stored_rows is None:
-            return self._expanded(rows)
-        stored = self._stored_index[rows]
-        found = self._expanded(stored)  # a row that is not stored is the last one at first
-        found[stored < 0] = 0
-        return found
+        if not len(self.values):
+            return np.zeros((*rows.shape, self.values.shape[1]), dtype=np.float32)
+        stored = rows if self.stored_rows is None else self._stored_index[rows]
+        taken: Array = self.values[stored].astype(np.float32, copy=False)
+        if self.scales is not None:
+            taken *= self.scales[stored].astype(np.float32)[..., None]
+        if self.stored_rows is not None:
+            taken[stored < 0] = 0
+        return taken
 
     def dense(self) -> Array:
         """All rows in float32."""
@@ -63,17 +66,8 @@ class RowTable:
     def _stored_index(self) -> NDArray[np.int32]:
         """The index of each row among the stored ones; -1: not stored."""
         index = np.full(self.num_rows, -1, dtype=np.int32)
-        if self.stored_rows is not None:
-            index[self.stored_rows] = np.arange(len(self.stored_rows), dtype=np.int32)
+        index[self.stored_rows] = np.arange(len(self.values), dtype=np.int32)
         return index
-
-    def _expanded(self, stored: NDArray[np.integer[Any]]) -> Array:
-        if not len(self.values):
-            return np.zeros((*stored.shape, self.values.shape[1]), dtype=np.float32)
-        found: Array = self.values[stored].astype(np.float32, copy=False)
-        if self.scales is not None:
-            found *= self.scales[stored].astype(np.float32)[..., None]
-        return found
 
 
 def compress(matrix: Array, dtype: str, *, stored_rows: NDArray[np.int32] | None = None) -> RowTable:
@@ -96,6 +90,7 @@ def compress(matrix: Array, dtype: str, *, stored_rows: NDArray[np.int32] | None
 
 DTYPES = ("float32", "float16", "int8")
 SCALES, ROWS, HIGH = ".scales", ".rows", ".high"  # after the name of the weight that they belong to
+FEATURE_IDS, IDF = "linear.feature_ids", "linear.idf"
 
 Weight = NDArray[Any] | RowTable
 Shapes = dict[str, tuple[int, ...]]
@@ -104,25 +99,6 @@ Shapes = dict[str, tuple[int, ...]]
 def is_table(name: str) -> bool:
     """Whether a weight is read by rows."""
     return name.endswith((".table.weight", ".tokens.weight")) or name == "linear.weights"
-
-
-def pack(weights: Mapping[str, Weight], dtype: str) -> dict[str, NDArray[Any]]:
-    """The tensors of a file for weights in one of the `DTYPES`."""
-    tensors: dict[str, NDArray[Any]] = {}
-    for name, array in dense(weights).items():
-        if dtype == "float32":
-            tensors[name] = array
-        elif is_table(name):
-            tensors |= _packed_table(name, array, dtype)
-        elif name == "linear.feature_ids":
-            # Increasing numbers: the low halves, and the count of each high half.
-            tensors[name] = (array & 0xFFFF).astype(np.uint16)
-            tensors[name + HIGH] = np.bincount(array >> 16, minlength=NUM_FEATURE_IDS >> 16).astype(np.int32)
-        elif name == "linear.idf" or array.ndim == 2:
-            tensors[name] = array.astype(np.float16)
-        else:
-            tensors[name] = array
-    return tensors
 
 
 def are_increasing(indices: NDArray[np.int32], limit: int) -> bool:
@@ -140,16 +116,20 @@ def dense(weights: Mapping[str, Weight]) -> dict[str, NDArray[Any]]:
     return {name: it.dense() if isinstance(it, RowTable) else it for name, it in weights.items()}
 
 
-def _packed_table(name: str, array: NDArray[np.float32], dtype: str) -> dict[str, NDArray[Any]]:
-    stored = np.flatnonzero(array.any(axis=1)).astype(np.int32)
-    row_bytes = array.shape[1] if dtype == "int8" else 2 * array.shape[1]
-    is_worth_it = len(stored) * (row_bytes + stored.itemsize) < len(array) * row_bytes
-    table = compress(array, dtype, stored_rows=stored if is_worth_it else None)
-    tensors: dict[str, NDArray[Any]] = {name: table.values}
-    if table.stored_rows is not None:
-        tensors[name + ROWS] = table.stored_rows
-    if table.scales is not None:
-        tensors[name + SCALES] = table.scales
+def pack(weights: Mapping[str, Weight], dtype: str) -> dict[str, NDArray[Any]]:
+    """The tensors of a file for weights in one of the `DTYPES`."""
+    tensors = dense(weights)
+    if dtype == "float32":
+        return tensors
+    for name, array in list(tensors.items()):
+        if is_table(name):
+            tensors |= _packed_table(name, array, dtype)
+        elif name == FEATURE_IDS:
+            # Increasing numbers: the low halves, and the count of each high half.
+            tensors[name] = (array & 0xFFFF).astype(np.uint16)
+            tensors[name + HIGH] = np.bincount(array >> 16, minlength=NUM_FEATURE_IDS >> 16).astype(np.int32)
+        else:
+            tensors[name] = array.astype(_stored_type(name, array.shape, dtype))
     return tensors
 
 
@@ -158,22 +138,61 @@ def unpack(tensors: Mapping[str, NDArray[Any]], shapes: Shapes, dtype: str) -> d
 
     Raises:
         ValueError: the tensors do not have the shapes of the weights and the type, or are not finite.
+        KeyError: one is missing.
     """
     remaining = dict(tensors)
     weights: dict[str, Weight] = {}
     for name, shape in shapes.items():
         if is_table(name):
             weights[name] = _table(name, remaining, shape, dtype)
-        elif name == "linear.feature_ids" and dtype != "float32":
+        elif name == FEATURE_IDS and dtype != "float32":
             weights[name] = _feature_ids(name, remaining, shape)
         else:
-            expected = np.int32 if name.endswith("_ids") else np.float32
-            is_small = dtype != "float32" and (name == "linear.idf" or len(shape) == 2)
-            array = _tensor(name, remaining, shape, np.float16 if is_small else expected)
-            weights[name] = array.astype(expected, copy=False)
+            array = _tensor(name, remaining, shape, _stored_type(name, shape, dtype))
+            weights[name] = array.astype(_stored_type(name, shape, "float32"), copy=False)
     if remaining:
         raise ValueError(f"a tensor that is no weight: {min(remaining)}")
     return weights
+
+
+def _stored_type(name: str, shape: tuple[int, ...], dtype: str) -> type:
+    """The type of a weight that is not read by rows, in a file of one of the `DTYPES`."""
+    if name.endswith("_ids"):
+        return np.int32
+    return np.float16 if dtype != "float32" and (name == IDF or len(shape) == 2) else np.float32
+
+
+def _packed_table(name: str, array: NDArray[np.float32], dtype: str) -> dict[str, NDArray[Any]]:
+    stored = np.flatnonzero(array.any(axis=1)).astype(np.int32)
+    row_bytes = array.shape[1] if dtype == "int8" else 2 * array.shape[1]
+    is_worth_it = len(stored) * (row_bytes + stored.itemsize) < len(array) * row_bytes
+    table = compress(array, dtype, stored_rows=stored if is_worth_it else None)
+    tensors = {name: table.values, name + ROWS: table.stored_rows, name + SCALES: table.scales}
+    return {name: tensor for name, tensor in tensors.items() if tensor is not None}
+
+
+def _table(name: str, tensors: dict[str, NDArray[Any]], shape: tuple[int, ...], dtype: str) -> RowTable:
+    num_rows, columns = shape
+    stored_rows, scales = None, None
+    if dtype != "float32" and name + ROWS in tensors:
+        stored_rows = _tensor(name + ROWS, tensors, tensors[name].shape[:1], np.int32)
+        if not are_increasing(stored_rows, num_rows):
+            raise ValueError(f"the rows of {name} are not in order")
+    stored = num_rows if stored_rows is None else len(stored_rows)
+    kind: type = np.float32 if dtype == "float32" else np.float16
+    if dtype == "int8" and columns >= FEWEST_INT8_COLUMNS:
+        kind, scales = np.int8, _tensor(name + SCALES, tensors, (stored,), np.float16)
+    values = _tensor(name, tensors, (stored, columns), kind)
+    return RowTable(values=values, num_rows=num_rows, stored_rows=stored_rows, scales=scales)
+
+
+def _feature_ids(name: str, tensors: dict[str, NDArray[Any]], shape: tuple[int, ...]) -> NDArray[np.int32]:
+    low = _tensor(name, tensors, shape, np.uint16)
+    counts = _tensor(name + HIGH, tensors, (NUM_FEATURE_IDS >> 16,), np.int32)
+    if (counts < 0).any() or counts.sum() != len(low):
+        raise ValueError(f"{name}: high and low halves differ in number")
+    high = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
+    return (high << 16) + low.astype(np.int32)
 
 
 def _tensor(name: str, tensors: dict[str, NDArray[Any]], shape: tuple[int, ...], dtype: type) -> NDArray[Any]:
@@ -184,27 +203,3 @@ def _tensor(name: str, tensors: dict[str, NDArray[Any]], shape: tuple[int, ...],
     if not np.isfinite(tensor).all():
         raise ValueError(f"{name} holds numbers that are not finite")
     return tensor
-
-
-def _table(name: str, tensors: dict[str, NDArray[Any]], shape: tuple[int, ...], dtype: str) -> RowTable:
-    rows, columns = shape
-    stored_rows = None
-    if dtype != "float32" and name + ROWS in tensors:
-        stored_rows = _tensor(name + ROWS, tensors, tensors[name].shape[:1], np.int32)
-        if not are_increasing(stored_rows, rows):
-            raise ValueError(f"the rows of {name} are not in order")
-    stored = rows if stored_rows is None else len(stored_rows)
-    is_int8 = dtype == "int8" and columns >= FEWEST_INT8_COLUMNS
-    kind = np.int8 if is_int8 else np.float32 if dtype == "float32" else np.float16
-    scales = _tensor(name + SCALES, tensors, (stored,), np.float16) if is_int8 else None
-    values = _tensor(name, tensors, (stored, columns), kind)
-    return RowTable(values=values, num_rows=rows, stored_rows=stored_rows, scales=scales)
-
-
-def _feature_ids(name: str, tensors: dict[str, NDArray[Any]], shape: tuple[int, ...]) -> NDArray[np.int32]:
-    low = _tensor(name, tensors, shape, np.uint16)
-    counts = _tensor(name + HIGH, tensors, (NUM_FEATURE_IDS >> 16,), np.int32)
-    if (counts < 0).any() or counts.sum() != len(low):
-        raise ValueError(f"{name}: high and low halves differ in number")
-    high = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
-    return (high << 16) + low.astype(np.int32)

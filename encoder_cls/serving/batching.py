@@ -18,7 +18,6 @@ from typing import Any
 
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.explain import explain
-from encoder_cls.inference.json_record import json_record
 from encoder_cls.serving import limits
 from encoder_cls.serving.requests import PredictRequest, RefusedError
 
@@ -195,11 +194,11 @@ def _answers(pieces: _Pieces) -> deque[TextAnswer]:
         words = None
         if request.explain:
             number = classifier.label_names.index(prediction.label) if prediction.label else 0
-            one = tokenized.take_one(row)
+            one = tokenized[row : row + 1]
             (words,) = explain(classifier, [text], one, [number], most_tokens=limits.MOST_EXPLAINED_TOKENS)
         labels = prediction.labels
         if labels is None:
             labels = (prediction.label,) if prediction.label else ()
-        record = json_record(prediction, top_k=request.top_k, threshold=request.threshold, words=words)
+        record = prediction.to_json(top_k=request.top_k, threshold=request.threshold, words=words)
         answers.append(TextAnswer(record, labels, int(tokenized.lengths[row]) - 1))
     return answers

@@ -13,14 +13,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import pairwise
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from encoder_cls.text.char_ngrams import PAIR_MULTIPLIER, flat_indices
-from encoder_cls.text.tokens import MASK_ID, SPECIAL_TOKENS, TokenizedTexts
+from encoder_cls.text.tokens import (
+    MASK_ID,
+    PAIR_MULTIPLIER,
+    SPECIAL_TOKENS,
+    TokenizedTexts,
+    ends_from_zero,
+    flat_indices,
+)
 
 DISTANCES = (1, 2)  # of the words of a pair
 TEMPLATE_SIZES = range(2, 7)  # words
@@ -71,11 +75,8 @@ def count_features(
 ) -> Iterator[SparseRows]:
     """Count the features of texts, some texts at a time; columns are feature ids.
 
-    Args:
-        texts: the texts.
-        max_tokens: read of a text, `[CLS]` counted.
-        frequent_token_ids: the tokens that are no wildcards in templates.
-        use_char_ngrams: whether to count templates and character n-grams, too, with twenty times the memory.
+    In templates all tokens but `frequent_token_ids` are wildcards. `use_char_ngrams` counts templates and character
+    n-grams, too, with twenty times the memory.
     """
     for tokens, offsets in _in_chunks(texts, max_tokens):
         ids, lengths = texts.input_ids(tokens).astype(np.int64), np.diff(offsets)
@@ -105,8 +106,8 @@ def find(counts: SparseRows, feature_ids: NDArray[np.int32]) -> NDArray[np.int32
 def keep_known(counts: SparseRows, found: NDArray[np.int32]) -> SparseRows:
     """The known features alone; columns are then the indices from `find`."""
     known = found >= 0
-    ends = np.concatenate([[0], np.cumsum(known)])
-    return SparseRows(columns=found[known], values=counts.values[known], offsets=ends[counts.offsets])
+    offsets = ends_from_zero(known)[counts.offsets]
+    return SparseRows(columns=found[known], values=counts.values[known], offsets=offsets)
 
 
 def rarity(
@@ -116,12 +117,8 @@ def rarity(
 
     The mean inverse document frequency of the words, pairs, templates and character n-grams of a text, where the
     unknown count as the rarest; then the unknown share of each of the four. Both are 0 for a kind that a text lacks.
-
-    Args:
-        counts: of the texts.
-        found: the known ones among their features, from `find`.
-        idf: inverse document frequencies.
-        leave_out: treat the texts, which were learned from, as if they were not: a feature of a single text is unknown.
+    `found` is from `find`. `leave_out` treats the texts, which were learned from, as if they were not: a feature of a
+    single text is unknown.
     """
     if leave_out:
         found = np.where(np.append(idf, 0)[found] == idf.max(), -1, found)
@@ -161,15 +158,9 @@ def _in_chunks(texts: TokenizedTexts, max_tokens: int) -> Iterator[tuple[NDArray
     """The indices of the tokens of some texts, and `texts + 1` offsets into them."""
     lengths = texts.lengths_within(max_tokens)
     chunk_of = (np.cumsum(lengths) - 1) // TOKENS_AT_ONCE
-    for first, last in _runs(chunk_of):
-        chunk = slice(first, last)
-        yield flat_indices(texts.offsets[:-1][chunk], lengths[chunk]), np.concatenate([[0], np.cumsum(lengths[chunk])])
-
-
-def _runs(numbers: NDArray[Any]) -> Iterator[tuple[int, int]]:
-    """The beginning and end of each run of equal numbers."""
-    if len(numbers):
-        yield from pairwise([0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(numbers)])
+    bounds = np.flatnonzero(np.diff(chunk_of, prepend=-1, append=-1))
+    for chunk in map(slice, bounds[:-1], bounds[1:]):
+        yield flat_indices(texts.offsets[:-1][chunk], lengths[chunk]), ends_from_zero(lengths[chunk])
 
 
 def _words(ids: NDArray[np.int64], position: NDArray[np.int64]) -> Found:

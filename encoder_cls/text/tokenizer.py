@@ -1,4 +1,4 @@
-"""Read a tokenizer from its file, and tokenize texts.
+"""Read a tokenizer from its file, split texts into words or sub-words, and tokenize them.
 
 The special tokens have fixed ids and come first; typed by a user they are ordinary characters.
 """
@@ -6,21 +6,32 @@ The special tokens have fixed ids and come first; typed by a user they are ordin
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers, processors
 
-from encoder_cls.text.tokens import CHARACTERS_PER_TOKEN, CLS_ID, SPECIAL_TOKENS, UNK_ID, TokenizedTexts, index_tokens
-from encoder_cls.text.words import replace_surrogates, token_reader
+from encoder_cls.text.tokens import (
+    CHARACTERS_PER_TOKEN,
+    CLS_ID,
+    SPECIAL_TOKENS,
+    UNK_ID,
+    TokenChunk,
+    TokenizedTexts,
+    TokenReader,
+    index_tokens,
+)
 
 TYPES = ("word_level", "word_piece", "bpe", "unigram")  # whole words, and three sub-word models
 
 # Scripts written without spaces between words: each character is a token of its own.
 UNSPACED = r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]"
+ASCII_WORD = re.compile(r"\w+|[^\w\s]+", re.ASCII)
 
 MOST_COUNTED = 1_000_000  # characters of a text whose tokens are counted for a person
 NORMALIZERS = {"NFD", "StripAccents", "NFC", "NFKC", "Lowercase"}
@@ -44,6 +55,78 @@ def token_ids(words: Sequence[str], id_of: Callable[[str], int | None]) -> NDArr
     return np.array([UNK_ID if number is None else number for number in ids], dtype=np.int32)
 
 
+def token_reader(tokenizer: Tokenizer) -> TokenReader:
+    """A reader of words, the unknown as written, or of pieces of words."""
+    if isinstance(tokenizer.model, models.WordLevel):
+        return lambda texts, most_tokens: _coded(
+            [SPECIAL_TOKENS[CLS_ID], *_split_words(tokenizer, text)][:most_tokens] for text in texts
+        )
+    vocabulary = tokenizer.get_vocab()
+    tokens = sorted(vocabulary, key=vocabulary.__getitem__)
+
+    def read_subwords(texts: Sequence[str], most_tokens: int) -> TokenChunk:
+        encodings = tokenizer.encode_batch_fast([replace_surrogates(text) for text in texts])
+        return _coded([tokens[number] for number in encoding.ids[:most_tokens]] for encoding in encodings)
+
+    return read_subwords
+
+
+def _coded(token_lists: Iterable[list[str]]) -> TokenChunk:
+    rows: dict[str, int] = {}
+    coded = [[rows.setdefault(token, len(rows)) for token in tokens] for tokens in token_lists]
+    indices = np.fromiter(chain.from_iterable(coded), dtype=np.int32)
+    return TokenChunk(list(rows), indices, np.array([*map(len, coded)], dtype=np.int64))
+
+
+def _split_words(tokenizer: Tokenizer, text: str) -> list[str]:
+    """The words of a text, normalized."""
+    text = replace_surrogates(text)
+    if text.isascii():
+        return ASCII_WORD.findall(text.lower() if lowercases(tokenizer) else text)
+    return split_by_tokenizer(tokenizer, text)
+
+
+def split_by_tokenizer(tokenizer: Tokenizer, text: str) -> list[str]:
+    """The words of a text without half surrogate pairs, by the tokenizer's own normalizer and pre-tokenizer."""
+    normal = tokenizer.normalizer.normalize_str(text) if tokenizer.normalizer else text
+    if not tokenizer.pre_tokenizer:
+        return [normal]
+    return [word for word, _ in tokenizer.pre_tokenizer.pre_tokenize_str(normal)]
+
+
+def lowercases(tokenizer: Tokenizer) -> bool:
+    """Whether its normalizer makes letters lower case."""
+    return tokenizer.normalizer is not None and tokenizer.normalizer.normalize_str("A") == "a"
+
+
+def replace_surrogates(text: str) -> str:
+    """The text with U+FFFD in place of half surrogate pairs, which no tokenizer can read."""
+    if text.isascii():
+        return text
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+class Span(NamedTuple):
+    """The place of a token in its text, in characters, and the number of its word."""
+
+    start: int
+    end: int
+    word: int | None
+
+
+def token_spans(tokenizer: Tokenizer, text: str, *, max_seq_len: int) -> list[Span]:
+    """The places of the tokens that an encoder reads, without `[CLS]`."""
+    kept = text[: CHARACTERS_PER_TOKEN * max_seq_len]
+    read = replace_surrogates(kept)
+    encoding = tokenizer.encode(read)
+    starts = [0]  # in the text of each character that is read: surrogate pairs have become one
+    for character in read:
+        is_pair = character > "\uffff" and kept[starts[-1]] < "\ue000"
+        starts.append(starts[-1] + (2 if is_pair else 1))
+    found = list(zip(encoding.offsets, encoding.word_ids, strict=True))[1:max_seq_len]
+    return [Span(starts[start], starts[end], word) for (start, end), word in found]
+
+
 def parse_tokenizer(content: str) -> Tokenizer:
     """Read a tokenizer from the text of its JSON file.
 
@@ -62,19 +145,17 @@ def parse_tokenizer(content: str) -> Tokenizer:
     if sorted(tokenizer.get_vocab().values()) != list(range(tokenizer.get_vocab_size())):
         raise ValueError("its token ids are not 0, 1, 2, ...")
     normalizing = {step["type"] for step in (parts["normalizer"] or {}).get("normalizers", [{"type": None}])}
-    if parts["pre_tokenizer"] not in _known_pre_tokenizers() or not normalizing <= NORMALIZERS:
+    if parts["pre_tokenizer"] not in map(_as_json, TYPES) or not normalizing <= NORMALIZERS:
         # A regular expression could be made to take for ever.
         raise ValueError("it prepares texts in a way that no tokenizer of encoder-cls does")
     return with_cls_template(tokenizer)
 
 
-def _known_pre_tokenizers() -> list[Any]:
-    tokenizers = []
-    for kind in TYPES:
-        tokenizer = Tokenizer(models.WordLevel())
-        tokenizer.pre_tokenizer = pre_tokenizer(kind)
-        tokenizers.append(json.loads(tokenizer.to_str())["pre_tokenizer"])
-    return tokenizers
+def _as_json(kind: str) -> Any:
+    """The pre-tokenizer of one of the `TYPES` as in a tokenizer's file."""
+    tokenizer = Tokenizer(models.WordLevel())
+    tokenizer.pre_tokenizer = pre_tokenizer(kind)
+    return json.loads(tokenizer.to_str())["pre_tokenizer"]
 
 
 def pre_tokenizer(kind: str) -> pre_tokenizers.PreTokenizer:
@@ -83,36 +164,6 @@ def pre_tokenizer(kind: str) -> pre_tokenizers.PreTokenizer:
     if kind in {"bpe", "unigram"}:
         return words  # these find the words of unspaced scripts themselves
     return pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(UNSPACED), "isolated"), words])
-
-
-class Span(NamedTuple):
-    """The place of a token in its text, in characters, and the number of its word."""
-
-    start: int
-    end: int
-    word: int | None
-
-
-def token_spans(tokenizer: Tokenizer, text: str, *, max_seq_len: int) -> list[Span]:
-    """The places of the tokens that an encoder reads, without `[CLS]`."""
-    kept = text[: CHARACTERS_PER_TOKEN * max_seq_len]
-    read = replace_surrogates(kept)
-    encoding = tokenizer.encode(read)
-    found = zip(encoding.offsets, encoding.word_ids, strict=True)
-    spans = [Span(start, end, word) for (start, end), word in found][1:max_seq_len]
-    if len(read) == len(kept):
-        return spans
-    starts = _starts_in(kept, read)
-    return [Span(starts[start], starts[end], word) for start, end, word in spans]
-
-
-def _starts_in(text: str, read: str) -> list[int]:
-    """The beginning in a text of each character of `replace_surrogates(text)`, which joins surrogate pairs; the end."""
-    starts = [0]
-    for character in read:
-        is_pair = character > "\uffff" and text[starts[-1]] < "\ue000"
-        starts.append(starts[-1] + (2 if is_pair else 1))
-    return starts
 
 
 def with_cls_template(tokenizer: Tokenizer) -> Tokenizer:

@@ -55,7 +55,7 @@ def prepare(config: Config, *, train_rows: Iterable[Row] | None = None) -> Prepa
     with checking(check_budget):
         tokens = tokenized_data(dataset, config, base=base.tokenizer if base else None)
     texts, num_labelled = tokens.texts, len(dataset.train)
-    labelled = texts.first(num_labelled)
+    labelled = texts[:num_labelled]
     rows = np.arange(num_labelled)
 
     def model_corpus(has_pseudo_labels: bool) -> CorpusSize:

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from encoder_cls.config import Config
 from encoder_cls.data.dataset import Dataset
-from encoder_cls.inference.classifier import Classifier, Encoder
-from encoder_cls.inference.encoder.architecture import EncoderArchitecture
+from encoder_cls.inference.classifier import Classifier
+from encoder_cls.inference.encoder.architecture import Encoder, EncoderArchitecture
 from encoder_cls.inference.task import MULTI_LABEL, Task, task_of
 from encoder_cls.model import EncoderClassifier
 from encoder_cls.text.tokens import TokenizedTexts
@@ -60,7 +60,7 @@ class Prepared:
     @cached_property
     def train_texts(self) -> TokenizedTexts:
         """The labelled texts."""
-        return self.texts.first(len(self.dataset.train))
+        return self.texts[: len(self.dataset.train)]
 
     @cached_property
     def model_texts(self) -> TokenizedTexts:

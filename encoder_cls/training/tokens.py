@@ -14,10 +14,9 @@ from encoder_cls.data.store import cached
 from encoder_cls.system.disk_arrays import ConcatenatedTexts
 from encoder_cls.system.files import sha256
 from encoder_cls.system.stop import run_interruptibly
-from encoder_cls.text.char_ngrams import CharNgrams
 from encoder_cls.text.tokenizer import parse_tokenizer, tokenize
 from encoder_cls.text.tokenizer_trainer import train_and_tokenize, train_subwords
-from encoder_cls.text.tokens import TokenizedTexts
+from encoder_cls.text.tokens import CharNgrams, TokenizedTexts
 
 
 @dataclass(frozen=True, kw_only=True)

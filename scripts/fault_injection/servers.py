@@ -81,11 +81,10 @@ class Answers:
     def learn(self, folder):
         """Add those of the model that is in a folder; its SHA-256."""
         from encoder_cls.inference.folder import load_classifier
-        from encoder_cls.inference.json_record import json_record
 
         classifier = load_classifier(folder, engine="numpy")
         predicted = classifier.predict(self.texts)
-        self._known[classifier.sha256] = [json_record(it, top_k=9, threshold=0.0, words=None) for it in predicted]
+        self._known[classifier.sha256] = [it.to_json(top_k=9, threshold=0.0, words=None) for it in predicted]
         return classifier.sha256
 
     def check(self, chosen, reply):

@@ -314,7 +314,11 @@ def test_batches_are_as_large_as_caches_hold_unless_chosen(monkeypatch, precisio
     """Of numbers half as large twice as many."""
     asked = []
     monkeypatch.setattr(torch_engine, "resolve_precision", lambda *_: precision)
-    monkeypatch.setattr(torch_engine, "by_length", lambda _, batch_tokens: asked.append(batch_tokens) or [])
+    monkeypatch.setattr(
+        torch_engine,
+        "compute_rows",
+        lambda texts, *_, width, batch_tokens, **__: asked.append(batch_tokens) or np.zeros((len(texts), width)),
+    )
     new_classifier(["a", "b"]).predict(TEXTS, batch_tokens=chosen)
     assert asked == [expected]
 

@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from encoder_cls.inference.encoder.batches import Batch, by_length, pad
-from encoder_cls.text.char_ngrams import hash_char_ngrams
-from encoder_cls.text.tokens import CLS_ID, PAD_ID, UNK_ID, TokenizedTexts
+from encoder_cls.text.tokens import CLS_ID, PAD_ID, UNK_ID, TokenizedTexts, hash_char_ngrams
 
 LENGTHS = np.random.default_rng(0).integers(1, 200, size=500)
 

@@ -52,14 +52,6 @@ def test_the_copies_say_what_the_model_says(classifier, tmp_path):
         assert json.loads(header["tokenizer"]) == json.loads((tmp_path / TOKENIZER_FILE).read_bytes())
 
 
-def test_the_weights_alone_are_a_model(classifier, tmp_path):
-    save_classifier(classifier, tmp_path)
-    for copied in (CONFIG_FILE, TOKENIZER_FILE):
-        (tmp_path / copied).unlink()
-    loaded = load_classifier(tmp_path)
-    np.testing.assert_allclose(loaded.predict_proba(["rain"]), classifier.predict_proba(["rain"]), atol=1e-5)
-
-
 def test_models_of_format_8_are_read():
     """Their answers are those of the program that wrote them."""
     probabilities = load_classifier(FORMAT_8, engine="numpy").predict_proba(["rain and snow", "the ball"])

@@ -60,7 +60,7 @@ def test_logits_vectors_and_maps_are_those_of_torch(kind, texts, batch_tokens, *
     np.testing.assert_allclose(by_numpy.embed(tokenized, batch_tokens=batch_tokens), vectors, atol=1e-5)
     head = by_numpy.weights()
     np.testing.assert_allclose(vectors @ head["head.linear.weight"].T + head["head.linear.bias"], expected, atol=1e-5)
-    first = tokenized.take_one(0)
+    first = tokenized[:1]
     np.testing.assert_allclose(by_numpy.attention_maps(first), by_torch.attention_maps(first), atol=1e-5)
 
 
@@ -85,7 +85,7 @@ def test_each_batch_is_told_of():
     with checking(lambda: told.append(1)):
         encoder.logits(tokenized, batch_tokens=1)
     assert len(told) == len(TEXTS)
-    assert encoder.logits(tokenized.first(0)).shape == (0, 3)
+    assert encoder.logits(tokenized[:0]).shape == (0, 3)
 
 
 def test_weights_are_those_it_was_made_of():

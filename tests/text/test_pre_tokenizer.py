@@ -11,12 +11,10 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from encoder_cls.config import TokenizerConfig
-from encoder_cls.text import arrow_words
-from encoder_cls.text.arrow_words import ArrowWords
-from encoder_cls.text.char_ngrams import LONGEST_WORD
-from encoder_cls.text.tokenizer_trainer import train_tokenizer
-from encoder_cls.text.tokens import TokenChunk, TokenReader
-from encoder_cls.text.words import token_reader
+from encoder_cls.text import tokenizer_trainer
+from encoder_cls.text.tokenizer import token_reader
+from encoder_cls.text.tokenizer_trainer import ArrowWords, train_tokenizer
+from encoder_cls.text.tokens import LONGEST_WORD, TokenChunk, TokenReader
 
 ODD_CHARACTERS = st.text(
     st.one_of(
@@ -124,9 +122,9 @@ def test_pieces_of_words_are_those_of_the_vocabulary(kind, texts):
 
 def test_pieces_are_remembered_within_limits(monkeypatch):
     """What is not ASCII is split once; what is longer than a word, or beyond the limit, anew each time."""
-    monkeypatch.setattr(arrow_words, "MOST_PIECES", 3)
-    splitter, asked, split = ArrowWords(odd_tokenizer("word_level")), [], arrow_words.split_by_tokenizer
-    monkeypatch.setattr(arrow_words, "split_by_tokenizer", lambda of, piece: asked.append(piece) or split(of, piece))
+    monkeypatch.setattr(tokenizer_trainer, "MOST_PIECES", 3)
+    splitter, asked = ArrowWords(odd_tokenizer("word_level")), []
+    monkeypatch.setattr(tokenizer_trainer, "split_by_tokenizer", lambda _, piece: asked.append(piece) or [piece])
     long = "é" * (LONGEST_WORD + 1)
     for texts in (["é é ascii", "é è"], ["è é"], [long], [long], ["ê ë"], ["é è"]):
         splitter.read(texts, 99)

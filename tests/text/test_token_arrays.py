@@ -15,15 +15,16 @@ from encoder_cls.config import TokenizerConfig
 from encoder_cls.system import disk_arrays as columns
 from encoder_cls.system import processes
 from encoder_cls.text import tokens as tokens_module
-from encoder_cls.text.char_ngrams import LONGEST_WORD, hash_char_ngrams
 from encoder_cls.text.tokenizer_trainer import train_and_tokenize
 from encoder_cls.text.tokens import (
     CHARACTERS_PER_TOKEN,
     KEPT_PER_TOKEN,
+    LONGEST_WORD,
     SPECIAL_TOKENS,
     UNK_ID,
     TokenChunk,
     TokenizedTexts,
+    hash_char_ngrams,
     index_tokens,
 )
 
@@ -95,6 +96,7 @@ def test_any_texts(texts, max_seq_len, known):
         len(text) > max_seq_len or len(whole) > CHARACTERS_PER_TOKEN * max_seq_len
         for text, whole in zip(read, joined, strict=True)
     ]
+    assert found.truncated_fraction == pytest.approx(np.mean(found.truncated) if texts else 0)
     result = knowing(found, words, known)
     is_unknown = [[word not in known for word in text[1:max_seq_len]] for text in kept]
     assert result.unknown.tolist() == [*map(sum, is_unknown)]
@@ -143,24 +145,22 @@ def test_words_are_counted(at_once, monkeypatch):
     assert dict(zip(words, found.word_counts().tolist(), strict=True)) == {"[CLS]": 3, "a": 3, "b": 1, "c": 1}
 
 
-def test_the_first_texts_are_as_they_were(chunk):
-    """Their words, lengths and flags; the list of words stays the same."""
-    found, words = find("a b c", "z z", "a", max_seq_len=3)
-    first = knowing(found, words, ["a", "b"]).first(2)
-    assert tokens_of(first, words) == [["[CLS]", "a", "b", "c"], ["[CLS]", "z", "z"]]
-    assert (first.lengths.tolist(), first.truncated.tolist(), first.unknown.tolist()) == ([3, 3], [True, False], [0, 2])
-    assert len(first.word_ids) == len(words)
-    assert first.first(0).unknown_fraction == first.first(0).truncated_fraction == 0
-
-
-def test_words_that_were_cut_off_are_not_listed():
-    """Neither those beyond what is kept nor the letters beyond the characters that are read."""
-    most = 3 * KEPT_PER_TOKEN
-    found, words = find("a " * (most - 2) + "zzz yyy", "xxx", max_seq_len=3)
-    assert words == ["[CLS]", "a", "zzz", "xxx"]
-    assert len(found.words) == most + 2
-    most = CHARACTERS_PER_TOKEN * 3
-    assert find("a ".ljust(most - 2) + "qrstu", max_seq_len=3)[1] == ["[CLS]", "a", "qr"]
+def test_some_of_the_texts_are_those_texts(chunk):
+    """Neighbours by a slice, others in any order: with the words, lengths and flags that each has among all."""
+    found, words = find("a b c", "z z", "a", "", max_seq_len=3)
+    found = knowing(found, words, ["a", "b"])
+    for some, rows in (
+        (found[:2], [0, 1]),
+        (found[1:3], [1, 2]),
+        (found[:0], []),
+        (found.take(np.array([2, 0])), [2, 0]),
+    ):
+        assert len(some) == len(rows)
+        assert tokens_of(some, words) == [tokens_of(found, words)[row] for row in rows]
+        for name in ("lengths", "truncated", "unknown"):
+            assert getattr(some, name).tolist() == getattr(found, name)[rows].tolist()
+        assert len(some.word_ids) == len(words)
+    assert found[:0].unknown_fraction == found[:0].truncated_fraction == 0
 
 
 def test_no_more_than_one_chunk_is_read_ahead(monkeypatch):
@@ -184,17 +184,6 @@ def test_an_error_while_reading_is_raised():
 
     with pytest.raises(ValueError, match="first"):
         index_tokens(read, ["first", "second"], max_seq_len=8)
-
-
-def test_texts_that_are_taken_are_those_texts():
-    """In the order asked for, with the words and the lengths that each has alone."""
-    found, _ = find("a b c", "d", "a a", "", max_seq_len=2)
-    taken = found.take(np.array([2, 0, 3]))
-    assert len(taken) == 3
-    assert taken.truncated.tolist() == [True, True, False]
-    for index, text in enumerate((2, 0, 3)):
-        one, expected = taken.take_one(index), found.take_one(text)
-        assert np.array_equal(one.words, expected.words)
 
 
 def test_processes_find_the_same_words(monkeypatch):

@@ -71,13 +71,6 @@ def ids_of(tokenizer: Tokenizer, text: str, max_seq_len: int = 64) -> list[int]:
 # ---------------------------------------------------------------- training
 
 
-@every_type
-def test_the_same_texts_give_the_same_bytes(kind):
-    """Trained again in the same process, the tokenizer is the same file."""
-    config = TokenizerConfig(type=kind, max_vocab_size=600)
-    assert len({train_tokenizer(bundled_texts(), config).to_str() for _ in range(3)}) == 1
-
-
 PROGRAM = """
 import hashlib, sys
 from encoder_cls.config import DataConfig, TokenizerConfig
@@ -119,14 +112,6 @@ def test_words_are_those_that_the_library_finds(size, min_frequency):
     )
     expected.train_from_iterator(texts, trainer)
     assert found.to_str() == expected.to_str()
-
-
-def test_the_most_frequent_words_are_kept():
-    """Of more words than max_vocab_size allows, the rare ones become `[UNK]`."""
-    words = [f"w{i}" for i in range(20)]
-    tokenizer = train_on(*(word for i, word in enumerate(words) for _ in range(30 - i)), max_vocab_size=16)
-    assert tokenizer.get_vocab().keys() == {*SPECIAL_TOKENS, *words[:12]}
-    assert ids_of(tokenizer, "w12 w19") == [CLS_ID, UNK_ID, UNK_ID]
 
 
 @every_type
@@ -227,14 +212,6 @@ def test_typed_special_tokens_are_ordinary_words(kind, lowercase):
         assert first == CLS_ID
         assert len(others) > 5
         assert not set(range(4)) & set(others)
-
-
-def test_a_long_text_is_cut_and_flagged():
-    """An encoder reads at most max_seq_len tokens, `[CLS]` counted; a text that just fits is not flagged."""
-    result = tokenize(train_on("a b c d e"), ["a b c", "a b c d", "a b c d e", ""], max_seq_len=5)
-    assert result.lengths.tolist() == [4, 5, 5, 1]
-    assert result.truncated.tolist() == [False, False, True, False]
-    assert result.truncated_fraction == 0.25
 
 
 @every_type

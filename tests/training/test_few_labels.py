@@ -66,7 +66,7 @@ def fit(
     labels = of_texts[:LABELLED] if labels is None else labels
     tokenizer = train_tokenizer(texts[:-TEST], TokenizerConfig())
     return fit_linear_from_few_labels(
-        tokenized(num_classes)[0].first(LABELLED + UNLABELLED),
+        tokenized(num_classes)[0][: LABELLED + UNLABELLED],
         labels,
         tokenize(tokenizer, names_as_texts(names or ("1",) * num_classes), max_seq_len=MAX_SEQ_LEN),
         reading(num_classes),
@@ -78,7 +78,7 @@ def fit(
 
 def plain(num_classes: int, labels=None):
     labels = corpus(num_classes)[1][:LABELLED] if labels is None else labels
-    return fit_linear(tokenized(num_classes)[0].first(LABELLED), labels, reading(num_classes))[0]
+    return fit_linear(tokenized(num_classes)[0][:LABELLED], labels, reading(num_classes))[0]
 
 
 def accuracy(classifier, num_classes: int) -> float:
@@ -178,7 +178,7 @@ def test_weights_of_coordinates_are_folded_into_those_of_features(monkeypatch):
     monkeypatch.setattr(few_labels, "fit_one_vs_rest", recorded)
     classifier, _ = fit(2, **NO_TECHNIQUES | {"lsa_dimensions": 5})
     of_features, of_coordinates = parts[-1]
-    expected, logits = (of_features + of_coordinates)[:, 0], classifier.logits(tokenized(2)[0].first(LABELLED))[:, 1]
+    expected, logits = (of_features + of_coordinates)[:, 0], classifier.logits(tokenized(2)[0][:LABELLED])[:, 1]
     scale, shift = np.polyfit(expected, logits, deg=1)
     assert logits == pytest.approx(scale * expected + shift, abs=1e-4)
     assert np.abs(of_coordinates).max() > 0.1

@@ -1,9 +1,16 @@
-"""The shape of an encoder and of its weights, without PyTorch."""
+"""The shape of an encoder and of its weights, and its interface, without PyTorch."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from encoder_cls.inference.task import Logits
+    from encoder_cls.text.tokens import TokenizedTexts
 
 MOST_LAYERS, LONGEST_SEQUENCE = 256, 65_536  # limits of a file
 CHOICES = {"norm": ("pre", "post"), "activation": ("relu", "gelu"), "positions": ("sinusoidal", "learned", "none")}
@@ -59,8 +66,11 @@ class EncoderArchitecture:
             shapes[f"{embedding}positions.weight"] = (self.max_seq_len, width)
         elif self.positions == "sinusoidal":
             shapes[f"{embedding}positions.scale"] = ()
-        for layer in range(self.num_layers):
-            shapes |= {f"encoder.layers.{layer}.{name}": shape for name, shape in self._layer_shapes().items()}
+        for layer in (f"encoder.layers.{number}" for number in range(self.num_layers)):
+            for name, shape in self.linear_maps().items():
+                shapes |= {f"{layer}.{name}.weight": shape, f"{layer}.{name}.bias": shape[:1]}
+            for norm in ("attention_norm", "feed_forward_norm"):
+                shapes |= {f"{layer}.{norm}.weight": (width,), f"{layer}.{norm}.bias": (width,)}
         if self.norm == "pre":
             shapes |= {"encoder.final_norm.weight": (width,), "encoder.final_norm.bias": (width,)}
         return shapes | {"head.linear.weight": (num_classes, width), "head.linear.bias": (num_classes,)}
@@ -75,10 +85,27 @@ class EncoderArchitecture:
             "feed_forward.down_proj": (width, self.d_ff),
         }
 
-    def _layer_shapes(self) -> dict[str, tuple[int, ...]]:
-        shapes: dict[str, tuple[int, ...]] = {}
-        for name, shape in self.linear_maps().items():
-            shapes |= {f"{name}.weight": shape, f"{name}.bias": shape[:1]}
-        for norm in ("attention_norm", "feed_forward_norm"):
-            shapes |= {f"{norm}.weight": (self.d_model,), f"{norm}.bias": (self.d_model,)}
-        return shapes
+
+class Encoder(Protocol):
+    """An encoder with its head, whatever library computes it.
+
+    `batch_tokens` is the most tokens in a batch, padding counted; none: a number that is fast on the device.
+    """
+
+    architecture: EncoderArchitecture
+
+    @property
+    def engine(self) -> str:
+        """The library that computes it: `numpy` or `torch`."""
+
+    def weights(self) -> dict[str, NDArray[np.float32]]:
+        """Its weights by name."""
+
+    def logits(self, texts: TokenizedTexts, *, batch_tokens: int | None = None) -> Logits:
+        """Logits, (texts, classes)."""
+
+    def embed(self, texts: TokenizedTexts, *, batch_tokens: int | None = None) -> NDArray[np.float32]:
+        """The vectors that the head reads, (texts, d_model), always float32."""
+
+    def attention_maps(self, texts: TokenizedTexts) -> NDArray[np.float32]:
+        """The attention weights in one text, (layers, heads, T, T): [layer, head, looking, looked at]."""

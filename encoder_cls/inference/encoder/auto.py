@@ -1,4 +1,4 @@
-"""NumPy for a few texts, PyTorch for many."""
+"""Choose the library that computes an encoder: NumPy for a few texts, PyTorch for many."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from encoder_cls.inference.encoder.architecture import EncoderArchitecture
+from encoder_cls.errors import ConfigError
+from encoder_cls.inference.encoder.architecture import Encoder, EncoderArchitecture
 from encoder_cls.inference.encoder.numpy import NumpyEncoder
 from encoder_cls.inference.task import Logits
 from encoder_cls.inference.weights import Weight
@@ -25,19 +26,38 @@ if TYPE_CHECKING:
 # chooses the engine, not the clock, so that equal inputs have equal results.
 BREAK_EVEN = 6e10
 
+ENGINES = ("auto", "numpy", "torch")
+
 _LOCK = RLock()
 if hasattr(os, "register_at_fork"):  # what another thread holds at that moment nobody would release in the child
     os.register_at_fork(before=_LOCK.acquire, after_in_parent=_LOCK.release, after_in_child=_LOCK.release)
 
 
-class AutoEncoder:
-    """An `Encoder` computed by the quicker library.
+def new_encoder(
+    architecture: EncoderArchitecture, weights: Mapping[str, Weight], *, engine: str, device: str
+) -> Encoder:
+    """Make an encoder that one of the `ENGINES` computes.
 
-    Args:
-        architecture: its shape.
-        weights: by name.
-        device: of PyTorch.
+    Raises:
+        ConfigError: there is no such device, or the engine is not installed.
     """
+    is_cpu = device in {"auto", "cpu"}
+    if engine == "numpy":
+        if not is_cpu:
+            raise ConfigError(f"--device {device}: the engine numpy computes on the cpu")
+        return NumpyEncoder(architecture, weights)
+    if engine == "auto" and is_cpu:
+        return AutoEncoder(architecture, weights, device=device)
+    if not is_installed("torch"):
+        raise ConfigError(f"--engine {engine} --device {device}: needs PyTorch: pip install encoder-cls")
+    from encoder_cls.inference.encoder.torch import TorchEncoder
+
+    precision = "float32" if engine == "torch" else "auto"
+    return TorchEncoder.from_weights(architecture, weights, device=device, precision=precision)
+
+
+class AutoEncoder:
+    """An `Encoder` computed by the quicker library; `device` is PyTorch's."""
 
     def __init__(
         self, architecture: EncoderArchitecture, weights: Mapping[str, Weight], *, device: str = "auto"
@@ -77,11 +97,7 @@ class AutoEncoder:
         return self._numpy.attention_maps(texts)
 
     def torch(self) -> TorchEncoder:
-        """The same by PyTorch, which computes all further texts.
-
-        Raises:
-            ConfigError: there is no such device.
-        """
+        """The same by PyTorch, which computes all further texts; a `ConfigError`, where the device does not exist."""
         from encoder_cls.inference.encoder.torch import TorchEncoder
 
         with _LOCK:  # of several threads the first one makes it

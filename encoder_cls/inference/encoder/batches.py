@@ -1,20 +1,40 @@
-"""Pad tokenized texts to batches of similar length."""
+"""Compute something for many texts, padded to batches of similar length."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from encoder_cls.text.char_ngrams import CharNgrams, flat_indices
-from encoder_cls.text.tokens import PAD_ID, TokenizedTexts
+from encoder_cls.system.stop import check_stop
+from encoder_cls.text.tokens import PAD_ID, CharNgrams, TokenizedTexts, flat_indices
 
 Indices = NDArray[np.int64]
 
-# Lengths within 1/16 of each other count as equal: enough to shuffle neighbours in each epoch, while
-# padding stays a few percent.
+# Lengths so near each other count as equal: neighbours are shuffled in each epoch, and padding stays a few percent.
 LENGTH_TOLERANCE = 1 / 16
+
+
+def compute_rows(
+    texts: TokenizedTexts,
+    compute: Callable[[Batch], NDArray[np.float32]],
+    *,
+    width: int,
+    batch_tokens: int,
+    share: Callable[[int], range] = range,
+) -> NDArray[np.float32]:
+    """Compute rows for all texts, (texts, width), from a batch to its rows, (B, width).
+
+    `share` chooses among so many batches; the rows of the others are 0.
+    """
+    rows = np.zeros((len(texts), width), dtype=np.float32)
+    pieces = by_length(texts.lengths, batch_tokens=batch_tokens)
+    for piece in (pieces[number] for number in share(len(pieces))):
+        rows[piece.indices] = compute(pad(texts, *piece))
+        check_stop()
+    return rows
 
 
 class Piece(NamedTuple):

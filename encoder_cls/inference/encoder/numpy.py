@@ -6,18 +6,16 @@ Suffixes of names are shapes: B batch, T tokens, D d_model, H heads, K width of 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
 from encoder_cls.inference.encoder.architecture import EncoderArchitecture
-from encoder_cls.inference.encoder.batches import Batch, Indices, by_length, pad
+from encoder_cls.inference.encoder.batches import Batch, compute_rows, pad
 from encoder_cls.inference.task import Logits
 from encoder_cls.inference.weights import Weight, as_table, dense, is_table
-from encoder_cls.system.stop import check_stop
-from encoder_cls.text.char_ngrams import PAIR_MULTIPLIER, CharNgrams
-from encoder_cls.text.tokens import PAD_ID, TokenizedTexts
+from encoder_cls.text.tokens import PAD_ID, PAIR_MULTIPLIER, CharNgrams, TokenizedTexts
 
 Array = NDArray[np.float32]
 
@@ -42,17 +40,18 @@ class NumpyEncoder:
 
     def logits(self, texts: TokenizedTexts, *, batch_tokens: int | None = None) -> Logits:
         """See `Encoder`."""
-        rows = np.zeros((len(texts), len(self._weights["head.linear.bias"])), dtype=np.float32)
-        for indices, pooled_BD in self._pooled(texts, batch_tokens):
-            rows[indices] = self._linear("head.linear", pooled_BD)
-        return rows
+        width = len(self._weights["head.linear.bias"])
+        return compute_rows(
+            texts,
+            lambda batch: self._linear("head.linear", self._pooled(batch)),
+            width=width,
+            batch_tokens=batch_tokens or BATCH_TOKENS,
+        )
 
     def embed(self, texts: TokenizedTexts, *, batch_tokens: int | None = None) -> Array:
         """See `Encoder`."""
-        rows = np.zeros((len(texts), self.architecture.d_model), dtype=np.float32)
-        for indices, pooled_BD in self._pooled(texts, batch_tokens):
-            rows[indices] = pooled_BD
-        return rows
+        width = self.architecture.d_model
+        return compute_rows(texts, self._pooled, width=width, batch_tokens=batch_tokens or BATCH_TOKENS)
 
     def attention_maps(self, texts: TokenizedTexts) -> Array:
         """See `Encoder`."""
@@ -60,12 +59,12 @@ class NumpyEncoder:
         self._encode(pad(texts, np.array([0])), maps)
         return np.concatenate(maps)
 
-    def _pooled(self, texts: TokenizedTexts, batch_tokens: int | None) -> Iterator[tuple[Indices, Array]]:
-        """Batch after batch: the indices of its texts, and the means of their tokens' vectors, (B, D)."""
-        for piece in by_length(texts.lengths, batch_tokens=batch_tokens or BATCH_TOKENS):
-            batch = pad(texts, *piece)
-            yield piece.indices, _mean(self._encode(batch), batch.attention_mask)
-            check_stop()
+    def _pooled(self, batch: Batch) -> Array:
+        """The mean of the vectors on real tokens, (B, D)."""
+        mask_BT = batch.attention_mask
+        means_BD: Array = np.einsum("btd,bt->bd", self._encode(batch), mask_BT.astype(np.float32))
+        means_BD /= mask_BT.sum(axis=1, keepdims=True).astype(np.float32)
+        return means_BD
 
     def _encode(self, batch: Batch, maps: list[Array] | None = None) -> Array:
         """Vectors of tokens, (B, T, D); attention weights, (B, H, T, T), are appended to `maps`, if given."""
@@ -146,30 +145,16 @@ class NumpyEncoder:
         return centred
 
 
-def sinusoids(num_positions: int, d_model: int) -> Array:
-    """The positional encoding of Vaswani et al. (2017), section 3.5, (positions, d_model)."""
-    frequency = np.exp(np.arange(0, d_model, 2) * (-math.log(10_000) / d_model))
-    angles = np.arange(num_positions)[:, None] * frequency
-    table = np.stack([np.sin(angles), np.cos(angles)], axis=-1)
-    return table.reshape(num_positions, d_model).astype(np.float32)
-
-
 def _positions(architecture: EncoderArchitecture, weights: Mapping[str, Array]) -> Array | None:
-    """The vectors of positions, (max_seq_len, D)."""
+    """The vectors of positions, (max_seq_len, D): learned, or those of Vaswani et al. (2017), section 3.5, scaled."""
     if architecture.positions == "learned":
         return weights["encoder.embedding.positions.weight"]
-    if architecture.positions == "sinusoidal":
-        table = sinusoids(architecture.max_seq_len, architecture.d_model)
-        table *= weights["encoder.embedding.positions.scale"]
-        return table
-    return None
-
-
-def _mean(x_BTD: Array, mask_BT: NDArray[np.bool_]) -> Array:
-    """The mean of the vectors on real tokens, (B, D)."""
-    means_BD: Array = np.einsum("btd,bt->bd", x_BTD, mask_BT.astype(np.float32))
-    means_BD /= mask_BT.sum(axis=1, keepdims=True).astype(np.float32)
-    return means_BD
+    if architecture.positions == "none":
+        return None
+    frequency = np.exp(np.arange(0, architecture.d_model, 2) * (-math.log(10_000) / architecture.d_model))
+    angles = np.arange(architecture.max_seq_len)[:, None] * frequency
+    table_TD = np.stack([np.sin(angles), np.cos(angles)], axis=-1).reshape(len(angles), -1).astype(np.float32)
+    return np.asarray(table_TD * weights["encoder.embedding.positions.scale"], dtype=np.float32)
 
 
 def _softmax(scores: Array) -> Array:

@@ -13,15 +13,14 @@ from torch import Tensor
 
 from encoder_cls.config import ModelConfig
 from encoder_cls.inference.classifier import Classifier
-from encoder_cls.inference.encoder import batches as collate
+from encoder_cls.inference.encoder import batches
 from encoder_cls.inference.encoder.architecture import EncoderArchitecture
 from encoder_cls.inference.encoder.auto import AutoEncoder
-from encoder_cls.inference.encoder.batches import Indices, by_length
+from encoder_cls.inference.encoder.batches import Indices, compute_rows
 from encoder_cls.inference.task import Logits
 from encoder_cls.inference.weights import Weight, dense
 from encoder_cls.model import CharNgramBatch, EncoderClassifier
 from encoder_cls.system.machine import autocast, resolve_device, resolve_precision
-from encoder_cls.system.stop import check_stop
 from encoder_cls.text.tokens import TokenizedTexts
 
 # The most tokens in a batch: so many keep a GPU busy; on a CPU, so many bytes a number fit the caches.
@@ -45,8 +44,12 @@ class Batch(NamedTuple):
 
 
 def pad(texts: TokenizedTexts, indices: Indices, length: int | None = None) -> Batch:
-    """`collate.pad` in tensors."""
-    batch = collate.pad(texts, indices, length)
+    """`batches.pad` in tensors."""
+    return as_tensors(batches.pad(texts, indices, length))
+
+
+def as_tensors(batch: batches.Batch) -> Batch:
+    """A batch of arrays in tensors."""
     arrays = (batch.words, batch.char_ngrams.ngrams.astype(np.int64), batch.char_ngrams.offsets)
     return Batch(
         torch.from_numpy(batch.input_ids),
@@ -67,18 +70,9 @@ class TorchEncoder:
 
     @classmethod
     def from_weights(
-        cls,
-        architecture: EncoderArchitecture,
-        weights: Mapping[str, Weight],
-        *,
-        device: str,
-        precision: str = "auto",
+        cls, architecture: EncoderArchitecture, weights: Mapping[str, Weight], *, device: str, precision: str = "auto"
     ) -> TorchEncoder:
-        """Make one of weights by name.
-
-        Raises:
-            ConfigError: there is no such device.
-        """
+        """Make one of weights by name; a `ConfigError`, where the device does not exist."""
         torch_device = resolve_device(device)
         config = ModelConfig(**asdict(architecture))
         shapes = {name: weight.shape for name, weight in weights.items()}
@@ -98,15 +92,12 @@ class TorchEncoder:
 
     def embed(self, texts: TokenizedTexts, *, batch_tokens: int | None = None) -> NDArray[np.float32]:
         """See `Encoder`; float32 products, since vectors are kept and compared with those of other days."""
-        model = self.model
-        return in_batches(
-            model,
-            texts,
-            lambda batch: model.head.pool(model.encoder(*batch), batch.attention_mask),
-            width=self.architecture.d_model,
-            batch_tokens=batch_tokens,
-            precision="float32",
-        )
+
+        def pooled(batch: Batch) -> Tensor:
+            return self.model.head.pool(self.model.encoder(*batch), batch.attention_mask)
+
+        width = self.architecture.d_model
+        return in_batches(self.model, texts, pooled, width=width, batch_tokens=batch_tokens, precision="float32")
 
     def attention_maps(self, texts: TokenizedTexts) -> NDArray[np.float32]:
         """See `Encoder`."""
@@ -117,11 +108,7 @@ class TorchEncoder:
 
 
 def torch_encoder(classifier: Classifier) -> TorchEncoder:
-    """The encoder of a classifier, computed by PyTorch.
-
-    Raises:
-        TypeError: it has none, or one of another library.
-    """
+    """The encoder of a classifier, computed by PyTorch; a `TypeError`, where it has none, or another library's."""
     if isinstance(classifier.encoder, AutoEncoder):
         return classifier.encoder.torch()
     if not isinstance(classifier.encoder, TorchEncoder):
@@ -138,11 +125,12 @@ def compute_logits(
     share: Callable[[int], range] = range,
 ) -> Logits:
     """Logits, (texts, classes); arguments as in `in_batches`."""
+    width = model.head.linear.out_features
     return in_batches(
         model,
         texts,
         lambda batch: model(*batch),
-        width=model.head.linear.out_features,
+        width=width,
         batch_tokens=batch_tokens,
         precision=precision,
         share=share,
@@ -159,29 +147,24 @@ def in_batches(
     precision: str = "auto",
     share: Callable[[int], range] = range,
 ) -> NDArray[np.float32]:
-    """Compute rows for all texts, (texts, width), without dropout.
+    """`compute_rows` on the device of a model, without dropout; its training mode is restored.
 
-    Args:
-        model: the classifier; its training mode is restored.
-        texts: the token ids.
-        compute: from a batch on the model's device to its rows, (B, width).
-        width: of a row.
-        batch_tokens: as in `Encoder`.
-        precision: as in `train.precision`; `auto` may be bfloat16, which moves probabilities by a thousandth.
-        share: chooses among so many batches; the rows of the others are 0.
+    `batch_tokens` is as in `Encoder`, `precision` as in `train.precision`: `auto` may be bfloat16, which moves
+    probabilities by a thousandth.
     """
     device = next(model.parameters()).device
     dtype = resolve_precision(precision, device)
     fast_tokens = CPU_BATCH_BYTES // dtype.itemsize if device.type == "cpu" else GPU_BATCH_TOKENS
-    rows = np.zeros((len(texts), width), dtype=np.float32)
     was_training = model.training
     model.eval()
     try:
         with torch.inference_mode(), autocast(dtype, device):
-            pieces = by_length(texts.lengths, batch_tokens=batch_tokens or fast_tokens)
-            for piece in (pieces[number] for number in share(len(pieces))):
-                rows[piece.indices] = compute(pad(texts, *piece).to(device)).cpu().numpy()
-                check_stop()
+            return compute_rows(
+                texts,
+                lambda batch: compute(as_tensors(batch).to(device)).cpu().numpy(),
+                width=width,
+                batch_tokens=batch_tokens or fast_tokens,
+                share=share,
+            )
     finally:
         model.train(was_training)
-    return rows

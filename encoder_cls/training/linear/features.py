@@ -280,7 +280,7 @@ def read_corpus(
     """Count the features that occur in a labelled text, or in two; args as of `fit_linear_from_few_labels`."""
     texts = texts.take(sample_rows(texts, len(labels), reading.max_tokens))
     vocabulary = Vocabulary.of(texts, reading)
-    labelled, pieces = vocabulary.pieces(texts.first(len(labels))), vocabulary.pieces(texts)
+    labelled, pieces = vocabulary.pieces(texts[: len(labels)]), vocabulary.pieces(texts)
     ids, of_texts = count_occurrences(pieces)
     is_used = np.isin(ids, count_occurrences(labelled)[0]) | (of_texts > 1)
     feature_ids, _ = most_frequent((ids[is_used], of_texts[is_used]), most_features_of(len(reading.class_weights)))

@@ -24,7 +24,7 @@ SCALE = 6.0  # of the margins, times bits of a class number: no label shows how 
 def fit_linear_from_names(texts: TokenizedTexts, reading: Reading, *, dimensions: int) -> LinearClassifier:
     """Learn classes from texts that begin with the name of each class; `dimensions` of latent semantics at least."""
     classes = np.arange(len(reading.class_weights))
-    names, dimensions = texts.first(len(classes)), max(FEWEST_DIMENSIONS, dimensions)
+    names, dimensions = texts[: len(classes)], max(FEWEST_DIMENSIONS, dimensions)
     corpus = read_corpus(texts, classes, names, reading, dimensions=dimensions)
     examples, of_classes = _nearest(corpus)
     rows, labels = np.concatenate([classes, examples]), np.concatenate([classes, of_classes])

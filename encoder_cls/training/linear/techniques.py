@@ -284,7 +284,7 @@ def fit_linear_from_few_labels(
     search.try_each(_worth_trying(config, corpus))
     rows, best = np.arange(len(labels)), search.best
     if best is before:
-        classifier, _ = fit_linear(texts.first(len(labels)), labels, reading, parts=parts)
+        classifier, _ = fit_linear(texts[: len(labels)], labels, reading, parts=parts)
     else:
         classifier = corpus.vocabulary.classifier(*search.learn_from(rows))
     teacher = classifier

@@ -1,19 +1,28 @@
-"""The Transformer encoder: input embedding, attention, feed-forward, layers.
+"""The Transformer encoder classifier in PyTorch: logits of tokens and their mask.
 
-Suffixes of names are shapes, as in the package's docstring.
+The encoder of Vaswani et al., "Attention Is All You Need" (2017), https://arxiv.org/abs/1706.03762,
+with three choices: where the norms are, which activation, which positions. Not in that paper: vectors of a word's
+character n-grams and of its neighbour (`CharNgramEmbedding`, `BigramEmbedding`, both optional), a learned scale of the
+sinusoids, dropout of whole features, and the head, on the mean of the tokens.
+
+Shapes are suffixes of names:
+    B batch, T tokens, D d_model, H heads, K width of a head (D / H), C classes,
+    W distinct words of a batch, N their character n-grams, M masked tokens, V tokens to choose from.
+`input_ids` and `attention_mask` are (B, T). Masks are True on real tokens, everywhere.
+No sequence is empty: the tokenizer puts `[CLS]` first.
 """
 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from encoder_cls.config import ModelConfig
-from encoder_cls.text.char_ngrams import PAIR_MULTIPLIER
+from encoder_cls.text.tokens import PAIR_MULTIPLIER
 
 INITIAL_STD = 0.02  # of all weights, as in BERT (Devlin et al., 2019), https://arxiv.org/abs/1810.04805
 
@@ -189,32 +198,23 @@ class MultiHeadSelfAttention(nn.Module):
 
     def forward(self, x_BTD: Tensor, attention_mask_BT: Tensor, maps: list[Tensor] | None = None) -> Tensor:
         """Mix the vectors of tokens, (B, T, D); attention weights, (B, H, T, T), are appended to `maps`, if given."""
-        q_BHTK, k_BHTK, v_BHTK = self._heads(self.qkv_proj(x_BTD))
+        batch, tokens, _ = x_BTD.shape
+        qkv_BT3HK = self.qkv_proj(x_BTD).view(batch, tokens, 3, self.num_heads, -1)
+        q_BHTK, k_BHTK, v_BHTK = (it.transpose(1, 2) for it in qkv_BT3HK.unbind(2))
         mask_B11T = attention_mask_BT[:, None, None, :]
         # On a CPU the plain products train faster than the fused kernel, whose backward pass is slow there.
         use_fused_kernel = maps is None and (x_BTD.is_cuda or not torch.is_grad_enabled())
         if use_fused_kernel:
             mixed_BHTK = functional.scaled_dot_product_attention(q_BHTK, k_BHTK, v_BHTK, attn_mask=mask_B11T)
         else:
-            weights_BHTT = self._weights(q_BHTK, k_BHTK, mask_B11T)
+            padding_B11T = torch.where(mask_B11T, 0.0, -torch.inf).to(q_BHTK.dtype)
+            scores_BHTT = q_BHTK @ k_BHTK.transpose(-2, -1)
+            # One pass over the scores scales and masks them: with two, attention takes a tenth to a half longer.
+            weights_BHTT = padding_B11T.add(scores_BHTT, alpha=1 / math.sqrt(q_BHTK.shape[-1])).softmax(dim=-1)
             mixed_BHTK = weights_BHTT.to(v_BHTK.dtype) @ v_BHTK
             if maps is not None:
                 maps.append(weights_BHTT)
         return self.out_proj(mixed_BHTK.transpose(1, 2).flatten(2))
-
-    def _heads(self, qkv_BT3D: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Split [q, k, v], each of which is laid out as heads, into three of (B, H, T, K)."""
-        batch, tokens, _ = qkv_BT3D.shape
-        q_BTHK, k_BTHK, v_BTHK = qkv_BT3D.view(batch, tokens, 3, self.num_heads, -1).unbind(2)
-        return q_BTHK.transpose(1, 2), k_BTHK.transpose(1, 2), v_BTHK.transpose(1, 2)
-
-    @staticmethod
-    def _weights(q_BHTK: Tensor, k_BHTK: Tensor, mask_B11T: Tensor) -> Tensor:
-        """Attention weights, (B, H, T, T): softmax(scores / sqrt(K) + padding)."""
-        padding_B11T = torch.where(mask_B11T, 0.0, -torch.inf).to(q_BHTK.dtype)
-        scores_BHTT = q_BHTK @ k_BHTK.transpose(-2, -1)
-        # One pass over the scores scales and masks them: with two, attention takes a tenth to a half longer.
-        return padding_B11T.add(scores_BHTT, alpha=1 / math.sqrt(q_BHTK.shape[-1])).softmax(dim=-1)
 
 
 class FeedForward(nn.Module):
@@ -267,30 +267,14 @@ class Encoder(nn.Module):
         self.final_norm = nn.LayerNorm(config.d_model) if config.norm == "pre" else nn.Identity()
         self.apply(initialize)
 
-    def forward(self, input_ids: Tensor, attention_mask: Tensor, char_ngrams: CharNgramBatch | None = None) -> Tensor:
-        """Encode a batch.
-
-        Args:
-            input_ids: (B, T); any on padding.
-            attention_mask: (B, T), True on real tokens, at least one in each row.
-            char_ngrams: of the words, if the model uses them.
-
-        Returns:
-            (B, T, D) vectors; those on padding mean nothing.
-        """
-        return self._run(input_ids, attention_mask, char_ngrams, None)
-
-    def attention_maps(
-        self, input_ids: Tensor, attention_mask: Tensor, char_ngrams: CharNgramBatch | None = None
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor,
+        char_ngrams: CharNgramBatch | None = None,
+        maps: list[Tensor] | None = None,
     ) -> Tensor:
-        """Attention weights, (layers, B, H, T, T): [layer, text, head, looking, looked at]."""
-        maps: list[Tensor] = []
-        self._run(input_ids, attention_mask, char_ngrams, maps)
-        return torch.stack(maps)
-
-    def _run(
-        self, input_ids: Tensor, attention_mask: Tensor, char_ngrams: CharNgramBatch | None, maps: list[Tensor] | None
-    ) -> Tensor:
+        """Vectors of tokens, (B, T, D); those on padding mean nothing. `maps` as in `MultiHeadSelfAttention`."""
         x_BTD = self.embedding(input_ids, char_ngrams)
         if torch.is_autocast_enabled(x_BTD.device.type):
             # The sums between layers in the precision of the products, too: half the memory to move, and no casts.
@@ -298,3 +282,44 @@ class Encoder(nn.Module):
         for layer in self.layers:
             x_BTD = layer(x_BTD, attention_mask, maps)
         return self.final_norm(x_BTD)
+
+    def attention_maps(self, *batch: Any) -> Tensor:
+        """Attention weights, (layers, B, H, T, T): [layer, text, head, looking, looked at]; arguments of `forward`."""
+        maps: list[Tensor] = []
+        self(*batch, maps=maps)
+        return torch.stack(maps)
+
+
+class ClassifierHead(nn.Module):
+    """The mean over real tokens, dropout, a linear map."""
+
+    def __init__(self, config: ModelConfig, *, num_classes: int) -> None:
+        super().__init__()
+        self.dropout = nn.Dropout(config.head_dropout)
+        self.linear = nn.Linear(config.d_model, num_classes)
+        self.apply(initialize)
+
+    def forward(self, x_BTD: Tensor, attention_mask: Tensor) -> Tensor:
+        """Logits, (B, C), always float32."""
+        with torch.autocast(x_BTD.device.type, enabled=False):  # one vector a text costs nothing, and its digits count
+            return self.linear(self.dropout(self.pool(x_BTD, attention_mask)))
+
+    @staticmethod
+    def pool(x_BTD: Tensor, attention_mask: Tensor) -> Tensor:
+        """The mean of the vectors on real tokens, (B, D)."""
+        mask_BT1 = attention_mask[:, :, None]
+        sums_BD = x_BTD.float().masked_fill(~mask_BT1, 0).sum(dim=1)
+        return sums_BD / mask_BT1.sum(dim=1)
+
+
+class EncoderClassifier(nn.Module):
+    """An encoder with a classifier head; `vocab_size` and `num_classes` come from the data."""
+
+    def __init__(self, config: ModelConfig, *, vocab_size: int, num_classes: int) -> None:
+        super().__init__()
+        self.encoder = Encoder(config, vocab_size=vocab_size)
+        self.head = ClassifierHead(config, num_classes=num_classes)
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor, char_ngrams: CharNgramBatch | None = None) -> Tensor:
+        """Logits, (B, C), always float32; arguments as of `Encoder.forward`."""
+        return self.head(self.encoder(input_ids, attention_mask, char_ngrams), attention_mask)
