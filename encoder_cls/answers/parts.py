@@ -27,8 +27,15 @@ from encoder_cls.answers.outputs import check_output_folder
 from encoder_cls.answers.progress import Progress
 from encoder_cls.errors import ConfigError, DataError, EncoderClsError
 from encoder_cls.system.display import counted, shown
-from encoder_cls.system.files import TEMPORARY_PREFIX, reporting_os_errors, sha256, to_json, write_file
-from encoder_cls.system.locks import LockedError, locked
+from encoder_cls.system.files import (
+    TEMPORARY_PREFIX,
+    LockedError,
+    locked,
+    reporting_os_errors,
+    sha256,
+    to_json,
+    write_file,
+)
 from encoder_cls.system.terminal import note
 
 if TYPE_CHECKING:

@@ -91,7 +91,7 @@ def _groups(dataset: Dataset, column: str | None) -> Iterator[str]:
     """How many groups each split has."""
     import numpy as np
 
-    from encoder_cls.data.holdout import NO_GROUP
+    from encoder_cls.data.dataset import NO_GROUP
 
     splits = {"training": dataset.train, "validation": dataset.validation, "test": dataset.test}
     groups = {name: split.groups for name, split in splits.items() if split is not None and split.groups is not None}

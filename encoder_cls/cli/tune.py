@@ -44,8 +44,7 @@ def tune_command(
     from encoder_cls.inference.folder import load_classifier
     from encoder_cls.inference.task import MULTI_LABEL
     from encoder_cls.runs.evaluate import evaluate_run
-    from encoder_cls.system.files import to_json
-    from encoder_cls.system.locks import LockedError
+    from encoder_cls.system.files import LockedError, to_json
     from encoder_cls.system.machine import resolve_device
     from encoder_cls.training.encoder.processes import ALONE
     from encoder_cls.tuning.search import Search

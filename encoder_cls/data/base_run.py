@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from encoder_cls.config import Config, load_config, missing_sources
 from encoder_cls.data.checks import shared_groups
-from encoder_cls.data.dataset import Dataset, Split, concatenated
-from encoder_cls.data.holdout import NO_GROUP, equal_texts
+from encoder_cls.data.dataset import NO_GROUP, Dataset, Split, concatenated, equal_texts
 from encoder_cls.data.load import load_dataset
 from encoder_cls.data.rows import Notes, Row
 from encoder_cls.errors import ConfigError, DataError
@@ -29,11 +28,8 @@ def load_all_data(config: Config, *, train_rows: Iterable[Row] | None = None) ->
         return load_dataset(config.data, train_rows=train_rows)
     former_config = config_of_former(config.from_run)
     for key, source in missing_sources(former_config.data):
-        raise DataError(
-            config.from_run,
-            f"{key}: {source}: no such file or folder, where that run's data was",
-            "who goes on from it needs its data, too",
-        )
+        what = f"{key}: {source}: no such file or folder, where that run's data was"
+        raise DataError(config.from_run, what, "who goes on from it needs its data, too")
     former = load_all_data(former_config)
     new = load_dataset(config.data, train_rows=train_rows, known=former.label_names)
     return joined(former, new, run=config.from_run)
@@ -55,7 +51,7 @@ def names_validation(config: Config) -> bool:
 
 
 def joined(former: Dataset, new: Dataset, *, run: str) -> Dataset:
-    """The data of a base run, then what is new in other data.
+    """The data of a base run, then the rows that are new in other data.
 
     Left out of the new train are texts that the base run held out or has with the same label; of the new validation and
     test all its texts. So are texts of groups that it has in another split.
@@ -64,17 +60,15 @@ def joined(former: Dataset, new: Dataset, *, run: str) -> Dataset:
         one, other = ("several labels", "one label") if former.is_multi_label else ("one label", "several labels")
         raise ConfigError(f"{run}: a text may have {one} there, and {other} in the new data; train one run of each")
     if former.has_names_alone or new.has_names_alone:
-        raise ConfigError(
-            f"{run}: a run goes on from another with labelled texts, and of one of both no text has a label"
-        )
+        what = "a run goes on from another with labelled texts, and of one of both no text has a label"
+        raise ConfigError(f"{run}: {what}")
     names = tuple(dict.fromkeys((*former.label_names, *new.label_names)))
     texts = {role: equal_texts(split.texts) for role, split in former.splits.items()}
     learned = {*zip(texts["train"].tolist(), _label_texts(former.train, former.label_names), strict=True)}
     notes = Notes()
     if former.train.groups is not None and new.train.groups is None:
-        notes.messages.append(
-            f"{run} keeps groups together; name their column of the new data, too, in data.group_column"
-        )
+        message = f"{run} keeps groups together; name their column of the new data, too, in data.group_column"
+        notes.messages.append(message)
 
     def unseen(role: str, split: Split) -> Split:
         numbers, others = equal_texts(split.texts), former.splits.keys() - {role}
@@ -124,9 +118,8 @@ def _renumbered(parts: Sequence[tuple[Split, Sequence[str]]], names: Sequence[st
     """Splits with their class names, one after the other, with the labels of one list of classes."""
     splits = [split for split, _ in parts]
     of_splits = [(*its, *split.unseen_names) for split, its in parts]
-    numbers_of = {
-        name: number for number, name in enumerate(dict.fromkeys((*names, *(it for its in of_splits for it in its))))
-    }
+    every = dict.fromkeys((*names, *(it for its in of_splits for it in its)))
+    numbers_of = {name: number for number, name in enumerate(every)}
     labels: list[NDArray[Any]] = []
     for split, its in zip(splits, of_splits, strict=True):
         numbers = np.array([numbers_of[name] for name in its], dtype=np.int64)

@@ -11,8 +11,7 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
-from encoder_cls.data.dataset import Dataset, Split, listed
-from encoder_cls.data.holdout import NO_GROUP
+from encoder_cls.data.dataset import NO_GROUP, Dataset, Split, listed
 from encoder_cls.system.display import counted, shown
 
 FEW = 3  # names in a warning
@@ -53,11 +52,8 @@ def seen_warnings(name: str, split: Split, train: Split) -> Iterator[str]:
     seen = texts.intersection(train.texts)
     count = sum(text in seen for text in split.texts)
     if count > MOST_SEEN * len(split):
-        are = "is" if len(split) == 1 else "are"
-        yield (
-            f"{count:,} of {counted(len(split), 'text')} of {name} {are} among the training texts: these scores say "
-            "little of new texts; score others"
-        )
+        of_all = f"{count:,} of {counted(len(split), 'text')} of {name} {'is' if len(split) == 1 else 'are'}"
+        yield f"{of_all} among the training texts: these scores say little of new texts; score others"
 
 
 def shared_groups(train: Split, split: Split) -> NDArray[np.int64]:
@@ -79,11 +75,8 @@ def _of_labels(dataset: Dataset) -> Iterator[str]:
     yield from _of_names_alike(every)
     of_two_types = [f"{shown(label)} ({', '.join(places)})" for label, places in dataset.of_two_types.items()]
     if of_two_types:
-        more = ", …" if len(of_two_types) > FEW else ""
-        yield (
-            "labels that are integers in some rows and texts in others count as one: "
-            f"{', '.join(of_two_types[:FEW])}{more}"
-        )
+        some = ", ".join(of_two_types[:FEW]) + (", …" if len(of_two_types) > FEW else "")
+        yield f"labels that are integers in some rows and texts in others count as one: {some}"
     yield from _of_rare_classes(dataset)
 
 
@@ -91,17 +84,15 @@ def _of_numbers_beside_names(dataset: Dataset) -> Iterator[str]:
     numbers = [name for name in dataset.label_names if re.fullmatch("-?[0-9]+", name)]
     names = [name for name in dataset.label_names if name not in numbers]
     if numbers and names:
-        firsts = [dataset.train.where[_first_with(dataset, it[0])] for it in (numbers, names)]
+        classes = [dataset.label_names.index(it[0]) for it in (numbers, names)]
+        labels = dataset.train.labels
+        are_of = [labels[:, it] > 0 if dataset.is_multi_label else labels == it for it in classes]
+        firsts = [dataset.train.where[int(is_of.argmax())] for is_of in are_of]
         yield (
             f"labels are numbers in some rows and names in others: {counted(len(numbers), 'class', 'classes')} "
             f"({listed(numbers, most=FEW)}, the first at {firsts[0]}) and {len(names):,} ({listed(names, most=FEW)}, "
             f"the first at {firsts[1]}); if both mean the same, write them in one way"
         )
-
-
-def _first_with(dataset: Dataset, name: str) -> int:
-    number, labels = dataset.label_names.index(name), dataset.train.labels
-    return int((labels[:, number] > 0 if dataset.is_multi_label else labels == number).argmax())
 
 
 def _of_names_alike(names: Sequence[str]) -> Iterator[str]:
@@ -129,10 +120,8 @@ def _of_rare_classes(dataset: Dataset) -> Iterator[str]:
     of_each = [] if dataset.has_names_alone else zip(counts["train"], counts["validation"], strict=True)
     single = [name for name, of_name in zip(dataset.label_names, of_each, strict=False) if of_name == (1, 0)]
     if single:
-        yield (
-            f"classes with one training example and none to validate with: {len(single):,} "
-            f"({listed(single, most=FEW)}); add examples"
-        )
+        some = f"{len(single):,} ({listed(single, most=FEW)})"
+        yield f"classes with one training example and none to validate with: {some}; add examples"
     counts.pop("train")
     for split_name, of_split in counts.items():
         named = single if split_name == "validation" else ()

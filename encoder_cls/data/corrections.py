@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,20 +33,14 @@ class Correction(NamedTuple):
 
 
 class Corrections:
-    """The corrections of a data set; the rows of each of its sources are to be passed through `applied`.
-
-    Args:
-        source: the file; None: there are no corrections.
-        encoding: of the data, perhaps also of the file.
-        label_names: as `data.label_names`.
-    """
+    """The corrections of a data set; the rows of each of its sources are to be passed through `applied`."""
 
     def __init__(self, source: str | None, *, encoding: str, label_names: Sequence[str] | None) -> None:
         self._label_names = label_names
         reading = Reading(encoding=encoding, is_sure=False)
         self.notes = reading.notes
         self._by_place = _by_place(source, reading) if source else {}
-        self._files: dict[str, str] = {}
+        self._resolved = lru_cache(_resolved)  # of the current folder
         self._left = dict(self._by_place)
         self._known: set[str] = set(label_names or ())
 
@@ -53,36 +48,28 @@ class Corrections:
         return len(self._by_place)
 
     def applied(self, rows: Iterable[Row]) -> Iterator[Row]:
-        """Rows with corrected labels, which have their former label in `corrected_from`."""
+        """Rows with corrected labels, and their labels in the data as `corrected_from`."""
         if not self._by_place:
             yield from rows
             return
         for row in rows:
             if isinstance(row.label, str | int):
                 self._known.add(self._name(row.label))
-            file = self._files.get(row.where.file)
-            if file is None:
-                file = self._files[row.where.file] = _resolved(row.where.file)
-            place = (file, row.where.line)
+            place = (self._resolved(row.where.file), row.where.line)
             correction = self._left.pop(place, None) or self._by_place.get(place)
             yield self._corrected(row, correction) if correction else row
 
     def check_all_applied(self) -> None:
         """Raise a DataError, once all sources are read, if a correction has no row, or a label that never occurs."""
         for correction in self._left.values():
-            raise DataError(
-                correction.where,
-                f"no row of the data is at {correction.of}: has the data been moved or changed since the review? Mend "
-                "the columns file and line, or remove the row",
-            )
+            what = f"no row of the data is at {correction.of}: has the data been moved or changed since the review?"
+            raise DataError(correction.where, f"{what} Mend the columns file and line, or remove the row")
         for correction in self._by_place.values():
             if not {correction.label, correction.label.strip()} & self._known:
                 names = ", ".join(map(shown, sorted(self._known)[:20]))
-                raise DataError(
-                    correction.where,
-                    f"label {shown(correction.label)} occurs nowhere in the data ({names})",
-                    "mend the cell, or give the row its new label in the data itself",
-                )
+                what = f"label {shown(correction.label)} occurs nowhere in the data ({names})"
+                hint = "mend the cell, or give the row its new label in the data itself"
+                raise DataError(correction.where, what, hint)
 
     def _name(self, label: str | int) -> str:
         """The name of a label that may be an index into `data.label_names`."""
@@ -93,12 +80,9 @@ class Corrections:
 
     def _corrected(self, row: Row, correction: Correction) -> Row:
         if _comparable(row.text) not in (correction.text, unguarded(correction.text)):
-            raise DataError(
-                correction.where,
-                f"the text is not that of {correction.of} ({shown(row.text, limit=60)}): the data or the cell was "
-                "changed since the review",
-                "remove the row, or review again",
-            )
+            what = f"the text is not that of {correction.of} ({shown(row.text, limit=60)}): the data or the cell was "
+            what += "changed since the review"
+            raise DataError(correction.where, what, "remove the row, or review again")
         label, names = correction.label.strip(), self._label_names  # what is typed may have a blank behind it
         if not isinstance(row.label, str | int) or self._name(row.label) in (correction.label, label):
             return row
@@ -116,12 +100,9 @@ def _by_place(source: str, reading: Reading) -> dict[tuple[str, int], Correction
             correction = _correction(source, row, record)
             other = found.setdefault((_resolved(correction.of.file), correction.of.line), correction)
             if other.label != correction.label:
-                raise DataError(
-                    correction.where,
-                    f"gives {correction.of} the label {shown(correction.label)}, and {other.where} gives it "
-                    f"{shown(other.label)}",
-                    "remove one of both",
-                )
+                what = f"gives {correction.of} the label {shown(correction.label)}"
+                what += f", and {other.where} gives it {shown(other.label)}"
+                raise DataError(correction.where, what, "remove one of both")
     except EncodingError as error:
         if is_utf8(reading.encoding):
             raise DataError(error.where, error.what, "save it as CSV UTF-8") from None
@@ -132,11 +113,8 @@ def _by_place(source: str, reading: Reading) -> dict[tuple[str, int], Correction
 def _correction(source: str, row: Row, record: Mapping[str, Any]) -> Correction:
     missing = next((name for name in NEEDED if name not in record), None)
     if missing:
-        raise DataError(
-            source,
-            f"no column {shown(missing)}",
-            f"data.corrections names a file with the columns {', '.join(COLUMNS)}, as encoder-cls review writes it",
-        )
+        hint = f"data.corrections names a file with the columns {', '.join(COLUMNS)}, as encoder-cls review writes it"
+        raise DataError(source, f"no column {shown(missing)}", hint)
     file, line, label = (record[name] for name in NEEDED)
     written = "" if line is None else str(line).strip()
     if written and not _WHOLE.fullmatch(written):

@@ -7,18 +7,19 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from encoder_cls.data.holdout import NO_GROUP, equal_texts
-from encoder_cls.data.labels import LabelsAre
 from encoder_cls.data.rows import Notes
 from encoder_cls.system.disk_arrays import Column, ConcatenatedTexts, DiskBackedTexts, in_chunks
 from encoder_cls.system.display import shown
 
+LabelsAre = Literal["names", "indices"]  # into data.label_names
+
 SHOWN_NAMES = 8
+NO_GROUP = 0  # the number of rows that belong to no group
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,11 +27,9 @@ class Split:
     """Labelled examples: `texts[i]` belongs to class number `labels[i]` and was read at `where[i]`.
 
     Attributes:
-        texts: the texts.
-        labels: their classes, (texts,); numbers beyond the classes of the data set are indices into `unseen_names`.
+        labels: the classes, (texts,); numbers beyond the classes of the data set are indices into `unseen_names`.
             Multi-label: 1 where a text has a label, else 0, (texts, classes), as int8.
-        where: file and line of each.
-        groups: the number of the group of each, equal in all splits, where `data.group_column` names them.
+        groups: the number of the group of each text, equal in all splits, where `data.group_column` names them.
         unseen_names: labels that never occur in train.
     """
 
@@ -51,16 +50,14 @@ class Split:
     def class_counts(self, num_classes: int) -> NDArray[np.int64]:
         """How many texts each class has, (classes,)."""
         if self.is_multi_label:
-            counts: NDArray[np.int64] = self.labels[:, :num_classes].sum(axis=0, dtype=np.int64)
-            return counts
+            return np.asarray(self.labels[:, :num_classes].sum(axis=0, dtype=np.int64))
         return np.bincount(self.labels, minlength=num_classes)[:num_classes]
 
     def has_unseen_label(self, num_classes: int) -> NDArray[np.bool_]:
         """Which examples have a label that never occurs in train, which has so many classes, (texts,)."""
-        is_unseen = (
-            (self.labels[:, num_classes:] > 0).any(axis=1) if self.is_multi_label else self.labels >= num_classes
-        )
-        return np.asarray(is_unseen)
+        if self.is_multi_label:
+            return np.asarray(self.labels[:, num_classes:].any(axis=1))
+        return self.labels >= num_classes
 
     def label_sets(self) -> NDArray[np.int64]:
         """A number for each example, the same for equal labels, (texts,)."""
@@ -101,7 +98,7 @@ class Split:
     def together(self) -> NDArray[np.int64]:
         """A number that an example shares with those held out with it: of its group, or else of equal texts."""
         of_texts = equal_texts(self.texts)
-        # Not equal texts as well: what everybody says would make one group of them all.
+        # Not equal texts as well: a phrase that is in all groups would make one of them.
         return of_texts if self.groups is None else np.where(self.groups == NO_GROUP, of_texts, self.groups)
 
     @cached_property
@@ -136,16 +133,12 @@ NO_TEXTS = Unlabelled()
 
 @dataclass(frozen=True, kw_only=True)
 class Dataset:
-    """The splits of one classification task; class number `c` is called `label_names[c]`.
+    """The splits of one classification task; class number `c`, which occurs in train, is called `label_names[c]`.
 
     Attributes:
-        label_names: the classes that occur in train.
-        train: the examples to learn from.
         validation: the examples that judge training, also those whose labels never occur in train: see `selection`.
-        test: the examples of the final report, if there are any.
-        unlabelled: further texts of the kind.
         labels_are: what the labels of all its files are: `names`, or `indices` into `data.label_names`.
-        corrected: by location, the former class of each row to which `data.corrections` gives another.
+        corrected: by location, the previous class of each row to which `data.corrections` gives another.
         several: the location of the first row with several labels, or a list of them, by which data is multi-label.
         has_names_alone: whether no text has a label: `train` has the words of the name of each class.
         of_two_types: labels that are an integer in one row and a text in another: the first location of each.
@@ -173,7 +166,7 @@ class Dataset:
 
     @property
     def splits(self) -> dict[str, Split]:
-        """Train, validation and test, as far as there are any, by name."""
+        """Train, validation and, if it exists, test, by name."""
         splits = {"train": self.train, "validation": self.validation, "test": self.test}
         return {name: split for name, split in splits.items() if split is not None}
 
@@ -191,6 +184,18 @@ class Dataset:
     def reported(self) -> tuple[str, Split]:
         """Name and examples of the split of a final report: test, else validation, which may be empty."""
         return ("test", self.test) if self.test else ("validation", self.validation)
+
+
+def group_number(group: str, *, kind: bytes = b"") -> int:
+    """The number of a group, the same in all splits and at any time: 64 bits of a hash of its name and kind."""
+    digest = hashlib.blake2b(group.encode("utf-8", "surrogatepass"), digest_size=8, person=kind).digest()
+    return int.from_bytes(digest, "little", signed=True)
+
+
+def equal_texts(texts: Sequence[str]) -> NDArray[np.int64]:
+    """A number for each text, the same for texts that differ in case and white space at most; no group has it."""
+    numbers = (group_number(" ".join(text.casefold().split()), kind=b"text") for text in texts)
+    return np.fromiter(numbers, dtype=np.int64, count=len(texts))
 
 
 def concatenated(*columns: Sequence[str]) -> Sequence[str]:

@@ -1,6 +1,6 @@
 """Choose the rows to hold out for validation, stratified by label.
 
-Rows that belong together, such as those of equal texts, are on one side: what is validated on was not trained on.
+Rows that belong together, such as those of equal texts, are on one side, so that no validation text was trained on.
 
 With several labels a text this is iterative stratification (Sechidis et al., "On the Stratification of Multi-label
 Data", 2011, https://doi.org/10.1007/978-3-642-23808-6_10) of groups of rows: the rarest label comes first, since the
@@ -9,46 +9,58 @@ others bring enough of the frequent ones.
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from encoder_cls.data.dataset import Split
+from encoder_cls.errors import DataError
+from encoder_cls.system.display import counted
+
 Counts = NDArray[np.int64]
 
+MOST_HELD_OUT = 50_000  # texts: more cost time in each validation, where the standard error of accuracy is 0.2% already
 TOLERANCE = 0.1  # of the rows to hold out
 FEW_ROWS = 10  # beyond them, for one of each class: of little data, where they are a quarter of it at most
 
-NO_GROUP = 0  # the number of rows that belong to no group
 
+def hold_out(
+    split: Split, *, fraction: float, seed: int, uncorrected: NDArray[np.int64] | None = None
+) -> tuple[Split, Split]:
+    """Divide a split in two: the second part has about `fraction` of all examples and of each class.
 
-def group_number(group: str, *, kind: bytes = b"") -> int:
-    """The number of a group, the same in all splits and at any time: 64 bits of a hash of its name and kind."""
-    digest = hashlib.blake2b(group.encode("utf-8", "surrogatepass"), digest_size=8, person=kind).digest()
-    return int.from_bytes(digest, "little", signed=True)
-
-
-def equal_texts(texts: Sequence[str]) -> NDArray[np.int64]:
-    """A number for each text, the same for texts that differ in case and white space at most; no group has it."""
-    numbers = (group_number(" ".join(text.casefold().split()), kind=b"text") for text in texts)
-    return np.fromiter(numbers, dtype=np.int64, count=len(texts))
+    It has `MOST_HELD_OUT` examples at most. Rows of a group are on one side, and so are, of rows without a group, texts
+    that differ in case and white space at most. `uncorrected`, the classes before corrections, numbered from 0 on,
+    decide, so that corrections change no row's side, unless a class would have no example left.
+    """
+    groups = np.unique(split.together, return_inverse=True)[1]
+    choose = partial(rows_to_hold_out, groups=groups, fraction=min(fraction, MOST_HELD_OUT / len(split)), seed=seed)
+    is_held_out = choose(split.labels if uncorrected is None else uncorrected)
+    if uncorrected is not None and np.setdiff1d(split.labels, split.labels[~is_held_out]).size:
+        is_held_out = choose(split.labels)
+    if not is_held_out.any():
+        what = "each class has only one text, so none is left to validate with"
+        hint = "add examples, or name a file in data.validation"
+        if split.groups is not None:
+            number = counted(len(np.unique(groups)), "group")
+            what = f"no group can be held out to validate with, since a class would have no text left ({number} in all)"
+            hint = "name a file in data.validation, or other groups in data.group_column"
+        raise DataError(split.where[0], what, hint)
+    return split.subset(np.flatnonzero(~is_held_out)), split.subset(np.flatnonzero(is_held_out))
 
 
 def rows_to_hold_out(
     labels: NDArray[Any], groups: NDArray[np.int64], *, fraction: float, seed: int
 ) -> NDArray[np.bool_]:
-    """Choose the rows to hold out, a function of the seed; at least one row of each class stays.
+    """Choose the rows to hold out; at least one row of each class stays.
 
     Args:
         labels: the class number of each row, each below the largest used; or 1 where a row has a label, (rows, labels).
         groups: the number of the group of each row, from 0 on; its rows are all held out or all stay.
         fraction: of all rows.
         seed: of the random numbers.
-
-    Returns:
-        Whether each row is held out; none is where a class would have no row left.
     """
     choice, random = _Choice(labels, groups), np.random.default_rng(seed)
     choose = _hold_out_of_classes if labels.ndim == 1 else _hold_out_of_several_labels
@@ -57,13 +69,12 @@ def rows_to_hold_out(
 
 
 class _Choice:
-    """Which rows are held out so far.
+    """The rows that are held out so far.
 
     Attributes:
         labels: as in `rows_to_hold_out`; rows without any of several labels have one of their own, the last.
-        sizes: how many rows each label has.
-        held: how many of them are held out.
-        num_held: how many rows are.
+        sizes: rows of each label.
+        held: rows of each label that are held out; `num_held` of all.
     """
 
     def __init__(self, labels: NDArray[Any], groups: NDArray[np.int64]) -> None:

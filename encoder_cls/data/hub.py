@@ -30,10 +30,6 @@ class _HubSource(NamedTuple):
     revision: str | None = None
     streaming: bool = False
 
-    @property
-    def is_folder(self) -> bool:
-        return Path(self.name).is_dir()
-
 
 def hub_records(rest: str, role: str, columns: Columns) -> Iterator[Record]:
     """The rows of a data set, or of a local folder laid out like one; `role` is the split if none is named."""
@@ -43,7 +39,7 @@ def hub_records(rest: str, role: str, columns: Columns) -> Iterator[Record]:
         yield from _records(source, role, columns)
     finally:
         # A process that ends while a thread of Arrow is about to drop a file of Python's is aborted:
-        # https://github.com/apache/arrow/issues/45214. Nothing tells when it has.
+        # https://github.com/apache/arrow/issues/45214. No event shows when it has.
         gc.collect()
         time.sleep(SECONDS_TO_LET_GO)
 
@@ -56,11 +52,10 @@ def _records(source: _HubSource, role: str, columns: Columns) -> Iterator[Record
     split = source.split or role
     with _naming(source, split):
         table = _loaded(source, split)
-    found = table.column_names
-    check_columns(f"hub:{source.name}", found, columns.named)
+    check_columns(f"hub:{source.name}", table.column_names, columns.named)
     # Only what is asked for: a test split whose labels are all -1 can still be predicted.
     if not columns.every:
-        table = table.select_columns(list(dict.fromkeys([*columns.named, *({"id"} & set(found))])))
+        table = table.select_columns(list(dict.fromkeys([*columns.named, *({"id"} & set(table.column_names))])))
     of_items = {column: _of_items(feature) for column, feature in table.features.items()}
     names = {column: it.names for column, it in of_items.items() if isinstance(it, datasets.ClassLabel)}
     with closing(iter(table)) as records:
@@ -73,18 +68,14 @@ def _records(source: _HubSource, role: str, columns: Columns) -> Iterator[Record
             yield where, with_class_names(record, names, where)
 
 
-def hub_version(rest: str) -> str | None:
-    """The commit of a data set of the Hub, which identifies its content; None if it is unknown."""
-    check_installed("datasets", needed_by=f"hub:{rest}")
+def hub_folder_or_commit(rest: str) -> Path | str | None:
+    """What identifies the content: a local folder, or the commit of a data set of the Hub, None if it is unknown."""
     source = _parsed(rest)
+    if Path(source.name).is_dir():
+        return Path(source.name)
+    check_installed("datasets", needed_by=f"hub:{rest}")
     with _naming(source, source.split):
         return _hub_commit(source.name, source.revision)
-
-
-def hub_folder(rest: str) -> Path | None:
-    """The local folder, laid out like a data set of the Hub, if one is named."""
-    source = _parsed(rest)
-    return Path(source.name) if source.is_folder else None
 
 
 def _parsed(rest: str) -> _HubSource:
@@ -105,27 +96,26 @@ def _naming(source: _HubSource, split: str | None) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        what = f"split {shown(split)}" if split else "it"
-        raise DataError(
-            f"hub:{source.name}",
-            f"cannot load {what}: {_reason(error)} "
-            "(check the name and the network, or download the files and name them instead)",
-        ) from None
+        what = f"cannot load {f'split {shown(split)}' if split else 'it'}: {_reason(error)} "
+        what += "(check the name and the network, or download the files and name them instead)"
+        raise DataError(f"hub:{source.name}", what) from None
 
 
 def _loaded(source: _HubSource, split: str) -> Any:
     """The table of a split; a streamed one is downloaded while it is read, and not kept."""
     import datasets
 
-    commit = None if source.is_folder else _hub_commit(source.name, source.revision)
+    commit = None if Path(source.name).is_dir() else _hub_commit(source.name, source.revision)
     if source.streaming:
-        table = datasets.load_dataset(
-            source.name, source.config, split=split, revision=commit or source.revision, streaming=True
-        )
+        revision = commit or source.revision
+        table = datasets.load_dataset(source.name, source.config, split=split, revision=revision, streaming=True)
         # Without features on its card, the first rows show them.
         return table if table.features else table._resolve_features()
     table = datasets.load_dataset(source.name, source.config, split=split, revision=source.revision)
-    _check_commit(table, commit)
+    files = [Path(file["filename"]) for file in table.cache_files]
+    # Where it cannot reach the repository, `datasets` takes the last cached copy of any revision.
+    if commit and not all(commit in file.parts for file in files):
+        raise DataError("the Hub cannot be reached, and the copy that was loaded last is of another revision")
     return table
 
 
@@ -150,17 +140,10 @@ def _hub_commit(name: str, revision: str | None) -> str | None:
     return reference.read_text() if reference.is_file() else revision
 
 
-def _check_commit(table: Any, commit: str | None) -> None:
-    """Refuse the last cached copy of any revision, which `datasets` takes where it cannot reach the repository."""
-    files = [Path(file["filename"]) for file in table.cache_files]
-    if commit and not all(commit in file.parts for file in files):
-        raise DataError("the Hub cannot be reached, and the copy that was loaded last is of another revision")
-
-
 def _reason(error: Exception) -> str:
     import datasets
 
     if isinstance(error, datasets.exceptions.DatasetGenerationError) and error.__cause__:
-        error = error.__cause__  # the error itself says only that there was one
+        error = error.__cause__  # which has the reason
     lines = [line for line in str(error).splitlines() if line.strip() and " Client Error." not in line]
     return lines[0] if lines else type(error).__name__

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,27 +11,28 @@ from numpy.typing import NDArray
 
 from encoder_cls.config import DataConfig
 from encoder_cls.data.corrections import Corrections
-from encoder_cls.data.dataset import NO_TEXTS, Dataset, Split, Unlabelled, listed
-from encoder_cls.data.holdout import rows_to_hold_out
-from encoder_cls.data.labelled_rows import (
+from encoder_cls.data.dataset import NO_TEXTS, Dataset, LabelsAre, Split, Unlabelled, listed
+from encoder_cls.data.holdout import hold_out
+from encoder_cls.data.labels import (
+    Classes,
     LabelledRows,
     collect_labelled,
     first_locations,
     labels_of_two_types,
+    names_as_texts,
     read_labelled,
+    what_labels_are,
 )
-from encoder_cls.data.labels import Classes, LabelsAre, names_as_texts, what_labels_are
 from encoder_cls.data.readers import content_hash, read_rows
-from encoder_cls.data.rows import LeftOut, Notes, Reading, Row, SourceLocation
-from encoder_cls.data.store import cached
+from encoder_cls.data.rows import DiskBackedLocations, LeftOut, Notes, Reading, Row, SourceLocation
 from encoder_cls.errors import ConfigError, DataError
+from encoder_cls.system.disk_arrays import cached
 from encoder_cls.system.display import counted, shown
 
 ROLES = ("train", "validation", "test")
 UNLABELLED = "the texts without labels"
 MOST_UNSEEN = 0.05  # of the rows of a split: labels that never occur in train
-MOST_HELD_OUT = 50_000  # texts: more cost time in each validation, where the standard error of accuracy is 0.2% already
-FORMER = "data.corrections"  # the location of labels that no row has any more
+UNCORRECTED = "data.corrections"  # the location of labels that no row has any more
 _FASTTEXT_LINES = (
     "labelled .txt and .ft files are fastText's, each line beginning with __label__ (or put each text in a file in a "
     "folder of its class, or save a CSV file)"
@@ -42,11 +42,11 @@ _FASTTEXT_LINES = (
 def load_dataset(config: DataConfig, *, train_rows: Iterable[Row] | None = None, known: Sequence[str] = ()) -> Dataset:
     """Read all splits that the config names, and hold out a validation split where none is named.
 
-    With `data.cache` they are read once. Where the classes have names, rows of train without a label are further
-    unlabelled texts; where no row has one, nothing is held out: `Dataset.has_names_alone`.
+    Where the classes have names, rows of train without a label are further unlabelled texts; where no row has one,
+    nothing is held out: `Dataset.has_names_alone`.
 
     Args:
-        config: what to read, and how.
+        config: what to read, and how; with `data.cache` it is read once.
         train_rows: rows in memory to train on; then `data.train` is a name for messages.
         known: the first of the classes, which need not occur in train.
     """
@@ -58,20 +58,20 @@ def load_dataset(config: DataConfig, *, train_rows: Iterable[Row] | None = None,
     def make() -> Dataset:
         dataset = _read_dataset(config, None, known)
         if _content(config) != content:
-            raise DataError(
-                f"{config.train}", "has changed while it was read", "start again once nobody writes the data"
-            )
+            hint = "start again once nobody writes the data"
+            raise DataError(f"{config.train}", "has changed while it was read", hint)
         return dataset
 
-    return cached(Path(config.cache), "rows", key, make, Dataset, Split, Unlabelled, Notes, LeftOut)
+    classes = (Dataset, Split, Unlabelled, Notes, LeftOut, DiskBackedLocations)
+    return cached(Path(config.cache), "rows", key, make, *classes)
 
 
 def _content(config: DataConfig) -> dict[str, str] | None:
     """A hash of the content of each source; None if one is unknown."""
-    named = {role: getattr(config, role) for role in (*ROLES, "unlabelled", "corrections")}
-    found = {role: content_hash(source) for role, source in named.items() if source is not None}
-    known = {role: content for role, content in found.items() if content is not None}
-    return known if len(known) == len(found) else None
+    sources = {role: getattr(config, role) for role in (*ROLES, "unlabelled", "corrections")}
+    hashes = {role: content_hash(source) for role, source in sources.items() if source is not None}
+    known = {role: content for role, content in hashes.items() if content is not None}
+    return known if len(known) == len(hashes) else None
 
 
 def _read_dataset(config: DataConfig, train_rows: Iterable[Row] | None, known: Sequence[str]) -> Dataset:
@@ -88,9 +88,11 @@ def _read_dataset(config: DataConfig, train_rows: Iterable[Row] | None, known: S
     several = next((it.several for it in rows.values() if it.several), None)
     is_multi_label = config.label_separator is not None or several is not None
     unlabelled = _unlabelled(config, readings.get(UNLABELLED, reading_of(config)))
-    if is_multi_label:
-        _check_uncorrected(config, several)
-    else:
+    if is_multi_label and config.corrections is not None:
+        several_labels = f"several, as at {several}" if several else "several, as data.label_separator has it"
+        what = f"data.corrections is for data with one label a text, and here a text may have {several_labels}"
+        raise ConfigError(f"{config.corrections}: {what}; mend the labels in the data itself")
+    if not is_multi_label:
         for role, of_role in rows.items():
             rows[role], others = of_role.divided()
             if role == "train" and config.label_names is not None:
@@ -107,20 +109,21 @@ def _read_dataset(config: DataConfig, train_rows: Iterable[Row] | None, known: S
     elif not has_labels:
         hint = "" if is_multi_label else "name the classes in data.label_names to learn from their names"
         raise DataError(config.train or "data.train", "no row has a label, so there is nothing to learn", hint)
-    found = classes.in_order(classes.of(rows["train"].labels))
-    if len(found) < 2 and not is_multi_label and not known:
-        raise DataError(
-            f"{config.train}", f"every row has the label {shown(found[0])}; at least two classes are needed"
-        )
-    label_names = tuple(dict.fromkeys((*known, *found)))
+    in_train = classes.in_order(classes.of(rows["train"].labels))
+    if len(in_train) < 2 and not is_multi_label and not known:
+        what = f"every row has the label {shown(in_train[0])}; at least two classes are needed"
+        raise DataError(f"{config.train}", what)
+    label_names = tuple(dict.fromkeys((*known, *in_train)))
     splits = {role: _to_split(it, label_names, classes, is_multi_label=is_multi_label) for role, it in rows.items()}
     train, validation = splits["train"], splits.get("validation")
     if validation is None and has_names_alone:
         validation = train.subset(np.zeros(0, dtype=np.int64))
     elif validation is None:
-        former = _former_labels(rows["train"], classes)
         train, validation = hold_out(
-            train, fraction=config.validation_fraction, seed=config.split_seed, former_labels=former
+            train,
+            fraction=config.validation_fraction,
+            seed=config.split_seed,
+            uncorrected=_uncorrected_labels(rows["train"], classes),
         )
     return Dataset(
         label_names=label_names,
@@ -131,11 +134,13 @@ def _read_dataset(config: DataConfig, train_rows: Iterable[Row] | None, known: S
         labels_are=classes.labels_are,
         of_two_types=labels_of_two_types(rows.values()),
         corrected={
-            it.where[row]: classes.name(label, FORMER) for it in rows.values() for row, label in it.corrected.items()
+            it.where[row]: classes.name(label, UNCORRECTED)
+            for it in rows.values()
+            for row, label in it.corrected.items()
         },
         several=several,
         has_names_alone=has_names_alone,
-        sources=(*((name, reading.notes) for name, reading in readings.items()), (FORMER, corrections.notes)),
+        sources=(*((name, reading.notes) for name, reading in readings.items()), (UNCORRECTED, corrections.notes)),
     )
 
 
@@ -151,7 +156,7 @@ def load_split(
     """Read one labelled source whose classes are known.
 
     `labels_are`: what labels are in the data set of these classes; None: the source alone decides. `reading`, made by
-    `reading_of`, collects what comes up.
+    `reading_of`, collects the notes.
     """
     reading = reading or reading_of(config)
     rows = read_labelled(source, "test", config.model_copy(update={"group_column": None}), reading)
@@ -179,12 +184,12 @@ def _unlabelled(config: DataConfig, reading: Reading) -> Unlabelled:
     if config.unlabelled is None:
         return NO_TEXTS
     plain = config.model_copy(update={"group_column": None, "empty_texts": "drop"})
-    found = read_rows(
+    rows = read_rows(
         config.unlabelled, role="train", text_columns=config.text_column, label_column=None, reading=reading
     )
-    rows = collect_labelled(found, config.unlabelled, plain, reading, may_have_none=True)
+    collected = collect_labelled(rows, config.unlabelled, plain, reading, may_have_none=True)
     reading.notes.empty = LeftOut()  # blank lines are usual here
-    return Unlabelled(texts=rows.texts, where=rows.where)
+    return Unlabelled(texts=collected.texts, where=collected.where)
 
 
 def _names_as_rows(config: DataConfig, classes: Classes) -> LabelledRows:
@@ -194,22 +199,12 @@ def _names_as_rows(config: DataConfig, classes: Classes) -> LabelledRows:
     silent = [name for name, text in zip(names, texts, strict=True) if not text]
     if silent or len(names) < 2:
         what = f"{shown(silent[0])} says nothing" if silent else "two classes are needed at least"
-        raise ConfigError(
-            f"data.label_names: {what}; no text has a label, so the names of the classes are all there is to learn from"
-        )
+        why = "no text has a label, so the names of the classes are all there is to learn from"
+        raise ConfigError(f"data.label_names: {what}; {why}")
     where = SourceLocation("data.label_names")
     labels = names if classes.labels_are == "names" else tuple(map(str, range(len(names))))
-    found = (Row(text, label, None, where) for text, label in zip(texts, labels, strict=True))
-    return collect_labelled(found, where, config, reading_of(config))
-
-
-def _check_uncorrected(config: DataConfig, several: str | None) -> None:
-    if config.corrections is not None:
-        where = f"as at {several}" if several else "as data.label_separator has it"
-        raise ConfigError(
-            f"{config.corrections}: data.corrections is for data with one label a text, and here a text may have "
-            f"several, {where}; mend the labels in the data itself"
-        )
+    rows = (Row(text, label, None, where) for text, label in zip(texts, labels, strict=True))
+    return collect_labelled(rows, where, config, reading_of(config))
 
 
 def _to_split(rows: LabelledRows, label_names: tuple[str, ...], classes: Classes, *, is_multi_label: bool) -> Split:
@@ -225,51 +220,19 @@ def _to_split(rows: LabelledRows, label_names: tuple[str, ...], classes: Classes
     num_unseen = int(split.has_unseen_label(len(label_names)).sum())
     if num_unseen > MOST_UNSEEN * len(split):
         first, location = next(it for it in zip(names, rows.labels.values(), strict=True) if it[0] in unseen)
-        raise DataError(
-            location,
-            f"label {shown(first)} never occurs in train ({listed(label_names)}); {num_unseen:,} of "
-            f"{counted(len(split), 'row')} have such labels ({listed(unseen)}): is this the right data?",
-        )
+        what = f"label {shown(first)} never occurs in train ({listed(label_names)}); {num_unseen:,} of "
+        what += f"{counted(len(split), 'row')} have such labels ({listed(unseen)}): is this the right data?"
+        raise DataError(location, what)
     return split
 
 
-def _former_labels(rows: LabelledRows, classes: Classes) -> NDArray[np.int64] | None:
-    """The classes of rows, of one label each, before they were corrected, numbered from 0 on; None: none was."""
+def _uncorrected_labels(rows: LabelledRows, classes: Classes) -> NDArray[np.int64] | None:
+    """The classes of rows, of one label each, before corrections, numbered from 0 on; None without corrections."""
     if not rows.corrected:
         return None
     current = classes.of(rows.labels)
     names = [current[number] for number in rows.numbers.tolist()]
     for row, label in rows.corrected.items():
-        names[row] = classes.name(label, FORMER)
+        names[row] = classes.name(label, UNCORRECTED)
     numbers = {name: number for number, name in enumerate(classes.in_order(names))}
     return np.array([numbers[name] for name in names], dtype=np.int64)
-
-
-def hold_out(
-    split: Split, *, fraction: float, seed: int, former_labels: NDArray[np.int64] | None = None
-) -> tuple[Split, Split]:
-    """Divide a split in two: the second part has about `fraction` of all examples and of each class.
-
-    It has `MOST_HELD_OUT` examples at most. Rows of a group are on one side, and so are, of rows without a group, texts
-    that differ in case and white space at most. `former_labels` are the classes before they were corrected, numbered
-    from 0 on: these decide, so that corrections change no row's side, unless a class would have no example left.
-    """
-    groups = np.unique(split.together, return_inverse=True)[1]
-    choose = partial(rows_to_hold_out, groups=groups, fraction=min(fraction, MOST_HELD_OUT / len(split)), seed=seed)
-    is_held_out = choose(split.labels if former_labels is None else former_labels)
-    if former_labels is not None and np.setdiff1d(split.labels, split.labels[~is_held_out]).size:
-        is_held_out = choose(split.labels)
-    if not is_held_out.any() and split.groups is not None:
-        raise DataError(
-            split.where[0],
-            "no group can be held out to validate with, since a class would have no text left "
-            f"({counted(len(np.unique(groups)), 'group')} in all)",
-            "name a file in data.validation, or other groups in data.group_column",
-        )
-    if not is_held_out.any():
-        raise DataError(
-            split.where[0],
-            "each class has only one text, so none is left to validate with",
-            "add examples, or name a file in data.validation",
-        )
-    return split.subset(np.flatnonzero(~is_held_out)), split.subset(np.flatnonzero(is_held_out))

@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from encoder_cls.data.formats.csv import USUAL, csv_records, header_of
-from encoder_cls.data.formats.excel import EXCEL, excel_header, excel_records
-from encoder_cls.data.formats.parquet import parquet_header, parquet_records
+from encoder_cls.data.formats.tables import EXCEL, excel_header, excel_records, parquet_header, parquet_records
 from encoder_cls.data.formats.text import folder_records, json_records, jsonl_records, line_records
-from encoder_cls.data.hub import hub_folder, hub_records, hub_version
+from encoder_cls.data.hub import hub_folder_or_commit, hub_records
 from encoder_cls.data.rows import Columns, Reading, Record, Row, SourceLocation, group_named, numbered
 from encoder_cls.data.sources import FASTTEXT, JSON, TEXT, class_folders, data_files, every_file
 from encoder_cls.errors import DataError
@@ -46,15 +45,15 @@ def read_rows(
     group_column: str | None = None,
     reading: Reading | None = None,
 ) -> Iterator[Row]:
-    """Read a source row by row.
+    """Read a source, as `DataConfig.train` describes it, row by row.
 
     Args:
-        source: what `DataConfig.train` describes.
+        source: what to read.
         role: train, validation or test: the split of a Hub data set that is named without one.
         text_columns: the columns whose texts, joined by a space, are the text.
         label_column: the column with the class; None: the rows have no labels.
         group_column: the column whose rows of equal values belong together.
-        reading: how files are read, and the collector of what comes up.
+        reading: how files are read, and the notes.
     """
     columns = Columns(text_columns, label_column, group_column)
     return (row for row, _ in _rows(source, role, columns, reading or Reading()))
@@ -70,6 +69,7 @@ def read_rows_and_columns(
 def column_names(path: Path, *, text_columns: Sequence[str], reading: Reading | None = None) -> list[str]:
     """All columns of a file that has these, in order; none where its format has no header."""
     suffix = ending_of(path)
+    _check_library(path)
     try:
         if suffix == ".parquet":
             return parquet_header(path)
@@ -87,18 +87,18 @@ def content_hash(source: str) -> str | None:
     if colon and scheme == "example":
         files = [EXAMPLE / f"{rest}.csv"]
     elif colon and scheme == "hub":
-        folder = hub_folder(rest)
-        if folder is None:
-            return hub_version(rest)
-        files = sorted(folder.rglob("*"))
+        content = hub_folder_or_commit(rest)
+        if not isinstance(content, Path):
+            return content
+        files = sorted(content.rglob("*"))
     else:
         files = every_file(source)
     digest = hashlib.sha256()
     with reporting_os_errors(Path(source), "be read"):
         for file in filter(Path.is_file, files):
             with file.open("rb") as opened:
-                content = hashlib.file_digest(opened, "sha256").hexdigest()
-            digest.update(f"{file}\n{content}\n".encode("utf-8", "replace"))
+                of_file = hashlib.file_digest(opened, "sha256").hexdigest()
+            digest.update(f"{file}\n{of_file}\n".encode("utf-8", "replace"))
     return digest.hexdigest()
 
 
@@ -142,14 +142,18 @@ def _records(source: str, role: str, columns: Columns, reading: Reading) -> Iter
             return
         files = data_files(source, is_labelled=columns.label is not None)
         for file in files:  # before any row is read
-            library, install = NEEDED.get(ending_of(file), (None, None))
-            if library:
-                check_installed(library, needed_by=str(file), install=install)
+            _check_library(file)
         for file in files:
             location = file
             yield from FORMATS[ending_of(file)](file, columns, reading)
     except OSError as error:
         raise _unreadable(location, error) from None
+
+
+def _check_library(file: Path) -> None:
+    library, install = NEEDED.get(ending_of(file), (None, None))
+    if library:
+        check_installed(library, needed_by=str(file), install=install)
 
 
 def _unreadable(location: Path | str, error: OSError) -> DataError:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from encoder_cls.errors import DataError
+from encoder_cls.system.disk_arrays import Column, DiskBackedArray, in_chunks
 from encoder_cls.system.display import kind, shown
 from encoder_cls.system.encodings import SKIP, UTF8, invalid_line, is_utf8, seems_utf8, text_lines, undecodable
 
@@ -28,6 +32,29 @@ class SourceLocation(str):
         self = super().__new__(cls, file if line < 0 else f"{file}:{line}")
         self.file, self.line = file, line
         return self
+
+
+class DiskBackedLocations(Column[SourceLocation]):
+    """Where rows were read: a number for the file of each, and its line."""
+
+    def __init__(self, locations: Iterable[SourceLocation] = ()) -> None:
+        self._files: dict[str, int] = {}
+        self._numbers, self._lines = DiskBackedArray(np.int32), DiskBackedArray(np.int64)
+        for chunk in in_chunks(locations):
+            self.append(chunk)
+
+    def append(self, locations: Sequence[SourceLocation]) -> None:
+        """Add locations at the end."""
+        self._numbers.append([self._files.setdefault(it.file, len(self._files)) for it in locations])
+        self._lines.append([it.line for it in locations])
+
+    def _count(self) -> int:
+        return len(self._lines.array())
+
+    def _at(self, rows: NDArray[np.int64]) -> list[SourceLocation]:
+        files = list(self._files)
+        numbers = zip(self._numbers.array()[rows].tolist(), self._lines.array()[rows].tolist(), strict=True)
+        return [SourceLocation(files[number], line) for number, line in numbers]
 
 
 Record = tuple[SourceLocation, dict[str, Any]]  # a location, and the columns of its row
@@ -77,10 +104,8 @@ def check_columns(where: Path | str, names: Sequence[str], wanted: Sequence[str]
     if missing is None:
         return
     alike = next((name for name in names if name.strip().lower() == missing.lower()), None)
-    hint = (
-        "name the right one: data.text_column, data.label_column and data.group_column in the config, "
-        "--text-column in predict"
-    )
+    hint = "name the right one: data.text_column, data.label_column and data.group_column in the config, "
+    hint += "--text-column in predict"
     if alike is not None:
         hint = f"did you mean {shown(alike)}? {hint}"
     elif len(names) == 1 and (separator := next((it for it in ";|\t" if it in names[0]), None)):
@@ -123,16 +148,15 @@ def with_class_names(record: dict[str, Any], names: dict[str, list[str]], where:
         of_column, value = names[column], record[column]
         for label in value if isinstance(value, list) else [value]:
             if not isinstance(label, int) or not 0 <= label < len(of_column):
-                raise DataError(
-                    where, f"label {label} of column {shown(column)} has no name: is this split unlabelled?"
-                )
+                what = f"label {label} of column {shown(column)} has no name: is this split unlabelled?"
+                raise DataError(where, what)
         record[column] = [of_column[it] for it in value] if isinstance(value, list) else of_column[value]
     return record
 
 
 @dataclass
 class LeftOut:
-    """Rows that are left out: how many, where the first are, and what is wrong with the first."""
+    """Rows that are left out: their number, the first locations, and the reason of the first."""
 
     count: int = 0
     first: list[str] = field(default_factory=list)
@@ -160,46 +184,42 @@ class Notes:
     def warnings(self, of: str) -> Iterator[str]:
         """A sentence about each kind of rows that were left out."""
         if self.skipped.count:
-            yield (
-                f"rows of {of} that cannot be read, which are left out: {self.skipped}; the first: "
-                f"{self.skipped.reason}"
-            )
+            first = self.skipped.reason
+            yield f"rows of {of} that cannot be read, which are left out: {self.skipped}; the first: {first}"
         if self.empty.count:
             yield f"rows of {of} without a text, which are left out: {self.empty}"
 
 
+@dataclass
 class Reading:
-    """How a source is read, and the `notes` of what came up.
+    """How a source is read, and the notes of what came up.
 
-    Args:
+    Attributes:
         delimiter: of the fields of a table; None: what is usual for its ending.
         encoding: of text files.
         is_sure: whether the encoding was asked for; else a file that seems to be UTF-8 is read as that.
         bad_rows: `error`, or `skip` to leave out and count rows that cannot be read.
-        tell: called with each message, once.
+        tell: receives each message once.
+        notes: of what came up.
     """
 
-    def __init__(
-        self,
-        *,
-        delimiter: str | None = None,
-        encoding: str = UTF8,
-        is_sure: bool = True,
-        bad_rows: str = "error",
-        tell: Callable[[str], None] = lambda _: None,
-    ) -> None:
-        self.delimiter = delimiter
-        self.encoding = encoding
-        self.skips = bad_rows == "skip"
-        self.notes = Notes()
-        self._is_sure = is_sure
-        self._tell = tell
+    delimiter: str | None = None
+    encoding: str = UTF8
+    is_sure: bool = True
+    bad_rows: str = "error"
+    tell: Callable[[str], None] = lambda _: None
+    notes: Notes = field(default_factory=Notes)
 
-    def tell(self, message: str) -> None:
+    @property
+    def skips(self) -> bool:
+        """Whether rows that cannot be read are left out."""
+        return self.bad_rows == "skip"
+
+    def note(self, message: str) -> None:
         """Pass on a message about a file, once."""
         if message not in self.notes.messages:
             self.notes.messages.append(message)
-            self._tell(message)
+            self.tell(message)
 
     def bad_row(self, error: DataError) -> None:
         """Leave out the row that an error names, or raise the error, as `bad_rows` asks for."""
@@ -211,13 +231,13 @@ class Reading:
         """The lines of a text file; where bad rows are skipped, invalid bytes are kept for `is_valid`."""
         encoding = self.encoding
         if not is_utf8(encoding) and seems_utf8(path):
-            if self._is_sure:
-                self.tell(
+            if self.is_sure:
+                self.note(
                     f"warning: {path}: is read as {encoding} (data.encoding), but seems to be UTF-8; "
                     "--set data.encoding=utf-8 reads it so"
                 )
             else:
-                self.tell(f"{path}: read as UTF-8, which it seems to be, not as {encoding} as in training")
+                self.note(f"{path}: read as UTF-8, which it seems to be, not as {encoding} as in training")
                 encoding = UTF8
         yield from text_lines(path, encoding, keep_invalid=self.skips)
 
@@ -226,15 +246,14 @@ class Reading:
         line = invalid_line(text) if self.skips else None
         if line is None:
             return True
-        if self.notes.skipped.count:  # only the reason of the first is shown
-            self.bad_row(DataError(where, f"not {self.encoding} text"))
-            return False
-        start = 0
-        if is_utf8(self.encoding):
-            try:
-                line.decode(UTF8)
-            except UnicodeDecodeError as error:
-                start = error.start
-        what, hint = undecodable(path, line, start, self.encoding)
+        what, hint = f"not {self.encoding} text", SKIP
+        if not self.notes.skipped.count:  # only the reason of the first is shown
+            start = 0
+            if is_utf8(self.encoding):
+                try:
+                    line.decode(UTF8)
+                except UnicodeDecodeError as error:
+                    start = error.start
+            what, hint = undecodable(path, line, start, self.encoding)
         self.bad_row(DataError(where, what if hint == SKIP else f"{what}; {hint}"))
         return False

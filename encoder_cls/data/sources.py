@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from encoder_cls.data.formats import fasttext as fasttext_format
 from encoder_cls.errors import DataError
 from encoder_cls.system.encodings import ending_of, opened
 from encoder_cls.system.files import fitting_paths
@@ -16,6 +15,7 @@ JSON = ".json"  # an array of objects, or an object a line
 TABLES = (".csv", ".tsv", ".jsonl", JSON, ".parquet", ".xlsx")
 FASTTEXT = ".ft"  # a label and a text a line
 TEXT = ".txt"  # a text a line; where labels are wanted, fastText's lines
+LABEL_PREFIX = "__label__"  # of the labels of fastText's lines
 
 # Words of a file's name that name its split.
 _SPLIT_WORDS = {"training": "train", "valid": "validation", "val": "validation", "testing": "test"}
@@ -26,8 +26,8 @@ _SPLIT_WORD = re.compile(rf"(?<![a-z])({'|'.join((*_SPLITS, *_SPLIT_WORDS))})(?:
 def files_named(source: str) -> list[Path]:
     """The files of a source: itself, those of a folder, those that fit a pattern; perhaps none.
 
-    Left out of a folder, and of a pattern that does not begin with a dot, are names that do: other programs' notes; and
-    those that begin with `~$`, which Excel writes beside an open file.
+    Left out are hidden names, unless the pattern names them: other programs' notes; and, of a folder, names with the
+    prefix `~$`, which Excel writes beside an open file.
     """
     path = Path(source)
     if path.is_dir():
@@ -52,13 +52,13 @@ def _visible(folder: Path) -> list[Path]:
 
 
 def data_files(source: str, *, is_labelled: bool) -> list[Path]:
-    """The data files of a source; a DataError if there are none, or files of unknown formats or of several splits."""
+    """The data files of a source; a DataError if it has none, or files of unknown formats or of several splits."""
     known = (*TABLES, FASTTEXT, TEXT)
     files = files_named(source)
     if Path(source).is_dir():
         files = _without_notes([file for file in files if ending_of(file) in known], JSON, b"[")
         if is_labelled:
-            files = _without_notes(files, TEXT, fasttext_format.PREFIX.encode())
+            files = _without_notes(files, TEXT, LABEL_PREFIX.encode())
         splits = {split for file in files if (split := _split_of(file))}
         if len(splits) > 1:
             raise DataError(source, f"holds files of several splits ({', '.join(sorted(splits))})", "name one of them")
@@ -81,7 +81,7 @@ def _split_of(file: Path) -> str | None:
 
 
 def _without_notes(files: list[Path], ending: str, mark: bytes) -> list[Path]:
-    """Leave out files of this ending beside tables, such as a README.txt, if none of them begins as data does."""
+    """Leave out files of this ending beside tables, such as a README.txt, if none of them starts like data."""
     notes = [file for file in files if ending_of(file) == ending]
     if len(notes) == len(files) or any(_begins_with(file, mark) for file in notes):
         return files
@@ -114,9 +114,8 @@ def class_folders(path: Path, *, is_labelled: bool) -> list[Path]:
     _check_not_deeper(folders)
     without = next((folder for folder in folders if not texts_of(folder)), None)
     if without:
-        raise DataError(
-            without, "a folder without .txt files beside class folders", "move it, or let its name begin with a dot"
-        )
+        hint = "move it, or let its name begin with a dot"
+        raise DataError(without, "a folder without .txt files beside class folders", hint)
     return folders
 
 
@@ -127,17 +126,15 @@ def texts_of(folder: Path) -> list[Path]:
 
 def _check_not_deeper(folders: Sequence[Path]) -> None:
     for folder in folders:
-        text = next((text for deeper in _folders_in(folder) for text in _all_texts(deeper)), None)
+        text = _deeper_text(folder)
         if text:
             raise DataError(folder, f"has texts in deeper folders ({text})", "a class folder holds them itself")
 
 
-def _folders_in(folder: Path) -> list[Path]:
-    return [entry for entry in _visible(folder) if entry.is_dir()]
-
-
-def _all_texts(folder: Path) -> Iterator[Path]:
-    yield from texts_of(folder)
-    for deeper in _folders_in(folder):
-        if not deeper.is_symlink():
-            yield from _all_texts(deeper)
+def _deeper_text(folder: Path) -> Path | None:
+    """The first text in the folders of a folder, however deep; links are not followed further."""
+    for deeper in filter(Path.is_dir, _visible(folder)):
+        text = next(iter(texts_of(deeper)), None) or (None if deeper.is_symlink() else _deeper_text(deeper))
+        if text:
+            return text
+    return None

@@ -1,102 +1,102 @@
-"""Arrays and texts that are appended part by part and then read without filling memory.
+"""Arrays and texts that may be larger than memory: in temporary files without a name, or in a cache.
 
-Little is kept in memory, more goes to a file without a name in the folder for temporary files (`TMPDIR`), which is
-gone with the process, however that ends. It is read through a memory map, so data can be larger than memory where that
-folder is on a disk.
+Little is kept in memory, more goes to a file in the folder for temporary files (`TMPDIR`), which is gone with the
+process, however that ends. A cache keeps data classes whose arrays are files:
+
+    CACHE/rows-0f3a.../
+      0, 1, ...             arrays: their numbers, one after the other
+      record.json           the SHA-256 of its second line: the type and SHA-256 of each array, and the value
+
+An entry is a folder that is renamed into place as a whole. Processes that share a cache take turns in making entries;
+a damaged entry is made again. All files are read through memory maps.
 """
 
 from __future__ import annotations
 
 import copy
+import hashlib
+import json
 import mmap
-import os
+import tempfile
+import unicodedata
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from pathlib import Path
-from typing import IO, Any, Generic, Self, TypeVar, overload
+from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from encoder_cls.errors import EncoderClsError
+from encoder_cls.system.files import locked, remove_leftovers, reporting_os_errors, sha256, write_folder
 
-MOST_PENDING = 1 << 20  # bytes of an array that wait in memory to be written at once
+MOST_IN_MEMORY = 1 << 20  # bytes of an array
 CHUNK = 1024  # texts, or rows, worked on at once
+FORMAT = 3  # raised with any change of what an entry of a cache holds
+RECORD_FILE, LOCK_FILE = "record.json", ".lock"
+BLOCK = 1 << 24  # bytes of an array that are written or hashed at once
 
 Number = TypeVar("Number", bound=np.generic)
 Item = TypeVar("Item")
+Value = TypeVar("Value")
 
 
 class DiskBackedArray(Generic[Number]):
-    """Numbers of one type that are appended and, once all are there, read as an array, (numbers,)."""
+    """Numbers of one type that are appended and, after the last, read as an array, (numbers,)."""
 
-    def __init__(self, dtype: type[Number], numbers: NDArray[Any] | None = None) -> None:
+    def __init__(self, dtype: type[Number], numbers: NDArray[Number] | None = None) -> None:
         self._dtype = dtype
-        self._pending: list[NDArray[Number]] = [] if numbers is None else [numbers.astype(dtype, copy=False)]
-        self._pending_bytes = 0
-        self._file: IO[bytes] | None = None
+        self._array = numbers
+        self._file = tempfile.SpooledTemporaryFile(MOST_IN_MEMORY)  # noqa: SIM115 - it lives as long as the array
         self._map: mmap.mmap | None = None
+        weakref.finalize(self, self._file.close)
 
     @classmethod
     def of_file(cls, path: Path, dtype: type[Number]) -> Self:
         """Map the numbers of a file into memory; changes there are not written (`OSError`, `ValueError`)."""
         array = cls(dtype)
         with path.open("rb") as file:
-            if os.fstat(file.fileno()).st_size:  # an empty file cannot be mapped
+            if path.stat().st_size:  # an empty file cannot be mapped
                 array._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+        array._array = np.frombuffer(array._map or bytearray(), dtype)
         return array
 
     def append(self, numbers: Sequence[Any] | NDArray[Any]) -> None:
         """Add numbers at the end; `EncoderClsError` where the disk is full."""
-        part = np.asarray(numbers, dtype=self._dtype)
-        self._pending.append(part)
-        self._pending_bytes += part.nbytes
-        if self._pending_bytes > MOST_PENDING:
-            self._write()
-
-    def array(self) -> NDArray[Number]:
-        """All numbers, not to be changed; after this, none can be appended."""
-        if self._file is not None and self._map is None:
-            self._write()
-            self._map = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
-            self._file.close()  # the map holds it
-        if self._map is not None:
-            return np.frombuffer(self._map, dtype=self._dtype)
-        if len(self._pending) != 1:
-            self._pending = [np.concatenate([np.zeros(0, dtype=self._dtype), *self._pending])]
-        return self._pending[0]
-
-    def forget(self) -> None:
-        """Release the memory that reading has filled; what is read again comes from the file."""
-        if self._map is not None and hasattr(mmap, "MADV_DONTNEED"):  # not on Windows
-            self._map.madvise(mmap.MADV_DONTNEED)
-
-    def _write(self) -> None:
-        import tempfile
-
         try:
-            if self._file is None:
-                self._file = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the array
-                weakref.finalize(self, self._file.close)
-            for part in self._pending:
-                self._file.write(part.tobytes())
+            self._file.write(np.asarray(numbers, dtype=self._dtype).tobytes())
             self._file.flush()
         except OSError as error:
             raise EncoderClsError(
                 f"{tempfile.tempdir or 'TMPDIR'}: cannot write the data to a temporary file: "
                 f"{error.strerror or error} (TMPDIR can name another folder)"
             ) from error
-        self._pending, self._pending_bytes = [], 0
+
+    def array(self) -> NDArray[Number]:
+        """All numbers, not to be changed; after this, none can be appended."""
+        if self._array is None:
+            if self._file.tell() > MOST_IN_MEMORY:
+                self._map = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
+            self._file.seek(0)
+            self._array = np.frombuffer(self._map or bytearray(self._file.read()), self._dtype)
+            self._file.close()  # the map holds it
+        return self._array
+
+    def forget(self) -> None:
+        """Release the memory that reading has filled; what is read again comes from the file."""
+        if self._map is not None and hasattr(mmap, "MADV_DONTNEED"):  # not on Windows
+            self._map.madvise(mmap.MADV_DONTNEED)
 
 
 class DiskBackedRaggedArray(Generic[Number]):
-    """Rows of different lengths that are appended and, once all are there, read as one flat array."""
+    """Rows of different lengths that are appended and, after the last, read as one flat array."""
 
     def __init__(self, dtype: type[Number]) -> None:
         self._numbers = DiskBackedArray(dtype)
-        self._offsets = DiskBackedArray(np.int64, np.zeros(1))
+        self._offsets = DiskBackedArray(np.int64)
+        self._offsets.append([0])
         self._size, self._num_rows = 0, 0
 
     def __len__(self) -> int:
@@ -139,11 +139,7 @@ class Column(Sequence[Item], ABC):
     def __len__(self) -> int:
         return self._count() if self._rows is None else len(self._rows)
 
-    @overload
-    def __getitem__(self, index: int) -> Item: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Item]: ...
-    def __getitem__(self, index: int | slice) -> Item | list[Item]:
+    def __getitem__(self, index: Any) -> Any:
         indices = range(len(self))[index]
         rows = np.atleast_1d(np.asarray(indices, dtype=np.int64))
         items = self._at(rows if self._rows is None else self._rows[rows])
@@ -163,7 +159,7 @@ class DiskBackedTexts(Column[str]):
             self.append(chunk)
 
     def append(self, texts: Sequence[str]) -> None:
-        """Add texts at the end; `EncoderClsError` where the disk is full."""
+        """Add texts at the end."""
         contents = [text.encode() for text in texts]
         self._contents.append(np.frombuffer(b"".join(contents), dtype=np.uint8), [*map(len, contents)])
 
@@ -193,3 +189,115 @@ def in_chunks(items: Iterable[Item], size: int | None = None) -> Iterator[list[I
     remaining = iter(items)
     while chunk := list(islice(remaining, size or CHUNK)):
         yield chunk
+
+
+def cached(folder: Path, kind: str, key: Mapping[str, Any], make: Callable[[], Value], *classes: type[Any]) -> Value:
+    """The value of a key: made the first time, read from the cache after that.
+
+    Args:
+        folder: of the cache.
+        kind: the first part of the name of the entry.
+        key: JSON values, all that the value depends on besides the versions of libraries.
+        make: makes the value, of tuples, dicts, JSON values, arrays, columns and data classes.
+        classes: of the columns and data classes in it.
+    """
+    from importlib.metadata import version  # not needed to predict
+
+    versions = [FORMAT, *map(version, ("encoder-cls", "pyarrow", "tokenizers")), unicodedata.unidata_version]
+    name = sha256(json.dumps({**key, "versions": versions}, sort_keys=True).encode())[:32]
+    path = folder / f"{kind}-{name}"
+    entry = _read(path)
+    if entry is None:
+        with reporting_os_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+        with locked(folder / LOCK_FILE):
+            remove_leftovers(folder)
+            entry = _read(path)  # another process may have made it in between
+            if entry is None:
+                _write(path, make())
+                entry = _read(path)
+    if entry is None:
+        raise EncoderClsError(f"{path}: is not what was written just now; is the disk sound?")
+    known: tuple[type[Any], ...] = (DiskBackedTexts, DiskBackedRaggedArray, *classes)
+    value: Value = _unpacked(*entry, {it.__name__: it for it in known})
+    return value
+
+
+def _packed(value: Any, arrays: list[DiskBackedArray[Any]]) -> Any:
+    """A value as JSON, each array of it as its index in `arrays`, where each is once."""
+    if isinstance(value, DiskBackedArray):
+        index = next((index for index, it in enumerate(arrays) if it is value), len(arrays))
+        arrays[index:] = [*arrays[index:]] or [value]
+        return {"array": index}
+    if isinstance(value, np.ndarray):
+        array = _packed(DiskBackedArray(value.dtype.type, value.reshape(-1)), arrays)
+        return array | {"shape": value.shape}
+    if isinstance(value, list | tuple):
+        return {type(value).__name__: [_packed(it, arrays) for it in value]}
+    if isinstance(value, Mapping):
+        return {"dict": {name: _packed(it, arrays) for name, it in value.items()}}
+    if value is None or isinstance(value, str | int | float):
+        return value
+    members = {name: _packed(it, arrays) for name, it in vars(value).items()}
+    return {"class": type(value).__name__, "members": members}
+
+
+def _unpacked(value: Any, arrays: list[DiskBackedArray[Any]], classes: Mapping[str, type[Any]]) -> Any:
+    if not isinstance(value, dict):
+        return value
+    for make in (list, tuple):
+        if make.__name__ in value:
+            return make(_unpacked(it, arrays, classes) for it in value[make.__name__])
+    if "array" in value:
+        array = arrays[value["array"]]
+        return array.array().reshape(value["shape"]) if "shape" in value else array
+    packed = value["members" if "class" in value else "dict"]
+    members = {name: _unpacked(it, arrays, classes) for name, it in packed.items()}
+    if "class" not in value:
+        return members
+    made = object.__new__(classes[value["class"]])
+    vars(made).update(members)
+    return made
+
+
+def _write(path: Path, value: Any) -> None:
+    arrays: list[DiskBackedArray[Any]] = []
+    packed = _packed(value, arrays)
+    listed = [{"dtype": it.array().dtype.str, "sha256": _hash(it)} for it in arrays]
+    record = json.dumps({"arrays": listed, "value": packed}).encode()
+    lines = [sha256(record).encode(), b"\n", record]
+    write_folder(path, {str(number): _blocks(it) for number, it in enumerate(arrays)} | {RECORD_FILE: lines})
+
+
+def _read(path: Path) -> tuple[Any, list[DiskBackedArray[Any]]] | None:
+    """The packed value of an entry and its arrays; None of a missing or damaged one."""
+    try:
+        digest, _, content = (path / RECORD_FILE).read_bytes().partition(b"\n")
+        if digest != sha256(content).encode():
+            return None
+        record = json.loads(content)
+        listed = record["arrays"]
+        types = [np.dtype(it["dtype"]).type for it in listed]
+        arrays = [DiskBackedArray.of_file(path / str(number), dtype) for number, dtype in enumerate(types)]
+        is_whole = all(_hash(array) == it["sha256"] for array, it in zip(arrays, listed, strict=True))
+    except (FileNotFoundError, NotADirectoryError, ValueError):  # ValueError: half a number at the end of an array
+        return None
+    except OSError as error:
+        raise EncoderClsError(f"{path}: cannot be read: {error.strerror or error}") from error
+    return (record["value"], arrays) if is_whole else None
+
+
+def _blocks(array: DiskBackedArray[Any]) -> Iterator[bytes]:
+    """The bytes of an array in parts, so that not all of it is in memory."""
+    numbers = array.array()
+    step = max(1, BLOCK // numbers.itemsize)
+    for start in range(0, len(numbers), step):
+        yield numbers[start : start + step].tobytes()
+        array.forget()
+
+
+def _hash(array: DiskBackedArray[Any]) -> str:
+    digest = hashlib.sha256()
+    for block in _blocks(array):
+        digest.update(block)
+    return digest.hexdigest()

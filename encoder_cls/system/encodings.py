@@ -17,7 +17,7 @@ UTF8, WINDOWS = "utf-8", "windows-1252"
 DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t", "\\t": "\t", "pipe": "|"}  # by name
 # Codecs that Python counts as encodings, and that no text file is written in.
 _NO_ENCODINGS = {"idna", "punycode", "undefined", "unicode_escape", "raw_unicode_escape"}
-_MARKS = {codecs.BOM_UTF32_LE: "utf-32", codecs.BOM_UTF32_BE: "utf-32"}  # before those that they begin with
+_MARKS = {codecs.BOM_UTF32_LE: "utf-32", codecs.BOM_UTF32_BE: "utf-32"}  # before their prefixes
 _MARKS |= {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 HEAD_BYTES = 1024
 READ_BYTES = 1 << 16
@@ -55,7 +55,7 @@ def opened(path: Path) -> Iterator[Any]:
 
 
 def encoding_named(name: str) -> str:
-    """Check the name of an encoding of texts; `ValueError` if there is none."""
+    """Check the name of an encoding of texts; `ValueError` if it is unknown."""
     try:
         codec = codecs.lookup(name)
     except (LookupError, ValueError):

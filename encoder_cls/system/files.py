@@ -1,4 +1,4 @@
-"""Durable files: atomic writes, verified reads, leftovers of killed processes.
+"""Durable files: atomic writes, verified reads, leftovers of killed processes, locks.
 
 A rename within one folder is atomic on POSIX file systems: a reader, or the next start after a power
 cut, finds the old content or the new one and never a part of either.
@@ -75,7 +75,8 @@ def write_file(path: Path, content: Content, *, mark: str = "") -> None:
     If the disk refuses (`EncoderClsError`), the file keeps its old content, and nothing temporary stays.
     """
     with _temporary(path, mark) as temporary:
-        _write_and_flush(temporary, content, mode=_mode_of(path))
+        mode = stat.S_IMODE(path.stat().st_mode) & 0o777 if path.is_file() else None
+        _write_and_flush(temporary, content, mode=mode)
         temporary.replace(path)
 
 
@@ -145,10 +146,6 @@ def flush_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _mode_of(path: Path) -> int | None:
-    return stat.S_IMODE(path.stat().st_mode) & 0o777 if path.is_file() else None
-
-
 def _write_and_flush(path: Path, content: Content, *, mode: int | None = None) -> None:
     """Create a file, not through a link; without a mode it gets what the umask leaves."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | NO_LINK | BINARY
@@ -167,7 +164,7 @@ def _parts(content: Content) -> Iterable[bytes]:
 
 
 def write_output(path: Path, content: Content) -> None:
-    """Write where a user has said: replace a file, through links to it, or write into a pipe, a device or a stream.
+    """Write where a user asked for it: replace a file, through links to it, or write into a pipe, a device or a stream.
 
     An open stream of this process, such as `/dev/stdout`, is written to at its current position.
     """
@@ -185,7 +182,7 @@ def write_output(path: Path, content: Content) -> None:
 
 
 def path_of(path: Path) -> Path:
-    """The absolute path without links; of links that lead in a circle, what is left of them."""
+    """The absolute path without links, except links that lead in a circle."""
     return Path(os.path.realpath(path))  # Path.resolve raises a RuntimeError there
 
 
@@ -218,13 +215,39 @@ def _refused(path: Path, error: OSError, doing: str = "write") -> EncoderClsErro
     return EncoderClsError(f"{path}: cannot {doing}: {error.strerror or error}")
 
 
-def pattern_parts(source: str) -> tuple[Path, str]:
-    """Split a pattern into the longest existing folder, which may have any name, and the pattern below it."""
-    folder = next((parent for parent in Path(source).parents if parent.is_dir()), Path())
-    return folder, str(Path(source).relative_to(folder))
-
-
 def fitting_paths(source: str) -> Iterator[str]:
     """The paths that fit a pattern; brackets in the names of existing folders are no pattern."""
-    folder, pattern = pattern_parts(source)
-    return glob.iglob(str(Path(glob.escape(str(folder)), pattern)), recursive=True)  # noqa: PTH207 - absolute, too
+    folder = next((parent for parent in Path(source).parents if parent.is_dir()), Path())
+    pattern = Path(glob.escape(str(folder)), Path(source).relative_to(folder))
+    return glob.iglob(str(pattern), recursive=True)  # noqa: PTH207 - absolute, too
+
+
+class LockedError(EncoderClsError):
+    """Another process holds a lock."""
+
+
+@contextmanager
+def locked(path: Path, *, wait: bool = True) -> Iterator[None]:
+    """Hold a lock file, which stays; the system releases the lock however this process ends.
+
+    Raises:
+        LockedError: another process, named in the message, holds the lock, and `wait` is False.
+        EncoderClsError: the disk refuses.
+    """
+    from filelock import FileLock, Timeout  # not needed to predict
+
+    lock = FileLock(path, timeout=-1 if wait else 0, thread_local=False)
+    with reporting_os_errors(path):
+        try:
+            lock.acquire()
+        except Timeout:
+            holder = ""
+            with suppress(OSError):  # Windows locks the file for readers, too
+                holder = path.read_text(encoding="utf-8").strip()
+            raise LockedError(holder or "another process") from None
+        with suppress(OSError):
+            path.write_text(f"process {os.getpid()}", encoding="utf-8")
+    try:
+        yield
+    finally:
+        lock.release()

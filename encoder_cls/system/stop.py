@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Future, wait
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from threading import Lock, Thread, local
 from typing import TypeVar
@@ -24,28 +24,26 @@ _checks: ContextVar[tuple[Callable[[], None], ...]] = ContextVar("checks", defau
 _thread = local()  # has a `lock` in threads of `run_interruptibly`; who stops waiting for one keeps it
 
 
-@contextmanager
-def checking(check: Callable[[], None]) -> Iterator[None]:
+def checking(check: Callable[[], None]) -> AbstractContextManager[None]:
     """Let `check_stop` call a function, which raises what ends the work."""
-    token = _checks.set((*_checks.get(), check))
-    try:
-        yield
-    finally:
-        _checks.reset(token)
+    return _calling((*_checks.get(), check))
 
 
-@contextmanager
-def deferring_stops() -> Iterator[None]:
+def deferring_stops() -> AbstractContextManager[None]:
     """Let `check_stop` do nothing until the block ends."""
-    token = _checks.set(())
+    return _calling(())
+
+
+@contextmanager
+def _calling(checks: tuple[Callable[[], None], ...]) -> Iterator[None]:
+    token = _checks.set(checks)
     try:
         yield
     finally:
         _checks.reset(token)
 
 
-@contextmanager
-def stopping_at(asked: Callable[[], int | None]) -> Iterator[None]:
+def stopping_at(asked: Callable[[], int | None]) -> AbstractContextManager[None]:
     """Let `check_stop` raise a `StoppedError` as soon as a function returns the number of a signal."""
 
     def check() -> None:
@@ -53,8 +51,7 @@ def stopping_at(asked: Callable[[], int | None]) -> Iterator[None]:
         if signal_number is not None:
             raise StoppedError("stopped before the training began", signal_number=signal_number)
 
-    with checking(check):
-        yield
+    return checking(check)
 
 
 def check_stop() -> None:

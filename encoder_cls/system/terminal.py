@@ -18,10 +18,10 @@ _is_quiet = False
 
 
 def open_streams() -> None:
-    """Open closed standard streams, and make standard output UTF-8, as files are, whatever the environment says.
+    """Open closed standard streams, and make standard output UTF-8, as files are, in any environment.
 
-    The next file to be opened would take the number of a closed stream, and what is printed would be written into it.
-    A closed standard input stays None for Python: there is nothing to read.
+    Else the next file to be opened would take the number of a closed stream, and the output would be written into it.
+    A closed standard input stays None for Python.
     """
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:
@@ -95,7 +95,7 @@ def is_output_a_file() -> bool:
 
 
 def _discard(stream: TextIO) -> None:
-    """Discard what is written to a stream from now on."""
+    """Discard all further output to a stream."""
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, stream.fileno())
     os.close(null)

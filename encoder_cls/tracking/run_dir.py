@@ -21,8 +21,15 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from encoder_cls.errors import ConfigError
-from encoder_cls.system.files import TEMPORARY_PREFIX, remove_leftovers, reporting_os_errors, to_json, write_file
-from encoder_cls.system.locks import LockedError, locked
+from encoder_cls.system.files import (
+    TEMPORARY_PREFIX,
+    LockedError,
+    locked,
+    remove_leftovers,
+    reporting_os_errors,
+    to_json,
+    write_file,
+)
 
 if TYPE_CHECKING:
     from encoder_cls.config import Config

@@ -10,8 +10,7 @@ from tokenizers import Tokenizer
 
 from encoder_cls.config import Config
 from encoder_cls.data.dataset import Dataset
-from encoder_cls.data.store import cached
-from encoder_cls.system.disk_arrays import ConcatenatedTexts
+from encoder_cls.system.disk_arrays import ConcatenatedTexts, cached
 from encoder_cls.system.files import sha256
 from encoder_cls.system.stop import run_interruptibly
 from encoder_cls.text.tokenizer import parse_tokenizer, tokenize

@@ -26,8 +26,7 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 
 from encoder_cls.config import Config, SearchRange, config_of
 from encoder_cls.errors import ConfigError, DivergedError
-from encoder_cls.system.files import reporting_os_errors
-from encoder_cls.system.locks import LockedError
+from encoder_cls.system.files import LockedError, reporting_os_errors
 from encoder_cls.tracking.metric_log import MetricLog
 from encoder_cls.tracking.rows import read_metrics
 from encoder_cls.tracking.run_dir import RunDir

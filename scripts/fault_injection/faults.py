@@ -154,7 +154,7 @@ FILES = "encoder_cls.system.files"
 OUTPUTS = "encoder_cls.answers.outputs"
 PARTS = "encoder_cls.answers.parts"
 SERVER = "encoder_cls.serving.server._Server"
-CACHE = "encoder_cls.data.store"
+CACHE = "encoder_cls.system.disk_arrays"
 EXCLUSIVE = fcntl.LOCK_EX
 
 # fmt: off

@@ -30,16 +30,12 @@ def dataset_of(train, validation, test=None, names=("x", "y")) -> Dataset:
     return Dataset(label_names=names, train=parts[0], validation=parts[1], test=parts[2])
 
 
+SOUND = dataset_of([("a", 0), ("b", 1), ("c", 0), ("d", 1)], [("e", 0), ("f", 1)], [("g", 0), ("h", 1)])
+
+
 def test_a_sound_data_set_has_none():
     """Texts that are each there once, and classes of different names, each of several texts."""
-    assert (
-        list(
-            data_warnings(
-                dataset_of([("a", 0), ("b", 1), ("e", 0), ("f", 1)], [("c", 0), ("g", 1)], [("d", 1), ("h", 0)])
-            )
-        )
-        == []
-    )
+    assert list(data_warnings(SOUND)) == []
 
 
 @settings(deadline=None, derandomize=True)
@@ -65,11 +61,8 @@ def test_texts_that_are_there_twice_are_counted(train, validation, test):
         assert f"the first at {place}" in line
 
 
-SOUND = dataset_of([("a", 0), ("b", 1), ("c", 0), ("d", 1)], [("e", 0), ("f", 1)], [("g", 0), ("h", 1)])
-
-
 def test_rows_left_out_are_counted():
-    """For each split that has some, with where the first are."""
+    """For each split that has some, with the first locations."""
     train = Notes(empty=LeftOut(1234, ["t:1", "t:2", "t:5"]))
     dataset = replace(SOUND, sources=(("train", train), ("test", Notes(empty=LeftOut(1, ["e:7"])))))
     assert list(data_warnings(dataset)) == [

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from encoder_cls.config import DataConfig
-from encoder_cls.data.labelled_rows import read_labelled
+from encoder_cls.data.labels import read_labelled
 from encoder_cls.data.load import load_dataset, reading_of
 from encoder_cls.data.readers import column_names, read_rows
 from encoder_cls.data.rows import Reading
@@ -78,15 +78,11 @@ def test_a_part_of_no_bytes_has_no_rows():
     assert column_names(Path("d/a.csv"), text_columns=["text"]) == []
 
 
-def test_a_separator_that_is_usual_is_not_told_of():
-    """Nor is one that was named."""
+def test_a_separator_that_is_usual_or_named_is_not_noted():
+    """But a named one gives way to a header without doubt: a model that was trained on semicolons reads commas."""
     assert rows("a.csv", "text,label\na,x\n")[1].notes.messages == []
     assert rows("a.csv", "text^label\na^x\n", delimiter="^")[0] == [("a", "x")]
     assert rows("a.csv", "text;label\na;x\n", delimiter=";")[1].notes.messages == []
-
-
-def test_a_named_separator_gives_way_to_a_header_without_doubt():
-    """A model that was trained on semicolons reads commas."""
     found, reading = rows("a.csv", "text,label\na,x\n", delimiter=";")
     assert found == [("a", "x")]
     assert "read with ','" in reading.notes.messages[0]

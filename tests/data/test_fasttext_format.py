@@ -12,7 +12,7 @@ import typer
 from encoder_cls.cli.app import app
 from encoder_cls.config import load_config
 from encoder_cls.config.yaml import parse_yaml
-from encoder_cls.data.formats.fasttext import is_labelled, parse_line
+from encoder_cls.data.formats.text import is_labelled, parse_line
 
 
 @pytest.mark.parametrize(

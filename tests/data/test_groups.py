@@ -12,8 +12,7 @@ import pytest
 
 from encoder_cls.config import DataConfig, load_config
 from encoder_cls.data.checks import data_warnings
-from encoder_cls.data.dataset import Dataset
-from encoder_cls.data.holdout import NO_GROUP
+from encoder_cls.data.dataset import NO_GROUP, Dataset
 from encoder_cls.data.load import load_dataset, load_split
 from encoder_cls.errors import ConfigError, DataError
 

@@ -220,42 +220,47 @@ def read(processes: Processes) -> Callable[[str], Answer]:
     return lambda name: dict(zip(SOURCES, processes.answers("read"), strict=True))[name][0]
 
 
-def test_texts_are_exact_and_labels_are_names(read):
-    assert read("train") == train_rows("main")
-    assert read("test") == [["main alt", "klage"], ["main \tneu ", "lob"]]
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("train", train_rows("main")),
+        ("test", [["main alt", "klage"], ["main \tneu ", "lob"]]),
+        ("split", [["main alt", "klage"], ["main \tneu ", "lob"]]),
+        ("slice", train_rows("main")[2:5]),
+        ("config", [["main good", "praise"], ["main bad", "complaint"]]),
+        ("revision", train_rows("v1")),
+        ("main again", train_rows("main")),
+        ("all options", [["v1 new", "praise"]]),
+        ("folder train", train_rows("local")),
+        ("folder options", [["local new", "praise"]]),
+        ("streamed", train_rows("main")),
+        ("streamed revision", [["v1 new", "praise"]]),
+        ("streamed folder", train_rows("local")),
+    ],
+)
+def test_texts_are_exact_labels_are_names_and_options_are_honoured(read, source, expected):
+    assert read(source) == expected
 
 
-def test_split_is_honoured(read):
-    assert read("split") == read("test")
+def test_two_splits_are_one_after_the_other(read):
     assert read("two splits") == read("train") + read("test")
-    assert read("slice") == train_rows("main")[2:5]
 
 
-def test_config_is_honoured(read):
-    assert read("config") == [["main good", "praise"], ["main bad", "complaint"]]
-
-
-def test_revision_is_honoured(read):
-    assert read("revision") == train_rows("v1")
-    assert read("main again") == train_rows("main")
-
-
-def test_options_are_honoured_together(read):
-    assert read("all options") == [["v1 new", "praise"]]
-
-
-def test_a_local_folder_is_read_like_a_repository(read):
-    assert read("folder train") == train_rows("local")
-    assert read("folder options") == [["local new", "praise"]]
-
-
-def test_a_streamed_split_has_the_same_rows(read):
-    assert read("streamed") == read("train")
-    assert read("streamed revision") == read("all options")
-    assert read("streamed folder") == read("folder train")
-    assert read("streamed unlabelled") == read("unlabelled")
-    assert "cannot load split 'validation'" in read("streamed split")
-    assert "streaming=true" in read("streamed at times")
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("streamed split", "cannot load split 'validation'"),
+        ("streamed at times", "streaming=true"),
+        ("empty option", "write it as hub:owner/name[?config="),
+        ("no such option", "hub:owner/name?sprit=test: write it as hub:owner/name[?config=...&split=...&revision=..."),
+        ("unlabelled", "hub:owner/name/unlabelled:1: label -1 of column 'label' has no name"),
+        ("streamed unlabelled", "hub:owner/name/unlabelled:1: label -1 of column 'label' has no name"),
+    ],
+)
+def test_what_cannot_be_meant_or_has_no_label_is_refused(read, source, message):
+    answer = read(source)
+    assert isinstance(answer, str), answer
+    assert message in answer
 
 
 @pytest.mark.parametrize("rows", [1, 2])
@@ -297,42 +302,23 @@ def test_rows_of_a_commit_are_kept(processes):
 
 
 @pytest.mark.parametrize(
-    ("source", "named"),
+    ("source", "repository", "named"),
     [
-        ("no such split", "'validation'"),
-        ("no such config", "'french'"),
-        ("no such revision", "v2"),
+        ("no such split", "hub:owner/name", "'validation'"),
+        ("no such config", "hub:owner/name", "'french'"),
+        ("no such revision", "hub:owner/name", "v2"),
+        ("no such name", "hub:owner/nobody", ""),
     ],
 )
-def test_a_part_that_a_repository_lacks_is_named(read, source, named):
+def test_a_repository_or_a_part_of_it_that_is_missing_is_named(read, source, repository, named):
     message = read(source)
-    assert_is_advice(message, "hub:owner/name")
+    assert_is_advice(message, repository)
     assert named in message
 
 
 def test_texts_without_labels_can_be_read_as_texts(processes):
     [(rows, _)] = processes.answers("predict")
     assert rows == [["a", None], ["b", None], ["c", None]]
-
-
-def test_an_option_without_a_value_is_refused(read):
-    assert "write it as hub:owner/name[?config=" in read("empty option")
-
-
-def test_an_unknown_option_is_refused(read):
-    assert read("no such option") == (
-        "hub:owner/name?sprit=test: write it as hub:owner/name[?config=...&split=...&revision=...&streaming=true]"
-    )
-
-
-def test_a_row_without_a_label_is_refused_with_its_place(read):
-    message = read("unlabelled")
-    assert isinstance(message, str), message
-    assert message.startswith("hub:owner/name/unlabelled:1: label -1 of column 'label' has no name")
-
-
-def test_a_repository_that_does_not_exist_is_refused(read):
-    assert_is_advice(read("no such name"), "hub:owner/nobody")
 
 
 @pytest.mark.parametrize("process", ["no server", "offline"])

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from encoder_cls.data.labels import class_name, names_as_texts, what_labels_are
+from encoder_cls.data.labels import Classes, names_as_texts, what_labels_are
 from encoder_cls.data.rows import SourceLocation
 from encoder_cls.errors import DataError
 
@@ -30,7 +30,7 @@ def test_labels_are_what_they_alone_can_be(labels, names):
     if are_names != are_indices or (are_names and by_index == labels):
         found = what_labels_are(locations(labels), names)
         assert found == ("names" if are_names else "indices")
-        classes = [class_name(label, SourceLocation("f"), names, found) for label in labels]
+        classes = [Classes(names, found).name(label, "f") for label in labels]
         assert classes == (labels if are_names else by_index)
         assert len(set(classes)) == len(labels)
     else:
@@ -41,7 +41,7 @@ def test_labels_are_what_they_alone_can_be(labels, names):
 def test_without_names_every_label_is_one():
     """Whatever it looks like."""
     assert what_labels_are(locations(["1", "01", "a"]), None) == "names"
-    assert class_name("01", SourceLocation("f"), None, "names") == "01"
+    assert Classes(None, "names").name("01", "f") == "01"
 
 
 def test_names_with_leading_zeros_are_no_indices():

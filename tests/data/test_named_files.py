@@ -70,6 +70,11 @@ def test_files_whose_names_only_begin_like_splits_are_read_together(together):
 @pytest.mark.parametrize(
     "together",
     [
+        ("train.csv", "test.csv"),
+        ("train-0001.csv", "validation-0001.jsonl"),
+        ("train.csv", "dev.csv"),
+        ("train.csv", "val.csv"),
+        ("train.csv", "eval.csv"),
         ("train2.csv", "my_test.csv"),
         ("train-00000-of-00001.parquet", "test-00000-of-00001.parquet"),
         ("mails-training.csv", "mails-testing.csv"),

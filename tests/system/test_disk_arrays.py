@@ -23,7 +23,7 @@ TEXTS = ["", "a", "naïve 🙂", "", "two\nlines", "\0", "last"]
 @pytest.fixture(params=[1 << 20, 5], ids=["memory", "file"], autouse=True)
 def most_pending(request, tmp_path, monkeypatch) -> int:
     """With the second, nearly each part is written."""
-    monkeypatch.setattr(columns, "MOST_PENDING", request.param)
+    monkeypatch.setattr(columns, "MOST_IN_MEMORY", request.param)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     return request.param
 

@@ -46,11 +46,10 @@ def test_json_text_says_the_same(value):
     assert json_text(value, indent=2).replace("\n", "").isprintable()
 
 
-def test_json_text_holds_no_constant_that_json_has_not():
-    """NaN and infinity would make a file that no other reader takes."""
-    for number in (math.nan, math.inf):
-        with pytest.raises(ValueError, match="not JSON compliant"):
-            json_text({"a": number})
+@pytest.mark.parametrize("number", [math.nan, math.inf])
+def test_json_text_has_no_constant_of_other_languages(number):
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        json_text({"a": number})
 
 
 def test_a_text_is_cut_to_its_limit():
@@ -67,15 +66,9 @@ def test_what_cannot_be_printed_is_replaced():
     assert replace_unprintable("a\n\tb\x1b", keep="\n\t") == "a\n\tb\ufffd"
 
 
-def test_a_name_is_code_in_markdown():
-    """Whatever it is made of: on one line, and the code ends where the name ends."""
-    assert markdown_code("plain") == "`plain`"
-    assert markdown_code("a`b") == "`` a`b ``"
-    assert markdown_code("a\n\x1b[31m") == "`a\\n\\x1b[31m`"
-
-
-def test_a_text_is_no_markdown():
-    """Nor HTML, nor a column of a table, whatever is in it."""
+def test_a_text_is_code_or_plain_in_markdown():
+    """Code is on one line and ends where the name ends; plain text has no markup, HTML or column of a table."""
+    assert [markdown_code(it) for it in ("plain", "a`b", "a\n\x1b[31m")] == ["`plain`", "`` a`b ``", "`a\\n\\x1b[31m`"]
     found = markdown_text("| *a* <b>\n# [x](y) ~~z~~ \\ !")
     assert found.isprintable()
     assert not set(found.replace("&#", "")) & set("|*<>[]()`~\\!#")

@@ -5,13 +5,15 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from encoder_cls.errors import EncoderClsError
 from encoder_cls.system import files as storage
-from encoder_cls.system.files import write_output
+from encoder_cls.system.files import LockedError, locked, write_output
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -205,11 +207,6 @@ def test_leftovers_of_a_killed_writer_are_removed(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["kept", "step-3.old", "step-4"]
 
 
-def test_json_refuses_nan():
-    with pytest.raises(ValueError, match="not JSON compliant"):
-        storage.to_json({"loss": float("nan")})
-
-
 @pytest.mark.parametrize("missing", [None, "NO_LINK", "NO_WAIT"])
 def test_only_plain_files_of_sensible_size_are_read(tmp_path, monkeypatch, missing):
     """A link could lead anywhere, a pipe would wait for ever, a huge file fill the memory; Windows lacks the flags."""
@@ -229,3 +226,28 @@ def test_only_plain_files_of_sensible_size_are_read(tmp_path, monkeypatch, missi
     ):
         with pytest.raises(EncoderClsError, match=f"{path}: .*({reason})"):
             storage.read_file(path, most_bytes=most_bytes)
+
+
+HOLD = """
+import sys
+from pathlib import Path
+from encoder_cls.system.files import locked
+with locked(Path(sys.argv[1])):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_lock_has_one_holder_until_its_process_ends(tmp_path):
+    """Whoever does not wait is refused, with the holder's number; one who was killed holds nothing."""
+    path = tmp_path / "lock"
+    command = [sys.executable, "-c", HOLD, str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout.readline() == "held\n"
+        with pytest.raises(LockedError, match=f"process {holder.pid}"), locked(path, wait=False):
+            pass
+        holder.kill()
+        with locked(path):
+            assert path.read_text() == f"process {os.getpid()}"
+    with locked(path, wait=False):
+        pass

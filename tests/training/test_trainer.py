@@ -137,7 +137,7 @@ def test_where_the_data_is_kept_changes_nothing(tmp_path, monkeypatch):
     """Texts, sources and tokens from memory, and all of them from files: the same weights, numbers and report."""
     config = make_config(tmp_path, **PRETRAINED)
     run_all(config, tmp_path / "memory")
-    monkeypatch.setattr(disk_arrays, "MOST_PENDING", 0)
+    monkeypatch.setattr(disk_arrays, "MOST_IN_MEMORY", 1)
     run_all(config, tmp_path / "files")
     one, other = (tmp_path / name for name in ("memory", "files"))
     assert weights_hash(one) == weights_hash(other)

@@ -62,8 +62,9 @@ def _rows(path: Path, columns: Sequence[str], reading: Reading) -> Rows:
     lines, number, delimiter = _begin(path, columns, reading)
     if ending_of(path) == ".tsv" and delimiter == "\t" and reading.delimiter != "\t":
         if not path.is_file() or not _is_quoted(path, reading.encoding):  # what can be read only once is not looked at
-            return _unquoted_rows(lines, number)
-        reading.tell(f"{path}: fields in quotes are read as a spreadsheet writes them")
+            stripped = (line.removesuffix("\n").removesuffix("\r") for line in lines)
+            return ((at, line.split("\t") if line else []) for at, line in enumerate(stripped, number))
+        reading.note(f"{path}: fields in quotes are read as a spreadsheet writes them")
     return _quoted_rows(path, lines, number, delimiter, reading)
 
 
@@ -84,7 +85,7 @@ def _delimiter(path: Path, first: str, columns: Sequence[str], reading: Reading)
     fits = [it for it in dict.fromkeys((usual, *SEPARATORS)) if set(columns) <= set(_fields(first, it))]
     if usual in fits or len(fits) != 1:
         return usual
-    reading.tell(f"{path}: read with {shown(fits[0])} between its fields, as its header has it (data.delimiter)")
+    reading.note(f"{path}: read with {shown(fits[0])} between its fields, as its header has it (data.delimiter)")
     return fits[0]
 
 
@@ -96,7 +97,7 @@ def _fields(line: str, delimiter: str) -> list[str]:
 
 
 def _quoted_rows(path: Path, lines: Iterator[str], number: int, delimiter: str, reading: Reading) -> Rows:
-    """Rows with quotes as RFC 4180 has them; after one that is malformed, its second line is read anew."""
+    """Rows with quotes as RFC 4180 has them; after one that is malformed, reading goes on at its second line."""
     csv.field_size_limit(LONGEST_FIELD)
     of_row: list[str] = []
 
@@ -115,17 +116,11 @@ def _quoted_rows(path: Path, lines: Iterator[str], number: int, delimiter: str, 
             break
         except csv.Error as error:
             is_return = "new-line" in str(error)
-            what = "a carriage return without a line feed" if is_return else str(error)
-            hint = "" if is_return else SKIP
+            what, hint = ("a carriage return without a line feed", "") if is_return else (str(error), SKIP)
             reading.bad_row(DataError(f"{path}:{number}", f"not valid CSV: {what} (is a quote left open?)", hint))
             lines = chain(of_row[1:], lines)
             number += 1
             of_row.clear()
-
-
-def _unquoted_rows(lines: Iterator[str], number: int) -> Rows:
-    stripped = (line.removesuffix("\n").removesuffix("\r") for line in lines)
-    yield from ((number, line.split("\t") if line else []) for number, line in enumerate(stripped, number))
 
 
 def _is_quoted(path: Path, encoding: str) -> bool:

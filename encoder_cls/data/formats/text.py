@@ -3,29 +3,46 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Sequence
-from copy import copy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from encoder_cls.data.formats.fasttext import is_labelled, parse_line
 from encoder_cls.data.rows import Columns, Reading, Record, SourceLocation, check_columns
-from encoder_cls.data.sources import FASTTEXT, texts_of
+from encoder_cls.data.sources import FASTTEXT, LABEL_PREFIX, texts_of
 from encoder_cls.errors import DataError
 from encoder_cls.system.display import kind, shown
 from encoder_cls.system.encodings import SKIP, ending_of
 
+# What separates words for fastText; other blanks, such as U+00A0, are part of a word.
+_BLANKS = " \t\v\f\r\n\0"
+_LABEL = re.compile(rf"(?:^|(?<=[{_BLANKS}])){LABEL_PREFIX}([^{_BLANKS}]*)")
+_LATER_LABEL = re.compile(rf"[{_BLANKS}]+{LABEL_PREFIX}[^{_BLANKS}]*")
+_LEADING_LABELS = re.compile(rf"^[{_BLANKS}]*(?:{LABEL_PREFIX}[^{_BLANKS}]*(?:[{_BLANKS}]+|$))+")
 
-def check_no_columns(where: Path | str, columns: Columns) -> None:
-    """Raise a DataError if several columns are to be read where there are none."""
+
+def is_labelled(line: str) -> bool:
+    """Whether the first word of a line is a label."""
+    return line.lstrip(_BLANKS).startswith(LABEL_PREFIX)
+
+
+def parse_line(line: str) -> tuple[list[str], str]:
+    """Split a line into its labels and its text, which stays as it is but for its line end and labels in it.
+
+    As for fastText, each word with the prefix `__label__` is a label, wherever it is in the line.
+    """
+    text = line.removesuffix("\n").removesuffix("\r")
+    return _LABEL.findall(text), _LATER_LABEL.sub("", _LEADING_LABELS.sub("", text))
+
+
+def _check_no_columns(where: Path | str, columns: Columns) -> None:
+    """Raise a DataError if columns are named, since text files have none."""
     if columns.label and len(columns.text) > 1:
         raise DataError(where, "text files have no columns; name a single one in data.text_column")
     if columns.group:
-        raise DataError(
-            where,
-            f"text files have no columns, so none is called {shown(columns.group)}; save the data as a table, or leave "
-            "groups out with data.group_column=null",
-        )
+        what = f"text files have no columns, so none is called {shown(columns.group)}; save the data as a table, or "
+        raise DataError(where, f"{what}leave groups out with data.group_column=null")
 
 
 def line_records(path: Path, columns: Columns, reading: Reading) -> Iterator[Record]:
@@ -34,10 +51,10 @@ def line_records(path: Path, columns: Columns, reading: Reading) -> Iterator[Rec
     Without labels blank lines are texts, too, so that answers keep to their lines; of a `.ft` file labels are removed.
     """
     if columns.label:
-        check_no_columns(path, columns)
+        _check_no_columns(path, columns)
     for where, line in _numbered_lines(path, reading):
         if columns.label is None:
-            text = parse_line(line).text if ending_of(path) == FASTTEXT else line.removesuffix("\n").removesuffix("\r")
+            text = parse_line(line)[1] if ending_of(path) == FASTTEXT else line.removesuffix("\n").removesuffix("\r")
             yield where, {columns.text[0]: text}
         elif line.strip():
             labels, text = parse_line(line)
@@ -49,7 +66,7 @@ def line_records(path: Path, columns: Columns, reading: Reading) -> Iterator[Rec
 
 def folder_records(folders: Sequence[Path], columns: Columns, reading: Reading) -> Iterator[Record]:
     """Each .txt file as a text whose label is the name of its folder."""
-    check_no_columns(folders[0].parent, columns)
+    _check_no_columns(folders[0].parent, columns)
     for folder in folders:
         for file in texts_of(folder):
             where = SourceLocation(str(file))
@@ -72,18 +89,17 @@ def jsonl_records(path: Path, columns: Columns, reading: Reading) -> Iterator[Re
             item = _parsed(where, line, hint=SKIP)
         except DataError as error:
             reading.bad_row(error)
-            continue
-        yield from _record(where, item, columns, reading)
+        else:
+            yield from _record(where, item, columns, reading)
 
 
 def json_records(path: Path, columns: Columns, reading: Reading) -> Iterator[Record]:
-    """The objects of an array, with their numbers; of a file that does not begin as one, of its lines."""
+    """The objects of an array, with their numbers; of a file of another form, of its lines."""
     first = next((line for line in reading.lines(path) if line.strip()), "")
     if not first.lstrip().startswith("["):
         yield from jsonl_records(path, columns, reading)
         return
-    strict = copy(reading)
-    strict.skips = False  # not to leave out the whole file
+    strict = replace(reading, bad_rows="error")  # not to leave out the whole file
     for number, item in enumerate(_parsed(str(path), "".join(strict.lines(path))), start=1):
         yield from _record(SourceLocation(str(path), number), item, columns, reading)
 
@@ -96,8 +112,8 @@ def _record(where: SourceLocation, item: Any, columns: Columns, reading: Reading
         check_columns(where, list(item), columns.named)
     except DataError as error:
         reading.bad_row(error)
-        return
-    yield where, item
+    else:
+        yield where, item
 
 
 def _parsed(where: str, text: str, *, hint: str = "") -> Any:

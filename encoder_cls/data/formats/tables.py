@@ -1,4 +1,4 @@
-"""Read Excel files with openpyxl."""
+"""Read tables that are no text files: Parquet files with pyarrow, Excel files with openpyxl."""
 
 from __future__ import annotations
 
@@ -10,18 +10,59 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from encoder_cls.data.rows import Columns, Reading, Record, SourceLocation
+from encoder_cls.data.rows import Columns, Reading, Record, SourceLocation, class_names_in, with_class_names
 from encoder_cls.errors import DataError
 from encoder_cls.system.display import shown
 from encoder_cls.system.encodings import SKIP
-from encoder_cls.system.installed import check_installed
 
+ROWS_AT_ONCE = 4096  # of a Parquet file
 EXCEL = ".xlsx"
-ROWS_AT_ONCE = 1000
+EXCEL_ROWS_AT_ONCE = 1000
 CHUNK = 1 << 20  # bytes
 MOST_ROW_CHUNKS = 16  # a row with 1,000 characters in each of Excel's columns has as many
 ROW_ENDS = (b"row>", b"si>", b"r>")  # of rows, of texts that sheets share, and of rows of pivot tables
 NO_RESULT = "a formula without a stored result"
+
+
+def parquet_records(path: Path, columns: Columns, reading: Reading) -> Iterator[Record]:
+    """The rows, with their numbers; integer labels become the class names of the `datasets` library."""
+    with _open_parquet(path) as file:
+        schema = file.schema_arrow
+        columns.checked(path, schema.names)
+        wanted = [*columns.named, *({"id"} & set(schema.names) - set(columns.named))]
+        names = class_names_in(schema.metadata)
+        number, name = 0, str(path)
+        for batch in file.iter_batches(batch_size=ROWS_AT_ONCE, columns=None if columns.every else wanted):
+            for record in batch.to_pylist():
+                number += 1
+                where = SourceLocation(name, number)
+                try:
+                    named = with_class_names(record, names, where)
+                except DataError as error:
+                    reading.bad_row(error)
+                    continue
+                yield where, named
+
+
+def parquet_header(path: Path) -> list[str]:
+    """The names of the columns."""
+    with _open_parquet(path) as file:
+        return list(file.schema_arrow.names)
+
+
+@contextmanager
+def _open_parquet(path: Path) -> Iterator[Any]:
+    """A Parquet file; whatever Arrow raises about its content becomes a DataError."""
+    import pyarrow
+    import pyarrow.parquet
+
+    try:
+        with pyarrow.parquet.ParquetFile(path) as file:
+            yield file
+    except (pyarrow.ArrowException, ValueError, OverflowError, OSError) as error:
+        if isinstance(error, OSError) and error.errno:
+            raise  # the disk's; all others are about the content, the middle two about values Python cannot hold
+        raise _unreadable(path, "Parquet", error) from None
 
 
 def excel_records(path: Path, columns: Columns, reading: Reading) -> Iterator[Record]:
@@ -49,7 +90,7 @@ def excel_records(path: Path, columns: Columns, reading: Reading) -> Iterator[Re
                 reading.bad_row(DataError(where, what, SKIP))
             else:
                 if without and (columns.every or "id" in without):
-                    reading.tell(f"warning: {path}: cells that hold {NO_RESULT} are read as empty")
+                    reading.note(f"warning: {path}: cells that hold {NO_RESULT} are read as empty")
                 record |= dict.fromkeys(without)
                 yield where, record | {text: _as_text(record[text]) for text in columns.text if text in record}
 
@@ -89,9 +130,9 @@ def _rows(path: Path, sheet: Any) -> Iterator[tuple[int, list[Any]]]:
     rows = _parsed(sheet)
     while True:
         with _reading_errors(path):
-            some = list(islice(rows, ROWS_AT_ONCE))
+            some = list(islice(rows, EXCEL_ROWS_AT_ONCE))
         yield from some
-        if len(some) < ROWS_AT_ONCE:
+        if len(some) < EXCEL_ROWS_AT_ONCE:
             return
 
 
@@ -133,7 +174,6 @@ def _check_row_sizes(file: Any) -> None:
 
 @contextmanager
 def _open_excel(path: Path) -> Iterator[Any]:
-    check_installed("openpyxl", needed_by=str(path), install="'encoder-cls[excel]'")
     with path.open("rb") as file:
         with _reading_errors(path):
             from openpyxl import load_workbook
@@ -158,5 +198,9 @@ def _reading_errors(path: Path) -> Iterator[None]:
     except Exception as error:  # the library raises of all kinds where a file is not as it expects
         if isinstance(error, OSError) and error.errno:
             raise
-        reason = next(iter(str(error).splitlines()), type(error).__name__)
-        raise DataError(path, f"not a readable Excel file: {shown(reason, limit=200)[1:-1]}") from None
+        raise _unreadable(path, "Excel", error) from None
+
+
+def _unreadable(path: Path, kind: str, error: Exception) -> DataError:
+    reason = next(iter(str(error).splitlines()), type(error).__name__)
+    return DataError(path, f"not a readable {kind} file: {shown(reason, limit=200)[1:-1]}")
