@@ -20,13 +20,13 @@ from browser import Page, needs_axe, needs_browser, opened, violations
 from support.time_limit import TIME_LIMIT
 
 from encoder_cls.data.dataset import Split
-from encoder_cls.evaluation.evaluate import evaluate
 from encoder_cls.evaluation.page import render_report
+from encoder_cls.evaluation.report import evaluate
 from encoder_cls.inference.explain import AttentionMaps, attention_maps
 from encoder_cls.inference.page import LEGEND, MOST_MAP_TOKENS, render_attention, render_explanations, words_html
 from encoder_cls.system.html_page import SHADES, html_page, shade
 from encoder_cls.tracking.metric_log import ACCURACY, OF_SEVERAL_LABELS, TAGS
-from encoder_cls.tracking.rows import read_metrics
+from encoder_cls.tracking.run_dir import read_metrics
 
 pytestmark = needs_browser
 RUN = "tiny"

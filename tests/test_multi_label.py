@@ -21,8 +21,7 @@ from encoder_cls.serving.batching import Batcher
 from encoder_cls.serving.requests import PredictRequest
 from encoder_cls.sklearn import TextClassifier
 from encoder_cls.system.stop import stopping_at
-from encoder_cls.tracking.rows import read_metrics
-from encoder_cls.tracking.run_dir import RunDir
+from encoder_cls.tracking.run_dir import RunDir, read_metrics
 from encoder_cls.training.events import Validated
 from encoder_cls.training.linear.fit import fit_linear_classifier
 from encoder_cls.training.prepare import prepare

@@ -16,8 +16,7 @@ import safetensors.torch
 import torch
 
 from encoder_cls.config import load_config
-from encoder_cls.tracking.rows import read_metrics
-from encoder_cls.tracking.run_dir import RunDir
+from encoder_cls.tracking.run_dir import RunDir, read_metrics
 from encoder_cls.training.prepare import prepare
 from encoder_cls.training.run import train
 

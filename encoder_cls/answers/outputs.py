@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from encoder_cls.answers.request import STANDARD_INPUT
 from encoder_cls.data.sources import FASTTEXT, TABLES, TEXT, every_file, texts_of
 from encoder_cls.errors import ConfigError, DataError
-from encoder_cls.evaluation.files import REPORT_FILES
+from encoder_cls.evaluation import REPORT_FILES
 from encoder_cls.system.encodings import ending_of
 from encoder_cls.system.files import path_of, stream_named
 from encoder_cls.tracking.run_dir import LOCK_FILE, RunDir, run_of

@@ -54,7 +54,7 @@ def eval_command(
     check_training_installed()
 
     from encoder_cls.answers.outputs import check_outputs
-    from encoder_cls.evaluation.files import REPORT_FILES
+    from encoder_cls.evaluation import REPORT_FILES
 
     if data == "":
         raise ConfigError("--data: names no file")

@@ -16,7 +16,7 @@ from encoder_cls.system.terminal import note, print_out
 if TYPE_CHECKING:
     from encoder_cls.config import Config
     from encoder_cls.evaluation.report import Report
-    from encoder_cls.tuning.search import Search, TrialResult
+    from encoder_cls.tuning import Search, TrialResult
 
 RESERVED = 1.2  # times as long as their trials, for the trainings at the end
 
@@ -47,7 +47,7 @@ def tune_command(
     from encoder_cls.system.files import LockedError, to_json
     from encoder_cls.system.machine import resolve_device
     from encoder_cls.training.encoder.processes import ALONE
-    from encoder_cls.tuning.search import Search
+    from encoder_cls.tuning import Search
 
     seconds, started = duration_named(budget, option="--budget"), time.monotonic()
     settings = load_config(the_config(config_file, config), overrides or ())
@@ -107,10 +107,10 @@ def _summary(search: Search, best: TrialResult, report: Report, config: Config) 
     if best.number == 0:
         return f"{judged}, none was better than the config as it is: keep it\n"
     settings = " ".join(f"--set {it}" for it in _settings(best))
-    other, against = search.trained_again(0).path, getattr(report, "against", None)
+    other, against = search.trained_again(0).path, report.against
     if against is None:
         compared = f"beside it the config as it is: encoder-cls compare {search.folder}/trained-*"
-    elif against.is_sure and against.accuracy_difference < 0:
+    elif against.accuracy_difference_interval[1] < 0:
         compared = f"it is better than the config as it is (above: {other})"
     else:
         compared = f"as far as these texts tell, the config as it is (above: {other}) is as good"

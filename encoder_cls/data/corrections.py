@@ -1,6 +1,6 @@
 """Apply the labels that a person has corrected in a CSV file (`data.corrections`).
 
-`encoder-cls review` writes such a file, `evaluation/labels` the like into each report. A row of it names file and
+`encoder-cls review` writes such a file, `evaluation/files` the like into each report. A row of it names file and
 line of a row of the data; its cell `label` is the label of that row, where its text is still the same.
 """
 

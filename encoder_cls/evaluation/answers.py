@@ -1,17 +1,21 @@
-"""Answers of a classifier to the texts of a split, and all that differs where a text may have several labels."""
+"""Answers of a classifier to the texts of a split, and all that differs where a text may have several labels.
+
+Doubtful labels are found by confident learning: Northcutt, Jiang and Chuang, "Confident Learning: Estimating
+Uncertainty in Dataset Labels" (2021), https://arxiv.org/abs/1911.00068. The probabilities have to come from a
+classifier that has not seen the label.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from encoder_cls.data.dataset import Split
-from encoder_cls.evaluation.labels import LabelRow, self_confidence
 from encoder_cls.evaluation.metrics import answers_of, padded
 from encoder_cls.inference.explain import WordWeight
 from encoder_cls.inference.task import MULTI_LABEL, SINGLE_LABEL, Logits, Task
@@ -28,7 +32,6 @@ class Mistake:
         where: file and line.
         labelled: the labels that the text has.
         answer: the wrong class; of several labels the one that is wrong.
-        probability: of the answer.
         of_task: the label and the answer as JSON values.
         likely_mislabelled: whether rather the label seems to be wrong.
         words: the words' contributions to the answer; empty where explaining would have taken too long.
@@ -50,9 +53,29 @@ class Mistake:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON values."""
-        rest = {name: getattr(self, name) for name in ("probability", "likely_mislabelled")}
-        words = [asdict(word) for word in self.words]
-        return {"text": self.text, "where": self.where, **self.of_task, **rest, "words": words}
+        return {
+            "text": self.text,
+            "where": self.where,
+            **self.of_task,
+            "probability": self.probability,
+            "likely_mislabelled": self.likely_mislabelled,
+            "words": [asdict(word) for word in self.words],
+        }
+
+
+class LabelRow(NamedTuple):
+    """A row whose label is doubtful or wrong, for a person to look at; several labels are joined.
+
+    File and line are as `data/rows` writes them, so that a corrected label can be brought back to its data; the text is
+    as it was read, so that a row that has changed since is noticed. The score is 1 less the probability of the label.
+    """
+
+    split: str
+    where: str
+    text: str
+    label: str
+    suggested: str
+    score: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +83,6 @@ class Answered:
     """The answers of a classifier to the texts of a split, where each text has one label.
 
     Attributes:
-        name: of the split.
         logits: (texts, classes).
         label_names: of the classes, then of the labels that have no logit, since they never occur in the training data.
         thresholds: of the classes, where a text may have several labels.
@@ -86,12 +108,12 @@ class Answered:
 
     @cached_property
     def answers(self) -> NDArray[Any]:
-        """The answers, in the shape of the labels."""
+        """In the shape of the labels."""
         return self.answers_of(self.logits)
 
     @cached_property
     def mistakes(self) -> NDArray[np.int64]:
-        """The indices of the texts with a wrong answer."""
+        """The indices of the texts with a wrong answer, (mistakes,)."""
         return np.flatnonzero((self.answers != self.labels).reshape(len(self.labels), -1).any(axis=1))
 
     def records(self) -> Iterator[dict[str, Any]]:
@@ -100,7 +122,7 @@ class Answered:
             yield {"where": where, "text": text, **self.record(row)}
 
     def label_rows(self, rows: Sequence[int] | NDArray[np.int64]) -> list[LabelRow]:
-        """The texts with these indices, in their order, as rows for a person to look at."""
+        """The texts with these indices, in their order."""
         doubt = self.doubt
         return [
             LabelRow(
@@ -217,3 +239,58 @@ class MultiLabelAnswers(Answered):
 
 
 ANSWERS: Mapping[str, type[Answered]] = {it.task.name: it for it in (Answered, MultiLabelAnswers)}
+
+
+def doubtful_rows(probabilities: NDArray[np.float64], labels: NDArray[Any]) -> tuple[int, ...]:
+    """The indices of the texts whose label is doubtful: as many as are wrong by estimate, the least probable ones.
+
+    Probabilities are (texts, classes). Labels are (texts,), or 1 where a text has a label, (texts, labels): each label
+    is then a question with two answers. Labels beyond the classes have no probability, and are not doubted.
+    """
+    if labels.ndim == 1:
+        return tuple(np.flatnonzero(_are_doubtful(probabilities, labels)).tolist())
+    is_doubtful = np.zeros(len(labels), dtype=bool)
+    for has_label, probability in zip((labels > 0).T.astype(np.int64), probabilities.T, strict=False):
+        is_doubtful |= _are_doubtful(np.stack([1 - probability, probability], axis=1), has_label)
+    return tuple(np.flatnonzero(is_doubtful).tolist())
+
+
+def _are_doubtful(probabilities: NDArray[np.float64], labels: NDArray[np.int64]) -> NDArray[np.bool_]:
+    confidence = self_confidence(probabilities, labels)
+    could_be = np.flatnonzero((labels < probabilities.shape[1]) & (probabilities.argmax(axis=1) != labels))
+    in_order = could_be[np.argsort(confidence[could_be], kind="stable")]
+    is_doubtful = np.zeros(len(labels), dtype=bool)
+    is_doubtful[in_order[: estimated_errors(probabilities, labels)]] = True
+    return is_doubtful
+
+
+def self_confidence(probabilities: NDArray[np.float64], labels: NDArray[np.int64]) -> NDArray[np.float64]:
+    """The probability of each label, (texts,), 0 of one beyond the classes: the lower, the more doubtful.
+
+    The paper's normalized margin ranks worse where a text has two probable classes (docs/experiments/accuracy.md).
+    """
+    is_known = labels < probabilities.shape[1]
+    confidence: NDArray[np.float64] = np.zeros(len(labels))
+    confidence[is_known] = probabilities[is_known, labels[is_known]]
+    return confidence
+
+
+def estimated_errors(probabilities: NDArray[np.float64], labels: NDArray[np.int64]) -> int:
+    """The estimated number of wrong labels: those off the diagonal of the paper's confident joint.
+
+    A text is confidently of the most probable class among those that are at least as probable as they are, on average,
+    where they are the label. Labels beyond the classes are left out.
+    """
+    num_classes = probabilities.shape[1]
+    is_known = labels < num_classes
+    probabilities, labels = probabilities[is_known], labels[is_known]
+    counts = np.bincount(labels, minlength=num_classes)
+    of_label = probabilities[np.arange(len(labels)), labels]
+    thresholds = np.bincount(labels, weights=of_label, minlength=num_classes) / np.maximum(1, counts)
+    is_confident = (probabilities >= thresholds) & (counts > 0)
+    guesses = np.where(is_confident, probabilities, -1.0).argmax(axis=1)
+    any_confident = is_confident.any(axis=1)
+    right = np.bincount(labels[any_confident & (guesses == labels)], minlength=num_classes)
+    wrong = np.bincount(labels[any_confident & (guesses != labels)], minlength=num_classes)
+    # The paper's calibration: of each class as many as have its label, in these proportions.
+    return round(float((wrong / np.maximum(1, right + wrong) * counts).sum()))

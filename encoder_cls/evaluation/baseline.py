@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encoder_cls.data.dataset import Dataset, Split
-from encoder_cls.evaluation.metrics import average_precisions, best_f1_threshold, f1_scores, mean_or_zero, padded
+from encoder_cls.evaluation.metrics import ClassCounts, average_precisions, best_f1_threshold, mean_or_zero, padded
 from encoder_cls.evaluation.scores import score_answers
 
 # What the model may read, so that it takes a minute and 1.5 GB at most, however much text and however many classes
@@ -62,7 +62,8 @@ def baseline_scores(dataset: Dataset, split: Split) -> dict[str, Any] | None:
             scores = score_answers(features.scores(split, model.predict), split.labels).to_dict()
     except (ValueError, MemoryError):  # ValueError of scikit-learn: no text has a word, or one class is left
         return None
-    return {**scores, **features.sizes(train)}
+    sizes = {"texts": len(features.sample), "of_texts": len(train)}
+    return {**scores, **sizes, "features": len(features.kept), "of_features": features.num_features}
 
 
 def _score_labels(features: _Features, validation: Split, split: Split, num_classes: int) -> dict[str, Any]:
@@ -78,12 +79,12 @@ def _score_labels(features: _Features, validation: Split, split: Split, num_clas
     tuned_on, scores = (features.scores(it, lambda matrix: matrix @ weights + biases) for it in (validation, split))
     threshold = best_f1_threshold(tuned_on.ravel(), validation.labels[:, :num_classes].ravel())
     num_labels = split.labels.shape[1]
-    found = f1_scores(padded(scores >= threshold, num_labels), split.labels)
+    counts = ClassCounts.of(padded(scores >= threshold, num_labels), split.labels)
     missing = ((0, 0), (0, num_labels - num_classes))
     lowest = np.pad(scores, missing, constant_values=scores.min()).astype(np.float64)
     return {
-        "micro_f1": found.micro,
-        "macro_f1": found.macro,
+        "micro_f1": counts.micro_f1,
+        "macro_f1": counts.macro_f1,
         "mean_average_precision": mean_or_zero(average_precisions(lowest, split.labels)),
     }
 
@@ -103,15 +104,6 @@ class _Features(NamedTuple):
         starts = range(0, len(split), self.texts_at_once)
         chunks = (_cut(split.texts[start : start + self.texts_at_once]) for start in starts)
         return np.concatenate([score(self.vectorizer.transform(chunk)[:, self.kept]) for chunk in chunks])
-
-    def sizes(self, train: Split) -> dict[str, float]:
-        """The numbers of texts and features, of how many."""
-        return {
-            "texts": len(self.sample),
-            "of_texts": len(train),
-            "features": len(self.kept),
-            "of_features": self.num_features,
-        }
 
 
 def _features(train: Split, *, num_classes: int) -> _Features:

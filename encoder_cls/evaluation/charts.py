@@ -6,20 +6,21 @@ Lines differ in colour and in dashes; dots and bars have their numbers at the po
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from encoder_cls.evaluation.answers import Answered
 from encoder_cls.evaluation.metrics import CalibrationBins, ClassMetrics
+from encoder_cls.evaluation.report import answers_from
 from encoder_cls.evaluation.sections import PartRow
 from encoder_cls.system.display import shortened
 from encoder_cls.system.html_page import escaped
 
 WIDTH, HEIGHT = 440, 270  # of a chart, in units of its own
 LEFT, RIGHT, TOP, BOTTOM = 46, 16, 24, 42  # around the plane
-MOST_CURVES = 6  # of single classes: more cannot be title apart
+MOST_CURVES = 6  # of single classes: more cannot be told apart
 MOST_DECISIONS = 5_000_000  # texts times classes behind the curve of all classes: a second
 LENGTH_BINS = 6
 WIDEST_BAR = 46
@@ -27,21 +28,17 @@ LONGEST_NAME = 26  # characters of a class name in a key
 FEWEST_POINTS_APART = 0.7  # units: a curve's points that are nearer to each other are one
 
 
-@dataclass(frozen=True)
-class _Plane:
-    """The plane of a chart: from values to units of the drawing."""
+class _Plane(NamedTuple):
+    """The plane of a chart, whose axes begin at 0: from values to units of the drawing."""
 
-    x_range: tuple[float, float] = (0.0, 1.0)
-    y_range: tuple[float, float] = (0.0, 1.0)
+    most_x: float = 1.0
     bottom: int = BOTTOM
 
     def x(self, value: float) -> float:
-        low, high = self.x_range
-        return LEFT + (value - low) / (high - low) * (WIDTH - LEFT - RIGHT)
+        return LEFT + value / self.most_x * (WIDTH - LEFT - RIGHT)
 
     def y(self, value: float) -> float:
-        low, high = self.y_range
-        return HEIGHT - self.bottom - (value - low) / (high - low) * (HEIGHT - self.bottom - TOP)
+        return HEIGHT - self.bottom - value * (HEIGHT - self.bottom - TOP)
 
 
 def reliability(bins: CalibrationBins, *, of: str = "answer") -> str:
@@ -71,9 +68,7 @@ def reliability(bins: CalibrationBins, *, of: str = "answer") -> str:
 def thresholds(confidence: NDArray[np.float64], correct: NDArray[np.bool_], suggested: float | None) -> str:
     """The fraction of the texts that are answered, and of the answers that are right, by threshold."""
     steps = np.linspace(0, 1, 201)
-    num_answered, num_right = (
-        len(part) - np.searchsorted(np.sort(part), steps) for part in (confidence, confidence[correct])
-    )
+    num_answered, num_right = answers_from(steps, confidence, correct)
     has_answers = num_answered > 0
     right = num_right[has_answers] / num_answered[has_answers]
     plane = _Plane()
@@ -85,10 +80,8 @@ def thresholds(confidence: NDArray[np.float64], correct: NDArray[np.bool_], sugg
             f'<text class="strong" x="{middle - 5 if suggested > 0.5 else middle + 5:.1f}" y="{plane.y(0.03):.1f}" '
             f'text-anchor="{"end" if suggested > 0.5 else "start"}">{title}</text>',
         ]
-    parts += [
-        _curve("c1", plane, steps[has_answers], right),
-        _curve("c2", plane, steps, num_answered / len(confidence)),
-    ]
+    parts.append(_curve("c1", plane, steps[has_answers], right))
+    parts.append(_curve("c2", plane, steps, num_answered / len(confidence)))
     key = _key([("c1", "right, of the answers"), ("c2", "texts that get an answer")])
     return key + _chart("What a threshold does", parts)
 
@@ -139,6 +132,15 @@ def notable_classes(per_class: Mapping[str, ClassMetrics], most: int, *, num_cla
     return [*rarest, *sorted(others, key=lambda number: scores[number].f1 or 0)[: most - len(rarest)]]
 
 
+def curves_note(chosen: Sequence[int], answered: Answered) -> str:
+    """That there are curves of these classes alone; empty where there are of all that occur."""
+    occurring = int(np.count_nonzero(answered.split.class_counts(answered.logits.shape[1])))
+    if occurring == len(chosen):
+        return ""
+    classes = "labels" if answered.split.is_multi_label else "classes"
+    return f"Curves of {len(chosen)} of {occurring} {classes}: the rarest and those with the lowest F1."
+
+
 def accuracy_by_length(lengths: NDArray[np.int64], correct: NDArray[np.bool_]) -> str | None:
     """Accuracy by length of text in words, in bins of about equally many texts; None where all are in one."""
     edges = np.unique(np.quantile(lengths, np.linspace(0, 1, LENGTH_BINS + 1)).round().astype(int))
@@ -146,7 +148,7 @@ def accuracy_by_length(lengths: NDArray[np.int64], correct: NDArray[np.bool_]) -
     found = np.unique(bins)
     if len(found) < 2:
         return None
-    plane = _Plane(x_range=(0, len(found)))
+    plane = _Plane(most_x=len(found))
     parts = _frame(plane, "right", "words of the text", x_ticks=())
     width = min(WIDEST_BAR, 0.7 * (WIDTH - LEFT - RIGHT) / len(found))
     for place, number in enumerate(found):

@@ -22,7 +22,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class ClassMetrics:
-    """Scores of one class, from 0 to 1, None without examples; and the number of its examples."""
+    """Scores of one class, from 0 to 1, None without examples, and the number of its examples."""
 
     precision: float | None
     recall: float | None
@@ -74,9 +74,9 @@ class Metrics:
             mistakes, and are left out of `loss`, `ece` and `calibration`.
     """
 
+    scalar_names: ClassVar[tuple[str, ...]]
     score_name: ClassVar[str]
     """The score by which parts and models are compared."""
-    scalar_names: ClassVar[tuple[str, ...]]
 
     num_examples: int
     macro_f1: float
@@ -86,11 +86,6 @@ class Metrics:
     calibration: CalibrationBins
     most_confused: list[Confusion]
     unseen_labels: dict[str, int]
-
-    @property
-    def score(self) -> float:
-        """The value of `score_name`."""
-        return float(getattr(self, self.score_name))
 
     def scalars(self) -> dict[str, float]:
         """The metrics that are single numbers."""
@@ -109,20 +104,17 @@ class SingleLabelMetrics(Metrics):
         confusion_matrix: `[label][prediction]` counts; None of more than `LARGEST_MATRIX` classes.
     """
 
-    score_name = "accuracy"
     scalar_names = ("loss", "accuracy", "macro_f1", "ece")
+    score_name = "accuracy"
 
     accuracy: float
     confusion_matrix: list[list[int]] | None
 
     def drawable(self) -> dict[str, Any]:
         """See `Metrics`."""
-        drawn = super().drawable()
-        if self.confusion_matrix:
-            drawn["confusion_matrix"] = self.confusion_matrix
-        if self.unseen_labels:
-            drawn["label_names"] = list(self.per_class)
-        return drawn
+        matrix = {"confusion_matrix": self.confusion_matrix} if self.confusion_matrix else {}
+        names = {"label_names": list(self.per_class)} if self.unseen_labels else {}
+        return {**super().drawable(), **matrix, **names}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,10 +131,10 @@ class MultiLabelMetrics(Metrics):
         mean_average_precision: the mean of the labels that some text has.
     """
 
-    score_name = "micro_f1"
     scalar_names = (
         *("loss", "micro_f1", "macro_f1", "samples_f1", "subset_accuracy", "mean_average_precision", "ece"),
     )
+    score_name = "micro_f1"
 
     micro_f1: float
     samples_f1: float
@@ -171,26 +163,21 @@ def compute_metrics(
 def _single_label_metrics(logits: Logits, labels: NDArray[np.int64], label_names: Sequence[str]) -> SingleLabelMetrics:
     num_classes, num_labels = logits.shape[1], len(label_names)
     is_known = labels < num_classes
-    known_logits, known_labels = logits[is_known], labels[is_known]
-    predictions = logits.argmax(axis=1)
-    probabilities = softmax(known_logits)
-    bins = calibration_bins(probabilities.max(axis=1), predictions[is_known] == known_labels)
-    counts = ClassCounts.of_classes(predictions, labels, num_labels)
-    matrix = None
-    if num_labels <= LARGEST_MATRIX:
-        pairs = np.bincount(labels * num_labels + predictions, minlength=num_labels**2)
-        matrix = pairs.reshape(num_labels, num_labels).tolist()
+    predictions, probabilities = logits.argmax(axis=1), softmax(logits[is_known])
+    counts = ClassCounts.of(predictions, labels, num_classes=num_labels)
+    pairs, numbers = np.unique(np.stack([labels, predictions]), axis=1, return_counts=True)
+    matrix = np.zeros((num_labels, num_labels), dtype=np.int64) if num_labels <= LARGEST_MATRIX else None
+    if matrix is not None:
+        matrix[tuple(pairs)] = numbers
     return SingleLabelMetrics(
-        num_examples=len(labels),
         accuracy=float((predictions == labels).mean()),
-        macro_f1=float(counts.f1[counts.occurs].mean()),
-        loss=cross_entropy(probabilities, one_hot(known_labels, num_classes)),
-        ece=expected_calibration_error(bins),
+        macro_f1=counts.macro_f1,
+        loss=cross_entropy(probabilities, one_hot(labels[is_known], num_classes)),
         per_class={name: ClassMetrics(**counts.scores(number)) for number, name in enumerate(label_names)},
-        calibration=bins,
-        confusion_matrix=matrix,
-        most_confused=_confused_classes(labels, predictions, label_names),
-        unseen_labels=_unseen(counts.support, label_names, num_classes),
+        confusion_matrix=None if matrix is None else matrix.tolist(),
+        **_calibration(probabilities.max(axis=1), predictions[is_known] == labels[is_known]),
+        **_mistakes(counts, pairs, numbers, label_names, num_classes),
+        num_examples=len(labels),
     )
 
 
@@ -202,24 +189,23 @@ def _multi_label_metrics(
     has_label = labels > 0
     probabilities = sigmoid(logits)
     given = answers_of(logits, thresholds, num_labels=num_labels)
-    counts = ClassCounts.of_labels(given, has_label)
-    scores = f1_scores(given, labels)
+    counts = ClassCounts.of(given, labels)
     sizes = has_label.sum(axis=1) + given.sum(axis=1)
     of_texts = np.where(sizes == 0, 1.0, 2 * (given & has_label).sum(axis=1) / np.maximum(1, sizes))
     precisions = average_precisions(padded(probabilities, num_labels), labels)
-    precisions[num_classes:] = np.where(counts.support[num_classes:] > 0, 0.0, np.nan)  # nothing can find them
+    precisions[num_classes:] = np.where(counts.support[num_classes:] > 0, 0.0, np.nan)  # nothing can predict them
     known = has_label[:, :num_classes]
     is_likely = probabilities >= LEAST_PROBABILITY
-    bins = calibration_bins(probabilities[is_likely], known[is_likely])
+    missed, wrong = (it.astype(np.float32) for it in (has_label & ~given, given & ~has_label))
+    confused = (missed.T @ wrong).astype(np.int64)
+    pairs = np.stack(np.nonzero(confused))
     return MultiLabelMetrics(
-        num_examples=len(labels),
-        micro_f1=scores.micro,
-        macro_f1=scores.macro,
+        micro_f1=counts.micro_f1,
+        macro_f1=counts.macro_f1,
         samples_f1=float(of_texts.mean()),
         subset_accuracy=float((given == has_label).all(axis=1).mean()),
         mean_average_precision=mean_or_zero(precisions),
         loss=binary_cross_entropy(probabilities, known),
-        ece=expected_calibration_error(bins) if is_likely.any() else 0.0,
         labels_per_text=float(has_label.sum(axis=1).mean()),
         predicted_per_text=float(given.sum(axis=1).mean()),
         per_class={
@@ -230,29 +216,56 @@ def _multi_label_metrics(
             )
             for number, name in enumerate(label_names)
         },
-        calibration=bins,
-        most_confused=_confused_labels(given, has_label, label_names),
-        unseen_labels=_unseen(counts.support, label_names, num_classes),
+        **_calibration(probabilities[is_likely], known[is_likely]),
+        **_mistakes(counts, pairs, confused[tuple(pairs)], label_names, num_classes),
+        num_examples=len(labels),
     )
 
 
+def _calibration(confidence: Floats, correct: NDArray[np.bool_]) -> dict[str, Any]:
+    """The fields of `Metrics` on calibration."""
+    bins = calibration_bins(confidence, correct)
+    return {"calibration": bins, "ece": expected_calibration_error(bins)}
+
+
+def _mistakes(
+    counts: ClassCounts,
+    pairs: NDArray[np.int64],
+    numbers: NDArray[np.int64],
+    label_names: Sequence[str],
+    num_classes: int,
+) -> dict[str, Any]:
+    """The fields of `Metrics` on mistakes, of pairs of label and answer, (2, pairs), and their numbers, (pairs,)."""
+    names, is_wrong = list(label_names), pairs[0] != pairs[1]
+    pairs, numbers = pairs[:, is_wrong], numbers[is_wrong]
+    return {
+        "most_confused": [
+            Confusion(label=names[pairs[0, it]], prediction=names[pairs[1, it]], count=int(numbers[it]))
+            for it in np.argsort(-numbers, kind="stable")[:MOST_CONFUSED]
+        ],
+        "unseen_labels": dict(zip(names[num_classes:], counts.support[num_classes:].tolist(), strict=True)),
+    }
+
+
 class ClassCounts(NamedTuple):
-    """Texts that a class is right for, the label of, and the answer to; all (classes,)."""
+    """Texts that a class is right for, the label of, and the answer to; whether macro-F1 counts it; all (classes,)."""
 
     right: NDArray[np.int64]
     support: NDArray[np.int64]
     answered: NDArray[np.int64]
+    is_averaged: NDArray[np.bool_]
 
     @classmethod
-    def of_classes(cls, predictions: NDArray[Any], labels: NDArray[Any], num_classes: int) -> ClassCounts:
-        """Count classes, of texts with one each, (texts,)."""
-        columns = (labels[predictions == labels], labels, predictions)
-        return cls(*(np.bincount(it, minlength=num_classes) for it in columns))
-
-    @classmethod
-    def of_labels(cls, answers: NDArray[np.bool_], has_label: NDArray[np.bool_]) -> ClassCounts:
-        """Count labels, both (texts, labels)."""
-        return cls(*(it.sum(axis=0) for it in (answers & has_label, has_label, answers)))
+    def of(cls, answers: NDArray[Any], labels: NDArray[Any], *, num_classes: int = 0) -> ClassCounts:
+        """Count classes, both (texts,), those that occur, at least so many; or labels, both (texts, labels)."""
+        if labels.ndim > 1:
+            has_label = labels > 0
+            right, support, answered = (it.sum(axis=0) for it in (answers & has_label, has_label, answers))
+            return cls(right, support, answered, support > 0)
+        num_classes = max(num_classes, 1 + int(max(answers.max(), labels.max())))
+        columns = (labels[answers == labels], labels, answers)
+        right, support, answered = (np.bincount(it, minlength=num_classes) for it in columns)
+        return cls(right, support, answered, support + answered > 0)
 
     @property
     def f1(self) -> Floats:
@@ -260,9 +273,14 @@ class ClassCounts(NamedTuple):
         return np.asarray(2 * self.right / np.maximum(1, self.support + self.answered))
 
     @property
-    def occurs(self) -> NDArray[np.bool_]:
-        """Whether a class occurs as label or answer."""
-        return np.asarray(self.support + self.answered > 0)
+    def micro_f1(self) -> float:
+        """F1 of all pairs of a text and a label."""
+        return float(2 * self.right.sum() / max(1, self.support.sum() + self.answered.sum()))
+
+    @property
+    def macro_f1(self) -> float:
+        """The mean F1 of the classes that occur as label or answer; of several labels, as label."""
+        return float(self.f1[self.is_averaged].mean()) if self.is_averaged.any() else 0.0
 
     def scores(self, number: int) -> dict[str, Any]:
         """The fields of `ClassMetrics`."""
@@ -273,36 +291,6 @@ class ClassCounts(NamedTuple):
             "f1": self.f1[number],
         }
         return {**{name: float(it) if support else None for name, it in scores.items()}, "support": support}
-
-
-def _unseen(support: NDArray[np.int64], label_names: Sequence[str], num_classes: int) -> dict[str, int]:
-    return {name: int(support[number]) for number, name in enumerate(label_names) if number >= num_classes}
-
-
-def _confused_classes(
-    labels: NDArray[np.int64], predictions: NDArray[np.int64], label_names: Sequence[str]
-) -> list[Confusion]:
-    wrong = labels != predictions
-    pairs, counts = np.unique(np.stack([labels[wrong], predictions[wrong]]), axis=1, return_counts=True)
-    return _most_confused(pairs[0], pairs[1], counts, label_names)
-
-
-def _confused_labels(
-    given: NDArray[np.bool_], has_label: NDArray[np.bool_], label_names: Sequence[str]
-) -> list[Confusion]:
-    missed, wrong = (it.astype(np.float32) for it in (has_label & ~given, given & ~has_label))
-    counts = (missed.T @ wrong).astype(np.int64)
-    labels, predictions = np.nonzero(counts)
-    return _most_confused(labels, predictions, counts[labels, predictions], label_names)
-
-
-def _most_confused(
-    labels: NDArray[np.int64], predictions: NDArray[np.int64], counts: NDArray[np.int64], label_names: Sequence[str]
-) -> list[Confusion]:
-    return [
-        Confusion(label=label_names[labels[i]], prediction=label_names[predictions[i]], count=int(counts[i]))
-        for i in np.argsort(-counts, kind="stable")[:MOST_CONFUSED]
-    ]
 
 
 def cross_entropy(
@@ -350,22 +338,7 @@ def expected_calibration_error(bins: CalibrationBins) -> float:
     Guo et al., "On Calibration of Modern Neural Networks" (2017), https://arxiv.org/abs/1706.04599.
     """
     distances = np.abs(np.subtract(bins.accuracy, bins.confidence))
-    return float(np.average(distances, weights=bins.texts))
-
-
-class F1Scores(NamedTuple):
-    """Micro-F1, and macro-F1 over the labels that some text has."""
-
-    micro: float
-    macro: float
-
-
-def f1_scores(answers: NDArray[np.bool_], labels: NDArray[Any]) -> F1Scores:
-    """F1 of answers against labels, both (texts, labels)."""
-    counts = ClassCounts.of_labels(answers, labels > 0)
-    occurring = counts.f1[counts.support > 0]
-    micro = float(2 * counts.right.sum() / max(1, counts.support.sum() + counts.answered.sum()))
-    return F1Scores(micro, float(occurring.mean()) if len(occurring) else 0.0)
+    return float(np.average(distances, weights=bins.texts)) if any(bins.texts) else 0.0
 
 
 def best_f1_threshold(scores: Floats, targets: NDArray[Any]) -> float:

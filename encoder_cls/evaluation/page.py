@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import date
 from functools import cache
 from pathlib import Path
@@ -14,7 +13,7 @@ from encoder_cls.config import Config
 from encoder_cls.data.dataset import Dataset
 from encoder_cls.evaluation import charts, sections
 from encoder_cls.evaluation.answers import Answered
-from encoder_cls.evaluation.metrics import LARGEST_MATRIX, ClassMetrics
+from encoder_cls.evaluation.metrics import LARGEST_MATRIX
 from encoder_cls.evaluation.report import Report
 from encoder_cls.inference.explain import marked
 from encoder_cls.inference.page import LEGEND, strongest_words, words_html
@@ -56,28 +55,31 @@ def render_report(
     rows = sections.part_rows(report)
     head, *cards = sections.summary_sections(report)
     name = f"{sections.SCORES[report.metrics.score_name]} of the parts"
-    template = template_environment().get_template("report.html")
-    body = template.render(
-        title=title,
-        report=report,
-        metrics=report.metrics,
-        is_multi_label=report.task is MULTI_LABEL,
-        sections=sections,
-        head=head,
-        cards=cards,
-        parts=charts.parts_with_intervals(rows, f"{name[:1].upper()}{name[1:]}") if rows else "",
-        classes=worst_first(report.metrics.per_class),
-        matrix=None if report.task is MULTI_LABEL else _matrix(report, answered),
-        largest_matrix=LARGEST_MATRIX,
-        charts=_charts(report, answered),
-        num_wrong=len(answered.mistakes),
-        errors=[
-            (error, Path(error.where).name, marked(error.text, error.words), strongest_words(error.words))
-            for error in report.worst_errors
-        ],
-        legend=LEGEND,
-        config_yaml=config_yaml,
-        written=FULL_DATE.format(written) if written else "",
+    body = (
+        template_environment()
+        .get_template("report.html")
+        .render(
+            title=title,
+            report=report,
+            metrics=report.metrics,
+            is_multi_label=report.task is MULTI_LABEL,
+            sections=sections,
+            head=head,
+            cards=cards,
+            parts=charts.parts_with_intervals(rows, f"{name[:1].upper()}{name[1:]}") if rows else "",
+            classes=sorted(report.metrics.per_class.items(), key=lambda it: (it[1].support == 0, it[1].f1 or 0)),
+            matrix=None if report.task is MULTI_LABEL else _matrix(report, answered),
+            largest_matrix=LARGEST_MATRIX,
+            charts=_charts(report, answered),
+            num_wrong=len(answered.mistakes),
+            errors=[
+                (error, Path(error.where).name, marked(error.text, error.words), strongest_words(error.words))
+                for error in report.worst_errors
+            ],
+            legend=LEGEND,
+            config_yaml=config_yaml,
+            written=FULL_DATE.format(written) if written else "",
+        )
     )
     return html_page(title, body)
 
@@ -88,11 +90,15 @@ def template_environment() -> Environment:
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
 
+    def without_control_characters(value: Any) -> Any:
+        is_plain = isinstance(value, str) and not isinstance(value, Markup)
+        return replace_unprintable(value, keep="\n\t") if is_plain else value
+
     environment = Environment(
         loader=PackageLoader("encoder_cls.evaluation"),
         autoescape=lambda name: name is not None and name.endswith(".html"),
         undefined=StrictUndefined,
-        finalize=_without_control_characters,
+        finalize=without_control_characters,
         trim_blocks=True,
         lstrip_blocks=True,
     )
@@ -110,24 +116,14 @@ def template_environment() -> Environment:
     return environment
 
 
-def _without_control_characters(value: Any) -> Any:
-    """A value that cannot steer a terminal, without lone surrogates."""
-    from markupsafe import Markup
-
-    if not isinstance(value, str) or isinstance(value, Markup):
-        return value
-    return replace_unprintable(value, keep="\n\t")
-
-
 def _charts(report: Report, answered: Answered) -> list[Chart]:
     is_multi_label, num_classes = report.task is MULTI_LABEL, answered.logits.shape[1]
-    of = "label" if is_multi_label else "answer"
     drawn = [
         Chart(
             "Right as often as it says?",
             f"{'Of labels that are at all likely. ' if is_multi_label else ''}On the dotted line it would be. The "
             f"paler a dot, the fewer {'labels' if is_multi_label else 'texts'} it stands for.",
-            charts.reliability(report.metrics.calibration, of=of),
+            charts.reliability(report.metrics.calibration, of="label" if is_multi_label else "answer"),
         )
     ]
     confidence, correct = answered.probabilities.max(axis=1), answered.answers == answered.labels
@@ -136,11 +132,8 @@ def _charts(report: Report, answered: Answered) -> list[Chart]:
         drawn.append(Chart("What a threshold does", "The higher, the fewer answers, and the more of them right.", svg))
     chosen = charts.notable_classes(report.metrics.per_class, charts.MOST_CURVES, num_classes=num_classes)
     if chosen:
-        occurring = int(np.count_nonzero(answered.split.class_counts(num_classes)))
-        classes = "labels" if is_multi_label else "classes"
-        some = f"Curves of {len(chosen)} of {occurring} {classes}: the rarest and those with the lowest F1."
         svg = charts.precision_recall(answered.probabilities, answered.split.labels, chosen, report.label_names)
-        drawn.append(Chart("Precision and recall", some if occurring > len(chosen) else "", svg))
+        drawn.append(Chart("Precision and recall", charts.curves_note(chosen, answered), svg))
     if not is_multi_label:
         num_words = np.array([len(text[:LONGEST_COUNTED].split()) for text in answered.split.texts])
         low, high = num_words.min(), num_words.max()
@@ -149,11 +142,6 @@ def _charts(report: Report, answered: Answered) -> list[Chart]:
         note = "" if by_length else f"No chart: the texts have {spread} words, too much alike to be told apart."
         drawn.append(Chart("Length of the text", note, by_length or ""))
     return drawn
-
-
-def worst_first(per_class: Mapping[str, ClassMetrics]) -> list[tuple[str, ClassMetrics]]:
-    """Classes with their scores, the lowest F1 first; classes without a text come last."""
-    return sorted(per_class.items(), key=lambda item: (item[1].support == 0, item[1].f1 or 0))
 
 
 def _matrix(report: Report, answered: Answered) -> Matrix | None:
@@ -198,16 +186,19 @@ def model_card(
 
     There is no report where no text has a label, and no `linear_max_tokens` without a linear classifier.
     """
-    card = template_environment().get_template("model_card.md")
-    text = card.render(
-        config=config,
-        dataset=dataset,
-        sections=sections,
-        has_encoder=config.model.encoder and not dataset.has_names_alone,
-        num_refitted=len(dataset.selection) if refits_on_validation else 0,
-        report=report,
-        best_step=best_step,
-        vocab_size=vocab_size,
-        linear_max_tokens=linear_max_tokens,
+    text = (
+        template_environment()
+        .get_template("model_card.md")
+        .render(
+            config=config,
+            dataset=dataset,
+            sections=sections,
+            has_encoder=config.model.encoder and not dataset.has_names_alone,
+            num_refitted=len(dataset.selection) if refits_on_validation else 0,
+            report=report,
+            best_step=best_step,
+            vocab_size=vocab_size,
+            linear_max_tokens=linear_max_tokens,
+        )
     )
     return f"{text}\n"

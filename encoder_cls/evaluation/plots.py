@@ -26,23 +26,17 @@ PREFERRED = "Noto Sans"
 def fonts_for(texts: Iterable[str], *, installed: Sequence[tuple[str, str]] | None = None) -> list[str]:
     """Font families for texts, each for the characters that those before it lack.
 
-    Args:
-        texts: to be written.
-        installed: name and path of each font that may be used beside the usual one; None: those of the system.
+    `installed` are names and paths of the fonts that may be used beside the usual one; None: those of the system.
     """
+    from matplotlib import font_manager
+
     wanted = {character for text in texts for character in text if not character.isspace()}
-    families, lacking = [USUAL], wanted - _characters(_usual_path())
+    families, lacking = [USUAL], wanted - _characters(str(font_manager.findfont(USUAL)))
     for name, path in (_installed() if installed is None else installed) if lacking else ():
         if lacking & _characters(path):
             families.append(name)
             lacking -= _characters(path)
     return families
-
-
-def _usual_path() -> str:
-    from matplotlib import font_manager
-
-    return str(font_manager.findfont(USUAL))
 
 
 @cache
@@ -66,6 +60,7 @@ def _characters(path: str) -> frozenset[str]:
 
 
 DPI = 100  # pixels of an inch
+POINTS = 72 / DPI  # of a pixel: the unit of sizes of letters
 LETTER = 0.64  # width of a digit, and about that of a letter, as a part of the letters' size
 SMALLEST_LETTERS = 7  # pixels in which a number can be read
 MATRIX_SIDE = 480  # pixels of a confusion matrix, where that makes good cells
@@ -91,12 +86,12 @@ def confusion(matrix: Sequence[Sequence[int]], label_names: Sequence[str]) -> Fi
     axes.imshow(np.ma.masked_array(shares, ~is_right), cmap="Blues", vmin=0, vmax=1)
     axes.imshow(np.ma.masked_array(np.sqrt(shares), is_right | (counts == 0)), cmap="Oranges", vmin=0, vmax=1)
     numbers = np.arange(len(names))
-    style: dict[str, Any] = {"fontsize": _points(name_size), "fontfamily": fonts_for(names)}
+    style: dict[str, Any] = {"fontsize": POINTS * name_size, "fontfamily": fonts_for(names)}
     axes.set_xticks(numbers, names, rotation=90, **style)
     axes.set_yticks(numbers, names, **style)
     axes.tick_params(length=0)
-    figure.text(0.98, 0.01, "predicted →", ha="right", va="bottom", fontsize=_points(12))
-    figure.text(0.01, 1 - (side + 0.2) / (margin + side + 0.12), "↑ label", va="top", fontsize=_points(12))
+    figure.text(0.98, 0.01, "predicted →", ha="right", va="bottom", fontsize=POINTS * 12)
+    figure.text(0.01, 1 - (side + 0.2) / (margin + side + 0.12), "↑ label", va="top", fontsize=POINTS * 12)
     count_size = min(12.0, 0.9 * cell / (LETTER * len(str(counts.max()))))
     if cell >= ANNOTATED and count_size >= SMALLEST_LETTERS:
         for row, column in np.argwhere(counts > 0):
@@ -105,7 +100,7 @@ def confusion(matrix: Sequence[Sequence[int]], label_names: Sequence[str]) -> Fi
                 color="white" if shares[row, column] ** (1 if row == column else 0.5) > 0.6 else "black",
                 ha="center",
                 va="center",
-                fontsize=_points(count_size),
+                fontsize=POINTS * count_size,
             )
     return figure
 
@@ -164,11 +159,6 @@ def plain_label(text: str, *, limit: int) -> str:
     """A text for an axis: one line, short, no formula, nothing that cannot be in XML."""
     plain = replace_unprintable(shortened(text, limit=limit)).replace("$", r"\$")
     return f" {plain}" if plain.startswith("_") else plain  # matplotlib leaves such a name out of a legend
-
-
-def _points(pixels: float) -> float:
-    """A size of letters as matplotlib has it."""
-    return pixels * 72 / DPI
 
 
 def _figure(width: float, height: float, *, margin: float = 0.7) -> Figure:

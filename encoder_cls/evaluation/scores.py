@@ -1,26 +1,277 @@
-"""Scores with confidence intervals, paired tests, and guarantees measured on other texts."""
+"""Scores with confidence intervals, and comparisons of classifiers on the same texts."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from encoder_cls.evaluation.metrics import ClassCounts, answers_of, f1_scores
+from encoder_cls.data.dataset import Dataset
+from encoder_cls.evaluation.metrics import ClassCounts
+from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.task import Logits
+from encoder_cls.system.display import counted, printable, shortened
 
 Interval = tuple[float, float]
 """The lowest and the highest value."""
 
+COMBINED = "combined"  # the classifier as it answers
+MOST_NAMED = 5  # classes in a sentence
 QUANTILE = 1.959964  # of the normal distribution, with 2.5% above it
 SAMPLES, FEWEST_SAMPLES = 1000, 100  # of the bootstrap
 MOST_DRAWS = 5_000_000  # samples times pairs of label and answer, a second: of more pairs there are fewer samples
 DRAWS_AT_ONCE = 1 << 21
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartScores:
+    """Scores of a classifier, or of a part of it; intervals are 95%, (low, high).
+
+    Attributes:
+        name: of the score: `accuracy`, or `micro_f1` where a text may have several labels.
+    """
+
+    name: str
+    score: float
+    interval: Interval
+    macro_f1: float
+    macro_f1_interval: Interval | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON values."""
+        of_macro_f1 = {"macro_f1_interval": self.macro_f1_interval} if self.macro_f1_interval else {}
+        scores = {self.name: self.score, f"{self.name}_interval": self.interval, "macro_f1": self.macro_f1}
+        return {**scores, **of_macro_f1}
+
+
+def score_answers(answers: NDArray[Any], labels: NDArray[Any]) -> PartScores:
+    """Score classes (texts,) against labels (texts,), or labels that texts get, (texts, labels), against theirs."""
+    counts = ClassCounts.of(answers, labels)
+    if labels.ndim > 1:
+        interval = micro_f1_interval(labels, answers)
+        return PartScores(name="micro_f1", score=counts.micro_f1, interval=interval, macro_f1=counts.macro_f1)
+    right = int((answers == labels).sum())
+    return PartScores(
+        name="accuracy",
+        score=right / len(labels),
+        interval=wilson_interval(right, len(labels)),
+        macro_f1=counts.macro_f1,
+        macro_f1_interval=macro_f1_interval(labels, answers),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """The encoder's contribution: the difference of accuracy, or of micro-F1, from the linear classifier alone.
+
+    Its 95% interval is from the texts on which one of both is right; the difference is sure where 0 is outside of it.
+    """
+
+    combined_minus_linear: float
+    interval: Interval
+    is_sure: bool
+
+
+def score_parts(
+    answers: Mapping[str, NDArray[Any]], labels: NDArray[Any]
+) -> tuple[dict[str, PartScores], Comparison | None]:
+    """Score the answers of `combined` and of the parts `linear` and `encoder`; compare them where there are both."""
+    scores = {part: score_answers(of_part, labels) for part, of_part in answers.items()}
+    if not {"linear", "encoder"} <= set(answers):
+        return scores, None
+    combined, linear = answers[COMBINED], answers["linear"]
+    if labels.ndim > 1:
+        difference = scores[COMBINED].score - scores["linear"].score
+        interval = micro_f1_interval(labels, combined, linear)
+    else:
+        only_combined, only_linear = _only_right(combined, linear, labels)
+        difference = (only_combined - only_linear) / len(labels)
+        interval = paired_interval(only_combined, only_linear, len(labels))
+    is_sure = interval[0] > 0 or interval[1] < 0
+    return scores, Comparison(combined_minus_linear=difference, interval=interval, is_sure=is_sure)
+
+
+def parts_alone(
+    part_logits: Mapping[str, Logits], mixture_weights: Sequence[float], shares: Sequence[float]
+) -> dict[str, Logits]:
+    """The logits of each part as they would be without the others.
+
+    A mixture weight divided by its share of the sum is the factor of the part alone; all are in the same order.
+    """
+    return {
+        name: (logits * (weight / max(share, 1e-6))).astype(np.float32)
+        for (name, logits), weight, share in zip(part_logits.items(), mixture_weights, shares, strict=True)
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairedComparison:
+    """Another classifier beside the one of a report, on the same texts; intervals are 95%, (low, high).
+
+    Attributes:
+        run: the other's folder, as it was named.
+        scores: of the other; differences are these less those of the report's classifier.
+        only_this: texts that the report's classifier alone gets right.
+        only_other: texts that the other alone gets right.
+        p_value: of McNemar's exact test.
+    """
+
+    run: str
+    scores: PartScores
+    accuracy_difference: float
+    accuracy_difference_interval: Interval
+    macro_f1_difference: float
+    macro_f1_difference_interval: Interval
+    only_this: int
+    only_other: int
+    p_value: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON values; the other's scores are at the top level."""
+        values = asdict(self)
+        del values["scores"]
+        return {"run": values.pop("run"), **self.scores.to_dict(), **values}
+
+    def sentences(self) -> tuple[str, str]:
+        """The better classifier by accuracy, and by macro-F1."""
+        p_value = f"p = {self.p_value:.3f}" if self.p_value >= 0.001 else "p < 0.001"
+        alone = f"{self.only_other:,} texts it alone gets right, {self.only_this:,} it alone gets wrong"
+        accuracy = self._sentence(self.accuracy_difference, self.accuracy_difference_interval, "accuracy")
+        macro_f1 = self._sentence(self.macro_f1_difference, self.macro_f1_difference_interval, "macro-F1")
+        return f"{accuracy} (McNemar's test: {p_value}; {alone})", macro_f1
+
+    def _sentence(self, difference: float, interval: Interval, of: str) -> str:
+        (low, high), which = interval, "better"
+        if difference < 0:
+            difference, low, high, which = -difference, -high, -low, "worse"
+        points = f"{100 * difference:.1f} points of {of}, 95% interval {100 * low:.1f} to {100 * high:.1f}"
+        if 100 * difference < 0.05:  # as it is shown
+            return f"no sure difference: {points}"
+        better = f"{printable(self.run)} is {which} by {points}"
+        return better if low > 0 else f"no sure difference: {better}"
+
+
+def compare_answers(
+    labels: NDArray[np.int64], this: NDArray[np.int64], other: NDArray[np.int64], *, run: str
+) -> PairedComparison:
+    """Compare the answers of two classifiers, all (texts,); `run` names the other.
+
+    McNemar, "Note on the sampling error of the difference between correlated proportions or percentages" (1947),
+    https://doi.org/10.1007/BF02295996, with exact probabilities.
+    """
+    from scipy.stats import binomtest
+
+    only_this, only_other = _only_right(this, other, labels)
+    scores = score_answers(other, labels)
+    return PairedComparison(
+        run=run,
+        scores=scores,
+        accuracy_difference=(only_other - only_this) / len(labels),
+        accuracy_difference_interval=paired_interval(only_other, only_this, len(labels)),
+        macro_f1_difference=scores.macro_f1 - score_answers(this, labels).macro_f1,
+        macro_f1_difference_interval=macro_f1_interval(labels, other, this),
+        only_this=only_this,
+        only_other=only_other,
+        p_value=float(binomtest(only_other, only_this + only_other).pvalue) if only_this + only_other else 1.0,
+    )
+
+
+def numbered_answers(classifier: Classifier, texts: Sequence[str], names: Sequence[str]) -> NDArray[np.int64]:
+    """The answer to each text as a number among class names, (texts,); classes without a name there follow them."""
+    numbers = {name: number for number, name in enumerate(dict.fromkeys((*names, *classifier.label_names)))}
+    logits = classifier.combined(classifier.part_logits(classifier.tokenize(texts)))
+    of_classes = np.array([numbers[name] for name in classifier.label_names], dtype=np.int64)
+    answers: NDArray[np.int64] = of_classes[logits.argmax(axis=1)]
+    return answers
+
+
+class ChangedAnswer(NamedTuple):
+    """A text of the base run's test (else validation) split with another answer now."""
+
+    where: str
+    text: str
+    label: str
+    before: str
+    now: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class BaseAnswers:
+    """Changes since the base run, on the texts of the split that it was tested on.
+
+    Attributes:
+        comparison: with the base run as the other classifier.
+        lost_recall: recall before and now of the classes whose recall fell, the worst first.
+    """
+
+    split: str
+    num_texts: int
+    comparison: PairedComparison
+    changed: tuple[ChangedAnswer, ...]
+    lost_recall: dict[str, tuple[float, float]]
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON values; the changed answers themselves have a file of their own."""
+        return {
+            "split": self.split,
+            "texts": self.num_texts,
+            "changed": len(self.changed),
+            "lost_recall": self.lost_recall,
+            **{key: value for key, value in self.comparison.to_dict().items() if "macro_f1" not in key},
+        }
+
+    def sentences(self) -> Iterator[str]:
+        """The changes, as sentences."""
+        right = sum(answer.now == answer.label for answer in self.changed)
+        wrong = sum(answer.before == answer.label for answer in self.changed)
+        yield (
+            f"of {counted(self.num_texts, 'text')} of the {self.split} split of {printable(self.comparison.run)}, "
+            f"{len(self.changed):,} are answered otherwise: {right:,} are right now, {wrong:,} are wrong now, "
+            f"{len(self.changed) - right - wrong:,} are wrong as before"
+        )
+        # Not macro-F1: an answer that the base run could not give makes one more class of it.
+        yield self.comparison.sentences()[0]
+        if self.lost_recall:
+            worst = [
+                f"{printable(shortened(name, limit=80))} {before:.3f} to {now:.3f}"
+                for name, (before, now) in list(self.lost_recall.items())[:MOST_NAMED]
+            ]
+            yield f"recall fell: {', '.join(worst)}{', …' if len(self.lost_recall) > MOST_NAMED else ''}"
+
+
+def compare_with_base(classifier: Classifier, base: Classifier, dataset: Dataset, *, run: str) -> BaseAnswers:
+    """Answer the texts that the base run was tested on with both classifiers; `dataset` is that run's."""
+    split_name, split = dataset.reported
+    names = tuple(dict.fromkeys((*classifier.label_names, *split.unseen_names)))
+    labels = np.array([names.index(name) for name in (*dataset.label_names, *split.unseen_names)])[split.labels]
+    now, before = (numbered_answers(it, split.texts, names) for it in (classifier, base))
+    changed = tuple(
+        ChangedAnswer(split.where[row], split.texts[row], *(names[it[row]] for it in (labels, before, now)))
+        for row in np.flatnonzero(before != now).tolist()
+    )
+    recalls = {}
+    for number in np.unique(labels).tolist():
+        is_class = labels == number
+        recalls[names[number]] = float((before[is_class] == number).mean()), float((now[is_class] == number).mean())
+    lost = sorted((now - before, name) for name, (before, now) in recalls.items() if now < before)
+    return BaseAnswers(
+        split=split_name,
+        num_texts=len(split),
+        comparison=compare_answers(labels, now, before, run=run),
+        changed=changed,
+        lost_recall={name: recalls[name] for _, name in lost},
+    )
+
+
+def _only_right(first: NDArray[Any], second: NDArray[Any], labels: NDArray[Any]) -> tuple[int, int]:
+    """The number of texts that the first answers alone get right, and the second alone; all (texts,)."""
+    is_right, is_second_right = first == labels, second == labels
+    return int((is_right & ~is_second_right).sum()), int((is_second_right & ~is_right).sum())
 
 
 def wilson_interval(right: int, total: int) -> Interval:
@@ -48,31 +299,44 @@ def paired_interval(only_first: int, only_second: int, total: int) -> Interval:
     return max(-1.0, center - spread), min(1.0, center + spread)
 
 
-def macro_f1_interval(labels: NDArray[np.int64], predictions: NDArray[np.integer[Any]]) -> Interval:
-    """The interval of macro-F1, by a percentile bootstrap: that of as many texts drawn again and again from these.
-
-    Efron and Tibshirani, "An Introduction to the Bootstrap" (1993), chapter 13. The draws are the same for the same
-    labels (texts,) and predictions (texts,).
-    """
-    pairs, counts = np.unique(np.stack([labels, predictions]), axis=1, return_counts=True)
-    return _percentiles([_macro_f1(pairs, drawn) for drawn in _samples(counts)])
-
-
-def paired_macro_f1_interval(
-    labels: NDArray[np.int64], first: NDArray[np.integer[Any]], second: NDArray[np.integer[Any]]
+def macro_f1_interval(
+    labels: NDArray[np.int64], answers: NDArray[np.integer[Any]], others: NDArray[np.integer[Any]] | None = None
 ) -> Interval:
-    """The interval of the macro-F1 of the first predictions less that of the second, all (texts,).
+    """The interval of macro-F1, or of how much better answers are than others, all (texts,).
 
-    As `macro_f1_interval`; each text is drawn with both predictions, so what both get wrong says nothing.
+    A percentile bootstrap: that of as many texts drawn again and again from these, each with all its answers, so what
+    both get wrong says nothing. Efron and Tibshirani, "An Introduction to the Bootstrap" (1993), chapter 13. The draws
+    are the same for the same labels and answers.
     """
-    triples, counts = np.unique(np.stack([labels, first, second]), axis=1, return_counts=True)
-    found = [np.unique(triples[[0, row]], axis=1, return_inverse=True) for row in (1, 2)]
-    (of_first, *_), (of_second, *_) = found
-    to_first, to_second = (
-        sp.csr_matrix((np.ones(len(counts)), (np.arange(len(counts)), inverse.reshape(-1)))) for _, inverse in found
-    )
+    of_each = [answers] if others is None else [answers, others]
+    kinds, counts = np.unique(np.stack([labels, *of_each]), axis=1, return_counts=True)
+    pairs_of = []
+    for column in range(1, len(kinds)):
+        pairs, numbers = np.unique(kinds[[0, column]], axis=1, return_inverse=True)
+        pairs_of.append((pairs, sp.csr_matrix((np.ones(len(counts)), (np.arange(len(counts)), numbers.reshape(-1))))))
     return _percentiles(
-        [_macro_f1(of_first, drawn @ to_first) - _macro_f1(of_second, drawn @ to_second) for drawn in _samples(counts)]
+        [[_macro_f1(pairs, drawn @ to_pairs) for pairs, to_pairs in pairs_of] for drawn in _samples(counts)]
+    )
+
+
+def micro_f1_interval(
+    labels: NDArray[Any], answers: NDArray[np.bool_], others: NDArray[np.bool_] | None = None
+) -> Interval:
+    """The interval of micro-F1, or of how much better answers are than others, all (texts, labels).
+
+    As `macro_f1_interval`; texts that are alike in how many labels they have, get and get right are drawn together.
+    """
+    has_label = labels > 0
+    columns = [has_label.sum(axis=1)]
+    for given in (answers,) if others is None else (answers, others):
+        columns += [given.sum(axis=1), (given & has_label).sum(axis=1)]
+    kinds, counts = np.unique(np.stack(columns, axis=1), axis=0, return_counts=True)
+    sums_of = ((drawn @ kinds).astype(np.float64) for drawn in _samples(counts))
+    return _percentiles(
+        [
+            [2 * sums[:, it + 1] / np.maximum(1, sums[:, 0] + sums[:, it]) for it in range(1, kinds.shape[1], 2)]
+            for sums in sums_of
+        ]
     )
 
 
@@ -85,8 +349,9 @@ def _samples(counts: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
         yield random.multinomial(counts.sum(), counts / counts.sum(), size=min(at_once, samples - start))
 
 
-def _percentiles(scores: list[NDArray[np.float64]]) -> Interval:
-    low, high = np.quantile(np.concatenate(scores), [0.025, 0.975])
+def _percentiles(scores: list[list[NDArray[np.float64]]]) -> Interval:
+    """The interval of scores, or of their differences from the second ones, by parts of the samples."""
+    low, high = np.quantile(np.concatenate([first - sum(others) for first, *others in scores]), [0.025, 0.975])
     return float(low), float(high)
 
 
@@ -107,132 +372,3 @@ def _macro_f1(pairs: NDArray[np.int64], counts: NDArray[Any]) -> NDArray[np.floa
     f1 = 2 * right / np.maximum(1, occurrences)
     scores: NDArray[np.float64] = f1.sum(axis=1) / (occurrences > 0).sum(axis=1)
     return scores
-
-
-def micro_f1_interval(
-    labels: NDArray[Any], answers: NDArray[np.bool_], others: NDArray[np.bool_] | None = None
-) -> Interval:
-    """The interval of micro-F1, or of how much better answers are than others, all (texts, labels).
-
-    As `macro_f1_interval`; texts that are alike in how many labels they have, get and get right are drawn together.
-    """
-    has_label = labels > 0
-    columns = [has_label.sum(axis=1)]
-    for given in (answers,) if others is None else (answers, others):
-        columns += [given.sum(axis=1), (given & has_label).sum(axis=1)]
-    kinds, counts = np.unique(np.stack(columns, axis=1), axis=0, return_counts=True)
-    scores = []
-    for drawn in _samples(counts):
-        sums = (drawn @ kinds).astype(np.float64)
-        of_each = [
-            2 * sums[:, column + 1] / np.maximum(1, sums[:, 0] + sums[:, column])
-            for column in range(1, kinds.shape[1], 2)
-        ]
-        scores.append(of_each[0] if len(of_each) == 1 else of_each[0] - of_each[1])
-    return _percentiles(scores)
-
-
-COMBINED = "combined"  # the classifier as it answers
-
-
-@dataclass(frozen=True, kw_only=True)
-class PartScores:
-    """Scores of a classifier, or of a part of it; intervals are 95%, (low, high).
-
-    Attributes:
-        name: `accuracy`, or `micro_f1` where a text may have several labels.
-        score: its value.
-    """
-
-    name: str
-    score: float
-    interval: Interval
-    macro_f1: float
-    macro_f1_interval: Interval | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """The scores as JSON values."""
-        of_macro_f1 = {"macro_f1_interval": self.macro_f1_interval} if self.macro_f1_interval else {}
-        return {
-            **{self.name: self.score, f"{self.name}_interval": self.interval, "macro_f1": self.macro_f1},
-            **of_macro_f1,
-        }
-
-
-@dataclass(frozen=True, kw_only=True)
-class Comparison:
-    """The encoder's contribution, beside the linear classifier alone.
-
-    Attributes:
-        combined_minus_linear: the difference of accuracy, or of micro-F1.
-        interval: its 95% interval, from the texts on which one of both is right.
-        is_sure: whether 0 is outside of it.
-    """
-
-    combined_minus_linear: float
-    interval: Interval
-    is_sure: bool
-
-
-def score_answers(answers: NDArray[Any], labels: NDArray[Any]) -> PartScores:
-    """Score classes (texts,) against labels (texts,), or labels that texts get, (texts, labels), against theirs."""
-    if labels.ndim > 1:
-        scores = f1_scores(answers, labels)
-        interval = micro_f1_interval(labels, answers)
-        return PartScores(name="micro_f1", score=scores.micro, interval=interval, macro_f1=scores.macro)
-    right = int((answers == labels).sum())
-    counts = ClassCounts.of_classes(answers, labels, 1 + int(max(answers.max(), labels.max())))
-    return PartScores(
-        name="accuracy",
-        score=right / len(labels),
-        interval=wilson_interval(right, len(labels)),
-        macro_f1=float(counts.f1[counts.occurs].mean()),
-        macro_f1_interval=macro_f1_interval(labels, answers),
-    )
-
-
-def score_parts(
-    answers: Mapping[str, NDArray[Any]], labels: NDArray[Any]
-) -> tuple[dict[str, PartScores], Comparison | None]:
-    """Score the answers of `combined` and of the parts `linear` and `encoder`, as far as they exist.
-
-    Returns:
-        The scores by part, and the comparison; None where there are not both parts.
-    """
-    scores = {part: score_answers(of_part, labels) for part, of_part in answers.items()}
-    if not {"linear", "encoder"} <= set(answers):
-        return scores, None
-    combined, linear = answers[COMBINED], answers["linear"]
-    if labels.ndim > 1:
-        difference = scores[COMBINED].score - scores["linear"].score
-        interval = micro_f1_interval(labels, combined, linear)
-    else:
-        only_combined, only_linear = only_right(combined, linear, labels)
-        difference = (only_combined - only_linear) / len(labels)
-        interval = paired_interval(only_combined, only_linear, len(labels))
-    is_sure = interval[0] > 0 or interval[1] < 0
-    return scores, Comparison(combined_minus_linear=difference, interval=interval, is_sure=is_sure)
-
-
-def only_right(first: NDArray[Any], second: NDArray[Any], labels: NDArray[Any]) -> tuple[int, int]:
-    """The number of texts that the first answers alone get right, and the second alone; all (texts,)."""
-    is_right, is_second_right = first == labels, second == labels
-    return int((is_right & ~is_second_right).sum()), int((is_second_right & ~is_right).sum())
-
-
-def parts_alone(
-    part_logits: Mapping[str, Logits], mixture_weights: Sequence[float], shares: Sequence[float]
-) -> dict[str, Logits]:
-    """The logits of each part as they would be without the others.
-
-    A mixture weight divided by its share of the sum is the factor of the part alone; all are in the same order.
-    """
-    return {
-        name: (logits * (weight / max(share, 1e-6))).astype(np.float32)
-        for (name, logits), weight, share in zip(part_logits.items(), mixture_weights, shares, strict=True)
-    }
-
-
-def micro_f1(logits: Logits, labels: NDArray[Any], thresholds: Sequence[float]) -> float:
-    """Micro-F1 of logits (texts, classes), against labels (texts, classes)."""
-    return f1_scores(answers_of(logits, thresholds, num_labels=labels.shape[1]), labels).micro

@@ -48,7 +48,7 @@ def summary_sections(report: Report) -> list[Section]:
         Section("Is the encoder worth it?", tuple(_part_lines(report))),
         Section("Can the probabilities be trusted?", calibration(report)),
         Section("Threshold", tuple(_threshold_lines(report))),
-        Section("Mind", notes(report)),
+        Section("Mind", tuple(_reservations(report))),
     ]
     return [section for section in sections if section.lines]
 
@@ -56,13 +56,7 @@ def summary_sections(report: Report) -> list[Section]:
 def detail_sections(report: Report) -> list[Section]:
     """The sections that follow in a terminal; the page has tables and charts in their place."""
     return [
-        Section(
-            "Texts",
-            (
-                f"{length_note(report)}, unknown tokens {report.unknown_fraction:.1%}",
-                f"labels that seem to be wrong: {len(report.doubtful_labels):,}",
-            ),
-        ),
+        Section("Texts", (length_note(report), f"labels that seem to be wrong: {len(report.doubtful_labels):,}")),
         Section("Classes", tuple(_class_table(report))),
         Section("Confusion (rows: label, columns: prediction)", tuple(_confusion_lines(report))),
         Section("Most confident mistakes", tuple(_mistake_lines(report))),
@@ -72,19 +66,15 @@ def detail_sections(report: Report) -> list[Section]:
 def summary_text(report: Report) -> str:
     """The first lines of the report, for a terminal, without titles."""
     lines = (f"  {line}" for section in summary_sections(report) for line in section.lines)
-    return "\n".join([_heading(report), *lines])
+    return "\n".join([f"{report.split}: {size_note(report)}", *lines])
 
 
 def report_text(report: Report) -> str:
     """The report for a terminal."""
-    lines = [_heading(report)]
+    lines = [f"{report.split}: {size_note(report)}"]
     for title, of_section in [*summary_sections(report), *detail_sections(report)]:
         lines += [f"  {title}", *(f"    {line}" for line in of_section)] if of_section else []
     return "\n".join(lines)
-
-
-def _heading(report: Report) -> str:
-    return f"{report.split}: {size_note(report)}"
 
 
 def size_note(report: Report) -> str:
@@ -179,15 +169,13 @@ def comparison_sentence(report: Report) -> str:
     # As it is shown: no sign before a zero.
     by = f"{abs(points):.1f} points below" if points <= -0.05 else f"{max(points, 0):+.1f} points over"
     sure = "sure" if report.comparison.is_sure else "not sure"
-    interval = f"95% interval {100 * low:+.1f} to {100 * high:+.1f}"
-    return "; ".join(filter(None, (f"{by} the linear model alone ({sure}; {interval})", _weight_sentence(report))))
+    gain = f"{by} the linear model alone ({sure}; 95% interval {100 * low:+.1f} to {100 * high:+.1f})"
+    return f"{gain}; {_weights(report.mixture_shares)}" if report.mixture_shares else gain
 
 
-def _weight_sentence(report: Report) -> str:
-    if not report.mixture_shares:
-        return ""
+def _weights(mixture_shares: Mapping[str, float]) -> str:
     names = {"linear": "the linear model", "encoder": "the encoder"}
-    shares = sorted(((share, names[part]) for part, share in report.mixture_shares.items()), reverse=True)
+    shares = sorted(((share, names[part]) for part, share in mixture_shares.items()), reverse=True)
     share, larger = shares[0]
     if share >= NEARLY_ALL:
         return f"{larger} decides nearly alone ({f'{share:.1%}' if share < 1 else '100%'} of the weight)"
@@ -213,15 +201,10 @@ def part_rows(report: Report) -> list[PartRow]:
     if report.comparison is None:
         return []
     rows = [PartRow(name, report.parts[part].score, report.parts[part].interval) for part, name in PARTS.items()]
-    name, reference = report.metrics.score_name, report.linear_reference
-    return (
-        [*rows, PartRow("TF-IDF baseline", reference[name], reference.get(f"{name}_interval"))] if reference else rows
-    )
-
-
-def notes(report: Report) -> tuple[str, ...]:
-    """Reservations about the texts that were scored, as far as they apply."""
-    return tuple(filter(None, (split_note(report), _refit_note(report), _unseen_note(report.metrics.unseen_labels))))
+    if reference := report.linear_reference:
+        name = report.metrics.score_name
+        rows.append(PartRow("TF-IDF baseline", reference[name], reference.get(f"{name}_interval")))
+    return rows
 
 
 def split_note(report: Report) -> str:
@@ -232,17 +215,27 @@ def split_note(report: Report) -> str:
 
 
 def length_note(report: Report) -> str:
-    """The fraction of the texts that are longer than the classifier reads."""
+    """The fractions of the texts that are longer than the classifier reads, and of unknown tokens."""
     reader = "encoder" if "encoder" in report.parts else "linear model"
-    return f"texts longer than the {reader} reads {report.truncated_fraction:.1%}"
+    longer = f"texts longer than the {reader} reads {report.truncated_fraction:.1%}"
+    return f"{longer}, unknown tokens {report.unknown_fraction:.1%}"
 
 
-def _refit_note(report: Report) -> str:
-    if not report.num_refitted:
-        return ""
-    texts = "the text" if report.num_refitted == 1 else f"the {report.num_refitted:,} texts"
-    before = "; scores here are by its answers from before" if report.split == "validation" else ""
-    return f"the linear model has in the end also learned from {texts} held out for validation{before}"
+def _reservations(report: Report) -> Iterator[str]:
+    """Reservations about the texts that were scored."""
+    if note := split_note(report):
+        yield note
+    if report.num_refitted:
+        texts = "the text" if report.num_refitted == 1 else f"the {report.num_refitted:,} texts"
+        before = "; scores here are by its answers from before" if report.split == "validation" else ""
+        yield f"the linear model has in the end also learned from {texts} held out for validation{before}"
+    if unseen := report.metrics.unseen_labels:
+        count = sum(unseen.values())
+        have = "1 text has a label that never occurs" if count == 1 else f"{count:,} texts have labels that never occur"
+        yield (
+            f"{have} in the training data ({listed(list(unseen))}): they count as mistakes, and are left out of the "
+            "loss and the calibration error"
+        )
 
 
 def reference_note(reference: Mapping[str, float] | None) -> str:
@@ -253,17 +246,6 @@ def reference_note(reference: Mapping[str, float] | None) -> str:
         if reference and reference[what] < reference[f"of_{what}"]
     ]
     return f", trained on {' and '.join(parts)}" if parts else ""
-
-
-def _unseen_note(counts: Mapping[str, int]) -> str:
-    if not counts:
-        return ""
-    number = sum(counts.values())
-    have = "1 text has a label that never occurs" if number == 1 else f"{number:,} texts have labels that never occur"
-    return (
-        f"{have} in the training data ({listed(list(counts))}): they count as mistakes, and are left out of the loss "
-        "and the calibration error"
-    )
 
 
 def _class_table(report: Report) -> Iterator[str]:

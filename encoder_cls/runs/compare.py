@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -13,23 +14,25 @@ from typing import Any
 
 from encoder_cls.answers.progress import duration
 from encoder_cls.errors import ConfigError, EncoderClsError
-from encoder_cls.evaluation.files import PREDICTIONS, REPORT_JSON
+from encoder_cls.evaluation import PREDICTIONS, REPORT_JSON
 from encoder_cls.system.display import json_text, printable
 from encoder_cls.system.files import reporting_os_errors
-from encoder_cls.tracking.rows import read_metrics
-from encoder_cls.tracking.run_dir import RunDir, dotted_values
+from encoder_cls.tracking.run_dir import RunDir, dotted_values, read_metrics
 
 # A time between two rows of metrics that is longer than so many seconds, and than so many usual ones, is a pause
 # between two trainings.
 LONGEST_STEP = 300.0
 LONGEST_STEPS = 20.0
+OF_REPORT = (
+    *("split", "num_examples", "accuracy", "accuracy_interval", "micro_f1", "micro_f1_interval", "macro_f1", "ece"),
+)
 NOT_COMPARED = {"name"}
 NONE = "-"
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunSummary:
-    """Facts of a run from its files; None for what they do not have.
+    """Facts of a run from its files; None for what they do not have, such as the `split` of a run without a report.
 
     Intervals are 95%, (low, high). `data_sha256` is of the texts that were scored, with their labels; `seconds` of
     training, without pauses; `parameters` of the encoder; `settings` by dotted key.
@@ -50,11 +53,6 @@ class RunSummary:
     parameters: int | None
     settings: Mapping[str, Any] | None
 
-    @property
-    def has_report(self) -> bool:
-        """Whether the run has been scored."""
-        return self.split is not None
-
 
 def summarize(path: Path) -> RunSummary:
     """Read the files of a run.
@@ -67,34 +65,28 @@ def summarize(path: Path) -> RunSummary:
     if not run.is_run():
         raise ConfigError(f"{path}: no run: it has no {run.config_file.name}; name folders that train has made")
     report, rows = _report(run), read_metrics(run.metrics_file)
-    interval, micro_interval = report.get("accuracy_interval"), report.get("micro_f1_interval")
-    parameters = next((row["parameters"] for row in rows if "parameters" in row), None)
+    settings = None
+    with suppress(ConfigError, ImportError):
+        settings = dotted_values(run.load_config())
     return RunSummary(
         run=str(path),
-        split=report.get("split"),
-        num_examples=report.get("num_examples"),
         data_sha256=_scored_data(run) if report else None,
-        accuracy=report.get("accuracy"),
-        accuracy_interval=(interval[0], interval[1]) if interval else None,
-        micro_f1=report.get("micro_f1"),
-        micro_f1_interval=(micro_interval[0], micro_interval[1]) if micro_interval else None,
-        macro_f1=report.get("macro_f1"),
-        ece=report.get("ece"),
+        **{key: report.get(key) for key in OF_REPORT},
         model_bytes=sum(file.stat().st_size for file in run.model.glob("*")) or None,
         seconds=_seconds(rows),
-        parameters=parameters,
-        settings=_settings(run),
+        parameters=next((row["parameters"] for row in rows if "parameters" in row), None),
+        settings=settings,
     )
 
 
 def comparison_warnings(runs: Sequence[RunSummary]) -> Iterator[str]:
     """Warnings before scores are compared."""
     for run in runs:
-        if not run.has_report:
+        if run.split is None:
             yield f"{run.run}: no report yet; let the training end (train --resume), or run encoder-cls eval {run.run}"
         if run.settings is None:
             yield f"{run.run}: its settings cannot be read here, and are not compared"
-    scored = [run for run in runs if run.has_report]
+    scored = [run for run in runs if run.split is not None]
     if len({(run.split, run.num_examples, run.data_sha256) for run in scored}) > 1:
         on = "; ".join(f"{run.run}: {run.num_examples:,} of {run.split}" for run in scored)
         yield f"the runs were scored on different texts, so their scores do not compare ({on})"
@@ -103,10 +95,8 @@ def comparison_warnings(runs: Sequence[RunSummary]) -> Iterator[str]:
 def differing_settings(runs: Sequence[RunSummary]) -> list[str]:
     """The dotted keys whose values differ between the runs whose settings are known."""
     known = [run.settings for run in runs if run.settings is not None]
-    keys = dict.fromkeys(key for settings in known for key in settings)
-    return [
-        key for key in keys if key not in NOT_COMPARED and len({json_text(settings.get(key)) for settings in known}) > 1
-    ]
+    keys = dict.fromkeys(key for settings in known for key in settings if key not in NOT_COMPARED)
+    return [key for key in keys if len({json_text(settings.get(key)) for settings in known}) > 1]
 
 
 def comparison_table(runs: Sequence[RunSummary], differing: Sequence[str]) -> Iterator[str]:
@@ -128,7 +118,7 @@ def _cells(run: RunSummary) -> list[str]:
     score = run.accuracy if run.micro_f1 is None else run.micro_f1
     return [
         printable(run.run),
-        *([_score(score), "{:.4f} to {:.4f}".format(*interval) if interval else NONE]),
+        *(_score(score), "{:.4f} to {:.4f}".format(*interval) if interval else NONE),
         *(_score(run.macro_f1), _score(run.ece)),
         f"{run.model_bytes / 1e6:.1f} MB" if run.model_bytes else NONE,
         duration(run.seconds) if run.seconds is not None else NONE,
@@ -156,22 +146,14 @@ def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
 
 
 def _report(run: RunDir) -> dict[str, Any]:
-    """Read the report of a run; empty without one.
-
-    Raises:
-        EncoderClsError: it is no JSON, or cannot be read.
-    """
-    path = run.eval / REPORT_JSON
+    """Read the report of a run; empty without one, `EncoderClsError` if it cannot be read."""
+    path, report = run.eval / REPORT_JSON, None
     if not path.exists():
         return {}
-    with reporting_os_errors(path, "read"):
-        content = path.read_bytes()
-    try:
-        report = json.loads(content)
-    except ValueError:
-        report = None
+    with reporting_os_errors(path, "read"), suppress(ValueError):
+        report = json.loads(path.read_bytes())
     if not isinstance(report, dict):
-        raise EncoderClsError(f"{path}: no report; write it anew: encoder-cls eval {run.path}")
+        raise EncoderClsError(f"{path}: no report; write it again: encoder-cls eval {run.path}")
     return report
 
 
@@ -182,9 +164,8 @@ def _scored_data(run: RunDir) -> str | None:
         with (run.eval / PREDICTIONS).open("rb") as lines:
             for line in lines:
                 record = json.loads(line)
-                digest.update(
-                    json.dumps([record["text"], record["label"] if "label" in record else record["labels"]]).encode()
-                )
+                labels = record["label"] if "label" in record else record["labels"]
+                digest.update(json.dumps([record["text"], labels]).encode())
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return digest.hexdigest()
@@ -198,11 +179,3 @@ def _seconds(rows: Sequence[Mapping[str, Any]]) -> float | None:
         return None
     longest = max(LONGEST_STEP, LONGEST_STEPS * median(steps))
     return float(sum(step for step in steps if 0 <= step <= longest))
-
-
-def _settings(run: RunDir) -> dict[str, Any] | None:
-    """The values of a config by dotted key; None where it cannot be read."""
-    try:
-        return dotted_values(run.load_config())
-    except (ConfigError, ImportError):
-        return None

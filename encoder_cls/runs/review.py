@@ -15,11 +15,10 @@ from numpy.typing import NDArray
 
 from encoder_cls.data.dataset import Dataset, Split
 from encoder_cls.errors import ConfigError
-from encoder_cls.evaluation.answers import Answered
-from encoder_cls.evaluation.labels import LabelRow, by_score, estimated_errors
+from encoder_cls.evaluation.answers import Answered, LabelRow, estimated_errors
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.task import MULTI_LABEL
-from encoder_cls.runs.evaluate import dataset_of_run
+from encoder_cls.runs.data import dataset_of_run
 from encoder_cls.tracking.run_dir import run_of
 from encoder_cls.tracking.validation_logits import classifier_to_score
 from encoder_cls.training.linear.features import Reading
@@ -42,11 +41,7 @@ class Review(NamedTuple):
 
 
 def review_run(path: Path, *, tell: Callable[[str], None]) -> Review:
-    """Judge the labels of all splits of a run.
-
-    Args:
-        path: its folder.
-        tell: called with notes and warnings.
+    """Judge the labels of all splits of a run; `tell` is called with notes and warnings.
 
     Raises:
         ConfigError: it is no run, or has no classifier yet, no labels, or several a text.
@@ -57,7 +52,7 @@ def review_run(path: Path, *, tell: Callable[[str], None]) -> Review:
         raise ConfigError(f"{path}: a model folder without its run has no data to review; name the run")
     if classifier.task is MULTI_LABEL:
         raise ConfigError(f"{path}: review is for data with one label a text; here a text may have several")
-    dataset = dataset_of_run(run, run.load_config(), classifier.label_names, needed=True, warn=tell)
+    dataset = dataset_of_run(run, classifier, needed=True, warn=tell)
     assert dataset is not None
     if dataset.has_names_alone:
         raise ConfigError(f"{path}: learned from the names of the classes alone, so there are no labels to review")
@@ -71,7 +66,7 @@ def review_run(path: Path, *, tell: Callable[[str], None]) -> Review:
         is_corrected = np.array([where in dataset.corrected for where in split.where]) if dataset.corrected else False
         is_wrong = answered.answers != split.labels
         rows += answered.label_rows(np.flatnonzero((is_wrong & is_judged) | is_corrected))
-    return Review(by_score(rows), texts, errors)
+    return Review(sorted(rows, key=lambda row: -row.score), texts, errors)
 
 
 def _judged(dataset: Dataset, classifier: Classifier) -> Iterator[Answered]:
@@ -79,12 +74,8 @@ def _judged(dataset: Dataset, classifier: Classifier) -> Iterator[Answered]:
     train, linear = dataset.train, classifier.linear
     weights = np.ones(len(classifier.label_names), dtype=np.float32)
     reading = Reading.like(linear, weights) if linear else Reading(classifier.max_seq_len, False, weights)
-    (out_of_fold,) = out_of_fold_logits(
-        classifier.tokenize(train.texts),
-        train.labels,
-        [reading],
-        together=train.together,
-    )
+    texts = classifier.tokenize(train.texts)
+    (out_of_fold,) = out_of_fold_logits(texts, train.labels, [reading], together=train.together)
     splits = [("train", train), ("validation", dataset.validation), ("test", dataset.test)]
     for name, split in splits:
         if split:

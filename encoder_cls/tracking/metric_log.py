@@ -11,19 +11,26 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import numpy as np
+import torch
+from numpy.typing import NDArray
 from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
+from encoder_cls.config import Config
 from encoder_cls.evaluation import plots
+from encoder_cls.evaluation.answers import Answered
+from encoder_cls.evaluation.charts import curves_note, notable_classes
 from encoder_cls.evaluation.metrics import CalibrationBins
-from encoder_cls.system.display import json_text
+from encoder_cls.evaluation.report import Report
+from encoder_cls.evaluation.sections import summary_text
+from encoder_cls.inference.classifier import Classifier
+from encoder_cls.system.display import json_text, markdown_text, replace_unprintable, shortened
 from encoder_cls.system.files import reporting_os_errors, write_file
-from encoder_cls.tracking.rows import read_metrics
-from encoder_cls.tracking.run_dir import EVENT_FILES
+from encoder_cls.tracking.run_dir import EVENT_FILES, PROJECTOR_FOLDER, RunDir, read_metrics
 
 ACCURACY = "accuracy in validation"
 MICRO_F1 = "F1 in validation, micro"
@@ -53,10 +60,21 @@ TAGS = {
 }
 # Of these, those of data with several labels a text alone.
 OF_SEVERAL_LABELS = {"micro_f1", "encoder_micro_f1", "linear_micro_f1", "mean_average_precision", "subset_accuracy"}
-
-
+# The scores that runs are compared by, by names that come before those of settings.
+SCORES = {
+    "accuracy": "accuracy",
+    "ece": "calibration error",
+    "loss": "loss",
+    "macro_f1": "macro F1",
+    "mean_average_precision": "mean average precision",
+    "micro_f1": "micro F1",
+}
+ALWAYS_COMPARED = {"model.d_model", "model.num_layers", "train.learning_rate"}  # by settings, changed or not
 AXES = {"step", "split", "time"}  # no statistics of the data
-MOST_CLASSES = 100  # with a curve of their own
+MOST_CLASSES = 100  # whose F1 in validation has a curve
+MOST_CURVES = 12  # of precision and recall: classes
+MOST_POINTS = 2000  # texts in the projector
+MOST_CHARACTERS = 70  # of a mistake; `report.html` has all
 PROJECTOR_CONFIG = "projector_config.pbtxt"
 
 
@@ -69,66 +87,62 @@ def scalar_tag(split: str, name: str) -> str | None:
 
 def picture_group(split: str) -> str:
     """The group of a split's pictures: those of a run's result are apart from those over time."""
-    if split == "validation":
-        return split
-    return f"result on {split.removeprefix('best_')}"
+    return split if split == "validation" else f"result on {split.removeprefix('best_')}"
 
 
 class MetricLog:
     """Appends rows to `metrics.jsonl` and shows them in TensorBoard.
 
-    TensorBoard's files are rebuilt from `metrics.jsonl` whenever training goes on, so that its curves and
-    images have neither gaps nor overlaps, however often and wherever a run was interrupted.
+    TensorBoard's files are rebuilt from `metrics.jsonl` whenever training goes on, so that its curves and images have
+    neither gaps nor overlaps, however often and wherever a run was interrupted. Its event file is directly in the run's
+    folder, since TensorBoard names a run after that.
 
     Args:
-        metrics_file: where the rows go.
-        tensorboard: the folder for TensorBoard's projector; None: nothing is shown. The event file is beside it, in the
-            run's folder, since TensorBoard names a run after the folder of its event file.
+        run: where the rows go.
+        config: shown as text.
+        label_names: the classes in the order of confusion matrices.
         resume_after: the step after which each split goes on, in any stage (`train` means `pretraining/train`, too);
             later rows are removed. None: a new run.
-        config_text: the resolved config, shown as text.
-        label_names: the classes in the order of confusion matrices.
         warn: called when TensorBoard's files cannot be written; training goes on, and they can be made again.
+        with_tensorboard: whether anything is shown.
 
-    Raises:
-        EncoderClsError: the disk refuses `metrics.jsonl`.
+    Creating it, `log` and `flush` raise an `EncoderClsError` where the disk refuses `metrics.jsonl`.
     """
 
     def __init__(
         self,
-        *,
-        metrics_file: Path,
-        tensorboard: Path | None,
-        resume_after: dict[str, int] | None,
-        config_text: str,
+        run: RunDir,
+        config: Config,
         label_names: Sequence[str],
+        *,
+        resume_after: Mapping[str, int] | None,
         warn: Callable[[str], None],
+        with_tensorboard: bool = True,
     ) -> None:
+        self._metrics_file, self._label_names, self._warn = run.metrics_file, label_names, warn
         last_steps = resume_after or {}
         kept = [
             row
-            for row in read_metrics(metrics_file)
+            for row in read_metrics(run.metrics_file)
             if row["step"] <= last_steps.get(row["split"].rpartition("/")[2], -1)
         ]
-        write_file(metrics_file, "".join(_line(row) for row in kept).encode())
-        with reporting_os_errors(metrics_file):
+        write_file(run.metrics_file, "".join(_line(row) for row in kept).encode())
+        with reporting_os_errors(run.metrics_file):
             # Not buffered: what the disk refused must not be tried again when the file is closed.
-            self._file = metrics_file.open("ab", buffering=0)
-        self._metrics_file, self._tensorboard, self._warn = metrics_file, tensorboard, warn
-        self._label_names = label_names
+            self._file = run.metrics_file.open("ab", buffering=0)
         self._writer: SummaryWriter | None = None
         # Its thread dies of an error, with a traceback for the user, and the next call here raises the same.
-        self._former_hook, threading.excepthook = threading.excepthook, _ignore
-        if tensorboard:
-            shutil.rmtree(tensorboard, ignore_errors=True)
+        self._earlier_hook, threading.excepthook = threading.excepthook, lambda _: None
+        if with_tensorboard:
+            shutil.rmtree(run.tensorboard, ignore_errors=True)
             try:
-                for former in (*tensorboard.parent.glob(EVENT_FILES), tensorboard.parent / PROJECTOR_CONFIG):
-                    former.unlink(missing_ok=True)
-                # purge_step makes a TensorBoard that is already looking forget what it saw of the former files.
-                self._writer = SummaryWriter(str(tensorboard.parent), purge_step=0)
+                for old in (*run.path.glob(EVENT_FILES), run.path / PROJECTOR_CONFIG):
+                    old.unlink(missing_ok=True)
+                # purge_step makes a TensorBoard that is already looking forget what it saw of the old files.
+                self._writer = SummaryWriter(str(run.path), purge_step=0)
             except OSError as error:
                 self._give_up(error)
-        self.show(lambda writer: writer.add_text("settings", f"```yaml\n{config_text}```"))
+        self.show(lambda writer: writer.add_text("settings", f"```yaml\n{config.to_yaml()}```"))
         for row in kept:
             self._show(row)
 
@@ -137,9 +151,6 @@ class MetricLog:
 
         Numbers with a `scalar_tag` are shown as curves, those of the split `data` as a table; `confusion_matrix` and
         `calibration` (as in `Metrics`) as images, with the row's `label_names` where it has some.
-
-        Raises:
-            EncoderClsError: the disk refuses `metrics.jsonl`.
         """
         row = {"step": step, "split": split, "time": round(time.time(), 3), **values}
         rest = memoryview(_line(row).encode())
@@ -157,7 +168,7 @@ class MetricLog:
                 self._give_up(error)
 
     def hparams(self, values: Mapping[str, bool | float | str]) -> None:
-        """Show settings and scores in the run itself, so that runs compare in one table.
+        """Show settings and scores in one table of all runs.
 
         Scores are no metrics in the sense of TensorBoard: a metric has to be a curve, here of a single point.
         """
@@ -170,11 +181,7 @@ class MetricLog:
         self.show(add)
 
     def flush(self) -> None:
-        """Make all rows so far durable.
-
-        Raises:
-            EncoderClsError: the disk refuses `metrics.jsonl`.
-        """
+        """Make all rows so far durable."""
         with reporting_os_errors(self._metrics_file):
             os.fsync(self._file.fileno())
         self.show(SummaryWriter.flush)
@@ -197,7 +204,7 @@ class MetricLog:
     ) -> None:
         self._file.close()
         self.show(SummaryWriter.close)
-        threading.excepthook = self._former_hook
+        threading.excepthook = self._earlier_hook
 
 
 def _show_row(writer: SummaryWriter, row: Mapping[str, Any], label_names: Sequence[str]) -> None:
@@ -223,17 +230,89 @@ def _show_row(writer: SummaryWriter, row: Mapping[str, Any], label_names: Sequen
 
 def _data_table(row: Mapping[str, Any]) -> str:
     """A Markdown table of the statistics of the data."""
-    statistics = {name.replace("_", " "): value for name, value in row.items() if name not in AXES}
-    lines = [
-        f"| {name} | {f'{value:,}' if isinstance(value, int) else f'{value:.1%}'} |"
-        for name, value in statistics.items()
-    ]
-    return "\n".join(["| data | |", "| --- | ---: |", *lines])
-
-
-def _ignore(_: threading.ExceptHookArgs) -> None:
-    pass
+    lines = ["| data | |", "| --- | ---: |"]
+    for name, value in row.items():
+        if name not in AXES:
+            lines.append(f"| {name.replace('_', ' ')} | {f'{value:,}' if isinstance(value, int) else f'{value:.1%}'} |")
+    return "\n".join(lines)
 
 
 def _line(row: Mapping[str, Any]) -> str:
     return json_text(row) + "\n"
+
+
+def log_final_report(
+    metric_log: MetricLog, classifier: Classifier, config: Config, report: Report, answered: Answered, *, step: int
+) -> None:
+    """Show a report, and the classifier behind it, at the step at which it was the best."""
+    scalars = report.metrics.scalars()
+    scores = {name: scalars[key] for key, name in SCORES.items() if key in scalars}
+    metric_log.hparams({**scores, **chosen_settings(config)})
+    summary = "\n".join(f"    {line}" for line in summary_text(report).splitlines())  # as it is, in Markdown
+
+    def show(writer: SummaryWriter) -> None:
+        writer.add_text("result", summary, step)
+        writer.add_text("most confident mistakes", mistakes_table(report), step)
+        add_precision_recall(writer, report, answered, step)
+        if classifier.encoder:
+            split = answered.split
+            chosen = np.random.default_rng(0).permutation(len(split))[:MOST_POINTS].tolist()
+            texts = [split.texts[row] for row in chosen]
+            labels = [split.label_text(row, answered.label_names) for row in chosen]
+            add_embedding(writer, classifier.embed(texts, batch_tokens=config.train.batch_tokens), labels, texts)
+
+    metric_log.show(show)
+
+
+def add_embedding(
+    writer: SummaryWriter, vectors: NDArray[np.float32], labels: Sequence[str], texts: Sequence[str]
+) -> None:
+    """Show vectors (points, d_model) in space, each with its label and its text.
+
+    Points have one colour until someone chooses another, but their images keep theirs: so the image of each point is a
+    square in the colour of its label.
+    """
+    _, groups = np.unique(labels, return_inverse=True)
+    # Fields are separated by tabs, rows by line ends.
+    rows = [[replace_unprintable(" ".join(it.split())) for it in row] for row in zip(labels, texts, strict=True)]
+    images = torch.from_numpy(plots.colour_squares(groups))
+    # The files go into a folder that is named after the step: here the projector's.
+    writer.add_embedding(vectors, rows, images, PROJECTOR_FOLDER, "texts", metadata_header=["label", "text"])
+
+
+def add_precision_recall(
+    writer: SummaryWriter, report: Report, answered: Answered, step: int, *, most: int = MOST_CURVES
+) -> None:
+    """Show precision against recall of the rarest and the worst classes."""
+    probabilities, labels = answered.probabilities, answered.labels
+    num_classes = probabilities.shape[1]
+    chosen = notable_classes(report.metrics.per_class, most, num_classes=num_classes)
+    for number in chosen:
+        is_class = labels[:, number] if labels.ndim > 1 else labels == number
+        name = f"precision and recall/{report.label_names[number]}"
+        writer.add_pr_curve(name, is_class, probabilities[:, number], step)
+    if note := curves_note(chosen, answered):
+        writer.add_text("precision and recall", note, step)
+
+
+def chosen_settings(config: Config) -> dict[str, bool | float | str]:
+    """Settings by dotted name, without the data: those that are always compared, and those that are not the default."""
+    chosen: dict[str, bool | float | str] = {"seed": config.seed}
+    for name in ("tokenizer", "model", "pretrain", "train"):
+        section = getattr(config, name)
+        defaults = type(section)().model_dump()
+        for key, value in section.model_dump().items():
+            if f"{name}.{key}" in ALWAYS_COMPARED or value != defaults[key]:
+                chosen[f"{name}.{key}"] = value if isinstance(value, bool | int | float | str) else str(value)
+    return chosen
+
+
+def mistakes_table(report: Report) -> str:
+    """A Markdown table; nothing in a text is markup."""
+    rows = ["| answer | label | text |", "| --- | --- | --- |"]
+    for error in report.worst_errors:
+        # A longer text would squeeze the other columns until names are broken at any letter.
+        text = shortened(error.text, limit=MOST_CHARACTERS)
+        cells = (f"{error.kind} {error.answer} {error.probability:.2f}".strip(), ", ".join(error.labelled), text)
+        rows.append("| " + " | ".join(markdown_text(cell) for cell in cells) + " |")
+    return "\n".join(rows)

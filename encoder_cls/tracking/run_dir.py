@@ -3,8 +3,7 @@
 config.yaml     the resolved config, with absolute paths of the data
 model/          the portable classifier with the best validation score
 checkpoints/    training state to resume from
-validation_logits.safetensors   the linear classifier's, from before it has learned from these texts: whatever scores,
-                compares or judges labels loads the classifier by `classifier_to_score`, which uses them
+validation_logits.safetensors   the linear classifier's, from before it learned from these texts
 metrics.jsonl   every logged number
 eval/           report, predictions, mistakes, plot of the confusion matrix
 sources.json    the places of its data and its base run, for programs without a reader of YAML
@@ -67,7 +66,7 @@ class RunDir:
 
     @property
     def event_files(self) -> list[Path]:
-        """What TensorBoard reads: directly in the run's folder, since it calls a run as the folder is called."""
+        """The files that TensorBoard reads: it calls a run as their folder is called."""
         return sorted(self.path.glob(EVENT_FILES))
 
     def is_run(self) -> bool:
@@ -79,21 +78,13 @@ class RunDir:
         return self.model_card.is_file()
 
     def load_config(self) -> Config:
-        """The config that the run was started with.
-
-        Raises:
-            ConfigError: it cannot be read.
-        """
+        """The config that the run was started with; `ConfigError` if it cannot be read."""
         from encoder_cls.config import load_config
 
         return load_config(self.config_file)
 
     def check_trainable(self, config: Config, *, resume: bool) -> None:
-        """Make sure that training here would overwrite nothing.
-
-        Raises:
-            ConfigError: what is in the way, and what to do.
-        """
+        """Raise a `ConfigError` where training here would overwrite something."""
         if self.is_run():
             if not resume:
                 raise ConfigError(
@@ -108,8 +99,10 @@ class RunDir:
                 )
         elif self.path.exists() and not self.path.is_dir():
             raise ConfigError(f"{self.path}: is a file; choose another --run-dir")
-        elif self.path.is_dir() and any(not _is_ours(path) for path in self.path.iterdir()):
-            raise ConfigError(f"{self.path}: holds other files; choose another --run-dir")
+        elif self.path.is_dir():
+            names = {path.name for path in self.path.iterdir()} - {LOCK_FILE, SOURCES_FILE}
+            if not all(name.startswith(TEMPORARY_PREFIX) for name in names):  # which a killed process may have left
+                raise ConfigError(f"{self.path}: holds other files; choose another --run-dir")
 
     def _changed(self, config: Config) -> list[str]:
         """The values in which a config differs from the run's; data that is no longer there may be elsewhere now."""
@@ -122,11 +115,7 @@ class RunDir:
         return [name for name in changed if name != CACHE_KEY and not (name in DATA_KEYS and name in moved)]
 
     def record_sources(self, config: Config) -> None:
-        """Write the places of the data, once it has proved to be that of the run.
-
-        Raises:
-            EncoderClsError: the disk refuses.
-        """
+        """Write the places of the data, once it has proved to be that of the run."""
         from encoder_cls.config import absolute_sources
 
         located = absolute_sources(config)
@@ -184,9 +173,7 @@ class RunDir:
     def open_for_training(self, config: Config, *, resume: bool) -> Iterator[None]:
         """Hold the folder, write the config into it, and remove what killed processes left half written.
 
-        Raises:
-            ConfigError: as `check_trainable`.
-            EncoderClsError: as `lock`.
+        Errors are those of `check_trainable` and `lock`.
         """
         self.check_trainable(config, resume=resume)
         with self.lock():
@@ -196,11 +183,6 @@ class RunDir:
             if not self.is_run():
                 self.record_sources(config)
             yield
-
-
-def _is_ours(path: Path) -> bool:
-    """Whether a file may be in a run folder before its config, left there by a process that was killed."""
-    return path.name in (LOCK_FILE, SOURCES_FILE) or path.name.startswith(TEMPORARY_PREFIX)
 
 
 def run_of(path: Path) -> RunDir | None:
@@ -216,15 +198,26 @@ def run_of(path: Path) -> RunDir | None:
 
 
 def newest_with_model(runs: Path) -> RunDir:
-    """The run under a folder of runs whose model was written last, be the run finished or not.
-
-    Raises:
-        ConfigError: there is none.
-    """
+    """The run under a folder of runs whose model was written last, finished or not; `ConfigError` without one."""
     with_model = [run for path in runs.glob("*") if (run := RunDir(path)).weights.is_file()]
     if not with_model:
         raise ConfigError(f"no run with a model in {runs.resolve()}; train one, or name a model with --model")
     return max(with_model, key=lambda run: run.weights.stat().st_mtime_ns)
+
+
+def read_metrics(metrics_file: Path) -> list[dict[str, Any]]:
+    """The rows of `metrics.jsonl`; anything else, such as a last line that a crash cut short, is left out."""
+    with reporting_os_errors(metrics_file, "read"):
+        content = metrics_file.read_text(encoding="utf-8") if metrics_file.exists() else ""
+    rows = []
+    for line in content.split("\n"):  # `splitlines` would cut at characters that a class name may hold, too
+        try:
+            row = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(row, dict):
+            rows.append(row)
+    return rows
 
 
 def dotted_values(config: Config) -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """Logits of validation texts from before the linear classifier learned from them.
 
-Its answers to them now say nothing of new texts, so these logits are kept in the run's folder. Whatever scores,
-compares or judges labels loads the classifier by `classifier_to_score`, which uses them.
+Its answers to them now say nothing of new texts, so these logits are kept in the run's folder.
 """
 
 from __future__ import annotations
@@ -27,12 +26,7 @@ LOGITS, TEXTS = "linear", "texts"  # the tensors: (texts, classes), and the hash
 
 
 class ValidationLogits:
-    """The kept logits, found by what the classifier reads of a text.
-
-    Args:
-        logits: (texts, classes).
-        hashes: of the texts, (texts,).
-    """
+    """The kept logits, (texts, classes), by the hashes of what the classifier reads of the texts, (texts,)."""
 
     def __init__(self, logits: Logits, hashes: NDArray[np.uint64]) -> None:
         self.logits = logits
@@ -45,7 +39,7 @@ class ValidationLogits:
 
 
 def classifier_to_score(path: Path, *, device: str = "auto") -> Classifier:
-    """Load a run's (or model folder's) classifier to score it, with the engine for many texts.
+    """Load a run's (or model folder's) classifier to score, compare or judge labels, with the engine for many texts.
 
     Its `part_logits` of validation texts are from before it learned their labels.
 
@@ -70,11 +64,7 @@ def write_validation_logits(path: Path, logits: Logits, texts: TokenizedTexts) -
 
 
 def read_validation_logits(path: Path) -> ValidationLogits:
-    """Read the logits.
-
-    Raises:
-        EncoderClsError: the file cannot be read.
-    """
+    """Read the logits; `EncoderClsError` if the file cannot be read."""
     try:
         tensors = safetensors.numpy.load_file(path)
         return ValidationLogits(tensors[LOGITS], tensors[TEXTS])

@@ -11,9 +11,8 @@ from encoder_cls.evaluation.page import model_card
 from encoder_cls.evaluation.report import Report
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.system.files import write_file
-from encoder_cls.tracking.metric_log import MetricLog
+from encoder_cls.tracking.metric_log import MetricLog, log_final_report
 from encoder_cls.tracking.run_dir import RunDir
-from encoder_cls.tracking.tensorboard import log_final_report
 from encoder_cls.tracking.validation_logits import classifier_to_score
 from encoder_cls.training.prepared import Prepared
 from encoder_cls.training.score import score_run

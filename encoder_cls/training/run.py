@@ -121,12 +121,12 @@ class _Life:
                 checkpoint.restore(self._replica.model, self._replica.optimizers)
         done = {"data": 0, "train": self.state.step, "validation": self.state.validated_step}
         self.metric_log = MetricLog(
-            metrics_file=run.metrics_file,
-            tensorboard=run.tensorboard if with_report else None,
+            run,
+            prepared.config,
+            prepared.dataset.label_names,
             resume_after=done if checkpoint else None,
-            config_text=prepared.config.to_yaml(),
-            label_names=prepared.dataset.label_names,
             warn=self._notes.append,
+            with_tensorboard=with_report,
         )
         if not checkpoint:
             self.metric_log.log(0, "data", prepared.data_statistics)

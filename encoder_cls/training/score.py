@@ -9,9 +9,8 @@ from encoder_cls.config import Config
 from encoder_cls.data.dataset import Dataset
 from encoder_cls.evaluation.answers import Answered
 from encoder_cls.evaluation.baseline import baseline_scores
-from encoder_cls.evaluation.comparisons import BaseAnswers, compare_with_base
-from encoder_cls.evaluation.evaluate import evaluate
-from encoder_cls.evaluation.report import Report
+from encoder_cls.evaluation.report import Report, evaluate
+from encoder_cls.evaluation.scores import BaseAnswers, compare_with_base
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.system.stop import run_interruptibly
 from encoder_cls.text.tokens import TokenizedTexts

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from encoder_cls.evaluation.metrics import f1_scores
+from encoder_cls.evaluation.metrics import ClassCounts
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.encoder.torch import TorchEncoder
 from encoder_cls.inference.folder import load_classifier, save_classifier, save_guarantees, weights_of_part
@@ -61,7 +61,8 @@ def is_close(
         of_labels, exact_of_labels = found >= np.array(thresholds), expected >= np.array(thresholds)
         if len(labels) < ENOUGH_TEXTS:
             return bool((of_labels == exact_of_labels).all())
-        return f1_scores(of_labels, labels).micro >= f1_scores(exact_of_labels, labels).micro - MOST_ACCURACY_LOST
+        micro_f1, exact_micro_f1 = (ClassCounts.of(it, labels).micro_f1 for it in (of_labels, exact_of_labels))
+        return micro_f1 >= exact_micro_f1 - MOST_ACCURACY_LOST
     answers, exact_answers = found.argmax(axis=1), expected.argmax(axis=1)
     if len(labels) < ENOUGH_TEXTS:
         return bool((answers == exact_answers).all())

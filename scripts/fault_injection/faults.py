@@ -199,8 +199,8 @@ FAULTS = [
      "encoder_cls.training.encoder.replica.torch",
      lambda torch: Instead(torch, manual_seed=lambda _: None)),
     Fault("metrics are not cut on resume", "kill-forked", 0.1, "encoder_cls.tracking.metric_log.MetricLog.__init__",
-     lambda init: lambda self, *, resume_after, **more: init(
-         self, resume_after=resume_after and dict.fromkeys(resume_after, 10**9), **more)),
+     lambda init: lambda self, *more, resume_after, **options: init(
+         self, *more, resume_after=resume_after and dict.fromkeys(resume_after, 10**9), **options)),
     Fault("a signal is not heard", "signals", 0.2, "encoder_cls.system.stop.check_stop", nothing),
     Fault("two may train in a folder", "two-trainers", 0.1, "fcntl.flock",
      lambda flock: lambda file, kind: flock(file, kind ^ EXCLUSIVE | fcntl.LOCK_SH if kind & EXCLUSIVE else kind)),
@@ -280,7 +280,7 @@ FAULTS = [
          config.from_run and Path(config.from_run, "eval/compared").touch(), answers(it, config, *more, **options))[1]),
     Fault("gradients that processes share are in another order", "kill-rank", 0.2,
      "encoder_cls.training.encoder.replica.sum_gradients", summed_otherwise),
-    Fault("a search begins the trial of a killed process anew", "kill-tune", 0.2, "encoder_cls.tuning.search.train",
+    Fault("a search begins the trial of a killed process anew", "kill-tune", 0.2, "encoder_cls.tuning.train",
      lambda train: lambda *more, **options: train(*more, **options | {"resume": False})),
     Fault("a damaged entry of the cache is used", "damage-cache", 1,
      f"{CACHE}.all", constant(lambda found: bool([*found]))),

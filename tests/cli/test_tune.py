@@ -9,18 +9,24 @@ import pytest
 
 from encoder_cls.cli.options import duration_named
 from encoder_cls.errors import ConfigError
+from encoder_cls.evaluation import scores
 from encoder_cls.system import installed
 from encoder_cls.tracking.run_dir import RunDir
-from encoder_cls.tuning.search import Search
+from encoder_cls.tuning import Search
 
 OPTIONS = ["--set", "model.encoder=false", "--set", "tune={train.class_weights: [none, balanced]}", "--device", "cpu"]
 
 
-def test_a_search_ends_with_the_report_of_the_best_and_goes_on(tmp_path, cli):
+@pytest.fixture
+def search(tmp_path) -> list[object]:
+    """The command of a search that has time for one trial."""
     data = tmp_path / "train.csv"
     data.write_text("text,label\n" + "".join(f"{('red', 'blue')[i % 2]} {i % 7},{i % 2}\n" for i in range(80)))
     options = [*OPTIONS, "--set", f"data={{train: {data}, validation: null, test: null}}"]
-    search = ["tune", *options, "--run-dir", tmp_path / "search", "--budget", "0.001s"]
+    return ["tune", *options, "--run-dir", tmp_path / "search", "--budget", "0.001s"]
+
+
+def test_a_search_ends_with_the_report_of_the_best_and_goes_on(tmp_path, cli, search):
     done = cli(*search)
     assert done.code == 0, done.err
     assert "none was better than the config as it is" in done.out
@@ -43,6 +49,20 @@ def test_a_search_of_texts_with_several_labels_names_both_runs(tmp_path, cli, mo
     assert done.code == 0, done.err
     assert f"encoder-cls compare {tmp_path}/search/trained-*" in done.out
     assert all(RunDir(tmp_path / "search" / f"trained-00{number}").is_finished() for number in (0, 1))
+
+
+@pytest.mark.parametrize(("interval", "words"), [((-0.2, -0.1), "it is better than"), ((-0.2, 0.1), "is as good")])
+def test_the_best_trial_is_compared_with_the_config_as_it_is(cli, monkeypatch, search, interval, words):
+    """By the interval of a paired test on the texts of the report."""
+    compare = scores.compare_answers
+    monkeypatch.setattr(Search, "best", property(lambda search: replace(search.results[0], number=1)))
+    monkeypatch.setattr(
+        "encoder_cls.runs.evaluate.compare_answers",
+        lambda *more, **run: replace(compare(*more, **run), accuracy_difference_interval=interval),
+    )
+    done = cli(*search)
+    assert done.code == 0, done.err
+    assert words in done.out
 
 
 def test_without_a_label_there_is_nothing_to_search_by(tmp_path, cli):

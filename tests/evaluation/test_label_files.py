@@ -8,10 +8,11 @@ import json
 
 import numpy as np
 
+from encoder_cls.data.corrections import COLUMNS
 from encoder_cls.data.dataset import Split
-from encoder_cls.evaluation.answers import Answered
-from encoder_cls.evaluation.files import DOUBTFUL_LABELS, MISTAKES
-from encoder_cls.evaluation.labels import COLUMNS, doubtful_rows, label_table
+from encoder_cls.evaluation import DOUBTFUL_LABELS, MISTAKES
+from encoder_cls.evaluation.answers import Answered, doubtful_rows
+from encoder_cls.evaluation.files import label_table
 
 NAMES = ("a", "b", "new")
 
@@ -38,14 +39,10 @@ def test_each_row_leads_back_to_its_data():
         ("test", "c:/d.csv", "3", texts[1], "b", "a", "0.9000"),
         ("test", "'=f.csv", "12", "'=1+1", "a", "b", "0.6000"),
     ]
-
-
-def test_without_mistakes_there_is_a_table_without_rows():
-    """So that nobody takes an earlier one for it."""
     assert rows_of(b"".join(label_table([]))) == []
 
 
-def test_a_run_has_the_mistakes_of_its_predictions(trained_run):
+def test_a_run_has_the_mistakes_of_its_predictions_and_its_doubtful_labels(trained_run):
     """The same texts as in `predictions.jsonl`, file and line apart, and the answer as what is suggested."""
     lines = (trained_run.eval / "predictions.jsonl").read_text("utf-8").splitlines()
     wrong = [row for row in map(json.loads, lines) if row["label"] != row["prediction"]]
@@ -54,6 +51,8 @@ def test_a_run_has_the_mistakes_of_its_predictions(trained_run):
     assert {(row["text"], row["label"], row["suggested"]) for row in found} == {
         (row["text"], row["label"], row["prediction"]) for row in wrong
     }
+    report = json.loads((trained_run.eval / "report.json").read_bytes())
+    assert len(rows_of((trained_run.eval / DOUBTFUL_LABELS).read_bytes())) == report["doubtful_labels"]
 
 
 def test_doubtful_labels_are_those_with_a_surer_answer():
@@ -71,9 +70,3 @@ def test_a_doubtful_label_of_several_is_of_its_text():
     labels = np.array([[1, 0, 0]] * 9 + [[0, 1, 1]] * 9 + [[1, 1, 0]], dtype=np.int8)
     assert doubtful_rows(probabilities, labels) == (18,)
     assert doubtful_rows(probabilities[:18], labels[:18]) == ()
-
-
-def test_doubtful_labels_have_a_file(trained_run):
-    """As many rows as the report counts."""
-    report = json.loads((trained_run.eval / "report.json").read_bytes())
-    assert len(rows_of((trained_run.eval / DOUBTFUL_LABELS).read_bytes())) == report["doubtful_labels"]

@@ -12,12 +12,12 @@ from encoder_cls.evaluation.metrics import (
     CALIBRATION_BINS,
     MIN_PROBABILITY,
     MOST_CONFUSED,
+    ClassCounts,
     average_precisions,
     best_f1_threshold,
     calibration_bins,
     compute_metrics,
     expected_calibration_error,
-    f1_scores,
 )
 from encoder_cls.evaluation.report import FEWEST_ANSWERS, WANTED_ACCURACY, suggest_threshold
 from encoder_cls.inference.task import sigmoid, softmax
@@ -44,6 +44,8 @@ def test_metrics_agree_with_scikit_learn(seed):
     assert metrics.accuracy == pytest.approx(peers.accuracy_score(labels, predictions))
     assert metrics.macro_f1 == pytest.approx(peers.f1_score(labels, predictions, average="macro"))
     assert metrics.loss == pytest.approx(peers.log_loss(labels, softmax(logits), labels=range(5)))
+    certainty = calibration_bins(softmax(logits).max(axis=1), predictions == labels)
+    assert (metrics.calibration, metrics.ece) == (certainty, expected_calibration_error(certainty))
     assert metrics.confusion_matrix == peers.confusion_matrix(labels, predictions, labels=range(5)).tolist()
     assert list(metrics.per_class) == list(NAMES)
     for number, scores in enumerate(metrics.per_class.values()):
@@ -54,33 +56,10 @@ def test_metrics_agree_with_scikit_learn(seed):
             assert value == (pytest.approx(expected) if truth.any() else None)
 
 
-def test_rows_of_the_confusion_matrix_are_labels():
-    """Three texts of class a, one of them taken for b."""
-    logits = np.array([[1, 0], [1, 0], [0, 1]], dtype=np.float32)
-    assert compute_metrics(logits, np.array([0, 0, 0]), ("a", "b")).confusion_matrix == [[2, 1], [0, 0]]
-
-
 def test_the_loss_of_a_certain_mistake_is_finite():
     """A probability that underflows to 0 costs much, not infinitely much: as in calibration."""
     metrics = compute_metrics(np.array([[2000, 0]], dtype=np.float32), np.array([1]), ("a", "b"))
     assert metrics.loss == pytest.approx(-np.log(MIN_PROBABILITY))
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_the_calibration_error_agrees_with_a_plain_loop(seed):
-    """Fifteen bins of equal width, each weighted by its size."""
-    logits, labels = random_case(seed)
-    probabilities = softmax(logits)
-    confidence, correct = probabilities.max(axis=1), probabilities.argmax(axis=1) == labels
-    expected = 0.0
-    for number in range(15):
-        members = [
-            i for i, c in enumerate(confidence) if number / 15 <= c < (number + 1) / 15 or (number == 14 and c == 1)
-        ]
-        if members:
-            gap = np.mean([correct[i] for i in members]) - np.mean([confidence[i] for i in members])
-            expected += len(members) / len(labels) * abs(gap)
-    assert compute_metrics(logits, labels, NAMES).ece == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(
@@ -198,6 +177,6 @@ def test_the_threshold_with_the_best_f1_is_found(scored):
     logits, labels = scored
     scores, targets = logits[:, 1].astype(float), labels[:, 1]
     best = best_f1_threshold(scores, targets)
-    found = f1_scores((scores >= best)[:, None], targets[:, None]).micro
+    found = ClassCounts.of((scores >= best)[:, None], targets[:, None]).micro_f1
     assert found == pytest.approx(max(peers.f1_score(targets, scores >= it) for it in np.unique(scores)))
     assert best_f1_threshold(scores, np.zeros(300)) == 0

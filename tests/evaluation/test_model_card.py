@@ -10,9 +10,8 @@ from support.reports import REFERENCE
 from encoder_cls.config import load_config
 from encoder_cls.data.dataset import Dataset
 from encoder_cls.data.load import load_dataset
-from encoder_cls.evaluation.evaluate import evaluate
 from encoder_cls.evaluation.page import model_card
-from encoder_cls.evaluation.report import Report
+from encoder_cls.evaluation.report import Report, evaluate
 from encoder_cls.evaluation.sections import comparison_sentence
 
 

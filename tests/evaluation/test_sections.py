@@ -9,10 +9,9 @@ import pytest
 from support.reports import REFERENCE, compared, report_of, split_of
 
 from encoder_cls.evaluation import sections
-from encoder_cls.evaluation.evaluate import evaluate
 from encoder_cls.evaluation.metrics import CalibrationBins, ClassMetrics
 from encoder_cls.evaluation.page import render_report
-from encoder_cls.evaluation.report import FEWEST_ANSWERS, Threshold
+from encoder_cls.evaluation.report import FEWEST_ANSWERS, Threshold, evaluate
 from encoder_cls.evaluation.sections import report_text
 
 
@@ -63,12 +62,7 @@ def test_a_threshold_that_is_not_suggested_has_a_reason(classifier, number, thre
 @pytest.mark.parametrize(
     ("difference", "is_sure", "linear", "words"),
     [
-        (
-            0.015,
-            True,
-            0.3,
-            "+1.5 points over the linear model alone (sure; 95% interval +0.5 to +3.5); the encoder",
-        ),
+        (0.015, True, 0.3, "+1.5 points over the linear model alone (sure; 95% interval +0.5 to +3.5); the encoder"),
         (0.0, False, 0.52, "+0.0 points over the linear model alone (not sure; 95% interval -1.0 to +2.0); both weigh"),
         (-0.004, False, 0.999, "0.4 points below the linear model alone (not sure; 95% interval -1.4 to +1.6); the li"),
         (-0.0001, False, 0.5, "+0.0 points over"),

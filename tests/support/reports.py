@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from encoder_cls.data.dataset import Split
-from encoder_cls.evaluation.evaluate import evaluate
-from encoder_cls.evaluation.report import Report
+from encoder_cls.evaluation.report import Report, evaluate
 from encoder_cls.evaluation.scores import Comparison
 from encoder_cls.inference.classifier import Classifier
 

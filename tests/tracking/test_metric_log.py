@@ -9,20 +9,14 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch.utils.tensorboard import SummaryWriter
 
+from encoder_cls.config import load_config
 from encoder_cls.errors import EncoderClsError
-from encoder_cls.tracking.metric_log import MetricLog
-from encoder_cls.tracking.rows import read_metrics
+from encoder_cls.tracking.metric_log import ACCURACY, LOSS, TAGS, MetricLog, picture_group, scalar_tag
+from encoder_cls.tracking.run_dir import RunDir, read_metrics
 
 
 def open_log(folder, resume_after=None, warn=pytest.fail):
-    return MetricLog(
-        metrics_file=folder / "metrics.jsonl",
-        tensorboard=folder / "tensorboard",
-        resume_after=resume_after,
-        config_text="seed: 0\n",
-        label_names=("a", "b"),
-        warn=warn,
-    )
+    return MetricLog(RunDir(folder), load_config(), ("a", "b"), resume_after=resume_after, warn=warn)
 
 
 def scalars(folder, tag):
@@ -186,3 +180,37 @@ def test_a_number_that_cannot_be_kept_is_an_error(tmp_path):
         metric_log._file = open("/dev/full", "ab", buffering=0)  # noqa: PTH123, SIM115
         with pytest.raises(EncoderClsError, match=r"metrics\.jsonl: cannot write: No space left"):
             metric_log.log(1, "train", {"loss": 1.0})
+
+
+def in_order_of_cards(tags: list[str]) -> list[str]:
+    """As TensorBoard's Time series has them: a slash or an underscore is before any letter (`compareTagNames`)."""
+    return sorted(tags, key=lambda tag: re.sub("[/_]", "\0", tag))
+
+
+def test_cards_begin_with_what_tells_whether_a_run_learns(trained_run):
+    """The scores of combined, encoder and linear, then both losses."""
+    tags = EventAccumulator(str(trained_run.path)).Reload().Tags()
+    cards = in_order_of_cards([*tags["scalars"], *tags["images"], *tags["histograms"]])
+    assert cards[:5] == [
+        *(f"{ACCURACY}/{name}" for name in ("combined", "encoder", "linear")),
+        *(f"{LOSS}/{name}" for name in ("train", "validation")),
+    ]
+    assert in_order_of_cards(list(TAGS.values()))[:5] == list(TAGS.values())[:5]
+
+
+def test_no_card_has_a_single_dot(trained_run):
+    """What is known once is text, or beside the settings; a curve has several points, of increasing steps."""
+    events = EventAccumulator(str(trained_run.path)).Reload()
+    assert len(events.Tags()["scalars"]) > 8
+    for tag in events.Tags()["scalars"]:
+        steps = [event.step for event in events.Scalars(tag)]
+        assert len(steps) > 1
+        assert steps == sorted(set(steps))
+
+
+def test_what_nobody_looks_at_is_no_curve():
+    """Nor is a split's result; names of classes cannot be taken for others."""
+    assert scalar_tag("train", "padding_fraction") is None
+    assert scalar_tag("test", "accuracy") is None
+    assert scalar_tag("validation", "f1/accuracy") == "validation F1/accuracy"
+    assert picture_group("best_validation") == picture_group("test").replace("test", "validation") != "validation"

@@ -79,6 +79,7 @@ def test_a_run_killed_before_its_config_was_written_can_begin(tmp_path):
     run = RunDir(tmp_path / "run")
     run.path.mkdir()
     (run.path / ".tmp-99-config.yaml").write_text("half")
+    run.sources_file.write_text("{}")
     with run.open_for_training(load_config(), resume=False):
         assert run.is_run()
 
@@ -96,12 +97,3 @@ def test_the_places_of_the_data_are_known_without_a_reader_of_yaml(tmp_path, mon
     for content in ("{", "[]", "{}"):
         run.sources_file.write_text(content)
         assert run.data_sources() == []
-
-
-def test_a_run_that_was_killed_before_it_had_its_config_can_begin_again(tmp_path):
-    """What it left is no other file."""
-    run = RunDir(tmp_path / "run")
-    run.path.mkdir()
-    run.sources_file.write_text("{}")
-    with run.open_for_training(load_config(), resume=False):
-        assert run.is_run()

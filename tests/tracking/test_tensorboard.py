@@ -14,17 +14,17 @@ from torch.utils.tensorboard import SummaryWriter
 
 from encoder_cls.config import load_config
 from encoder_cls.evaluation.answers import Answered
-from encoder_cls.evaluation.evaluate import evaluate
 from encoder_cls.evaluation.metrics import compute_metrics
 from encoder_cls.evaluation.plots import SQUARE
-from encoder_cls.tracking.rows import read_metrics
-from encoder_cls.tracking.tensorboard import (
+from encoder_cls.evaluation.report import evaluate
+from encoder_cls.tracking.metric_log import (
     ALWAYS_COMPARED,
     add_embedding,
     add_precision_recall,
     chosen_settings,
     mistakes_table,
 )
+from encoder_cls.tracking.run_dir import read_metrics
 
 PICTURES = ("confusion matrix", "reliability")
 

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow.parquet
 import pytest
 
-from encoder_cls.evaluation.guarantees import measure_guarantees
+from encoder_cls.evaluation.report import measure_guarantees
 from encoder_cls.inference.folder import load_classifier, save_classifier
 from encoder_cls.inference.task import softmax
 from encoder_cls.training import plan as training_plan

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from encoder_cls.evaluation.metrics import f1_scores
+from encoder_cls.evaluation.metrics import ClassCounts
 from encoder_cls.inference.task import sigmoid
 from encoder_cls.training.linear import calibration
 from encoder_cls.training.linear.calibration import (
@@ -73,11 +73,11 @@ def test_thresholds_of_rare_labels_do_not_overfit():
     own = [
         max(np.unique(logits[:, it]), key=lambda t: _f1(logits[:, it], labels[:, it], t)) for it in range(len(rates))
     ]
-    common = max(np.linspace(-3, 1, 81), key=lambda t: f1_scores(logits >= t, labels).micro)
-    found = f1_scores(sigmoid(new_logits) >= fit_thresholds(logits, labels, np.arange(800)), new_labels)
-    assert found.micro > f1_scores(new_logits >= np.array(own), new_labels).micro + 0.005
-    assert found.micro > f1_scores(new_logits >= common, new_labels).micro - 0.02
-    assert found.macro > f1_scores(new_logits >= common, new_labels).macro + 0.05
+    common = max(np.linspace(-3, 1, 81), key=lambda t: ClassCounts.of(logits >= t, labels).micro_f1)
+    found = ClassCounts.of(sigmoid(new_logits) >= fit_thresholds(logits, labels, np.arange(800)), new_labels)
+    assert found.micro_f1 > ClassCounts.of(new_logits >= np.array(own), new_labels).micro_f1 + 0.005
+    assert found.micro_f1 > ClassCounts.of(new_logits >= common, new_labels).micro_f1 - 0.02
+    assert found.macro_f1 > ClassCounts.of(new_logits >= common, new_labels).macro_f1 + 0.05
 
 
 def test_repeated_texts_do_not_choose_the_rule(monkeypatch):
@@ -92,4 +92,4 @@ def test_repeated_texts_do_not_choose_the_rule(monkeypatch):
 
 
 def _f1(scores: np.ndarray, labels: np.ndarray, threshold: float) -> float:
-    return f1_scores((scores >= threshold)[:, None], labels[:, None]).micro
+    return ClassCounts.of((scores >= threshold)[:, None], labels[:, None]).micro_f1

@@ -16,7 +16,7 @@ from small_runs import PRETRAINED, make_config, make_replica
 from support.time_limit import TIME_LIMIT
 
 from encoder_cls.config import Config
-from encoder_cls.tracking.rows import read_metrics
+from encoder_cls.tracking.run_dir import read_metrics
 from encoder_cls.training.encoder.batches import Shard
 from encoder_cls.training.encoder.processes import ProcessGroup
 from encoder_cls.training.encoder.replica import sum_gradients

@@ -7,12 +7,12 @@ import optuna
 import pytest
 import torch
 
+from encoder_cls import tuning
 from encoder_cls.config import Config, DataConfig, ModelConfig, SearchRange, TrainConfig
 from encoder_cls.errors import ConfigError, StoppedError
 from encoder_cls.system.stop import stopping_at
-from encoder_cls.tracking.rows import read_metrics
-from encoder_cls.tuning import search as tuning
-from encoder_cls.tuning.search import DEFAULT_SPACE, Search, search_space, value_of
+from encoder_cls.tracking.run_dir import read_metrics
+from encoder_cls.tuning import DEFAULT_SPACE, Search, search_space, value_of
 
 CPU = torch.device("cpu")
 SPACE = {"train.learning_rate": SearchRange(low=0.001, high=0.01, log=True), "train.batch_size": (16, 32)}

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from encoder_cls.data.dataset import Dataset
-from encoder_cls.evaluation.metrics import Metrics, compute_metrics
-from encoder_cls.evaluation.scores import micro_f1, parts_alone
+from encoder_cls.evaluation.metrics import ClassCounts, Metrics, answers_of, compute_metrics
+from encoder_cls.evaluation.scores import parts_alone
 from encoder_cls.inference.task import Logits, combine_logits
 from encoder_cls.training.linear.calibration import fit_mixture_weights, fit_thresholds
 
@@ -62,7 +62,8 @@ def judge(
     if dataset.is_multi_label:
         thresholds = tuple(fit_thresholds(joint, labels, dataset.selection.together).tolist())
         alone = parts_alone(parts, mixture_weights, shares)
-        of_parts = {f"{part}_micro_f1": micro_f1(it, labels, thresholds) for part, it in alone.items()}
+        answers = {part: answers_of(it, thresholds, num_labels=labels.shape[1]) for part, it in alone.items()}
+        of_parts = {f"{part}_micro_f1": ClassCounts.of(it, labels).micro_f1 for part, it in answers.items()}
     else:
         of_parts = {f"{part}_accuracy": float((it.argmax(axis=1) == labels).mean()) for part, it in parts.items()}
     metrics = compute_metrics(joint, labels, names, thresholds)

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from encoder_cls.evaluation.metrics import (
     MIN_PROBABILITY,
+    ClassCounts,
     best_f1_threshold,
     binary_cross_entropy,
     cross_entropy,
-    f1_scores,
     one_hot,
 )
 from encoder_cls.inference.task import (
@@ -268,8 +268,8 @@ def _best_rule(scores: Floats, targets: NDArray[np.int8], together: NDArray[np.i
         others = np.setdiff1d(np.arange(len(targets)), fold)
         for rule, thresholds in _thresholds(scores[others], targets[others], rules).items():
             answers[rule][fold] = scores[fold] >= thresholds
-    f1 = {rule: f1_scores(answered, targets) for rule, answered in answers.items()}
-    return max(rules, key=lambda rule: f1[rule].micro + MACRO_WEIGHT * f1[rule].macro)
+    f1 = {rule: ClassCounts.of(answered, targets) for rule, answered in answers.items()}
+    return max(rules, key=lambda rule: f1[rule].micro_f1 + MACRO_WEIGHT * f1[rule].macro_f1)
 
 
 def _thresholds(scores: Floats, targets: NDArray[np.int8], rules: Sequence[Rule]) -> dict[Rule, Floats]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from encoder_cls.data.dataset import Split
-from encoder_cls.evaluation.scores import paired_macro_f1_interval, score_answers
+from encoder_cls.evaluation.scores import macro_f1_interval, score_answers
 from encoder_cls.inference.task import SINGLE_LABEL
 from encoder_cls.text.tokens import TokenizedTexts
 from encoder_cls.training.linear.features import Reading
@@ -34,7 +34,7 @@ def class_weights_note(train: Split, texts: TokenizedTexts, *, max_tokens: int, 
     readings = [Reading(max_tokens, use_char_ngrams, it) for it in weights]
     logits = out_of_fold_logits(texts, train.labels, readings, together=train.together, penalty=PENALTY)
     plain, balanced = (it.argmax(axis=1) for it in logits)
-    if paired_macro_f1_interval(train.labels, balanced, plain)[0] <= 0:
+    if macro_f1_interval(train.labels, balanced, plain)[0] <= 0:
         return ""
     before, after = (score_answers(answers, train.labels) for answers in (plain, balanced))
     return (

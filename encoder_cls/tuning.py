@@ -28,8 +28,7 @@ from encoder_cls.config import Config, SearchRange, config_of
 from encoder_cls.errors import ConfigError, DivergedError
 from encoder_cls.system.files import LockedError, reporting_os_errors
 from encoder_cls.tracking.metric_log import MetricLog
-from encoder_cls.tracking.rows import read_metrics
-from encoder_cls.tracking.run_dir import RunDir
+from encoder_cls.tracking.run_dir import RunDir, read_metrics
 from encoder_cls.training.encoder.batches import derive_seed
 from encoder_cls.training.events import Validated
 from encoder_cls.training.prepare import prepare
@@ -58,7 +57,7 @@ class TrialResult:
 
     number: int
     values: Mapping[str, Any]  # by config key
-    score: float | None  # the best validation, by `train.monitor`; none of a trial that is not complete
+    score: float | None  # the best validation, by `train.monitor`; None of a trial that is not complete
     state: str  # `complete`, `pruned`, or `fail` where it diverged
     seconds: float  # from its start to its end, with the pause of one that was resumed
     is_best: bool = False  # of the complete trials so far
@@ -67,8 +66,7 @@ class TrialResult:
 class Search:
     """A search in a folder, new or resumed; the config's section `tune` is the space, or else `DEFAULT_SPACE`.
 
-    Raises:
-        ConfigError: the space does not fit the config; or the folder has a search of another config.
+    Raises a `ConfigError` where the space does not fit the config, or the folder has a search of another config.
     """
 
     def __init__(self, config: Config, folder: Path, *, device: torch.device) -> None:
@@ -102,13 +100,12 @@ class Search:
     @property
     def best(self) -> TrialResult | None:
         """The best complete trial."""
-        complete = self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-        return _result(self._study.best_trial) if complete else None
+        return _result(self._study.best_trial) if self._trials(TrialState.COMPLETE) else None
 
     @property
     def results(self) -> list[TrialResult]:
         """The trials that have ended, in their order."""
-        return [_result(trial) for trial in self._study.get_trials(deepcopy=False) if trial.state.is_finished()]
+        return [_result(trial) for trial in self._trials() if trial.state.is_finished()]
 
     def config_of(self, number: int, values: Mapping[str, Any]) -> Config:
         """The config of a trial with these values; the first trial has the config of the search."""
@@ -123,8 +120,7 @@ class Search:
         run, config = self.trained_again(number), self.config_of(number, values)
         with run.lock():
             run.check_trainable(config, resume=True)
-            prepared = prepare(config)
-            for _ in train(prepared, run, device=self._device, resume=True):
+            for _ in train(prepare(config), run, device=self._device, resume=True):
                 pass
 
     def trials(self, has_time: Callable[[], bool]) -> Iterator[TrialResult]:
@@ -134,7 +130,7 @@ class Search:
             StoppedError: a signal asked to stop; the next search resumes the trial.
             ConfigError: there is nothing to validate on.
         """
-        while not self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)) or has_time():
+        while not self._trials(TrialState.COMPLETE) or has_time():
             with ExitStack() as held:
                 with reporting_os_errors(self.folder / LOCK), self._alone:
                     trial, run = self._next_trial()
@@ -144,10 +140,9 @@ class Search:
     def _finished(self, trial: Trial, run: RunDir, has_time: Callable[[], bool]) -> TrialResult:
         """Train a trial to its end, or until it is pruned, and record it in the study."""
         values = {key: _suggested(trial, key, choices) for key, choices in self._space.items()}
-        prepared, state = prepare(self.config_of(trial.number, values)), TrialState.COMPLETE
+        prepared = prepare(self.config_of(trial.number, values))
         try:
-            if not self._train(trial, run, prepared, has_time):
-                state = TrialState.PRUNED
+            state = TrialState.COMPLETE if self._train(trial, run, prepared, has_time) else TrialState.PRUNED
         except DivergedError:
             if trial.number == 0:
                 raise
@@ -155,33 +150,33 @@ class Search:
         score = self._best_score(run)
         if state is TrialState.COMPLETE and score is None:
             raise ConfigError("nothing tells which values are best: no validation text has a label")
-        self._show(run, prepared, values, score)
+        all_rows = dict.fromkeys(("data", "train", "validation"), ALL_STEPS)
+        names = prepared.dataset.label_names
+        with MetricLog(run, prepared.config, names, resume_after=all_rows, warn=lambda _: None) as log:
+            # TensorBoard shows the first columns by name: the score is to be one of these.
+            log.hparams({**({} if score is None else {f"best validation {self._monitor}": score}), **values})
         self._study.tell(trial, score if state is TrialState.COMPLETE else None, state=state)
         for folder in (run.checkpoints, run.stages):  # which only a trial that is not recorded yet would need
             shutil.rmtree(folder, ignore_errors=True)
-        best, stored = self.best, self._study.get_trials(deepcopy=False)[trial.number]
+        best, stored = self.best, self._trials()[trial.number]
         return replace(_result(stored), score=score, is_best=best is not None and best.number == trial.number)
 
     def _train(self, trial: Trial, run: RunDir, prepared: Prepared, has_time: Callable[[], bool]) -> bool:
         """Train; whether to the end."""
-        reported = self._study.get_trials(deepcopy=False)[trial.number].last_step or 0
-        training = prepared.plan.training
+        reported, training = self._trials()[trial.number].last_step or 0, prepared.plan.training
         epochs = training.epochs if training else 1
         events = train(prepared, run, device=self._device, resume=True, with_report=False)
         with closing(events):  # type: ignore[type-var]  # a generator
             for event in events:
                 if trial.number > 0 and not has_time():
                     return False
-                if not isinstance(event, Validated) or event.stage != "model":
-                    continue
-                part = ceil(REPORTS * event.epoch / epochs)
-                score = self._best_score(run)
-                if score is None or part <= reported:
-                    continue
-                trial.report(score, part)
-                reported = part
-                if trial.number > 0 and trial.should_prune():
-                    return False
+                if isinstance(event, Validated) and event.stage == "model":
+                    part, score = ceil(REPORTS * event.epoch / epochs), self._best_score(run)
+                    if score is not None and part > reported:
+                        trial.report(score, part)
+                        reported = part
+                        if trial.number > 0 and trial.should_prune():
+                            return False
         return True
 
     def _best_score(self, run: RunDir) -> float | None:
@@ -190,29 +185,16 @@ class Search:
         scores = [float(row[self._monitor]) for row in rows if self._monitor in row]
         return (min if self._monitor == "loss" else max)(scores, default=None)
 
-    def _show(self, run: RunDir, prepared: Prepared, values: Mapping[str, Any], score: float | None) -> None:
-        """Show a trial in TensorBoard, with its values in the table of hyperparameters."""
-        log = MetricLog(
-            metrics_file=run.metrics_file,
-            tensorboard=run.tensorboard,
-            resume_after=dict.fromkeys(("data", "train", "validation"), ALL_STEPS),
-            config_text=prepared.config.to_yaml(),
-            label_names=prepared.dataset.label_names,
-            warn=lambda _: None,
-        )
-        with log:  # the dashboard shows the first columns by name: the score is to be one of these
-            log.hparams({**({} if score is None else {f"best validation {self._monitor}": score}), **values})
-
     def _next_trial(self) -> tuple[Trial, RunDir]:
         """A trial that no process works on any more, or a new one."""
-        for frozen in self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
+        for frozen in self._trials(TrialState.RUNNING):
             run = self._run_of(frozen.number)
             try:
                 with run.lock():
                     return Trial(self._study, frozen._trial_id), run
             except LockedError:
                 continue  # another process trains it
-        number = len(self._study.get_trials(deepcopy=False))
+        number = len(self._trials())
         if number == 0:
             self._study.enqueue_trial({key: value_of(self._base, key) for key in self._space})
         self._study.sampler = optuna.samplers.TPESampler(
@@ -220,6 +202,10 @@ class Search:
         )
         trial = self._study.ask()
         return trial, self._run_of(trial.number)
+
+    def _trials(self, *states: TrialState) -> list[FrozenTrial]:
+        """All trials, or those in some states, in their order."""
+        return self._study.get_trials(deepcopy=False, states=states or None)
 
     def _run_of(self, number: int) -> RunDir:
         return RunDir(self.folder / TRIALS / f"{number:03}")

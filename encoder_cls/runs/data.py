@@ -1,0 +1,122 @@
+"""The labelled texts on which a run is scored: its own, or those of a file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from encoder_cls.config import Config, DataConfig, missing_sources
+from encoder_cls.data.base_run import load_all_data
+from encoder_cls.data.checks import seen_warnings, split_warnings
+from encoder_cls.data.dataset import Dataset, Split
+from encoder_cls.data.load import load_split, reading_of
+from encoder_cls.data.rows import Notes
+from encoder_cls.errors import DataError
+from encoder_cls.inference.classifier import Classifier
+from encoder_cls.inference.task import MULTI_LABEL
+from encoder_cls.system.encodings import ending_of
+from encoder_cls.tracking.run_dir import RunDir, run_of
+from encoder_cls.training.encoder.checkpoint import newest_fingerprint
+
+
+def dataset_of_run(run: RunDir, classifier: Classifier, *, needed: bool, warn: Callable[[str], None]) -> Dataset | None:
+    """Load the data that a run was trained on; None where it is gone or has changed, and is not needed.
+
+    Raises:
+        DataError: it is gone or has changed, and is needed.
+    """
+    config = run.load_config()
+    missing = missing_sources(config.data)
+    if missing and needed:
+        key, source = missing[0]
+        raise DataError(
+            f"{run.config_file}: {key}: {source}: no such file or folder, where the run's data was; name labelled data "
+            "with --data, or the new place in that file"
+        )
+    try:
+        dataset = load_all_data(config)
+        _check_unchanged(run, dataset, config.data, classifier.label_names)
+    except DataError as error:
+        if needed:
+            raise
+        warn(f"warning: no TF-IDF baseline: {error}")
+        return None
+    return dataset
+
+
+def _check_unchanged(run: RunDir, dataset: Dataset, config: DataConfig, label_names: tuple[str, ...]) -> None:
+    """Make sure that classes still have their numbers, and that no text to be scored was trained on."""
+    hint = "name labelled data with --data, or train again"
+    if dataset.label_names != label_names:
+        raise DataError(f"{config.train}: its classes have changed since the run began; {hint}")
+    if config.test is None and config.validation is None:
+        found = dataset.train.fingerprint
+        if newest_fingerprint(run.checkpoints).get("training_data", found) != found:
+            raise DataError(
+                f"{config.train}: has changed since the run began, and with it which texts are held out; {hint}"
+            )
+
+
+def load_labelled(
+    source: str,
+    classifier: Classifier,
+    config: Config | None,
+    dataset: Dataset | None,
+    reading: Mapping[str, str],
+    *,
+    tell: Callable[[str], None],
+) -> Split:
+    """Load the labelled texts of a file, a folder or the Hub.
+
+    They are read as in training, whose config and data these are, but for the values of `DataConfig` in `reading`.
+
+    Raises:
+        DataError: they cannot be read as the classifier has learned labels to be.
+    """
+    several = classifier.task is MULTI_LABEL
+    of_model = DataConfig(
+        train=source, text_column=classifier.text_columns, delimiter=classifier.delimiter, encoding=classifier.encoding
+    )
+    data_config = (config.data if config else of_model).model_copy(update=dict(reading))
+    labels_are = dataset.labels_are if dataset else None
+    try:
+        how = reading_of(data_config)
+        names = classifier.label_names
+        split = load_split(source, data_config, names, labels_are=labels_are, is_multi_label=several, reading=how)
+    except DataError as error:
+        is_table = ending_of(Path(source)) in (".csv", ".tsv", ".xlsx")
+        if not (several and is_table and data_config.label_separator is None):
+            raise
+        hint = "where a cell has several labels, or none, name what separates them: --set data.label_separator='|'"
+        raise DataError(f"{error}; {hint}") from None
+    tell_notes(source, split, [how.notes], classifier, dataset.train if dataset else None, tell=tell)
+    return split
+
+
+def tell_notes(
+    name: str,
+    split: Split,
+    of_source: Iterable[Notes],
+    classifier: Classifier,
+    train: Split | None = None,
+    *,
+    tell: Callable[[str], None],
+) -> None:
+    """Tell notes and warnings of texts that are scored; with the training texts also whether they are among these."""
+    warnings: list[str] = []
+    for notes in of_source:
+        for message in notes.messages:
+            tell(message)
+        warnings += notes.warnings(name)
+    warnings += split_warnings(name, split, classifier.label_names)
+    for warning in [*warnings, *(seen_warnings(name, split, train) if train else ())]:
+        tell(f"warning: {warning}")
+
+
+def warn_of_seen(path: Path, split: Split, *, tell: Callable[[str], None]) -> None:
+    """Warn where another run, of this folder, was trained on the texts that are scored."""
+    run = run_of(path)
+    with suppress(DataError):  # its data is gone, so nobody can know
+        for warning in seen_warnings(f"--against {path}", split, load_all_data(run.load_config()).train) if run else ():
+            tell(f"warning: {warning}")

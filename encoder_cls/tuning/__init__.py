@@ -1,1 +1,0 @@
-"""Hyperparameter search."""
