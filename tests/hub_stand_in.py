@@ -54,77 +54,54 @@ class HubStandIn:
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """The routes; `_send` alone knows HEAD from GET."""
+    """Answers GET; HEAD gets the headers alone, and nothing that is needed is asked for by POST."""
 
     hub: HubStandIn
 
     def do_GET(self) -> None:
-        """Find the repository and the revision that every path names, then take its route."""
-        path = urlsplit(self.path).path
-        route = ROUTE.fullmatch(path)
-        if route is None:
-            self.hub.unknown.append(f"{self.command} {self.path}")
-            return self._refuse("EntryNotFound")
-        name, kind, revision, rest = (unquote(part or "") for part in route.groups())
-        if name not in self.hub.repositories:
-            return self._refuse("RepoNotFound")
-        found = self.hub.revision(name, revision or "main")
-        if found is None:
-            return self._refuse("RevisionNotFound")
-        commit, files = found
-        if kind == "resolve":
-            return self._file(commit, files, rest)
-        if kind == "tree":
-            return self._tree(files, rest, is_recursive="recursive=true" in urlsplit(self.path).query.lower())
-        return self._info(name, commit)
-
-    def do_HEAD(self) -> None:
-        """As GET; only the headers are sent."""
-        self.do_GET()
-
-    def do_POST(self) -> None:
-        """Nothing that is needed is asked for by POST; keep what is."""
-        self.hub.unknown.append(f"{self.command} {self.path}")
-        self._refuse("EntryNotFound")
-
-    def _file(self, commit: str, files: Files, path: str) -> None:
-        """HEAD or GET /datasets/NAME/resolve/REVISION/PATH: a file, its version and its commit."""
-        if path not in files:
-            return self._refuse("EntryNotFound")
-        self.hub.downloaded.append(path)
-        self._send(200, files[path], {"ETag": f'"{_sha1(files[path])}"', "X-Repo-Commit": commit})
-
-    def _tree(self, files: Files, folder: str, *, is_recursive: bool) -> None:
-        """GET /api/datasets/NAME/tree/REVISION/FOLDER: what lies in a folder, for the globs of the README."""
-        prefix = f"{folder}/" if folder else ""
-        below = [path.removeprefix(prefix) for path in files if path.startswith(prefix)]
-        if not below:
-            return self._refuse("EntryNotFound")
-        children = sorted({prefix + (path if is_recursive else path.split("/")[0]) for path in below})
-        self._send_json([_entry(files, child) for child in children])
-
-    def _info(self, name: str, commit: str) -> None:
-        """GET /api/datasets/NAME[/revision/REVISION]: whether that is there, and its commit."""
-        self._send_json({"id": name, "sha": commit})
-
-    def _refuse(self, code: str) -> None:
-        """Status 404 with the header by which the client tells what was not found."""
-        self._send(404, b"", {"X-Error-Code": code})
-
-    def _send_json(self, value: Any) -> None:
-        self._send(200, json.dumps(value).encode(), {"Content-Type": "application/json"})
-
-    def _send(self, status: int, body: bytes, headers: Mapping[str, str]) -> None:
+        answer = self._answer()
+        status, body, headers = (404, b"", {"X-Error-Code": answer}) if isinstance(answer, str) else (200, *answer)
         self.send_response(status)
-        for name, value in headers.items():
+        for name, value in (headers | {"Content-Length": str(len(body))}).items():
             self.send_header(name, value)
-        self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(body)
 
+    do_HEAD = do_POST = do_GET  # noqa: N815 - names of the library
+
+    def _answer(self) -> str | tuple[bytes, dict[str, str]]:
+        """A body with its headers; or the code by which the client knows what does not exist."""
+        url = urlsplit(self.path)
+        route = ROUTE.fullmatch(url.path)
+        if route is None or self.command == "POST":
+            self.hub.unknown.append(f"{self.command} {self.path}")
+            return "EntryNotFound"
+        name, kind, revision, rest = (unquote(part or "") for part in route.groups())
+        if name not in self.hub.repositories:
+            return "RepoNotFound"
+        found = self.hub.revision(name, revision or "main")
+        if found is None:
+            return "RevisionNotFound"
+        commit, files = found
+        if kind == "resolve":  # a file
+            if rest not in files:
+                return "EntryNotFound"
+            self.hub.downloaded.append(rest)
+            return files[rest], {"ETag": f'"{_sha1(files[rest])}"', "X-Repo-Commit": commit}
+        value: Any = {"id": name, "sha": commit}
+        if kind == "tree":  # a folder, for the globs of the README
+            prefix, is_recursive = f"{rest}/" if rest else "", "recursive=true" in url.query.lower()
+            below = [path.removeprefix(prefix) for path in files if path.startswith(prefix)]
+            if not below:
+                return "EntryNotFound"
+            value = [
+                _entry(files, it) for it in sorted({prefix + (p if is_recursive else p.split("/")[0]) for p in below})
+            ]
+        return json.dumps(value).encode(), {"Content-Type": "application/json"}
+
     def log_message(self, *_: object) -> None:
-        """Say nothing on standard error."""
+        """Write nothing to standard error."""
 
 
 def _entry(files: Files, path: str) -> dict[str, Any]:

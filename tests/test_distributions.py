@@ -11,7 +11,6 @@ import tarfile
 import tomllib
 import zipfile
 from collections.abc import Callable
-from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from threading import Timer
@@ -95,70 +94,60 @@ def test_the_runtime_declares_a_part_of_what_the_whole_declares():
     assert (ROOT / "runtime" / "LICENSE").read_text() == (ROOT / "LICENSE").read_text()
 
 
-@dataclass
-class Environment:
-    """A folder of packages that is all that a Python sees, besides its own library."""
-
-    site: Path
-
-    def command(self, *arguments: object) -> dict[str, Any]:
-        """How the program is started there."""
-        environment = {**os.environ, "PYTHONPATH": str(self.site)}
-        command = [sys.executable, "-S", "-m", "encoder_cls", *map(str, arguments)]
-        return {"args": command, "env": environment, "cwd": self.site.parent, "text": True}
-
-    def run(self, *arguments: object) -> subprocess.CompletedProcess[str]:
-        """The program, to its end."""
-        return subprocess.run(**self.command(*arguments), capture_output=True, check=False)
-
-
 @pytest.fixture
-def installed(built, tmp_path) -> Callable[..., Environment]:
-    """Unpacks the runtime's wheel beside links to what it requires, with its extras; pip would need the network."""
+def installed(built, tmp_path) -> Callable[..., Callable[..., dict[str, Any]]]:
+    """Unpacks the runtime's wheel beside links to what it requires, with its extras; pip would need the network.
 
-    def install(*extras: str) -> Environment:
+    What it gives makes the arguments of `subprocess`, by which the program starts where that is all that Python sees.
+    """
+
+    def install(*extras: str) -> Callable[..., dict[str, Any]]:
         site = tmp_path / "-".join(("site", *extras))
         with zipfile.ZipFile(next(built.glob("encoder_cls_runtime-*.whl"))) as wheel:
             wheel.extractall(site)
         found: dict[str, metadata.Distribution] = {}
-        declared(RUNTIME["dependencies"], found)
-        for extra in extras:
-            declared(RUNTIME["optional-dependencies"][extra], found)
+        for requirements in (RUNTIME["dependencies"], *(RUNTIME["optional-dependencies"][extra] for extra in extras)):
+            declared(requirements, found)
         for distribution in found.values():
             for file in {path.parts[0] for path in distribution.files or ()} - {"..", "__pycache__"}:
                 if not (site / file).exists():
                     (site / file).symlink_to(distribution.locate_file(file))
         assert not (site / "torch").exists()
-        return Environment(site)
+        shared = {"env": {**os.environ, "PYTHONPATH": str(site)}, "cwd": tmp_path, "text": True}
+        return lambda *words: {"args": [sys.executable, "-S", "-m", "encoder_cls", *map(str, words)], **shared}
 
     return install
 
 
 def test_the_runtime_predicts_with_nothing_but_what_it_declares(installed, trained_run, cli):
     """As the whole does; and what it cannot do says what to install."""
-    runtime = installed()
+    start = installed()
+
+    def run(*words) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(**start(*words), capture_output=True, check=False)
+
     commands = [
         ["predict", "--model", trained_run.path, "--explain", "--format", name, "rain and snow", "a big soup"]
         for name in ("jsonl", "html")
     ]
     for command in commands:
-        answer = runtime.run(*command)
+        answer = run(*command)
         assert (answer.returncode, answer.stderr) == (0, "")
         assert answer.stdout == cli(*command).out
-    assert runtime.run("--version").stdout == f"encoder-cls {encoder_cls.__version__} (encoder-cls-runtime)\n"
+    assert run("--version").stdout == f"encoder-cls {encoder_cls.__version__} (encoder-cls-runtime)\n"
     libraries = "starlette and uvicorn and prometheus_client"
     for command, message in (
         (["train"], "needs PyTorch: pip install encoder-cls"),
         (["serve", trained_run.path], f"serve needs {libraries}: pip install 'encoder-cls-runtime[serve]'"),
     ):
-        refused = runtime.run(*command)
+        refused = run(*command)
         assert (refused.returncode, refused.stdout) == (2, "")
         assert refused.stderr == f"error: {message}\n"
 
 
 def test_the_runtime_serves_with_its_extra(installed, trained_run, classifier):
     """Predictions, metrics and the page; and it stops with 0."""
-    command = installed("serve").command("serve", trained_run.path, "--port", 0)
+    command = installed("serve")("serve", trained_run.path, "--port", 0)
     with subprocess.Popen(**command, stderr=subprocess.PIPE) as server:
         patience = Timer(TIME_LIMIT, server.kill)
         patience.start()

@@ -137,9 +137,7 @@ def _seconds(rows: Sequence[Row]) -> str:
     return f"{median(rows, 'seconds'):,.1f}{whole}"
 
 
-BENCHMARK = Benchmark(
-    name="accuracy", doc=__doc__, add_arguments=add_arguments, cases=cases, measure=measure, lines=lines, rounds=5
-)
+BENCHMARK = Benchmark("accuracy", __doc__, add_arguments, cases, measure, lines, rounds=5)
 
 if __name__ == "__main__":
     BENCHMARK.main()

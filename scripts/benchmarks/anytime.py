@@ -14,17 +14,15 @@ import json
 import math
 import shutil
 import statistics
-import subprocess
 import tempfile
-import time
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 from accuracy import search
 from shared.benchmark import Benchmark, Case, Found, Row, grouped
-from shared.commands import train_command
-from shared.data import DATA, add_data_arguments, overrides, splits, write
+from shared.commands import train_command, watch
+from shared.data import DATA, add_data_arguments, overrides, read, splits, write
 from shared.page import NOT_MEASURED, Panels, table
 from shared.peers import accuracy, installed
 
@@ -67,41 +65,29 @@ def measure(arguments: argparse.Namespace, case: Case) -> Found:
         return found
 
 
-def ours(settings: Sequence[str], work: Path, seconds: float) -> Found:
-    """Look at `encoder-cls train` from outside: each model that lies in the run's folder is copied, and scored later.
-
-    Raises:
-        RuntimeError: the training failed.
-    """
-    from shared.data import read
-
+def ours(settings: Sequence[str], work: Path, limit: float) -> Found:
+    """Look at `encoder-cls train` from outside: each model in the run's folder is copied, and scored later."""
     from encoder_cls import load_classifier
 
-    run, log = work / "run", work / "log"
-    weights, seen, start_up, copies = run / "model" / "model.safetensors", 0, 0.0, list[tuple[float, Path]]()
-    began = time.monotonic()
-    with log.open("w") as file, subprocess.Popen(train_command(settings, run), stdout=file, stderr=file) as process:
-        while process.poll() is None and time.monotonic() - began < seconds:
-            if not start_up and "reading" in log.read_text(encoding="utf-8"):
-                start_up = time.monotonic() - began
+    weights, copies = work / "run" / "model" / "model.safetensors", list[tuple[float, Path]]()
+    seen, start_up, seconds = 0, 0.0, 0.0
+    with closing(watch(train_command(settings, work / "run"), every=SECONDS_BETWEEN_LOOKS)) as looks:
+        for _, seconds, said in looks:
+            if not start_up and "reading" in said:
+                start_up = seconds
             with suppress(FileNotFoundError):
                 changed = weights.stat().st_mtime_ns
                 if changed != seen:
-                    copy = work / str(len(copies))
-                    shutil.copytree(weights.parent, copy)
-                    copies.append((time.monotonic() - began, copy))
+                    copies.append((seconds, shutil.copytree(weights.parent, work / str(len(copies)))))
                     seen = changed
-            time.sleep(SECONDS_BETWEEN_LOOKS)
-        process.terminate()
-    ended = time.monotonic() - began
-    if process.returncode and ended < seconds:
-        raise RuntimeError(log.read_text(encoding="utf-8").splitlines()[-1])
+            if seconds > limit:
+                break
     test, points = read(work / "test.parquet"), []
     for moment, copy in copies:
         classifier = load_classifier(copy, engine="torch")
         score = accuracy(lambda texts, it=classifier: [a.label or "" for a in it.predict(texts)], test)  # type: ignore[misc]
         points.append((moment - start_up, score))
-    return {"points": points, "start_up": start_up, "seconds": ended - start_up}
+    return {"points": points, "start_up": start_up, "seconds": seconds - start_up}
 
 
 def accuracies(rows: Sequence[Row], seconds: float) -> list[float]:
@@ -146,9 +132,7 @@ def draw(rows: Sequence[Row], path: Path) -> None:
             panels[data].set(xscale="log")
 
 
-BENCHMARK = Benchmark(
-    name="anytime", doc=__doc__, add_arguments=add_arguments, cases=cases, measure=measure, lines=lines, draw=draw
-)
+BENCHMARK = Benchmark("anytime", __doc__, add_arguments, cases, measure, lines, draw=draw)
 
 if __name__ == "__main__":
     BENCHMARK.main()

@@ -1,13 +1,12 @@
 """Bulk prediction by a local Ray, one of whose workers is killed meanwhile, and by a local Spark.
 
-    pip install 'ray[data]' pyspark pandas s3fs 'moto[server]'
+    pip install 'ray[data]' pyspark pandas
     python scripts/benchmarks/cluster.py RUN [--texts 20000] [--output docs/results.md]
 
 Writes Parquet files of short texts with an `id`, and answers them: in one process by `encoder_cls.Predictor`; by Ray's
-`Dataset.map_batches` with one worker, with two, and with two of which one is killed with SIGKILL; the same three by
-`encoder-cls predict --runner ray`, from and to an S3 of moto on this machine; by Spark's `mapInPandas`. Rows a second
-count the start of the workers. The command fails where a row is missing, comes twice, or has another label than one
-process gives.
+`Dataset.map_batches` with one worker, with two, and with two of which one is killed with SIGKILL; by Spark's
+`mapInPandas`. Rows a second count the start of the workers. The command fails where a row is missing, comes twice, or
+has another label than one process gives.
 """
 
 from __future__ import annotations
@@ -15,14 +14,10 @@ from __future__ import annotations
 import argparse
 import os
 import signal
-import socket
-import subprocess
-import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -30,15 +25,15 @@ from typing import Any
 import pyarrow
 import pyarrow.parquet
 from shared.benchmark import Benchmark, Case, Found, Row, grouped, median
-from shared.commands import PROGRAM, work_folder
+from shared.commands import work_folder
 from shared.page import table
 
 from encoder_cls import Predictor
 
 PARTS = 20
 KILL_AFTER = 3.0  # seconds after the first batch
-PORT = 5055  # of the object store
-WORKERS = {"1 worker": 1, "2 workers": 2, "2 workers, one killed": 2}
+RAY_WORKERS = {"Ray, 1 worker": 1, "Ray, 2 workers": 2, "Ray, 2 workers, one killed": 2}
+SPARK = "Spark, 2 threads"
 
 
 class Recorded(Predictor):
@@ -57,22 +52,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def cases(arguments: argparse.Namespace) -> list[Case]:
     """Ways to answer."""
-    ways = [("one process", ""), *((way, it) for way in ("Ray", "predict --runner ray, S3") for it in WORKERS)]
-    return [{"way": way, "workers": it, "texts": arguments.texts} for way, it in (*ways, ("Spark, 2 threads", ""))]
+    return [{"way": way, "texts": arguments.texts} for way in ("one process", *RAY_WORKERS, SPARK)]
 
 
 def measure(arguments: argparse.Namespace, case: Case) -> Found:
     """One of them; answers are compared with those of one process."""
-    model = str(arguments.run.resolve())
+    model, way = str(arguments.run.resolve()), case["way"]
     rows, expected, seconds = prepared(model, case["texts"])
-    workers, kills = WORKERS.get(case["workers"], 1), case["workers"].endswith("killed")
     answers, started = expected, 1
-    if case["way"] == "Ray":
-        answers, seconds, started = _by_ray(model, workers=workers, kills=kills)
-    elif case["way"].startswith("predict"):
-        with _object_store() as environment:
-            answers, seconds, started = _by_command(model, environment, workers=workers, kills=kills)
-    elif case["way"].startswith("Spark"):
+    if way in RAY_WORKERS:
+        answers, seconds, started = _by_ray(model, workers=RAY_WORKERS[way], kills=way.endswith("killed"))
+    elif way == SPARK:
         answers, seconds = _by_spark(model)
         started = 0
     is_equal = answers.sort_by("id").select(["id", "label"]).equals(expected.select(["id", "label"]))
@@ -83,7 +73,7 @@ def measure(arguments: argparse.Namespace, case: Case) -> Found:
 
 @cache
 def prepared(model: str, texts: int) -> tuple[Any, Any, float]:
-    """The rows, which lie in files as well, the answers of one process, and its seconds."""
+    """The rows, which are in files as well, the answers of one process, and its seconds."""
     known = sorted(word for word in Predictor(model).classifier.tokenizer.get_vocab() if word.isalpha())[:2000]
     made = [" ".join(known[(7 * row + 13 * place) % len(known)] for place in range(10)) for row in range(texts)]
     rows, size = pyarrow.table({"id": range(texts), "text": made}), -(-texts // PARTS)
@@ -106,15 +96,12 @@ def _by_ray(model: str, *, workers: int, kills: bool) -> tuple[Any, float, int]:
         if kills:
             killer.start()
         began = time.monotonic()
-        answered = (
-            ray.data.read_parquet(f"{work_folder()}/in")
-            .repartition(PARTS)
-            .map_batches(
-                Recorded,
-                fn_constructor_args=[model, str(workers_folder)],
-                batch_format="pyarrow",
-                compute=ray.data.ActorPoolStrategy(size=workers),
-            )
+        rows = ray.data.read_parquet(f"{work_folder()}/in").repartition(PARTS)
+        answered = rows.map_batches(
+            Recorded,
+            fn_constructor_args=[model, str(workers_folder)],
+            batch_format="pyarrow",
+            compute=ray.data.ActorPoolStrategy(size=workers),
         )
         tables = [pyarrow.table(it) for it in answered.iter_batches(batch_format="pyarrow", batch_size=None)]
         seconds = time.monotonic() - began
@@ -130,62 +117,6 @@ def _kill_one(workers: Path) -> None:
         time.sleep(0.01)
     time.sleep(KILL_AFTER)
     os.kill(int(next(workers.iterdir()).name), signal.SIGKILL)
-
-
-@contextmanager
-def _object_store() -> Iterator[dict[str, str]]:
-    """Start an S3 on this machine; the environment leads to it."""
-    server = subprocess.Popen(
-        [sys.executable, "-m", "moto.server", "-p", str(PORT)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    environment = {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{PORT}", "AWS_DEFAULT_REGION": "us-east-1"}
-    environment |= {"AWS_ACCESS_KEY_ID": "any", "AWS_SECRET_ACCESS_KEY": "any"}
-    os.environ.update(environment)
-    try:
-        while True:
-            with suppress(OSError), socket.create_connection(("127.0.0.1", PORT)):
-                break
-            time.sleep(0.1)
-        yield {**os.environ}
-    finally:
-        server.terminate()
-        server.wait()
-
-
-def _by_command(model: str, environment: dict[str, str], *, workers: int, kills: bool) -> tuple[Any, float, int]:
-    import fsspec
-
-    store, bucket = fsspec.filesystem("s3", skip_instance_cache=True), "texts"
-    store.mkdir(bucket)
-    store.put(f"{work_folder()}/in", f"{bucket}/in", recursive=True)
-    command = [*PROGRAM, "predict", "--runner", "ray", "--model", model, "--engine", "numpy"]
-    command += ["--workers", str(workers), "--input", f"s3://{bucket}/in", "--output", f"s3://{bucket}/out"]
-    began, seen, first = time.monotonic(), set[int](), None
-    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:
-        while process.poll() is None:
-            running = _processes("ray::_Actor.answer")
-            first = first or (time.monotonic() if running else None)
-            if kills and first and time.monotonic() - first > KILL_AFTER and running:
-                os.kill(running[0], signal.SIGKILL)
-                kills = False
-            seen |= set(running)
-            time.sleep(0.05)
-        if process.returncode:
-            raise RuntimeError(process.stderr.read() if process.stderr else "failed")
-    seconds = time.monotonic() - began
-    store.invalidate_cache()
-    tables = [pyarrow.parquet.read_table(store.open(path)) for path in sorted(store.glob(f"{bucket}/out/*.parquet"))]
-    return pyarrow.concat_tables(tables), seconds, len(seen)
-
-
-def _processes(title: str) -> list[int]:
-    """The numbers of the processes that are called so."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        with suppress(OSError):
-            if path.read_bytes().startswith(title.encode()):
-                found.append(int(path.parent.name))
-    return found
 
 
 def _by_spark(model: str) -> tuple[Any, float]:
@@ -207,28 +138,19 @@ def _by_spark(model: str) -> tuple[Any, float]:
 def lines(rows: Sequence[Row]) -> list[str]:
     """A row for each way."""
     cells = []
-    for (way, workers), them in grouped(rows, "way", "workers").items():
-        found, name = them[-1].found, f"{way}, {workers}" if workers else way
-        counts = [f"{found[key]:,}" for key in ("started", "rows", "ids")]
-        cells.append([name, *counts, "yes" if found["equal"] else "no", f"{median(them, 'speed'):,.0f}"])
+    for (way,), them in grouped(rows, "way").items():
+        counts = [f"{them[-1].found[key]:,}" for key in ("started", "rows", "ids")]
+        is_equal = "yes" if them[-1].found["equal"] else "no"
+        cells.append([way, *counts, is_equal, f"{median(them, 'speed'):,.0f}"])
     return table(["", "workers started", "rows", "ids", "answers are equal", "rows a second"], cells)
 
 
 def failures(rows: Sequence[Row]) -> list[str]:
     """The ways whose answers are not those of one process."""
-    return [f"{row.case['way']} {row.case['workers']}: other answers" for row in rows if not row.found["equal"]]
+    return [f"{row.case['way']}: other answers" for row in rows if not row.found["equal"]]
 
 
-BENCHMARK = Benchmark(
-    name="cluster",
-    doc=__doc__,
-    add_arguments=add_arguments,
-    cases=cases,
-    measure=measure,
-    lines=lines,
-    failures=failures,
-    rounds=1,
-)
+BENCHMARK = Benchmark("cluster", __doc__, add_arguments, cases, measure, lines, failures=failures, rounds=1)
 
 if __name__ == "__main__":
     BENCHMARK.main()

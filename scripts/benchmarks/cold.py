@@ -42,10 +42,7 @@ print(statistics.median(times))
 """
 # What answers a list of texts, by the library that it needs and the lines that make it.
 SYSTEMS = {
-    "encoder-cls": (
-        "encoder_cls",
-        "from encoder_cls import load_classifier\nanswer = load_classifier({run!r}).predict",
-    ),
+    "encoder-cls": ("encoder_cls", "import encoder_cls\nanswer = encoder_cls.load_classifier({run!r}).predict"),
     "fastText": ("fasttext", "import fasttext\nanswer = fasttext.load_model({folder!r} + '/fasttext.bin').predict"),
     "scikit-learn": ("sklearn", "import joblib\nanswer = joblib.load({folder!r} + '/sklearn.joblib').predict"),
     "model2vec": (
@@ -161,9 +158,7 @@ def lines(rows: Sequence[Row]) -> list[str]:
     return table(["one text, cold", "seconds", "memory, MB", "loaded, ms"], cells)
 
 
-BENCHMARK = Benchmark(
-    name="cold", doc=__doc__, add_arguments=add_arguments, cases=cases, measure=measure, lines=lines, rounds=7
-)
+BENCHMARK = Benchmark("cold", __doc__, add_arguments, cases, measure, lines, rounds=7)
 
 if __name__ == "__main__":
     BENCHMARK.main()

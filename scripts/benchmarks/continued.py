@@ -13,6 +13,7 @@ import argparse
 import statistics
 import tempfile
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -83,15 +84,8 @@ def failures(rows: Sequence[Row]) -> list[str]:
     return [f"{data}: a target is missed" for (data,), of in grouped(rows, "data").items() if not _is_reached(of)]
 
 
-BENCHMARK = Benchmark(
-    name="continued",
-    doc=__doc__,
-    add_arguments=lambda parser: add_data_arguments(parser, DATA),
-    cases=cases,
-    measure=measure,
-    lines=lines,
-    failures=failures,
-)
+ADD_ARGUMENTS = partial(add_data_arguments, names=DATA)
+BENCHMARK = Benchmark("continued", __doc__, ADD_ARGUMENTS, cases, measure, lines, failures=failures)
 
 if __name__ == "__main__":
     BENCHMARK.main()

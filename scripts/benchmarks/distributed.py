@@ -39,13 +39,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def cases(arguments: argparse.Namespace) -> list[Case]:
     """Shapes by ways to train."""
     shards = arguments.shards
-    ways = {"one process": (1, 1), f"one process, {shards} shards": (1, shards)}
-    ways |= {f"{shards} processes, {shards} shards": (shards, shards)}
-    return [
-        {"shape": shape, "way": way, "processes": size, "shards": cut}
-        for shape in SHAPES
-        for way, (size, cut) in ways.items()
+    ways = [
+        {"way": "one process", "processes": 1, "shards": 1},
+        {"way": f"one process, {shards} shards", "processes": 1, "shards": shards},
+        {"way": f"{shards} processes, {shards} shards", "processes": shards, "shards": shards},
     ]
+    return [{"shape": shape, **way} for shape in SHAPES for way in ways]
 
 
 def measure(arguments: argparse.Namespace, case: Case) -> Found:
@@ -73,9 +72,7 @@ def lines(rows: Sequence[Row]) -> list[str]:
     return pivot(rows, "way", "shape", cell)
 
 
-BENCHMARK = Benchmark(
-    name="distributed", doc=__doc__, add_arguments=add_arguments, cases=cases, measure=measure, lines=lines
-)
+BENCHMARK = Benchmark("distributed", __doc__, add_arguments, cases, measure, lines)
 
 if __name__ == "__main__":
     BENCHMARK.main()

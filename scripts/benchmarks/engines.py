@@ -58,39 +58,20 @@ def measure(arguments: argparse.Namespace, case: Case) -> Found:
 
 def lines(rows: Sequence[Row]) -> list[str]:
     """A row for each data set."""
-    cells = [
-        [
-            row.case["data"],
-            f"{row.found['texts']:,}",
-            str(row.found["different"]),
-            f"{row.found['largest']:.1e}",
-            f"{row.found['size'] / 1e6:.1f}",
-        ]
-        for row in rows
-    ]
-    columns = ["data set", "test texts", "labels that differ", "largest difference", "model, MB"]
-    return table(columns, cells)
+    cells = []
+    for row in rows:
+        texts, different, largest, size = (row.found[key] for key in ("texts", "different", "largest", "size"))
+        cells.append([row.case["data"], f"{texts:,}", str(different), f"{largest:.1e}", f"{size / 1e6:.1f}"])
+    return table(["data set", "test texts", "labels that differ", "largest difference", "model, MB"], cells)
 
 
 def failures(rows: Sequence[Row]) -> list[str]:
     """The data sets on which the engines differ."""
-    return [
-        f"{row.case['data']}: NumPy and PyTorch differ"
-        for row in rows
-        if row.found["different"] or row.found["largest"] > TOLERANCE
-    ]
+    found = [row for row in rows if row.found["different"] or row.found["largest"] > TOLERANCE]
+    return [f"{row.case['data']}: NumPy and PyTorch differ" for row in found]
 
 
-BENCHMARK = Benchmark(
-    name="engines",
-    doc=__doc__,
-    add_arguments=add_arguments,
-    cases=cases,
-    measure=measure,
-    lines=lines,
-    failures=failures,
-    rounds=1,
-)
+BENCHMARK = Benchmark("engines", __doc__, add_arguments, cases, measure, lines, failures=failures, rounds=1)
 
 if __name__ == "__main__":
     BENCHMARK.main()

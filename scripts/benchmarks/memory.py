@@ -15,15 +15,13 @@ from __future__ import annotations
 import argparse
 import os
 import statistics
-import subprocess
 import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 from shared.benchmark import Benchmark, Case, Found, Row, grouped, median, values
-from shared.commands import metrics, train_command
+from shared.commands import memory_of, metrics, train_command, watch
 from shared.page import table
 
 VOCABULARY, MEAN_WORDS, CLASSES = 200_000, 12, 4
@@ -78,40 +76,16 @@ def write_texts(path: Path, texts: int, *, vocabulary: int = VOCABULARY, seed: i
 
 
 def watched(overrides: Sequence[str], run_dir: Path, *words: str) -> Found:
-    """Look at a training's memory all the time.
-
-    Raises:
-        RuntimeError: it failed; the message is the end of its standard error.
-    """
-    own, to_first_step = 0, 0.0
-    with tempfile.TemporaryFile() as errors:
-        process = subprocess.Popen(train_command(overrides, run_dir, *words), stdout=subprocess.DEVNULL, stderr=errors)
-        while True:
-            pid, status, usage = os.wait4(process.pid, os.WNOHANG)
-            if pid:
-                break
-            own = max(own, _own_bytes(process.pid))
-            if not to_first_step and b"training in" in os.pread(errors.fileno(), 1 << 16, 0):
-                to_first_step = _processor_seconds(process.pid)
-            time.sleep(SECONDS_BETWEEN_LOOKS)
-        process.returncode = os.waitstatus_to_exitcode(status)
-        if process.returncode:
-            raise RuntimeError(os.pread(errors.fileno(), 1 << 16, 0).decode()[-500:])
-    seconds = usage.ru_utime + usage.ru_stime
+    """Look at a training's memory and time until it ends."""
+    own, peak, seconds, first_step = 0, 0, 0.0, 0.0
+    for pid, _, said in watch(train_command(overrides, run_dir, *words), every=SECONDS_BETWEEN_LOOKS):
+        own, peak = max(own, memory_of(pid, "RssAnon")), max(peak, memory_of(pid, "VmHWM"))
+        seconds = _processor_seconds(pid)
+        if not first_step and "training in" in said:
+            first_step = seconds
     speeds = [row["tokens_per_s"] for row in metrics(run_dir) if "tokens_per_s" in row]
-    return {
-        "first_step": to_first_step or seconds,
-        "seconds": seconds,
-        "peak": usage.ru_maxrss * 1024,
-        "own": own,
-        "speed": statistics.median(speeds) if speeds else None,
-    }
-
-
-def _own_bytes(pid: int) -> int:
-    """The resident memory of a process that no file backs; 0 once it has ended."""
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon:"))
+    speed = statistics.median(speeds) if speeds else None
+    return {"first_step": first_step or seconds, "seconds": seconds, "peak": peak, "own": own, "speed": speed}
 
 
 def _processor_seconds(pid: int) -> float:
@@ -133,9 +107,7 @@ def lines(rows: Sequence[Row]) -> list[str]:
     return table(["texts", "to first step, s", "in all, s", "peak, MiB", "own, MiB", "tokens/s"], cells)
 
 
-BENCHMARK = Benchmark(
-    name="memory", doc=__doc__, add_arguments=add_arguments, cases=cases, measure=measure, lines=lines, rounds=1
-)
+BENCHMARK = Benchmark("memory", __doc__, add_arguments, cases, measure, lines, rounds=1)
 
 if __name__ == "__main__":
     BENCHMARK.main()

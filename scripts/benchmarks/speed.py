@@ -142,12 +142,8 @@ def train_hugging_face(system: str, size: Size, length: int, texts: Texts, model
     from shared.hugging_face import fit, load
 
     bert = load(f"{model}/tokenizer.json", texts.classes, max_length=length, size=size)
-    batch = 64 if length == 128 else 8
-    options: dict[str, Any] = {
-        "per_device_train_batch_size": batch,
-        "bf16": system.endswith("bfloat16"),
-        "num_train_epochs": 1,
-    }
+    batch, is_bfloat16 = 64 if length == 128 else 8, system.endswith("bfloat16")
+    options: dict[str, Any] = {"per_device_train_batch_size": batch, "bf16": is_bfloat16, "num_train_epochs": 1}
     if system.startswith(HF_BEST):
         speed = fit(bert, texts, train_sampling_strategy="group_by_length", **options)
     else:
@@ -192,7 +188,7 @@ def _in_column(row: Row) -> Row:
     return Row(**{**vars(row), "case": case})
 
 
-BENCHMARK = Benchmark(name="speed", doc=__doc__, add_arguments=add_arguments, cases=cases, measure=measure, lines=lines)
+BENCHMARK = Benchmark("speed", __doc__, add_arguments, cases, measure, lines)
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--child"]:

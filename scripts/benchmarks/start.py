@@ -9,15 +9,13 @@ that says what is next, the last one with the first row of `metrics.jsonl`. Memo
 from __future__ import annotations
 
 import argparse
-import subprocess
 import tempfile
-import time
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import closing
 from pathlib import Path
 
 from shared.benchmark import Benchmark, Case, Found, Row, grouped, median, values
-from shared.commands import metrics, train_command
+from shared.commands import memory_of, metrics, train_command, watch
 from shared.data import DATA, add_data_arguments, overrides
 from shared.page import table
 
@@ -38,27 +36,18 @@ def measure(arguments: argparse.Namespace, case: Case) -> Found:
     Raises:
         RuntimeError: it ended before the first step.
     """
-    found: Found = {}
+    found, last = Found(), 0.0
     with tempfile.TemporaryDirectory() as folder:
-        run, log = Path(folder, "run"), Path(folder, "log")
+        run = Path(folder, "run")
         command = train_command([*overrides(arguments.folder, case["data"]), "train.log_every=1"], run)
-        began = last = time.monotonic()
-        with log.open("w") as file, subprocess.Popen(command, stderr=file, stdout=subprocess.DEVNULL) as process:
-            while "first step" not in found:
-                if process.poll() is not None:
-                    raise RuntimeError(log.read_text(encoding="utf-8")[-500:])
-                said, now = log.read_text(encoding="utf-8").splitlines(), time.monotonic()
+        with closing(watch(command, every=SECONDS_BETWEEN_LOOKS)) as looks:
+            for pid, seconds, said in looks:
                 for start, phase in LINES.items():
-                    if phase not in found and any(line.startswith(start) for line in said):
-                        found[phase], last = now - last, now
-                if "run folder, first weights" in found and any(row.get("step", 0) >= 1 for row in metrics(run)):
-                    found["first step"], found["in all"] = now - last, now - began
-                    with suppress(OSError):
-                        status = Path(f"/proc/{process.pid}/status").read_text().splitlines()
-                        found["peak"] = next(int(it.split()[1]) * 1024 for it in status if it.startswith("VmHWM:"))
-                time.sleep(SECONDS_BETWEEN_LOOKS)
-            process.terminate()
-    return found
+                    if phase not in found and f"\n{start}" in f"\n{said}":
+                        found[phase], last = seconds - last, seconds
+                if len(found) == len(LINES) and any(row.get("step", 0) >= 1 for row in metrics(run)):
+                    return {**found, "first step": seconds - last, "in all": seconds, "peak": memory_of(pid, "VmHWM")}
+    raise RuntimeError(said)
 
 
 def lines(rows: Sequence[Row]) -> list[str]:
@@ -71,9 +60,7 @@ def lines(rows: Sequence[Row]) -> list[str]:
     return table(["data", *PHASES, "in all", "memory, MiB"], cells)
 
 
-BENCHMARK = Benchmark(
-    name="start", doc=__doc__, add_arguments=add_data_arguments, cases=cases, measure=measure, lines=lines, rounds=5
-)
+BENCHMARK = Benchmark("start", __doc__, add_data_arguments, cases, measure, lines, rounds=5)
 
 if __name__ == "__main__":
     BENCHMARK.main()

@@ -14,6 +14,7 @@ import argparse
 import json
 import tempfile
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -118,21 +119,13 @@ def draw(rows: Sequence[Row], path: Path) -> None:
             accuracies = 100 * np.array([[it for _, it in row.found["curve"]] for row in them])
             sizes, color = means(them)[0], "C0" if way == RANDOM else "C1"
             panels[data].plot(sizes, accuracies.mean(axis=0), label=way, color=color)
-            panels[data].fill_between(
-                sizes, accuracies.min(axis=0), accuracies.max(axis=0), color=color, alpha=0.2, linewidth=0
-            )
+            low, high = accuracies.min(axis=0), accuracies.max(axis=0)
+            panels[data].fill_between(sizes, low, high, color=color, alpha=0.2, linewidth=0)
 
 
+ADD_ARGUMENTS = partial(add_data_arguments, names=DATA)
 BENCHMARK = Benchmark(
-    name="suggestions",
-    doc=__doc__,
-    add_arguments=lambda parser: add_data_arguments(parser, DATA),
-    cases=cases,
-    measure=measure,
-    lines=lines,
-    failures=failures,
-    draw=draw,
-    rounds=2,
+    "suggestions", __doc__, ADD_ARGUMENTS, cases, measure, lines, failures=failures, draw=draw, rounds=2
 )
 
 if __name__ == "__main__":

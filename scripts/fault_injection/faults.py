@@ -12,7 +12,6 @@ import functools
 import importlib
 import json
 import os
-import re
 import shutil
 import socket
 import stat
@@ -215,8 +214,6 @@ FAULTS = [
      "encoder_cls.tracking.metric_log.MetricLog.show", constant(lambda self, add: self._writer and add(self._writer))),
     Fault("surplus fields are dropped", "csv-fuzz", 0.3, "encoder_cls.data.formats.csv._rows",
      lambda rows: lambda *more: ((line, fields[:2]) for line, fields in rows(*more))),
-    Fault("yes is true", "config-traps", 1, "encoder_cls.config.yaml._PlainLoader",
-     lambda loader: loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile("yes|no"), ["y", "n"]) or loader),
     Fault("control characters are printed", "predict-fuzz", 0.1, "encoder_cls.system.display.json_text",
      constant(functools.partial(json.dumps, ensure_ascii=False, allow_nan=False))),
     Fault("what is read may be written over", "outputs", 0.3, f"{OUTPUTS}._identities", constant(lambda _: ())),
@@ -242,7 +239,9 @@ FAULTS = [
      lambda lines: lambda *more: ((where, line) for where, line in lines(*more) if line.strip())),
     Fault("a stop leaves accepted requests without an answer", "serve-stop", 0.2, f"{SERVER}._stop_by",
      lambda stop: lambda self, number: self.__dict__.update(force_exit=True, should_exit=True) or stop(self, number)),
-    Fault("a second signal ends with another code", "serve-stop[4]", 1, f"{SERVER}._stop_by",
+    Fault("a second signal is not heard", "serve-stop[0-twice]", 1, f"{SERVER}._stop_by",
+     lambda stop: lambda self, number: None if self._service.is_stopping else stop(self, number)),
+    Fault("a second signal ends with another code", "serve-stop[0-twice]", 1, f"{SERVER}._stop_by",
      lambda stop: lambda self, number: stop(self, -1 if self._service.is_stopping else number)),
     Fault("the port of a killed server is kept", "serve-kill", 0.2, "socket.socket.setsockopt",
      lambda set_to: lambda self, level, name, *value: (

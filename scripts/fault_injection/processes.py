@@ -105,14 +105,8 @@ def start(arguments, *, cwd, environment=()):
     """The real command line in a process of its own."""
     out, err = _output_files()
     with out.open("wb") as stdout, err.open("wb") as stderr:
-        process = subprocess.Popen(
-            [*COMMAND, *arguments],
-            cwd=cwd,
-            env={**os.environ, **dict(environment)},
-            stdin=subprocess.DEVNULL,
-            stdout=stdout,
-            stderr=stderr,
-        )
+        streams = {"stdin": subprocess.DEVNULL, "stdout": stdout, "stderr": stderr}
+        process = subprocess.Popen([*COMMAND, *arguments], cwd=cwd, env=os.environ | dict(environment), **streams)
     process.returncode = 0  # `Process` waits for it
     return Process(process.pid, out, err)
 

@@ -254,19 +254,13 @@ def assert_same_run(run, reference):
         assert found == other[part], f"{part} differ"
 
 
-def flip_bit(path, draw):
-    """Change a bit of a file; its content before."""
-    content = path.read_bytes()
-    changed = bytearray(content)
-    changed[draw.randrange(len(content))] ^= 1 << draw.randrange(8)
-    path.write_bytes(changed)
-    return content
-
-
 def damage(path, draw, *, cut=0.2):
     """Change a bit of a file, or cut off its end; its content before."""
-    if draw.random() >= cut:
-        return flip_bit(path, draw)
     content = path.read_bytes()
-    path.write_bytes(content[: draw.randrange(len(content))])
+    changed, place = bytearray(content), draw.randrange(len(content))
+    if draw.random() < cut:
+        del changed[place:]
+    else:
+        changed[place] ^= 1 << draw.randrange(8)
+    path.write_bytes(changed)
     return content

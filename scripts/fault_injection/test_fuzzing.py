@@ -10,7 +10,6 @@ from functools import partial
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
 import yaml
 from hypothesis import strategies as st
 from processes import fork_call
@@ -229,39 +228,6 @@ def check_lines(space, lines, end, has_last_end, engine):
     answers = {space.predict(run, engine, "--format", "jsonl", "--input", it).check().out for it in sources}
     assert len(answers) == 1, "other answers for the file, its folder and a pattern"
     assert len(answers.pop().splitlines()) == len((folder / "a.txt").read_bytes().splitlines())
-
-
-YAML_TRAPS = {
-    "train: {learning_rate: 1e-3}": lambda config: config.train.learning_rate == 0.001,
-    "train: {learning_rate: .5}": lambda config: config.train.learning_rate == 0.5,
-    "data: {train: x.csv, label_names: [no, yes, on, off, y, n]}": (
-        lambda config: config.data.label_names == ("no", "yes", "on", "off", "y", "n")
-    ),
-    "data: {train: x.csv, label_column: no}": lambda config: config.data.label_column == "no",
-    "train: {class_weights: {12:30: 2.0}}": lambda config: config.train.class_weights == {"12:30": 2.0},
-    "train: {epochs: 010}": lambda config: config.train.epochs == 10,
-    "train: {epochs: 1_000}": lambda config: config.train.epochs == 1000,
-    "seed: 3.0": lambda config: config.seed == 3,
-    "train: {patience: ~}": lambda config: config.train.patience is None,
-    "train:": lambda config: config.train == Config.model_fields["train"].default,
-    "\ufeffseed: 4": lambda config: config.seed == 4,
-}
-REFUSED = ["name: 12:30:45", "train: {epochs: 3, epochs: 4}", "train: {epochs: 0x10}", "train: {epochs: yes}"]
-REFUSED += ["seed: 3.5", "train:\n\tepochs: 3", "train: &a {epochs: 3}\nmodel: *a"]
-REFUSED += ["train: !!python/object/apply:os.system [true]", "? [a, b]\n: c", "{" * 5000, "seed: 1\x00", "seed: .nan"]
-REFUSED += ["train: {learning_rate: .inf}", "data: {train: x.csv, trian: y.csv}"]
-
-
-@pytest.mark.parametrize("text", [*YAML_TRAPS, *REFUSED], ids=lambda text: ascii(text[:30]))
-def test_config_traps(space, text):
-    """What other readers of YAML change in silence is read as it is written, or refused."""
-    path = space.new_path("trap")
-    path.write_text(text if "data:" in text else f"{text}\ndata: {{train: x.csv}}\n")
-    if text in REFUSED:
-        with pytest.raises(ConfigError, match=re.escape(str(path))):
-            load_config(path)
-    else:
-        assert YAML_TRAPS[text](load_config(path))
 
 
 def fields(model, prefix=""):

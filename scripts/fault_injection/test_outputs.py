@@ -2,8 +2,7 @@
 
 import os
 import shutil
-from pathlib import Path
-from types import SimpleNamespace
+from typing import NamedTuple
 from unittest import mock
 
 import pytest
@@ -11,144 +10,115 @@ from samples import SPLITS, engine_of, predict, sha256_of, tries
 
 TEXTS = ["rain and snow", "a ball, a goal", "bread and soup"]
 KNOWN_HEX = "0123456789abcdef"  # what a temporary name ends with, where it is to be guessed
+LINKS = (f".tmp-{KNOWN_HEX}-answers.txt", f".tmp-{os.getpid()}-answers.txt", f".tmp-{KNOWN_HEX}")
 RUN_FILES = ["model/config.json", "model/model.safetensors", "model/tokenizer.json", "model/new.json", "config.yaml"]
 RUN_FILES += ["sources.json", "metrics.jsonl", "checkpoints/new.json"]
 ODD_NAMES = ["answers.tsv", "answers.txt", "deeper/answers.jsonl", ".hidden.txt"]
+STDOUT = ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"]
+SOURCES = ["texts.txt", "parts", "parts/*.txt", "reviews"]
+ENDINGS = ["txt", "csv", "jsonl", "tsv", "html"]
+FORMATS = ["text", "jsonl", "tsv", "csv", "html"]
 
 
-def asked(place, draw, output, *more, code=2, by_eval=False, outputs=None, **streams):
-    """A command, what it is to write by option, the exit code that must come (any, if none), and its streams."""
-    command = ["eval", place.run, *more] if by_eval else predict(place.run, place.engine, *more)
-    option = "--output" if by_eval or code != 2 else draw.choice(["--output", "--output", "--attention"])
-    return SimpleNamespace(command=command, outputs=outputs or {option: output}, code=code, streams=streams)
+class Asked(NamedTuple):
+    """A command in a folder of texts of all kinds, what it is to write, and the exit code that must come."""
+
+    words: tuple
+    output: str
+    code: int | None = 2  # none: any
+    older: tuple = (None,)  # modes of an older file at the output, one of which is drawn
+    stdin: str | None = None
+    stdout: str | None = None  # a file that is appended to
+    links: tuple = ()
+    by_eval: bool = False
 
 
-def part(place, draw):
-    source = draw.choice([place.parts, place.parts / "*.txt", place.parts / "part-?.txt"])
-    return asked(place, draw, place.parts / "part-1.txt", "--input", source)
+def from_input(source, output, **more):
+    return Asked(("--input", source), output, **more)
 
 
-def new_file_among_the_parts(place, draw):
-    if draw.random() < 0.5:
-        return asked(place, draw, place.parts / draw.choice(ODD_NAMES), "--input", place.parts)
-    (place.parts / "answers.txt").write_text("answers of before\n")
-    return asked(place, draw, place.parts / "answers.txt", "--input", place.parts / "*.txt")
-
-
-def file_of_the_run(place, draw):
-    more = {"by_eval": True} if draw.random() < 0.5 else {}
-    return asked(place, draw, place.run / draw.choice(RUN_FILES), *([] if more else ["some rain"]), **more)
-
-
-def data_that_is_scored(place, draw):
-    other = shutil.copy(place.folder / "test.csv", place.folder / "other.csv")
-    return asked(place, draw, other, "--data", other, by_eval=True)
-
-
-def one_file_twice(place, draw):
-    page = place.folder / "page.html"
-    if draw.random() < 0.5:
-        page.write_text("an older page")
-    return asked(place, draw, page, "some rain", outputs={"--output": page, "--attention": page})
-
-
-def standard_output_by_name(place, draw):
-    log, name = place.folder / "log", Path(draw.choice(["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"]))
-    log.write_text("what was in the log\n")
-    if draw.random() < 0.3:  # where the report is printed, too
-        return asked(place, draw, name, by_eval=True, appends=log)
-    form = draw.choice(["text", "jsonl", "tsv", "csv", "html"])
-    return asked(place, draw, name, "--format", form, *TEXTS, code=0, appends=log)
-
-
-def new_file(place, draw):
-    older = place.folder / f"answers.{draw.choice(['txt', 'csv', 'jsonl', 'tsv', 'html'])}"
-    if draw.random() < 0.7:
-        older.write_text("older answers")
-        older.chmod(draw.choice([0o600, 0o640, 0o644, 0o666]))
-    source = draw.choice([place.texts, place.parts, place.parts / "*.txt", place.classes])
-    return asked(place, draw, older, "--input", source, code=0)
-
-
-def link_at_the_temporary_name(place, draw):
-    for name in (f".tmp-{KNOWN_HEX}-answers.txt", f".tmp-{os.getpid()}-answers.txt", f".tmp-{KNOWN_HEX}"):
-        (place.folder / name).symlink_to(draw.choice([place.texts, place.folder / "nothing"]))
-    return asked(place, draw, place.folder / "answers.txt", "some rain", code=None)
-
-
+# fmt: off
 KINDS = {
-    "the input": lambda it, draw: asked(it, draw, it.texts, "--input", it.texts),
-    "standard input's file": lambda it, draw: asked(
-        it, draw, it.texts, *draw.choice([(), ("--input", "-")]), stdin=it.texts
-    ),
-    "one of several inputs": part,
-    "a new file among the inputs": new_file_among_the_parts,
-    "a text of a class": lambda it, draw: asked(
-        it, draw, it.classes / draw.choice(["good/1.txt", "good/2.txt", "answers.jsonl"]), "--input", it.classes
-    ),
-    "a file of the run": file_of_the_run,
-    "data of the run": lambda it, draw: asked(it, draw, it.folder / f"{draw.choice([*SPLITS])}.csv", by_eval=True),
-    "data that is scored": data_that_is_scored,
-    "one file twice": one_file_twice,
-    "standard output by name": standard_output_by_name,
-    "a new file": new_file,
-    "a link at the temporary name": link_at_the_temporary_name,
+    "the input": [from_input("texts.txt", "texts.txt")],
+    "standard input's file": [Asked(it, "texts.txt", stdin="texts.txt") for it in ((), ("--input", "-"))],
+    "one of several inputs": [
+        from_input(it, "parts/part-1.txt") for it in ("parts", "parts/*.txt", "parts/part-?.txt")],
+    "a new file among the inputs": [
+        from_input("parts/*.txt", "parts/answers.txt", older=(0o644,)),
+        *(from_input("parts", f"parts/{name}") for name in ODD_NAMES)],
+    "a text of a class": [
+        from_input("reviews", f"reviews/{it}") for it in ("good/1.txt", "good/2.txt", "answers.jsonl")],
+    "a file of the run": [
+        Asked(() if it else ("some rain",), f"run/{name}", by_eval=it) for it in (True, False) for name in RUN_FILES],
+    "data of the run": [Asked((), f"{split}.csv", by_eval=True) for split in SPLITS],
+    "data that is scored": [Asked(("--data", "other.csv"), "other.csv", by_eval=True)],
+    "one file twice": [Asked(("--attention", "page.html", "some rain"), "page.html", older=(None, 0o644))],
+    "standard output by name": [  # refused where the report is printed there, too
+        *(Asked((), name, stdout="log", by_eval=True) for name in STDOUT),
+        *(Asked(("--format", it, *TEXTS), name, 0, stdout="log") for it in FORMATS for name in STDOUT)],
+    "a new file": [
+        from_input(source, f"answers.{ending}", code=0, older=(None, 0o600, 0o640, 0o644, 0o666))
+        for source in SOURCES for ending in ENDINGS],
+    "a link at the temporary name": [Asked(("some rain",), "answers.txt", None, links=LINKS)],
 }
+# fmt: on
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @tries(17)
 def test_outputs(space, draw, kind, number):
     """Any file that a command reads, under any of its names, as its output: refused, or written beside it."""
-    place = new_place(space, engine_of(number))
-    case = KINDS[kind](place, draw)
-    output = {option: another_name(path, place.folder, draw) for option, path in case.outputs.items()}
-    log = case.streams.get("appends")
-    before, logged = contents(place.folder, log), log.read_bytes() if log else b""
-    named = {(place.folder / path).resolve() for path in output.values()}
-    command = [*case.command, *(it for option in output.items() for it in option)]
-    ended = space.fork(command, prepare=lambda: prepare(place.folder, **case.streams)).end()
+    folder, case = new_folder(space), draw.choice(KINDS[kind])
+    output, log = folder / case.output, folder / case.stdout if case.stdout else None
+    if mode := draw.choice(case.older):
+        output.write_text("older answers")
+        output.chmod(mode)
+    for name in case.links:
+        (folder / name).symlink_to(folder / draw.choice(["texts.txt", "nothing"]))
+    named = another_name(output, folder, draw)
+    before, logged, written = contents(folder, log), log.read_bytes() if log else b"", (folder / named).resolve()
+    is_page = case.code == 2 and not case.by_eval and "--attention" not in case.words and draw.random() < 0.3
+    command = ["eval", "run"] if case.by_eval else predict("run", engine_of(number))
+    command += [*case.words, "--attention" if is_page else "--output", named]
+    ended = space.fork(command, prepare=lambda: prepare(folder, case)).end()
 
     assert case.code in {None, ended.code}, f"exit {ended.code}, expected {case.code}: {ended.err}"
     assert ended.code in {0, 1, 2}, f"exit {ended.code}: {ended.err}"
     assert not {"Traceback", "unexpected"} & {*ended.err.split()}, ended.err
-    after = contents(place.folder, log)
+    after = contents(folder, log)
     # A file that was there and is no output of the try keeps its content and its mode; one that is, keeps its mode.
     for path, (content, mode) in before.items():
         assert path in after, f"{path} is gone"
         assert after[path][1] == mode, f"{path} has the mode {after[path][1]:o}, before {mode:o}"
-        assert (path in named and ended.code == 0) or after[path][0] == content, f"{path} is written over"
+        assert (path == written and ended.code == 0) or after[path][0] == content, f"{path} is written over"
     assert not [path for path in after.keys() - before.keys() if path.name.startswith(".tmp-")], "something is left"
     if log:
         assert log.read_bytes().startswith(logged), "what was in the log is gone"
         assert (len(log.read_bytes()) > len(logged)) == (ended.code == 0), "nothing was appended"
 
 
-def prepare(folder, stdin=None, appends=None):
+def prepare(folder, case):
     """In the new process: its streams, and the end of temporary names."""
     os.chdir(folder)
-    for path, flags, number in ((stdin, os.O_RDONLY, 0), (appends, os.O_WRONLY | os.O_APPEND, 1)):
-        if path:
-            os.dup2(os.open(path, flags), number)
+    for name, flags, number in ((case.stdin, os.O_RDONLY, 0), (case.stdout, os.O_WRONLY | os.O_APPEND, 1)):
+        if name:
+            os.dup2(os.open(name, flags), number)
     mock.patch("secrets.token_hex", lambda length=8: KNOWN_HEX[: 2 * length]).start()
 
 
-def new_place(space, engine):
+def new_folder(space):
     """A new folder with texts of all kinds, and a run whose data is there alone, where it may be harmed."""
     folder = space.new_path("named")
-    parts, classes = folder / "parts", folder / "reviews"
-    place = SimpleNamespace(folder=folder, run=folder / "run", engine=engine, parts=parts, classes=classes)
-    place.texts = folder / "texts.txt"
-    for name in ("texts.txt", "parts/part-0.txt", "parts/part-1.txt", "reviews/good/1.txt", "reviews/bad/1.txt"):
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("\n".join(TEXTS) + "\n")
-    shutil.copytree(space.reference("default"), place.run)
-    config = (place.run / "config.yaml").read_text()
+    for name in ("texts.txt", "parts/part-0.txt", "parts/part-1.txt", "reviews/good/1.txt", "reviews/bad/1.txt", "log"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("\n".join(TEXTS) + "\n")
+    shutil.copytree(space.reference("default"), folder / "run")
+    config = (folder / "run" / "config.yaml").read_text()
     for split, path in space.data.items():
         config = config.replace(path, shutil.copy(path, folder / f"{split}.csv").as_posix())
-    (place.run / "config.yaml").write_text(config)
-    return place
+    (folder / "run" / "config.yaml").write_text(config)
+    shutil.copy(folder / "test.csv", folder / "other.csv")
+    return folder
 
 
 def another_name(path, folder, draw):

@@ -14,9 +14,10 @@ from unittest import mock
 
 import pytest
 from processes import at_file_event, kill_at_file_event, mount, small_disk, with_mounts
-from samples import ENGINES, FILLERS, WORDS, engine_of, predict, tries
+from samples import ENGINES, FILLERS, WORDS, damage, engine_of, predict, tries
 
 FORMATS = ("jsonl", "csv", "tsv", "parquet", "text")
+OPTIONS = (("--top-k", "2"), ("--threshold", "0.7"), ("--explain",))
 WRITTEN = re.compile(r": ([\d,]+) of [\d,]+ files? written by this process \(")
 FILE_EVENTS_OF_A_PART = 9
 
@@ -204,11 +205,7 @@ def another_text(job, _draw, _part):
 
 
 def damaged_answers(job, draw, _part):
-    path = job.out / f"part-99.{job.form}"
-    content = bytearray(path.read_bytes())
-    place = draw.randrange(len(content))
-    content[place] ^= 1 << draw.randrange(8)
-    path.write_bytes(draw.choice([content, content[:place], b""]))
+    damage(job.out / f"part-99.{job.form}", draw, cut=0.6)
 
 
 def damaged_record(job, draw, part):
@@ -237,15 +234,9 @@ CHANGES = {
     "another-part": (ONE, lambda job, draw, _: write_rows(job.parts / "part-50.jsonl", new_rows(draw, 50, 5))),
     "a-part-less": (NONE, lambda _, __, part: part.unlink()),
     "another-model": (ALL, lambda job, *_: replace(job, variant="labels")),
-    "other-options": (
-        ALL,
-        lambda job, draw, _: replace(job, more=draw.choice([("--top-k", "2"), ("--threshold", "0.7"), ("--explain",)])),
-    ),
+    "other-options": (ALL, lambda job, draw, _: replace(job, more=draw.choice(OPTIONS))),
     "another-engine": (ALL, lambda job, *_: replace(job, engine=ENGINES[1 - ENGINES.index(job.engine)])),
-    "another-format": (
-        ALL,
-        lambda job, draw, _: replace(job, form=draw.choice([it for it in FORMATS if it != job.form])),
-    ),
+    "another-format": (ALL, lambda job, draw, _: replace(job, form=draw.choice(sorted({*FORMATS} - {job.form})))),
     "damaged-answers": (ONE, damaged_answers),
     "no-answers": (ONE, lambda job, _, part: (job.out / f"{part.stem}.{job.form}").unlink()),
     "a-damaged-record": (ONE, damaged_record),

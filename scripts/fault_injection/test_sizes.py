@@ -55,14 +55,11 @@ def line_of_standard_input(space, draw, size, engine):
 
 def line_of_a_file(space, draw, size, engine):
     """One text of a file of any kind."""
-    texts, suffix = [long_text(draw, size), "some rain"], draw.choice([".txt", ".csv", ".tsv", ".jsonl"])
-    lines = {
-        ".txt": lambda: texts,
-        ".csv": lambda: ["text", *(f'"{text}"' for text in texts)],
-        ".tsv": lambda: ["text", *texts],
-        ".jsonl": lambda: [json.dumps({"text": text}) for text in texts],
-    }
-    return check_answers(answer(space, engine, *JSONL, lines=lines[suffix](), suffix=suffix))
+    suffix = draw.choice([".txt", ".csv", ".tsv", ".jsonl"])
+    written = {".csv": '"{}"'.format, ".jsonl": lambda text: json.dumps({"text": text})}.get(suffix, str)
+    head = ["text"] if suffix in {".csv", ".tsv"} else []
+    lines = [*head, *map(written, [long_text(draw, size), "some rain"])]
+    return check_answers(answer(space, engine, *JSONL, lines=lines, suffix=suffix))
 
 
 def explained_text(space, draw, size, engine):

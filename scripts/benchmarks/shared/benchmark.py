@@ -50,7 +50,7 @@ class Row:
     finished: str
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Benchmark:
     """A script.
 

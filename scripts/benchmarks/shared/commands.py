@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import atexit
 import json
+import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+import time
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 # A child's peak of memory begins with what its parent had, so a small process starts it.
 LAUNCH = """
@@ -49,6 +51,36 @@ def run(command: Sequence[str]) -> Ended:
             raise RuntimeError(Path(folder, "err").read_text(encoding="utf-8", errors="replace")[-2000:].strip())
         output = Path(folder, "out").read_text(encoding="utf-8", errors="replace")
     return Ended(seconds, peak, processor, output)
+
+
+def watch(command: Sequence[str], *, every: float) -> Generator[tuple[int, float, str], None, None]:
+    """Run a command, and look at it every so many seconds: its process, its seconds and its messages until then.
+
+    Whoever stops looking stops it.
+
+    Raises:
+        RuntimeError: it failed; the message is the end of its standard error.
+    """
+    began = time.monotonic()
+    with tempfile.TemporaryFile() as log, subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=log) as process:
+        try:
+            while process.poll() is None:
+                yield process.pid, time.monotonic() - began, _content(log)
+                time.sleep(every)
+        finally:
+            process.terminate()
+        if process.returncode:
+            raise RuntimeError(_content(log)[-500:])
+
+
+def _content(log: IO[bytes]) -> str:
+    return os.pread(log.fileno(), 1 << 20, 0).decode(errors="replace")
+
+
+def memory_of(pid: int, key: str) -> int:
+    """The bytes of a process under a key of Linux's status, such as `VmHWM`, the peak; 0 once it has ended."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{key}:"))
 
 
 def train_command(overrides: Sequence[str], run_dir: Path, *words: str) -> list[str]:

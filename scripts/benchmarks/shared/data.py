@@ -86,14 +86,11 @@ def stratified_order(labels: Sequence[str], seed: int) -> NDArray[np.int64]:
 
 def overrides(folder: Path, name: str, seed: int = 0) -> list[str]:
     """The config values with which encoder-cls reads a data set; what it holds out is drawn anew with each seed."""
-    files = {split: path_of(folder, name, split) for split in ("train", "test")}
-    validation = path_of(folder, name, "validation")
-    files |= {"validation": validation} if validation.exists() else {}
-    named = {f"data.{split}": json.dumps(str(path.resolve())) for split, path in files.items()}
-    return [f"{key}={value}" for key, value in ({"data.validation": "null"} | named).items()] + [
-        f"seed={seed}",
-        f"data.split_seed={seed}",
-    ]
+    files = {split: path_of(folder, name, split) for split in ("train", "validation", "test")}
+    named = {split: json.dumps(str(path.resolve())) for split, path in files.items()}
+    if not files["validation"].exists():
+        named["validation"] = "null"
+    return [*(f"data.{split}={value}" for split, value in named.items()), f"seed={seed}", f"data.split_seed={seed}"]
 
 
 def write(path: Path, texts: Texts) -> Path:

@@ -16,7 +16,7 @@ SPECIAL = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "ma
 
 
 class Size(NamedTuple):
-    """Width and number of layers of an encoder; heads have a width of 32."""
+    """Width and number of layers of an encoder."""
 
     d_model: int = 128
     layers: int = 2
@@ -27,13 +27,13 @@ class Size(NamedTuple):
     @property
     def overrides(self) -> list[str]:
         """The config values of encoder-cls."""
-        heads, d_ff = max(1, self.d_model // 32), 4 * self.d_model
-        return [
-            f"model.d_model={self.d_model}",
-            f"model.num_layers={self.layers}",
-            f"model.num_heads={heads}",
-            f"model.d_ff={d_ff}",
-        ]
+        shape = {"d_model": self.d_model, "num_layers": self.layers, "num_heads": self.heads, "d_ff": 4 * self.d_model}
+        return [f"model.{key}={value}" for key, value in shape.items()]
+
+    @property
+    def heads(self) -> int:
+        """Each has a width of 32."""
+        return max(1, self.d_model // 32)
 
 
 SMALL = Size()
@@ -62,7 +62,7 @@ class Bert:
                 vocab_size=tokenizer.get_vocab_size(),
                 hidden_size=size.d_model,
                 num_hidden_layers=size.layers,
-                num_attention_heads=max(1, size.d_model // 32),
+                num_attention_heads=size.heads,
                 intermediate_size=4 * size.d_model,
                 max_position_embeddings=max_length,
                 num_labels=len(self.classes),

@@ -185,14 +185,9 @@ def fasttext_autotune(train: Texts, validation: Texts, seed: int) -> Iterator[Tr
     """FastText's own search on the validation texts, made once for each of so many seconds."""
     with tempfile.TemporaryDirectory() as folder:
         paths = [fasttext_file(Path(folder, name), it, seed) for name, it in (("train", train), ("val", validation))]
+        common = {"thread": 1, "verbose": 0, "seed": seed, "autotuneValidationFile": str(paths[1])}
         for duration in AUTOTUNED:
-            options = {
-                "thread": 1,
-                "verbose": 0,
-                "seed": seed,
-                "autotuneValidationFile": str(paths[1]),
-                "autotuneDuration": duration,
-            }
+            options = {**common, "autotuneDuration": duration}
             try:
                 yield Trial("", duration, fasttext_model(paths[0], train.classes, options))
             except RuntimeError as error:  # what it has chosen diverges, and there is no model

@@ -1,11 +1,11 @@
-"""Whether promises of precision and coverage are kept, and how well unfamiliar texts are recognized, on real data.
+"""How often guarantees of precision and coverage hold, and out-of-distribution texts are recognized, on real data.
 
-    python scripts/benchmarks/promises.py FOLDER [--only DATASET]... [--output PAGE]
+    python scripts/benchmarks/guarantees.py FOLDER [--only DATASET]... [--output PAGE]
 
 FOLDER is as that of `accuracy.py`, with go_emotions besides. A linear classifier is trained once on each data set. Its
-scores of test texts are halved at random 1,000 times: one half promises, the other shows what became of it. The command
-fails where a promise is broken more often than in a tenth of the halvings plus three standard errors, or where
-unfamiliar texts are recognized no better than by the maximum probability plus 0.03.
+scores of test texts are halved at random 1,000 times: one half gives the guarantee, the other tests it. The command
+fails where a guarantee is broken more often than in a tenth of the halvings plus three standard errors, or where
+out-of-distribution texts are recognized no better than by the maximum probability plus 0.03.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import argparse
 import math
 import tempfile
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,30 +31,30 @@ from encoder_cls import Classifier, load_classifier
 from encoder_cls.inference.guarantees import CONFIDENCE, THRESHOLDS, Guarantees
 
 DATA = ("trec6", "sst2", "banking77", "sst2_glue", "ag_news", "imdb")
-ONLY_STRANGE = ("go_emotions",)  # has several labels a text, so that nothing is trained on it here
-SAME_KIND = {"sst2", "sst2_glue"}  # sentences of the same film reviews: neither is strange to the other
+NOT_TRAINED_ON = ("go_emotions",)  # has several labels a text
+SAME_KIND = {"sst2", "sst2_glue"}  # sentences of the same film reviews: each is in the distribution of the other
 PRECISIONS, COVERAGE = (0.9, 0.95, 0.98), 0.9
 HALVINGS = 1000
 MOST_BROKEN = 1 - CONFIDENCE + 3 * (CONFIDENCE * (1 - CONFIDENCE) / HALVINGS) ** 0.5
-MOST_TEXTS = 800  # of each data set, among which unfamiliar ones are to be recognized
+MOST_TEXTS = 800  # of each data set, which are to be told apart
 WANTED_GAIN = 0.03
 
 Probabilities = NDArray[np.float64]
 Labels = NDArray[np.int64]
 
 
-class Kept(NamedTuple):
-    """What became of a promise in all halvings, as fractions.
+class Tested(NamedTuple):
+    """A guarantee in all halvings, as fractions.
 
     Attributes:
-        promised: of the halvings in which it could be promised.
-        broken: of all, in which the other half was below the promise.
+        given: of the halvings in which there could be a guarantee.
+        broken: of all, in which the other half was below it.
         broken_overall: of all, in which both halves together were.
-        got: the mean of what the other half had, where it was promised.
+        got: the mean of what the other half had, where there was a guarantee.
         answered: the mean part that was answered, or the mean number of classes in a set.
     """
 
-    promised: float
+    given: float
     broken: float
     broken_overall: float
     got: float
@@ -77,16 +77,16 @@ def measure(arguments: argparse.Namespace, case: Case) -> Found:
         numbers = {label: number for number, label in enumerate(classifier.label_names)}
         labels = np.array([numbers[label] for label in test.labels])
         probabilities = classifier.predict_proba(test.texts)
-        kept = [halve(probabilities, labels, precision=it) for it in PRECISIONS]
-        kept.append(halve(probabilities, labels, coverage=COVERAGE))
-        pairs = strange(classifier, name, folder)
-    return {"texts": len(labels), "kept": kept, "pairs": pairs}
+        tested = [halve(probabilities, labels, precision=it) for it in PRECISIONS]
+        tested.append(halve(probabilities, labels, coverage=COVERAGE))
+        pairs = distant(classifier, name, folder)
+    return {"texts": len(labels), "tested": tested, "pairs": pairs}
 
 
 def halve(
     probabilities: Probabilities, labels: Labels, *, precision: float | None = None, coverage: float = COVERAGE
-) -> Kept:
-    """What becomes of a promise of precision, or else of coverage, in random halvings."""
+) -> Tested:
+    """Test a guarantee of precision, or else of coverage, in random halvings."""
     random = np.random.default_rng(0)
     whole = Guarantees.of(probabilities, labels)
     sizes = len(labels) * probabilities.shape[1] - np.searchsorted(np.sort(probabilities.ravel()), THRESHOLDS)
@@ -108,20 +108,20 @@ def halve(
             # The most probable class, which is in each set, is left out here: what the quantile alone gives.
             found.append((covered / rest, whole.covered[index] / whole.num_texts, sizes[index] / len(labels)))
     if not found:
-        return Kept(0.0, 0.0, 0.0, math.nan, 0.0)
+        return Tested(0.0, 0.0, 0.0, math.nan, 0.0)
     got, overall, answered = np.array(found).T
-    promise = precision or coverage
-    return Kept(
-        promised=len(found) / HALVINGS,
-        broken=float((got < promise).sum()) / HALVINGS,
-        broken_overall=float((overall < promise).sum()) / HALVINGS,
+    wanted = precision or coverage
+    return Tested(
+        given=len(found) / HALVINGS,
+        broken=float((got < wanted).sum()) / HALVINGS,
+        broken_overall=float((overall < wanted).sum()) / HALVINGS,
         got=float(got.mean()),
         answered=float(answered.sum()) / HALVINGS,
     )
 
 
-def strange(classifier: Classifier, name: str, folder: Path) -> list[tuple[str, float, float, float, float]]:
-    """How well the texts of each other data set are told from a classifier's own.
+def distant(classifier: Classifier, name: str, folder: Path) -> list[tuple[str, float, float, float, float]]:
+    """Tell the texts of each other data set from a classifier's own.
 
     Returns:
         The data set, the AUROC of the score by which texts are flagged, that of the maximum probability, the part of
@@ -129,7 +129,7 @@ def strange(classifier: Classifier, name: str, folder: Path) -> list[tuple[str, 
     """
     scores, flagged, unsure = {}, {}, {}
     assert classifier.familiarity
-    for data in (*DATA, *ONLY_STRANGE):
+    for data in (*DATA, *NOT_TRAINED_ON):
         texts = _some_texts(path_of(folder, data, "test"))
         numbers = classifier.familiarity_numbers(classifier.tokenize(texts))[1]
         scores[data] = classifier.familiarity.scores(numbers)
@@ -154,26 +154,26 @@ def auroc(own: Probabilities, others: Probabilities) -> float:
 
 
 def lines(rows: Sequence[Row]) -> list[str]:
-    """What was promised and kept; then unfamiliar texts."""
-    kept, found = [], []
+    """Guarantees of each data set; then out-of-distribution texts."""
+    tested, found = [], []
     for row in rows:
         name, texts = row.case["data"], f"{row.found['texts'] // 2:,}"
-        for promise, it in zip((*PRECISIONS, None), (Kept(*it) for it in row.found["kept"]), strict=True):
-            what = f"precision {promise:g}" if promise else f"coverage {COVERAGE:g}"
-            shares = [f"{100 * share:.1f}%" for share in (it.promised, it.broken, it.broken_overall)]
-            answered = f"{100 * it.answered:.0f}%" if promise else f"{it.answered:.2f} classes"
-            kept.append([name, texts, what, *shares, f"{it.got:.3f}" if it.promised else NOT_MEASURED, answered])
+        for wanted, it in zip((*PRECISIONS, None), (Tested(*it) for it in row.found["tested"]), strict=True):
+            what = f"precision {wanted:g}" if wanted else f"coverage {COVERAGE:g}"
+            shares = [f"{100 * share:.1f}%" for share in (it.given, it.broken, it.broken_overall)]
+            answered = f"{100 * it.answered:.0f}%" if wanted else f"{it.answered:.2f} classes"
+            tested.append([name, texts, what, *shares, f"{it.got:.3f}" if it.given else NOT_MEASURED, answered])
         found += [
             [name, other, f"{ours:.3f}", f"{theirs:.3f}", f"{100 * flagged:.0f}%", f"{100 * own:.1f}%"]
             for other, ours, theirs, flagged, own in row.found["pairs"]
         ]
-    columns = ["data set", "texts in a half", "promise", "could be promised", "broken", "broken, both halves", "got",
+    columns = ["data set", "texts in a half", "guarantee", "could be given", "broken", "broken, both halves", "got",
                "answers / set size"]  # fmt: skip
     ours, theirs = _means(rows)
     return [
-        *table(columns, kept),
+        *table(columns, tested),
         "",
-        f"Unfamiliar texts: the mean AUROC is **{ours:.3f}**, of the maximum probability **{theirs:.3f}**.",
+        f"Out-of-distribution texts: the mean AUROC is **{ours:.3f}**, of the maximum probability **{theirs:.3f}**.",
         "",
         *table(["model", "other texts", "AUROC", "maximum probability", "flagged", "of its own"], found, left=2),
     ]
@@ -185,31 +185,23 @@ def _means(rows: Sequence[Row]) -> tuple[float, float]:
 
 
 def failures(rows: Sequence[Row]) -> list[str]:
-    """The promises that are broken too often."""
+    """The guarantees that are broken too often."""
     found = []
     for row in rows:
-        *precisions, coverage = (Kept(*it) for it in row.found["kept"])
-        for promise, it in zip(PRECISIONS, precisions, strict=True):
+        *precisions, coverage = (Tested(*it) for it in row.found["tested"])
+        for wanted, it in zip(PRECISIONS, precisions, strict=True):
             if it.broken > MOST_BROKEN:
-                found.append(f"{row.case['data']}: precision {promise:g} is broken in {it.broken:.1%}")
+                found.append(f"{row.case['data']}: precision {wanted:g} is broken in {it.broken:.1%}")
         if 1 - coverage.got > 1 - COVERAGE + 3 * (COVERAGE * (1 - COVERAGE) / row.found["texts"]) ** 0.5:
             found.append(f"{row.case['data']}: sets lack the label of {1 - coverage.got:.1%} of the texts")
     ours, theirs = _means(rows)
     if ours < theirs + WANTED_GAIN:
-        found.append(f"unfamiliar texts: AUROC {ours:.3f}, by the maximum probability {theirs:.3f}")
+        found.append(f"out-of-distribution texts: AUROC {ours:.3f}, by the maximum probability {theirs:.3f}")
     return found
 
 
-BENCHMARK = Benchmark(
-    name="promises",
-    doc=__doc__,
-    add_arguments=lambda parser: add_data_arguments(parser, DATA),
-    cases=cases,
-    measure=measure,
-    lines=lines,
-    failures=failures,
-    rounds=1,
-)
+ADD_ARGUMENTS = partial(add_data_arguments, names=DATA)
+BENCHMARK = Benchmark("guarantees", __doc__, ADD_ARGUMENTS, cases, measure, lines, failures=failures, rounds=1)
 
 if __name__ == "__main__":
     BENCHMARK.main()
