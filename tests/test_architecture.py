@@ -22,7 +22,7 @@ LIMITS = {
     "package: modules of the largest folder": 15,
     "package: own modules that a file imports": 20,
     "tests: lines": 22_400,
-    "scripts: lines": 5_900,
+    "scripts: lines": 6_000,
     "documents: words": 24_500,
 }
 NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
