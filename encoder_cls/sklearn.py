@@ -21,8 +21,8 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_consistent_length, column_or_1d
 from sklearn.utils.validation import check_is_fitted
 
+from encoder_cls import Classifier, load_classifier
 from encoder_cls.errors import ConfigError, DataError
-from encoder_cls.inference.classifier import Classifier
 from encoder_cls.system.display import kind
 from encoder_cls.system.installed import log
 
@@ -140,11 +140,10 @@ def _train(config: Config, rows: Iterable[Row]) -> Classifier:
     """Train in a temporary folder; what the command line would warn of becomes warnings of Python."""
     import torch
 
-    from encoder_cls.inference.folder import load_classifier
     from encoder_cls.system.machine import resolve_device
     from encoder_cls.tracking.run_dir import RunDir
     from encoder_cls.training.events import Noted, Validated
-    from encoder_cls.training.prepare import prepare, setup_warnings
+    from encoder_cls.training.prepare import prepare
     from encoder_cls.training.run import train
     from encoder_cls.training.shrink import compact
 
@@ -155,7 +154,7 @@ def _train(config: Config, rows: Iterable[Row]) -> Classifier:
         setup, run = prepare(config, train_rows=rows), RunDir(Path(folder))
         if setup.dataset.is_multi_label:
             raise DataError(f"{config.data.validation}: has texts with several labels, and those of fit have one")
-        for message in setup_warnings(setup):
+        for message in setup.warnings():
             _warn(message)
         for event in train(setup, run, device=device, with_report=False):
             if isinstance(event, Noted):

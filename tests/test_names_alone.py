@@ -13,7 +13,7 @@ from encoder_cls.config import DataConfig, config_of
 from encoder_cls.data.load import load_dataset
 from encoder_cls.errors import ConfigError, DataError
 from encoder_cls.inference.folder import load_classifier
-from encoder_cls.training.prepare import prepare, setup_warnings
+from encoder_cls.training.prepare import prepare
 
 pytestmark = pytest.mark.usefixtures("blank_plots")
 
@@ -104,7 +104,7 @@ def test_train_may_be_missing_where_the_rest_is_there(missing):
 def test_names_that_no_text_has_are_warned_of():
     names = [*NAMES, "zebra_crossing"]
     values = {"data.unlabelled": write("a.csv", texts(60, seed=0)), "data.label_names": names, "name": "a"}
-    warnings = [*setup_warnings(prepare(config_of(values, source="test")))]
+    warnings = [*prepare(config_of(values, source="test")).warnings()]
     assert len(warnings) == 1
     assert (
         "no text has a word of these names, so what is taken for their classes is chance: 'zebra_crossing'"

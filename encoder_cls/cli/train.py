@@ -117,14 +117,14 @@ def _train(request: _Request, group: ProcessGroup) -> None:
         if is_finished:
             note(f"{run.path}: this run is finished; nothing to do")
             return
-        if not group.begins(is_for_all=not request.dry_run):
+        if not group.goes_on(is_for_all=not request.dry_run):
             return
 
         from encoder_cls.system.machine import resolve_device
-        from encoder_cls.training.encoder.checkpoint import check_equal
+        from encoder_cls.training.encoder.checkpoint import fingerprint
         from encoder_cls.training.encoder.loop import assist
         from encoder_cls.training.encoder.processes import device_of_rank
-        from encoder_cls.training.prepare import prepare, setup_warnings
+        from encoder_cls.training.prepare import prepare
         from encoder_cls.training.run import train
 
         with nullcontext() if request.dry_run else group.agreeing():
@@ -138,12 +138,13 @@ def _train(request: _Request, group: ProcessGroup) -> None:
             note(line)
         if request.dry_run:
             note(f"plan: {setup.plan}")
-        for line in setup_warnings(setup):
+        for line in setup.warnings():
             note(f"warning: {line}")
         if request.dry_run:
             return
         with group.agreeing():
-            check_equal(setup, group, device=torch_device)
+            facts = fingerprint(setup, device=torch_device)
+            group.check_equal(facts | {"config": settings.model_dump(mode="json")})
         with stop_signals(group):
             if not group.leads:
                 assist(setup, group, device=torch_device)

@@ -31,16 +31,16 @@ def base_classifier(config: Config) -> Classifier | None:
     """
     if config.from_run is None:
         return None
-    run, former = RunDir(Path(config.from_run)), config_of_former(config.from_run)
+    run, base_config = RunDir(Path(config.from_run)), config_of_former(config.from_run)
     if not run.is_finished():
         raise ConfigError(f"{run.path}: is no finished run to go on from; let its training end (train --resume)")
     classifier = load_classifier(run.model, device="cpu", engine="numpy")
-    if former.tokenizer != config.tokenizer:
+    if base_config.tokenizer != config.tokenizer:
         raise ConfigError(f"tokenizer: {run.path} has another, whose words are to keep their numbers; leave it out")
     if config.model.encoder:
         if classifier.encoder is None:
             raise ConfigError(
-                f"model.encoder: {run.path} has none to go on from; set model.encoder=false, or begin anew"
+                f"model.encoder: {run.path} has none to go on from; set model.encoder=false, or start a new run"
             )
         if classifier.encoder.architecture != EncoderArchitecture.of(config.model):
             raise ConfigError(f"model: the encoder of {run.path} has another shape; leave the section out to keep it")
@@ -48,23 +48,17 @@ def base_classifier(config: Config) -> Classifier | None:
 
 
 def check_base_data(config: Config, dataset: Dataset) -> None:
-    """Check that the data of the base run has not changed.
-
-    Raises:
-        DataError: it has.
-        EncoderClsError: the logits of its validation texts cannot be read.
-    """
+    """Check the data of the base run, which may have changed (`DataError`), and its logits, which the report needs."""
     if config.from_run is None or dataset.former is None:
         return
-    run, former = RunDir(Path(config.from_run)), dataset.former
+    run, its_data = RunDir(Path(config.from_run)), dataset.former
     if run.validation_logits.exists():
-        read_validation_logits(run.validation_logits)  # the final report needs them
+        read_validation_logits(run.validation_logits)
     known = newest_fingerprint(run.checkpoints)
-    found = {"training_data": former.train.fingerprint, "validation_data": former.selection.fingerprint}
-    for name, fingerprint in found.items():
-        if known.get(name, fingerprint) != fingerprint:
-            what = name.replace("_data", " data")
-            raise DataError(f"{run.path}: its {what} ({run.load_config().data.train}) has changed since it was trained")
+    for kind, split in (("training", its_data.train), ("validation", its_data.selection)):
+        if known.get(f"{kind}_data", split.fingerprint) != split.fingerprint:
+            source = run.load_config().data.train
+            raise DataError(f"{run.path}: its {kind} data ({source}) has changed since it was trained")
 
 
 def start_from(base: Classifier, model: EncoderClassifier, *, label_names: tuple[str, ...]) -> None:
@@ -73,14 +67,13 @@ def start_from(base: Classifier, model: EncoderClassifier, *, label_names: tuple
     New words and classes keep their random weights. Words of the base run come first; classes are matched by name.
     """
     numbers = [base.label_names.index(name) for name in label_names if name in base.label_names]
-    is_known = np.array([name in base.label_names for name in label_names])
+    is_known = torch.tensor([name in base.label_names for name in label_names])
     state = model.state_dict()
     for name, weight in weights_of_part(base, "encoder").items():
         values = torch.from_numpy(np.asarray(weight, dtype=np.float32))
-        with torch.no_grad():
-            if name == WORDS:
-                state[name][: len(values)] = values
-            elif name.startswith(HEAD):
-                state[name][torch.from_numpy(is_known)] = values[numbers].to(state[name].device)
-            else:
-                state[name].copy_(values)
+        if name == WORDS:
+            state[name][: len(values)] = values
+        elif name.startswith(HEAD):
+            state[name][is_known] = values[numbers].to(state[name].device)
+        else:
+            state[name].copy_(values)

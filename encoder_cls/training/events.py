@@ -12,7 +12,7 @@ from encoder_cls.training.linear.techniques import FewLabels
 
 @dataclass(frozen=True, kw_only=True)
 class Started:
-    """Training begins, or goes on, after `step` of `total_steps`."""
+    """Training starts or resumes after `step` of `total_steps`."""
 
     step: int
     total_steps: int
@@ -27,7 +27,7 @@ class Noted:
 
 @dataclass(frozen=True, kw_only=True)
 class StageStarted:
-    """A stage begins, or goes on, after `step` of `total_steps` of all stages, as far as they are known."""
+    """A stage starts or resumes after `step` of `total_steps` of all stages, as far as they are known."""
 
     stage: str
     step: int

@@ -24,30 +24,36 @@ def write_final_report(
 ) -> Report | None:
     """Score the best weights as a user would load them, and write the model card as the sign that the run is complete.
 
-    Returns:
-        The report; none where no text has a label.
+    Returns the report; none where no text has a label.
     """
-    dataset, config = prepared.dataset, prepared.config
-    best = _finished_model(prepared, run, device=str(device))
+    dataset, config, linear = prepared.dataset, prepared.config, prepared.plan.linear
+    best, report = _finished_model(prepared, run, device=str(device)), None
     name, split = dataset.reported
-    if not len(split):
-        _write_model_card(prepared, run, None, best_step=best_step)
-        return None
-    report, answered = score_run(
-        run,
-        best,
+    if len(split):
+        report, answered = score_run(
+            run,
+            best,
+            config,
+            dataset,
+            train_texts=prepared.train_texts if linear else None,
+            device=str(device),
+            batch_tokens=config.train.batch_tokens,
+        )
+        write_report(run.eval, report, answered, run_name=config.name, config_yaml=config.to_yaml())
+        group = name if dataset.test else f"best_{name}"  # the curves of validation end with the last weights
+        metric_log.log(best_step, group, {**report.metrics.scalars(), **report.metrics.drawable()})
+        log_final_report(metric_log, best, config, report, answered, step=best_step)
+        shutil.rmtree(run.stages, ignore_errors=True)
+    card = model_card(
         config,
         dataset,
-        train_texts=prepared.train_texts if prepared.plan.linear else None,
-        device=str(device),
-        batch_tokens=config.train.batch_tokens,
+        report,
+        best_step=best_step,
+        vocab_size=prepared.vocab_size,
+        linear_max_tokens=linear and linear.max_tokens,
+        refits_on_validation=prepared.plan.refits_on_validation,
     )
-    write_report(run.eval, report, answered, run_name=config.name, config_yaml=config.to_yaml())
-    group = name if dataset.test else f"best_{name}"  # the curves of validation end with the last weights
-    metric_log.log(best_step, group, {**report.metrics.scalars(), **report.metrics.drawable()})
-    log_final_report(metric_log, best, config, report, answered, step=best_step)
-    shutil.rmtree(run.stages, ignore_errors=True)
-    _write_model_card(prepared, run, report, best_step=best_step)
+    write_file(run.model_card, card.encode())
     return report
 
 
@@ -62,16 +68,3 @@ def _finished_model(prepared: Prepared, run: RunDir, *, device: str) -> Classifi
         texts = texts if held_out is dataset.selection else best.tokenize(held_out.texts)
         fit_guarantees(best, run.model, texts, held_out.labels)
     return best
-
-
-def _write_model_card(prepared: Prepared, run: RunDir, report: Report | None, *, best_step: int) -> None:
-    card = model_card(
-        prepared.config,
-        prepared.dataset,
-        report,
-        best_step=best_step,
-        vocab_size=prepared.vocab_size,
-        linear_max_tokens=prepared.plan.linear and prepared.plan.linear.max_tokens,
-        refits_on_validation=prepared.plan.refits_on_validation,
-    )
-    write_file(run.model_card, card.encode())

@@ -11,15 +11,16 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Self
 
 from encoder_cls.config import Config
 from encoder_cls.data.base_run import names_validation
 from encoder_cls.errors import ConfigError
-from encoder_cls.text.tokens import KEPT_PER_TOKEN
+from encoder_cls.text.tokens import KEPT_PER_TOKEN, TokenizedTexts
+from encoder_cls.training.encoder.batches import BatchSampler
 
 RESERVED = 0.1  # of the time: for the start of Python, files, and steps that take longer than the first ones
-PRETRAINING_SHARE = 0.4  # of what is left when it begins, at most
+PRETRAINING_SHARE = 0.4  # of what is left when it starts, at most
 PRETRAINING_TOKENS = 1_250_000  # that are read, within limits of epochs:
 PRETRAINING_EPOCHS = (1, 20)
 TRAINING_FACTOR = 2_750  # over the square root of the tokens there are so many epochs, within limits:
@@ -37,7 +38,7 @@ MOST_LABELLED = 2000  # texts from which labels are not few
 
 
 class TimeBudget:
-    """The time limits of a run; the clock starts anew where a run is resumed."""
+    """The time limits of a run, from when it is started or resumed."""
 
     def __init__(self, config: Config) -> None:
         whole, pretraining = config.train.time_budget, config.pretrain.time_budget
@@ -45,7 +46,7 @@ class TimeBudget:
         self._of_pretraining = None if pretraining is None else 60 * pretraining
 
     def seconds_for(self, *, pretraining: bool) -> float | None:
-        """The seconds for a stage that begins now, with all that comes after it; none: no limit."""
+        """The seconds for a stage that starts now, with all that comes after it; none: no limit."""
         left = None if self._end is None else max(0.0, self._end - time.monotonic())
         if not pretraining:
             return left
@@ -59,14 +60,19 @@ class CorpusSize(NamedTuple):
     tokens: int
     steps: int
 
+    @classmethod
+    def of(cls, texts: TokenizedTexts, config: Config) -> Self:
+        """Count those of texts."""
+        sampler = BatchSampler.of(texts.lengths, config.train, seed=config.seed)
+        return cls(tokens=int(texts.lengths.sum()), steps=sampler.steps_per_epoch)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Counts:
     """All of the data that a plan depends on.
 
-    Attributes:
-        labelled: training texts with labels; where no text has one (`names_only`) names of classes.
-        linear_tokens: tokens of the labelled texts, each read as far as one of `LINEAR_LENGTHS`.
+    Where no text has a label (`names_only`), the names of classes count as labelled. `linear_tokens` are those of the
+    labelled texts, each read as far as one of `LINEAR_LENGTHS`.
     """
 
     labelled: int
@@ -94,12 +100,7 @@ class Schedule:
 
 
 class LinearInput(NamedTuple):
-    """What the linear classifier reads.
-
-    Attributes:
-        max_tokens: tokens of a text, `[CLS]` counted.
-        use_char_ngrams: n-gram templates and character n-grams as well as words and pairs.
-    """
+    """The first tokens of a text, `[CLS]` counted, that the linear classifier reads, and whether with all n-grams."""
 
     max_tokens: int
     use_char_ngrams: bool
@@ -112,9 +113,8 @@ LinearFit = Literal["plain", "stream", "few_labels", "names"]
 class Plan:
     """All decisions of a run: the parts that it has, and how each is trained.
 
-    Attributes:
-        refits_on_validation: the linear classifier also learns from the texts held out for validation.
-        has_pseudo_labels: the encoder also learns the linear classifier's answers on texts without labels.
+    The linear classifier may be refitted with the texts held out for validation; the encoder may also learn its answers
+    on texts without labels, as pseudo-labels.
     """
 
     pretraining: Schedule | None
@@ -130,11 +130,6 @@ class Plan:
         return self.training is not None
 
     @property
-    def has_few_labels(self) -> bool:
-        """Whether the linear classifier learns from more than the labels."""
-        return self.linear_fit == "few_labels"
-
-    @property
     def schedules(self) -> list[Schedule]:
         """Of all stages."""
         return [it for it in (self.pretraining, self.training) if it]
@@ -146,11 +141,9 @@ class Plan:
 
     def __str__(self) -> str:
         """Return the decisions in one line."""
-        stages = {"pretraining": self.pretraining, "training": self.training}
+        stages = ("pretraining", self.pretraining), ("training", self.training)
         decided = [
-            f"{name} of {it.total_steps:,} steps, validated every {it.validate_every:,}"
-            for name, it in stages.items()
-            if it
+            f"{name} of {it.total_steps:,} steps, validated every {it.validate_every:,}" for name, it in stages if it
         ]
         if self.linear:
             detail = " with character n-grams" * self.linear.use_char_ngrams
@@ -160,15 +153,9 @@ class Plan:
 
 
 def make_plan(config: Config, counts: Counts, *, model_corpus: Callable[[bool], CorpusSize]) -> Plan:
-    """Decide everything once.
+    """Decide everything once; a `ConfigError` where no classifier can be trained.
 
-    Args:
-        config: of the run.
-        counts: of its data.
-        model_corpus: the size of what the encoder learns classes from, with pseudo-labels or without.
-
-    Raises:
-        ConfigError: no classifier can be trained.
+    `model_corpus` measures what the encoder learns classes from, with pseudo-labels or without.
     """
     has_encoder = config.model.encoder and not counts.names_only  # without labels nothing could end its training
     linear, linear_fit = _linear(config, counts)
@@ -198,10 +185,8 @@ def _linear(config: Config, counts: Counts) -> tuple[LinearInput | None, LinearF
     """Read as far as memory and time allow, from whole texts to the part that the encoder reads."""
     if not config.model.linear:
         return None, None
-    sizes = [
-        (part * config.model.max_seq_len, tokens)
-        for part, tokens in zip(LINEAR_LENGTHS, counts.linear_tokens, strict=True)
-    ]
+    lengths = [part * config.model.max_seq_len for part in LINEAR_LENGTHS]
+    sizes = list(zip(lengths, counts.linear_tokens, strict=True))
     for max_tokens, tokens in sizes:
         if tokens <= MOST_LINEAR_TEXT and tokens * counts.classes <= MOST_LINEAR_WORK:
             return LinearInput(max_tokens, use_char_ngrams=tokens <= MOST_LINEAR_DETAIL), _fit_at_once(config, counts)

@@ -2,42 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 import numpy as np
 
 from encoder_cls.config import Config
 from encoder_cls.data.base_run import load_all_data
-from encoder_cls.data.checks import data_warnings
 from encoder_cls.data.dataset import Dataset, listed
 from encoder_cls.data.rows import Row
 from encoder_cls.errors import ConfigError
 from encoder_cls.system.stop import checking
-from encoder_cls.text.tokenizer_trainer import LONGEST_LEARNED
-from encoder_cls.text.tokens import TokenizedTexts
 from encoder_cls.training.base_run import base_classifier, check_base_data
-from encoder_cls.training.encoder.batches import BatchSampler
 from encoder_cls.training.linear.features import sample_rows
 from encoder_cls.training.plan import LINEAR_LENGTHS, CorpusSize, Counts, TimeBudget, make_plan
 from encoder_cls.training.prepared import Prepared
 from encoder_cls.training.tokens import tokenized_data
 
-MOST_TRUNCATED = 0.05  # of the training texts, without a warning
 MONITORS = ("loss", "accuracy", "macro_f1")
 MULTI_LABEL_MONITORS = ("loss", "micro_f1", "macro_f1", "mean_average_precision")
 
 
 def prepare(config: Config, *, train_rows: Iterable[Row] | None = None) -> Prepared:
-    """Prepare a run.
-
-    Args:
-        config: of the run.
-        train_rows: as in `load_dataset`.
+    """Prepare a run; `train_rows` as in `load_dataset`.
 
     Raises:
         StoppedError: a signal asked to stop while a sub-word tokenizer was trained.
         DataError: the data is missing, malformed or not enough.
-        ConfigError: it does not fit the data or the base run, or the time budget ends before training can begin.
+        ConfigError: it does not fit the data or the base run, or the time budget ends before training can start.
     """
     budget = TimeBudget(config)
 
@@ -54,25 +45,22 @@ def prepare(config: Config, *, train_rows: Iterable[Row] | None = None) -> Prepa
     _check_fits(config, dataset)
     with checking(check_budget):
         tokens = tokenized_data(dataset, config, base=base.tokenizer if base else None)
-    texts, num_labelled = tokens.texts, len(dataset.train)
-    labelled = texts[:num_labelled]
-    rows = np.arange(num_labelled)
+    texts, num_labelled, max_seq_len = tokens.texts, len(dataset.train), config.model.max_seq_len
+    labelled, rows = texts[:num_labelled], np.arange(num_labelled)
 
     def model_corpus(has_pseudo_labels: bool) -> CorpusSize:
         nonlocal rows
         if has_pseudo_labels:
-            rows = sample_rows(texts, num_labelled, config.model.max_seq_len)
-        return _corpus_size(texts.take(rows) if has_pseudo_labels else labelled, config)
+            rows = sample_rows(texts, num_labelled, max_seq_len)
+        return CorpusSize.of(texts.take(rows) if has_pseudo_labels else labelled, config)
 
     counts = Counts(
         labelled=num_labelled,
         unlabelled=len(texts) - num_labelled,
         validation=len(tokens.validation_texts),
         classes=len(dataset.label_names),
-        corpus=_corpus_size(texts, config),
-        linear_tokens=tuple(
-            int(labelled.lengths_within(part * config.model.max_seq_len).sum()) for part in LINEAR_LENGTHS
-        ),
+        corpus=CorpusSize.of(texts, config),
+        linear_tokens=tuple(int(labelled.lengths_within(part * max_seq_len).sum()) for part in LINEAR_LENGTHS),
         is_multi_label=dataset.is_multi_label,
         names_only=dataset.has_names_alone,
     )
@@ -88,47 +76,6 @@ def prepare(config: Config, *, train_rows: Iterable[Row] | None = None) -> Prepa
         base=base,
         long_words=tokens.long_words,
     )
-
-
-def _corpus_size(texts: TokenizedTexts, config: Config) -> CorpusSize:
-    sampler = BatchSampler.of(texts.lengths, config.train, seed=config.seed)
-    return CorpusSize(tokens=int(texts.lengths.sum()), steps=sampler.steps_per_epoch)
-
-
-def setup_warnings(prepared: Prepared) -> Iterator[str]:
-    """Warnings about the data, and of texts that are cut."""
-    yield from data_warnings(prepared.dataset)
-    yield from _unseen_names(prepared)
-    if prepared.long_words:
-        yield (
-            f"words of more than {LONGEST_LEARNED} characters, which the {prepared.config.tokenizer.type} tokenizer "
-            f"does not learn from: {prepared.long_words:,}; are they attachments?"
-        )
-    truncated = prepared.data_statistics["truncated_fraction"]
-    if prepared.plan.has_encoder and truncated > MOST_TRUNCATED:
-        yield (
-            f"{truncated:.1%} of the training texts are longer than the {prepared.config.model.max_seq_len:,} tokens "
-            "that the encoder reads; a larger model.max_seq_len reads more of them, and takes longer"
-        )
-
-
-def _unseen_names(prepared: Prepared) -> Iterator[str]:
-    """Warn of classes that are known by names without a word of any text."""
-    dataset = prepared.dataset
-    if not dataset.has_names_alone:
-        return
-    names = prepared.train_texts
-    in_texts = prepared.texts.word_counts() - names.word_counts()
-    unseen = [
-        name
-        for name, start, end in zip(dataset.label_names, names.offsets[:-1] + 1, names.offsets[1:], strict=True)
-        if not in_texts[names.words[start:end]].any()
-    ]
-    if unseen:
-        yield (
-            f"no text has a word of these names, so what is taken for their classes is chance: {listed(unseen)}; give "
-            "classes names that say what their texts are about, of several words if need be (data.label_names)"
-        )
 
 
 def _check_fits(config: Config, dataset: Dataset) -> None:

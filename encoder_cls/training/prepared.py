@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import torch
@@ -14,14 +14,18 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from encoder_cls.config import Config
-from encoder_cls.data.dataset import Dataset
+from encoder_cls.data.checks import data_warnings
+from encoder_cls.data.dataset import Dataset, listed
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.encoder.architecture import Encoder, EncoderArchitecture
 from encoder_cls.inference.task import MULTI_LABEL, Task, task_of
 from encoder_cls.model import EncoderClassifier
+from encoder_cls.text.tokenizer_trainer import LONGEST_LEARNED
 from encoder_cls.text.tokens import TokenizedTexts
 from encoder_cls.training.encoder.batches import BatchSampler
 from encoder_cls.training.plan import Plan, TimeBudget
+
+MOST_TRUNCATED = 0.05  # of the training texts, without a warning
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,10 +33,10 @@ class Prepared:
     """Data, tokens and plan of a run.
 
     Attributes:
-        texts: texts to learn from, by the tokenizer that is trained on them: labelled ones, then unlabelled ones.
+        texts: texts to learn from: labelled ones, then unlabelled ones.
         validation_texts: the texts that choose the weights (`Dataset.selection`).
-        model_rows: which of the texts the encoder learns classes from: labelled ones, then those with pseudo-labels.
-        base: the classifier of the run that this one continues.
+        model_rows: which of `texts` the encoder learns classes from: labelled ones, then those with pseudo-labels.
+        base: the classifier of the base run.
         long_words: words that were too long for a sub-word tokenizer to learn from.
     """
 
@@ -76,17 +80,13 @@ class Prepared:
     def class_weights(self) -> Tensor:
         """The weight of each class in the loss, (classes,); multi-label, of a label's examples beside all others."""
         choice, dataset = self.config.train.class_weights, self.dataset
+        if choice != "balanced":
+            named = {} if choice == "none" else choice
+            return torch.tensor([named.get(name, 1.0) for name in dataset.label_names])
         counts = dataset.train.class_counts(len(dataset.label_names))
-        weights: NDArray[np.floating[Any]]
-        if choice == "balanced" and self.task is MULTI_LABEL:
-            weights = np.maximum(1, len(dataset.train) - counts) / np.maximum(1, counts)
-        elif choice == "balanced":
-            weights = balanced_weights(counts)
-        elif choice == "none":
-            weights = np.ones(len(counts))
-        else:
-            weights = np.array([choice.get(name, 1.0) for name in dataset.label_names])
-        return torch.from_numpy(weights).float()
+        if self.task is MULTI_LABEL:
+            return torch.from_numpy(np.maximum(1, len(dataset.train) - counts) / np.maximum(1, counts)).float()
+        return torch.from_numpy(balanced_weights(counts))
 
     def where(self, text: int) -> str:
         """Source location of one of `texts`."""
@@ -96,9 +96,8 @@ class Prepared:
     def new_model(self, seed: int) -> EncoderClassifier:
         """A model with random weights, a function of the seed."""
         torch.manual_seed(seed)
-        return EncoderClassifier(
-            self.config.model, vocab_size=self.vocab_size, num_classes=len(self.dataset.label_names)
-        )
+        classes = len(self.dataset.label_names)
+        return EncoderClassifier(self.config.model, vocab_size=self.vocab_size, num_classes=classes)
 
     def new_classifier(self, encoder: Encoder | None) -> Classifier:
         """A classifier of this data without a linear part."""
@@ -115,6 +114,33 @@ class Prepared:
             encoder_architecture=EncoderArchitecture.of(model) if self.plan.has_encoder else None,
         )
 
+    def warnings(self) -> Iterator[str]:
+        """Warnings about the data, and of texts that are cut."""
+        yield from data_warnings(self.dataset)
+        if self.dataset.has_names_alone and (unseen := self._unseen_names()):
+            yield (
+                f"no text has a word of these names, so what is taken for their classes is chance: {listed(unseen)}; "
+                "give classes names that say what their texts are about, of several words if need be (data.label_names)"
+            )
+        if self.long_words:
+            yield (
+                f"words of more than {LONGEST_LEARNED} characters, which the {self.config.tokenizer.type} tokenizer "
+                f"does not learn from: {self.long_words:,}; are they attachments?"
+            )
+        truncated = self.data_statistics["truncated_fraction"]
+        if self.plan.has_encoder and truncated > MOST_TRUNCATED:
+            yield (
+                f"{truncated:.1%} of the training texts are longer than the {self.config.model.max_seq_len:,} tokens "
+                "that the encoder reads; a larger model.max_seq_len reads more of them, and takes longer"
+            )
+
+    def _unseen_names(self) -> list[str]:
+        """The classes that are known by names without a word of any text."""
+        names = self.train_texts
+        in_texts = self.texts.word_counts() - names.word_counts()
+        spans = zip(self.dataset.label_names, names.offsets[:-1] + 1, names.offsets[1:], strict=True)
+        return [name for name, start, end in spans if not in_texts[names.words[start:end]].any()]
+
     @property
     def num_parameters(self) -> int:
         """Numbers to learn of the encoder; the linear classifier's are known once it is fitted."""
@@ -126,8 +152,7 @@ class Prepared:
     @cached_property
     def data_statistics(self) -> dict[str, float]:
         """Sizes of the data, and the parts of it that are truncated, unknown or padding."""
-        texts, sampler = self.model_texts, self.model_sampler
-        lengths = texts.lengths
+        lengths, sampler = self.model_texts.lengths, self.model_sampler
         batches = (sampler.indices(i) for i in range(sampler.batches_per_epoch))
         padded = sum(lengths[batch].max() * len(batch) for batch in batches)
         return {
@@ -139,7 +164,7 @@ class Prepared:
             "classes": len(self.dataset.label_names),
             "vocabulary": self.vocab_size,
             **({"parameters": self.num_parameters} if self.plan.has_encoder else {}),
-            "truncated_fraction": texts.truncated_fraction,
+            "truncated_fraction": self.model_texts.truncated_fraction,
             "unknown_fraction": self.validation_texts.unknown_fraction,
             "padding_fraction": float(1 - lengths.sum() / padded),
         }

@@ -1,14 +1,12 @@
 """The life of a run, as a generator of events.
 
 First a linear classifier is fitted, in seconds, and saved as the model so far. Then come the stages of the encoder,
-each from first weights to the best; a run without an encoder is a run without stages. Pretraining is masked language
-modelling; the run's model begins with its weights and learns from the labels. Its logits are combined with those of
-the linear classifier, and it takes that one's place as soon as the validation texts show that to be better. So a run
-that is stopped at any moment leaves the best so far.
+each from first weights to the best; a run without an encoder is a run without stages. The encoder joins the saved model
+as soon as the validation texts show that to be better. So a run that is stopped at any moment leaves the best so far.
 
-Everything that varies from step to step is a pure function of (config, step): the batch, the learning
-rate, the random numbers of dropout. So the state of a run is its weights, the optimizer's moments and a
-few numbers, and a resumed run equals an uninterrupted one bit for bit.
+Everything that varies from step to step is a pure function of (config, step): the batch, the learning rate, the random
+numbers of dropout. So the state of a run is its weights, the optimizer's moments and a few numbers, and a resumed run
+equals an uninterrupted one bit for bit.
 """
 
 from __future__ import annotations
@@ -21,10 +19,10 @@ import torch
 from torch import nn
 
 from encoder_cls.errors import StoppedError
-from encoder_cls.inference.classifier import Classifier
 from encoder_cls.tracking.metric_log import MetricLog
 from encoder_cls.tracking.run_dir import RunDir
 from encoder_cls.training.encoder.checkpoint import (
+    TrainingState,
     check_fingerprint,
     check_free_space,
     fingerprint,
@@ -34,7 +32,7 @@ from encoder_cls.training.encoder.checkpoint import (
 from encoder_cls.training.encoder.loop import begin_stage, train_stage
 from encoder_cls.training.encoder.processes import ALONE, LostProcessError, ProcessGroup
 from encoder_cls.training.encoder.replica import Replica
-from encoder_cls.training.encoder.stage import TrainingState, make_stages
+from encoder_cls.training.encoder.stages import NO_ANSWERS, make_stages
 from encoder_cls.training.events import (
     EncoderGain,
     Event,
@@ -47,8 +45,7 @@ from encoder_cls.training.events import (
     Validated,
 )
 from encoder_cls.training.finish import write_final_report
-from encoder_cls.training.linear.fit import answers_of, fit
-from encoder_cls.training.linear.techniques import LinearAnswers
+from encoder_cls.training.linear.fit import Fitted, answers_of, fit
 from encoder_cls.training.prepared import Prepared
 
 SECONDS_BETWEEN_CHECKPOINTS = 15.0  # at the least: small models are validated more often than that
@@ -87,9 +84,28 @@ def train(
         run.record_sources(prepared.config)
         with life.metric_log:
             yield Started(step=life.state.step, total_steps=prepared.plan.total_steps)
-            for event in life.events():
-                yield from life.noted()
-                yield event
+            try:
+                if prepared.plan.linear and life.has_work_left:  # else only the final report may be missing
+                    yield from life.fit_linear()
+                while life.replica:
+                    yield from life.train_stage(life.replica)
+                    if life.replica.is_last:
+                        break
+                    life.begin_next_stage()
+                life.save_checkpoint()
+                group.end()  # the rest is for one
+                if with_report:
+                    yield from life.noted(life.finished())
+            except LostProcessError:
+                life.save_checkpoint()
+                raise
+            except StoppedError as stop:
+                life.save_checkpoint()
+                saved = f"; {run.model} holds the best model so far" if run.model.is_dir() else ""
+                raise StoppedError(
+                    f"stopped at step {life.state.step}; a checkpoint is written, --resume goes on from it{saved}",
+                    signal_number=stop.signal_number,
+                ) from None
         yield from life.noted()
 
 
@@ -100,25 +116,24 @@ class _Life:
         self, prepared: Prepared, run: RunDir, *, device: torch.device, with_report: bool, group: ProcessGroup
     ) -> None:
         self._prepared, self._run, self._device, self._group = prepared, run, device, group
-        self._with_report = with_report
         self._started = self._checkpoint_written = time.monotonic()
-        self._linear: Classifier | None = None
-        self._answers: LinearAnswers | None = None
-        self._stages = make_stages(prepared)
+        self._fitted: Fitted | None = None
+        self._answers = NO_ANSWERS
+        self._stages = make_stages(prepared, device)
         self._fingerprint = fingerprint(prepared, device=device)
         checkpoint, self._notes = load_newest(run.checkpoints)
         check_free_space(prepared, run)
         self._saved_state = checkpoint.state if checkpoint else None
         self.state = self._saved_state or TrainingState()
-        self._replica = self._new_replica(is_new=checkpoint is None) if self._stages else None
+        self.replica = self._new_replica(is_new=checkpoint is None) if self._stages else None
         if checkpoint:
             self._notes += check_fingerprint(checkpoint.fingerprint, self._fingerprint, run=run.path)
             if device.type == "cuda":  # some kernels add up in the order in which their threads end
                 self._notes.append(
                     "on a GPU a run that goes on may differ in the last digits from an uninterrupted one"
                 )
-            if self._replica:
-                checkpoint.restore(self._replica.model, self._replica.optimizers)
+            if self.replica:
+                checkpoint.restore(self.replica.model, self.replica.optimizers)
         done = {"data": 0, "train": self.state.step, "validation": self.state.validated_step}
         self.metric_log = MetricLog(
             run,
@@ -132,108 +147,87 @@ class _Life:
             self.metric_log.log(0, "data", prepared.data_statistics)
 
     def _new_replica(self, *, is_new: bool) -> Replica:
-        """Make the model of the current stage; of a new one with its first weights."""
-        replica = Replica(self._prepared, self._stages, self.state.stage, device=self._device, group=self._group)
+        """Make the model of the current stage; a new one with its first weights."""
+        number = self.state.stage
+        replica = Replica(self._stages, number, group=self._group)
         if is_new:
-            earlier = replica.stage.starts_from
-            replica.load_first_weights(self._run.stage(earlier) if earlier else None)
+            replica.load_first_weights(self._run.stage(self._stages[number - 1].name) if number else None)
         return replica
 
-    def events(self) -> Iterator[Event]:
-        """The linear classifier, all stages, and the final report."""
-        try:
-            # Where only the final report is left, nothing more is learned.
-            if self._prepared.plan.linear and self._has_work_left:
-                yield from self._fit_linear()
-            while self._replica:
-                yield from self._train_stage(self._replica)
-                if self._is_last_stage:
-                    break
-                self.state = self.state.at_next_stage()
-                self._replica = self._new_replica(is_new=True)
-                self._save_checkpoint()
-            self._save_checkpoint()
-            self._group.end()  # the rest is for one
-            if self._with_report:
-                yield self._finished()
-        except LostProcessError:
-            self._save_checkpoint()
-            raise
-        except StoppedError as stop:
-            self._save_checkpoint()
-            saved = f"; {self._run.model} holds the best model so far" if self._run.model.is_dir() else ""
-            raise StoppedError(
-                f"stopped at step {self.state.step}; a checkpoint is written, --resume goes on from it{saved}",
-                signal_number=stop.signal_number,
-            ) from None
-
-    def noted(self) -> Iterator[Noted]:
-        """The warnings since the last call."""
+    def noted(self, *events: Event) -> Iterator[Event]:
+        """The warnings since the last call, then these events."""
         while self._notes:
             yield Noted(self._notes.pop(0))
+        yield from events
 
     @property
-    def _is_last_stage(self) -> bool:
-        return self.state.stage >= len(self._stages) - 1
-
-    @property
-    def _has_work_left(self) -> bool:
-        if not self._replica:
+    def has_work_left(self) -> bool:
+        """Whether something is still to be learned."""
+        if not self.replica:
             return self.state.score_to_beat is None
-        return not self._is_last_stage or self._replica.stage.has_work_left(self.state)
+        return not self.replica.is_last or self.replica.stage.has_work_left(self.state)
 
-    def _fit_linear(self) -> Iterator[Event]:
+    def fit_linear(self) -> Iterator[Event]:
         """Fit the linear classifier, and save it as the model as long as no weights of an encoder were better."""
         is_new = self.state.score_to_beat is None
-        has_better = self._is_last_stage and self.state.has_beaten_linear
-        linear = fit(self._prepared, self._run, saves_first=is_new, saves=not has_better)
-        self._linear, self._answers = linear.classifier, answers_of(self._prepared, linear)
+        has_better = self.replica and self.replica.is_last and self.state.has_beaten_linear
+        self._fitted = linear = fit(self._prepared, self._run, saves_first=is_new, saves=not has_better)
+        self._answers = answers_of(self._prepared, linear)
         if linear.few_labels:
-            yield LinearFitted(step=self.state.step, result=linear.few_labels)
+            yield from self.noted(LinearFitted(step=self.state.step, result=linear.few_labels))
         if linear.validation is None:
             return
         self.state = replace(self.state, score_to_beat=linear.validation.selection_key)
         if is_new:
             self.metric_log.log(0, "validation", linear.validation.row(epoch=0, is_drawn=True))
-            yield Validated(stage="model", step=0, epoch=0, result=linear.validation, is_best=True)
+            yield from self.noted(Validated(stage="model", step=0, epoch=0, result=linear.validation, is_best=True))
 
-    def _train_stage(self, replica: Replica) -> Iterator[Event]:
+    def train_stage(self, replica: Replica) -> Iterator[Event]:
         """Train one stage, with checkpoints at validations and wherever the config asks for one."""
         stage, config = replica.stage, self._prepared.config.train
-        seconds = self._prepared.budget.seconds_for(pretraining=not self._is_last_stage)
-        # Of the model there is a step at least, unless something else is there to be used.
-        if seconds == 0 and self.state.step_in_stage == 0 and (self._linear or not self._is_last_stage):
+        seconds = self._prepared.budget.seconds_for(pretraining=not replica.is_last)
+        # Of the model there is a step at least, unless another model can be used.
+        if seconds == 0 and self.state.step_in_stage == 0 and (self._fitted or not replica.is_last):
             self.state = replace(self.state, stage_steps=0)
-            yield self._steps_decided(replica)
+            yield from self.noted(self._steps_decided(replica))
             return
         begin_stage(replica, self._answers)
-        yield StageStarted(stage=stage.name, step=self.state.step, total_steps=self._total_steps(replica))
+        yield from self.noted(
+            StageStarted(stage=stage.name, step=self.state.step, total_steps=self._total_steps(replica))
+        )
         for state, event in train_stage(replica, self.state, seconds=seconds):
             is_decided, self.state = state.stage_steps != self.state.stage_steps, state
             if isinstance(event, Validated):
                 row = event.result.row(epoch=event.epoch, is_drawn=event.is_drawn)
                 self.metric_log.log(event.step, f"{stage.metric_prefix}validation", row)
-                yield self._judged(replica, event)
+                yield from self.noted(self._judged(replica, event))
             else:
                 if event.values:
                     self.metric_log.log(event.step, f"{stage.metric_prefix}train", event.values)
-                yield event
-                if is_decided:
-                    yield self._steps_decided(replica)
+                yield from self.noted(event)
+            if is_decided:
+                yield from self.noted(self._steps_decided(replica))
             is_due = config.checkpoint_every and state.step % config.checkpoint_every == 0
             is_old = time.monotonic() - self._checkpoint_written >= SECONDS_BETWEEN_CHECKPOINTS
             if is_due or (is_old and isinstance(event, Validated)):
-                self._save_checkpoint()
+                self.save_checkpoint()
 
     def _judged(self, replica: Replica, event: Validated) -> Validated:
         """Save the stage's best weights so far, unless the linear classifier alone is better."""
         if not event.is_best:
             return event
-        if self._is_last_stage and not self.state.has_beaten_linear:
+        if replica.is_last and not self.state.has_beaten_linear:
             return replace(event, is_best=False)
-        folder = self._run.model if self._is_last_stage else self._run.stage(replica.stage.name)
-        replica.save(folder, event.result, linear=self._linear if self._is_last_stage else None)
+        folder = self._run.model if replica.is_last else self._run.stage(replica.stage.name)
+        linear = self._fitted.classifier if self._fitted and replica.is_last else None
+        replica.save(folder, event.result, linear=linear)
         return event
+
+    def begin_next_stage(self) -> None:
+        """Replace the model by that of the next stage."""
+        self.state = self.state.at_next_stage()
+        self.replica = self._new_replica(is_new=True)
+        self.save_checkpoint()
 
     def _total_steps(self, replica: Replica) -> int:
         """Steps of all stages, as far as they are known."""
@@ -244,21 +238,23 @@ class _Life:
         steps = replica.stage.steps(self.state)
         return StepsDecided(stage=replica.stage.name, steps=steps, total_steps=self._total_steps(replica))
 
-    def _save_checkpoint(self) -> None:
+    def save_checkpoint(self) -> None:
+        """Write a checkpoint, unless the state is that of the newest one."""
         if self.state == self._saved_state:
             return
         self.metric_log.flush()
         save_checkpoint(
             self._run.checkpoints,
-            self._replica.model if self._replica else nn.Module(),
-            self._replica.optimizers if self._replica else [],
+            self.replica.model if self.replica else nn.Module(),
+            self.replica.optimizers if self.replica else [],
             self.state,
             fingerprint=self._fingerprint,
             keep=self._prepared.config.train.keep_checkpoints,
         )
         self._saved_state, self._checkpoint_written = self.state, time.monotonic()
 
-    def _finished(self) -> Finished:
+    def finished(self) -> Finished:
+        """Write the final report."""
         state, monitor = self.state, self._prepared.config.train.monitor
         best_step = state.best_step if state.has_beaten_linear else 0
         report = write_final_report(

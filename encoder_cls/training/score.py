@@ -29,11 +29,11 @@ def score_run(
     device: str = "auto",
     batch_tokens: int | None = None,
 ) -> tuple[Report, Answered]:
-    """Score the classifier of a run on its test split, else its validation split.
+    """Score the classifier of a run, as `classifier_to_score` loads it, on its test split, else its validation split.
 
     Args:
         run: its folder.
-        classifier: as `classifier_to_score` loads it.
+        classifier: that is scored.
         config: of the run.
         dataset: of the run; the split has texts.
         train_texts: its training texts, where they are tokenized already.
@@ -46,20 +46,12 @@ def score_run(
         linear, is_plain = classifier.linear, config.train.class_weights == "none" and not dataset.has_names_alone
         if linear is None or dataset.is_multi_label or not is_plain:
             return ""
-        return class_weights_note(
-            dataset.train,
-            classifier.tokenize(dataset.train.texts) if train_texts is None else train_texts,
-            max_tokens=linear.max_tokens,
-            use_char_ngrams=bool(len(linear.frequent_token_ids)),
-        )
+        texts = classifier.tokenize(dataset.train.texts) if train_texts is None else train_texts
+        has_detail = bool(len(linear.frequent_token_ids))
+        return class_weights_note(dataset.train, texts, max_tokens=linear.max_tokens, use_char_ngrams=has_detail)
 
-    report, answered = evaluate(
-        classifier,
-        split,
-        name=name,
-        reference=run_interruptibly(lambda: baseline_scores(dataset, split)),
-        batch_tokens=batch_tokens,
-    )
+    reference = run_interruptibly(lambda: baseline_scores(dataset, split))
+    report, answered = evaluate(classifier, split, name=name, reference=reference, batch_tokens=batch_tokens)
     report = replace(
         report,
         base_answers=_base_answers(classifier, config, dataset, device=device),

@@ -76,10 +76,9 @@ def _by_size(classifier: Classifier) -> list[dict[str, str]]:
         for part in classifier.parts
         for dtype in DTYPES
     }
-    choices = [
-        dict(zip(classifier.parts, dtypes, strict=True)) for dtypes in product(DTYPES, repeat=len(classifier.parts))
-    ]
-    return sorted(choices, key=lambda dtypes: sum(sizes[part, dtype] for part, dtype in dtypes.items()))
+    products = product(DTYPES, repeat=len(classifier.parts))
+    choices = [dict(zip(classifier.parts, dtypes, strict=True)) for dtypes in products]
+    return sorted(choices, key=lambda dtypes: sum(sizes[choice] for choice in dtypes.items()))
 
 
 def _logits(classifier: Classifier, part: str, dtype: str, texts: TokenizedTexts, *, device: str) -> Logits:
@@ -89,8 +88,8 @@ def _logits(classifier: Classifier, part: str, dtype: str, texts: TokenizedTexts
     rounded: dict[str, Weight] = unpack(pack(weights, dtype), shapes, dtype)
     if part == "linear":
         assert classifier.linear
-        linear, max_tokens = LinearClassifier.from_weights, classifier.linear.max_tokens
-        return linear(rounded, max_tokens=max_tokens, task=classifier.task).logits(texts)
+        max_tokens, task = classifier.linear.max_tokens, classifier.task
+        return LinearClassifier.from_weights(rounded, max_tokens=max_tokens, task=task).logits(texts)
     assert classifier.encoder
     encoder = TorchEncoder.from_weights(classifier.encoder.architecture, rounded, device=device, precision="float32")
     return encoder.logits(texts)
@@ -99,7 +98,7 @@ def _logits(classifier: Classifier, part: str, dtype: str, texts: TokenizedTexts
 def fit_guarantees(classifier: Classifier, folder: Path, texts: TokenizedTexts, labels: NDArray[np.int64]) -> None:
     """Measure the guarantees of a classifier on validation texts, and add them to it and to its model folder.
 
-    Labels beyond the classifier's classes are mistakes, and say nothing of what is usual.
+    Labels beyond the classifier's classes count as mistakes, and are left out of the measure of usual texts.
     """
     logits, numbers = classifier.familiarity_numbers(texts)
     has_words = np.diff(texts.offsets) > 1  # blank texts get no answer

@@ -34,9 +34,7 @@ class TokenizedData:
 
 
 def tokenized_data(dataset: Dataset, config: Config, *, base: Tokenizer | None) -> TokenizedData:
-    """Train a tokenizer, or extend that of the base run, and tokenize the texts of a data set.
-
-    With `data.cache`, both are read from there where they were made before.
+    """Train a tokenizer, or extend that of the base run, and tokenize a data set, or read both from the cache.
 
     Raises:
         ConfigError: as `train_tokenizer`.

@@ -14,7 +14,7 @@ from encoder_cls.system.files import sha256
 from encoder_cls.system.stop import stopping_at
 from encoder_cls.tracking.run_dir import RunDir
 from encoder_cls.training.encoder.replica import Replica
-from encoder_cls.training.encoder.stage import make_stages
+from encoder_cls.training.encoder.stages import make_stages
 from encoder_cls.training.events import Event
 from encoder_cls.training.prepare import prepare
 from encoder_cls.training.prepared import Prepared
@@ -54,16 +54,21 @@ def make_config(
     texts: int = 60,
     linear: bool = False,
     pretrain: dict[str, object] | None = None,
+    data: dict[str, object] | None = None,
+    model: dict[str, object] | None = None,
+    seed: int = 0,
     **train_values: object,
 ) -> Config:
+    """A config of a tiny encoder; values of `data` and `model` are added to its own, others are of `train`."""
+    train = {"epochs": 3, "batch_size": 8, "learning_rate": 0.01, "log_every": 2, "patience": None}
     return Config.model_validate(
         {
             "name": "test",
-            "data": {"train": str(write_data(folder, texts=texts)), "validation_fraction": 0.2},
-            "model": SHAPE | {"linear": linear},
+            "seed": seed,
+            "data": {"train": str(write_data(folder, texts=texts)), "validation_fraction": 0.2} | (data or {}),
+            "model": SHAPE | {"linear": linear} | (model or {}),
             "pretrain": pretrain or {"epochs": 0},
-            "train": {"epochs": 3, "batch_size": 8, "learning_rate": 0.01, "log_every": 2, "patience": None}
-            | train_values,
+            "train": train | train_values,
         }
     )
 
@@ -76,7 +81,7 @@ def run_all(config: Config, folder: Path, **options: object) -> list[Event]:
 
 def make_replica(prepared: Prepared, number: int = 0) -> Replica:
     """The model of a stage with its first weights."""
-    return Replica(prepared, make_stages(prepared), number, device=CPU)
+    return Replica(make_stages(prepared, CPU), number)
 
 
 def stop_after(steps: int):

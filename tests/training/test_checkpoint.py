@@ -11,9 +11,8 @@ import torch
 from encoder_cls.config import ModelConfig, TrainConfig
 from encoder_cls.errors import DivergedError
 from encoder_cls.model import CharNgramBatch, EncoderClassifier
-from encoder_cls.training.encoder.checkpoint import load_newest, save_checkpoint
+from encoder_cls.training.encoder.checkpoint import TrainingState, load_newest, save_checkpoint
 from encoder_cls.training.encoder.optimizer import make_optimizers
-from encoder_cls.training.encoder.stage import TrainingState
 
 STATE = TrainingState(
     step=3,
@@ -127,7 +126,7 @@ def test_every_flipped_bit_and_every_cut_is_noticed(tmp_path, name):
 
 
 def test_a_kill_while_a_checkpoint_is_replaced_loses_nothing(tmp_path):
-    """The former folder under its temporary name is found; what was half written is not."""
+    """The replaced folder is read under its temporary name; what was half written is not."""
     save(tmp_path, step=3)
     (tmp_path / "step-3").rename(tmp_path / "step-3.old")
     (tmp_path / ".tmp-1-step-3").mkdir()

@@ -19,7 +19,7 @@ from encoder_cls.errors import ConfigError, DataError, StoppedError
 from encoder_cls.inference.folder import load_classifier, weights_of_part
 from encoder_cls.tracking.run_dir import RunDir
 from encoder_cls.training.base_run import HEAD, WORDS, start_from
-from encoder_cls.training.encoder.stage import make_stages
+from encoder_cls.training.encoder.stages import make_stages
 from encoder_cls.training.plan import CONTINUED_EPOCHS
 from encoder_cls.training.prepare import prepare
 from encoder_cls.training.run import train
@@ -83,7 +83,7 @@ def texts_of(name: str) -> set[str]:
 
 
 def test_data_is_joined_and_each_text_stays_on_its_side():
-    """New rows that the former run held out, or was tested on, teach nothing; what it learned from is not doubled."""
+    """New rows that the base run held out, or was tested on, teach nothing; what it learned from is not doubled."""
     former = load_all_data(load_config(Path("old/config.yaml")))
     known = [former.train.texts[0], former.validation.texts[0].upper(), former.test.texts[0]]
     with Path("new.csv").open("a") as file:
@@ -107,7 +107,7 @@ def test_data_is_joined_and_each_text_stays_on_its_side():
 
 
 def test_groups_stay_on_their_side(tmp_path):
-    """New rows of groups that are in another split of the former run are left out, and this is noted."""
+    """New rows of groups that are in another split of the base run are left out, and this is noted."""
 
     def table(name: str, first: int) -> None:
         rows = (f"w{row} {row % 2},{row % 2},c{row % 12}\n" for row in range(first, first + 60))
@@ -133,8 +133,8 @@ def test_old_words_and_classes_keep_their_weights():
     old_words, words = former.tokenizer.get_vocab(), setup.tokenizer.get_vocab()
     assert old_words.items() < words.items()
     assert "v3" in words.keys() - old_words.keys()
-    fresh = setup.new_model(make_stages(setup)[0].seed).state_dict()
-    model = setup.new_model(make_stages(setup)[0].seed)
+    fresh = setup.new_model(make_stages(setup, CPU)[0].seed).state_dict()
+    model = setup.new_model(make_stages(setup, CPU)[0].seed)
     start_from(former, model, label_names=setup.dataset.label_names)
     started, weights = model.state_dict(), weights_of_part(former, "encoder")
     assert set(weights) == set(started)
@@ -164,7 +164,7 @@ def files_of(folder: Path) -> dict[str, bytes]:
 
 
 def test_a_run_goes_on_and_tells_what_has_changed(cli):
-    """By the command; the former run stays as it is, byte for byte, and `eval` says the same again."""
+    """By the command; the base run stays as it is, byte for byte, and `eval` says the same again."""
     before = files_of(Path("old"))
     trained = cli("train", "new.yaml", "--from", "old", "--run-dir", "new")
     assert trained.code == 0, trained.err
@@ -212,7 +212,7 @@ def test_recall_that_fell_is_named():
 
 @pytest.mark.parametrize("steps", [1, 9])
 def test_a_stopped_run_goes_on_exactly(steps):
-    """Also where the former run has been left alone since; without its data it does not."""
+    """Also where the base run has been left alone since; without its data it does not."""
     run_all(config(), Path("straight"))
     with pytest.raises(StoppedError):
         run_all(config(), Path("stopped"), stop_signal=stop_after(steps))

@@ -1,4 +1,4 @@
-"""What a finished model promises: found out on held-out texts, kept in its folder, answered by predict."""
+"""Guarantees of a finished model: measured on held-out texts, kept in its folder, applied by predict."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def held_out() -> tuple[list[str], np.ndarray]:
 
 @pytest.fixture(scope="module")
 def folder(trained_run, held_out, tmp_path_factory) -> Path:
-    """A model folder that promises something."""
+    """A model folder with guarantees."""
     folder = tmp_path_factory.mktemp("promising") / "model"
     shutil.copytree(trained_run.model, folder)
     classifier = load_classifier(folder, device="cpu")
@@ -71,7 +71,7 @@ def test_logits_of_another_classifier_are_what_is_promised_by(folder, held_out, 
 
 
 def test_validation_rows_of_labels_that_training_never_shows_count(cli, held_out, blank_plots, monkeypatch):
-    """They are what a model promises by, too, though they choose no weights; of what is usual they say nothing."""
+    """Guarantees are measured on them, too, though they choose no weights; they do not count as usual texts."""
     monkeypatch.setattr(training_plan, "MOST_LABELLED", 0)
     rows = [(text, "abc"[label]) for text, label in zip(held_out[0][:-1], held_out[1], strict=False)]
     for name, more in (("train", []), ("all", [(text, "d") for text, _ in rows[:12]]), ("known", [])):

@@ -26,8 +26,7 @@ pytestmark = pytest.mark.usefixtures("blank_plots")
 
 
 def without_encoder(folder: Path, **values: object) -> Config:
-    config = make_config(folder, linear=True, pretrain={"epochs": 3}, **values)
-    return config.model_copy(update={"model": config.model.model_copy(update={"encoder": False})})
+    return make_config(folder, linear=True, pretrain={"epochs": 3}, model={"encoder": False}, **values)
 
 
 def test_the_model_is_the_linear_classifier_of_a_run_with_both(tmp_path):

@@ -1,8 +1,7 @@
-"""The optimizer's groups and the learning rate's course."""
+"""The optimizers, the learning rate, and rows of tables that training has not touched."""
 
 from __future__ import annotations
 
-import copy
 import subprocess
 import sys
 
@@ -11,10 +10,18 @@ import torch
 
 from encoder_cls.config import ModelConfig, TrainConfig
 from encoder_cls.model import EncoderClassifier
-from encoder_cls.training.encoder.optimizer import BETAS, AdamW, RowwiseAdam, learning_rate, make_optimizers
+from encoder_cls.training.encoder.optimizer import (
+    BETAS,
+    AdamW,
+    RowwiseAdam,
+    UntrainedRows,
+    learning_rate,
+    make_optimizers,
+)
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
+TABLES = ("tokens.weight", "char_ngrams.table.weight", "bigrams.table.weight")
 SHAPE = ModelConfig(d_model=16, num_heads=2, char_ngram_buckets=64, bigram_buckets=64)
 
 
@@ -34,17 +41,6 @@ def test_only_matrices_of_linear_maps_decay():
         f"encoder.embedding.{name}.weight" for name in ("tokens", "char_ngrams.table", "bigrams.table")
     }
     assert sum(len(group["params"]) for group in (decayed, others, tables)) == len(names)
-
-
-@pytest.mark.parametrize("tables", [{"char_ngram_buckets": 0}, {"bigram_buckets": 0}], ids=["no n-grams", "no pairs"])
-def test_a_model_without_some_tables_has_both_optimizers_too(tables):
-    """The tokens' own vectors are always a table."""
-    model = EncoderClassifier(SHAPE.model_copy(update=tables), vocab_size=9, num_classes=2)
-    counts = [
-        sum(len(group["params"]) for group in optimizer.param_groups)
-        for optimizer in make_optimizers(model, TrainConfig())
-    ]
-    assert counts == [len(list(model.parameters())) - 2, 2]
 
 
 def test_a_step_changes_only_the_rows_that_a_batch_touched():
@@ -98,12 +94,8 @@ def test_learning_rate_rises_then_falls_to_zero():
     assert rates[55] == pytest.approx(0.25)
     assert rates[100] == pytest.approx(0)
     assert rates[10:] == sorted(rates[10:], reverse=True)
-
-
-def test_learning_rate_without_warm_up_and_in_one_step():
-    """The edges: no warm-up, a single step."""
-    config = TrainConfig(learning_rate=0.5, warmup_fraction=0.0)
-    assert learning_rate(0, total_steps=1, config=config) == 0.5
+    at_once = TrainConfig(learning_rate=0.5, warmup_fraction=0.0)
+    assert learning_rate(0, total_steps=1, config=at_once) == 0.5
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=needs_cuda)])
@@ -132,83 +124,20 @@ def test_adamw_is_torch_s(device):
             torch.testing.assert_close(remembered[name], expected[name])
 
 
-def dense_parameters() -> list[torch.nn.Parameter]:
-    """Those that `AdamW` is for, in two groups of two and one."""
-    return [torch.nn.Parameter(torch.ones(3, size)) for size in (1, 2, 4)]
-
-
-def tables() -> list[torch.nn.Parameter]:
-    """Those that `RowwiseAdam` is for."""
-    return [torch.nn.Parameter(torch.ones(rows, 4)) for rows in (5, 6, 7)]
-
-
-def adamw(parameters, rate=0.1):
-    groups = [{"params": parameters[:2], "weight_decay": 0.3}, {"params": parameters[2:], "weight_decay": 0.0}]
-    return AdamW(groups, lr=rate)
-
-
-def torch_adamw(parameters):
-    groups = [{"params": parameters[:2], "weight_decay": 0.9}, {"params": parameters[2:]}]
-    return torch.optim.AdamW(groups)
-
-
-def rowwise_adam(parameters, rate=0.1):
-    return RowwiseAdam([{"params": parameters}], lr=rate)
-
-
-def update(optimizer, *, steps: range) -> None:
-    """Some steps with gradients that are a function of the step, sparse ones where the optimizer is for these."""
-    for step in steps:
-        torch.manual_seed(step)
-        for parameter in (p for group in optimizer.param_groups for p in group["params"]):
-            gradient = torch.randn_like(parameter)
-            if isinstance(optimizer, (AdamW, torch.optim.AdamW)):
-                parameter.grad = gradient
-            else:
-                rows = torch.randint(0, len(parameter), (1, 3))
-                parameter.grad = torch.sparse_coo_tensor(rows, gradient[:3], parameter.shape, check_invariants=True)
-        optimizer.step()
-
-
-@pytest.mark.parametrize(
-    ("parameters", "ours", "theirs"),
-    [(dense_parameters, adamw, torch_adamw), (tables, rowwise_adam, torch.optim.SparseAdam)],
-    ids=["AdamW", "RowwiseAdam"],
-)
-@pytest.mark.parametrize("direction", ["from ours to torch's", "from torch's to ours", "from ours to ours"])
-def test_a_state_has_the_layout_of_torch(parameters, ours, theirs, direction):
-    """Saved by one optimizer and loaded by the other, settings included, the next updates are the same."""
-    makers = {"ours": ours, "torch's": theirs}
-    first, second = (makers[name] for name in direction.removeprefix("from ").split(" to "))
-    one = parameters()
-    optimizer = first(one)
-    update(optimizer, steps=range(3))
-    other = [torch.nn.Parameter(parameter.detach().clone()) for parameter in one]
-    loaded = second(other)
-    loaded.load_state_dict(copy.deepcopy(optimizer.state_dict()))
-    for it in (optimizer, loaded):
-        update(it, steps=range(3, 5))
-    torch.testing.assert_close(other, one)
-    assert loaded.param_groups[0]["lr"] == optimizer.param_groups[0]["lr"]
-
-
-def test_a_loaded_state_replaces_what_was_remembered():
-    """That of an optimizer before its first step leaves nothing."""
-    optimizer = adamw(dense_parameters())
-    update(optimizer, steps=range(1))
+def test_a_state_replaces_what_was_remembered_and_is_of_so_many_parameters():
+    """That of an optimizer before its first step leaves nothing; that of groups of other sizes changes nothing."""
+    parameters = [torch.nn.Parameter(torch.ones(3, size)) for size in (1, 2, 4)]
+    optimizer, fresh = (AdamW([{"params": parameters, "weight_decay": 0.0}], lr=rate) for rate in (0.1, 0.2))
+    for parameter in parameters:
+        parameter.grad = torch.ones_like(parameter)
+    optimizer.step()
     assert optimizer.state_dict()["state"].keys() == {0, 1, 2}
-    optimizer.load_state_dict(adamw(dense_parameters()).state_dict())
-    assert not optimizer.state_dict()["state"]
-
-
-def test_a_state_is_of_so_many_parameters():
-    """That of groups of other sizes is refused, and nothing is changed."""
-    optimizer = adamw(dense_parameters())
-    update(optimizer, steps=range(1))
-    other = rowwise_adam(dense_parameters(), rate=0.7)
+    fewer = AdamW([{"params": parameters[:2]}], lr=0.7)
     with pytest.raises(ValueError, match="other groups of parameters"):
-        other.load_state_dict(optimizer.state_dict())
-    assert (other.param_groups[0]["lr"], len(other.state)) == (0.7, 0)
+        optimizer.load_state_dict(fewer.state_dict())
+    assert (optimizer.param_groups[0]["lr"], len(optimizer.state)) == (0.1, 3)
+    optimizer.load_state_dict(fresh.state_dict())
+    assert (optimizer.param_groups[0]["lr"], len(optimizer.state)) == (0.2, 0)
 
 
 def test_no_optimizer_loads_torch_s_compiler():
@@ -228,3 +157,37 @@ def test_no_optimizer_loads_torch_s_compiler():
         sys.exit("torch._dynamo" in sys.modules)
     """
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def new_model() -> EncoderClassifier:
+    torch.manual_seed(0)
+    return EncoderClassifier(SHAPE, vocab_size=8, num_classes=2)
+
+
+def test_rows_are_zero_until_they_are_trained():
+    """Those that differ from the first weights stay; all else is shared, and the model itself stays as it is."""
+    model = new_model()
+    with torch.no_grad():
+        for name, table in model.named_parameters():
+            if name.endswith(TABLES):
+                table[2] += 1
+                table[4, 1] += 1e-6
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    zeroed = UntrainedRows(new_model()).zeroed(model)
+    parameters = dict(model.named_parameters())
+    for name, found in zeroed.named_parameters():
+        if name.endswith(TABLES):
+            assert found.any(dim=1).nonzero().squeeze(1).tolist() == [2, 4]
+            assert torch.equal(found[[2, 4]], parameters[name][[2, 4]])
+        else:
+            assert found is parameters[name]
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+
+
+def test_both_models_have_their_own_mode():
+    """A validation in the middle of training leaves dropout as it was."""
+    model = new_model().train()
+    zeroed = UntrainedRows(new_model()).zeroed(model)
+    zeroed.eval()
+    assert model.encoder.embedding.dropout.training
+    assert not zeroed.encoder.embedding.dropout.training

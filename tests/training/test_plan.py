@@ -13,6 +13,7 @@ from small_runs import NO_TECHNIQUES
 
 from encoder_cls.config import Config
 from encoder_cls.text.tokens import KEPT_PER_TOKEN
+from encoder_cls.training import plan as plan_module
 from encoder_cls.training.plan import (
     FEWEST_STEPS,
     LINEAR_LENGTHS,
@@ -29,6 +30,7 @@ from encoder_cls.training.plan import (
     LinearInput,
     Plan,
     Schedule,
+    TimeBudget,
     make_plan,
 )
 
@@ -87,24 +89,10 @@ def test_the_parts_of_a_run_are_decided_once(counts, train, linear_fit, refits, 
         refits,
         pseudo_labels,
     )
-    assert decided.has_few_labels == (linear_fit == "few_labels")
     assert decided.has_encoder == (linear_fit != "names")
     alone = plan(MOST_LINEAR_DETAIL, sections={"train": train, "model": {"encoder": False}}, **counts)
     assert alone == replace(decided, pretraining=None, training=None, has_pseudo_labels=False)
     assert str(linear_fit) in str(decided)
-
-
-@pytest.mark.parametrize("data", [{"train": "x", "validation": "y"}])
-def test_a_validation_file_is_not_learned_from(data):
-    """Whoever names one wants its texts to stay unseen."""
-    for counts in ({"validation": 10}, FEW):
-        assert not plan(1000, sections={"data": data}, **counts).refits_on_validation
-
-
-def test_without_a_linear_classifier_none_is_refitted():
-    """However few labels there are."""
-    decided = plan(1000, sections={"model": {"linear": False}}, **FEW)
-    assert (decided.linear, decided.linear_fit, decided.refits_on_validation) == (None, None, False)
 
 
 def test_more_text_is_never_seen_more_often():
@@ -181,62 +169,72 @@ def test_what_is_learnt_from_labels_goes_by_the_texts_that_have_them():
     assert decided.linear.use_char_ngrams
 
 
-def test_the_linear_classifier_looks_at_letters_where_memory_allows():
-    """Up to `MOST_LINEAR_DETAIL` tokens."""
-    assert plan(MOST_LINEAR_DETAIL).linear.use_char_ngrams
-    assert not plan(MOST_LINEAR_DETAIL + 1).linear.use_char_ngrams
+WHOLE = 512 * KEPT_PER_TOKEN
 
 
-def test_the_linear_classifier_reads_as_far_as_memory_allows():
-    """Whole texts, or a part of them: never less than the encoder, nor more than is kept."""
-    assert plan(MOST_LINEAR_TEXT, tokens_of_text=512).linear.max_tokens == 512 * KEPT_PER_TOKEN
-    parts = [plan(MOST_LINEAR_TEXT // part, tokens_of_text=10**4).linear for part in (KEPT_PER_TOKEN, 4, 2, 1)]
-    assert [it.max_tokens for it in parts] == [512 * KEPT_PER_TOKEN, 2048, 1024, 512]
-    assert plan(MOST_LINEAR_TEXT + 1, tokens_of_text=10**4).linear_fit == "stream"
+@pytest.mark.parametrize(
+    ("most", "tokens_of_text", "classes", "within", "beyond"),
+    [
+        pytest.param(MOST_LINEAR_DETAIL, 512, 2, ("plain", WHOLE, True), ("plain", WHOLE, False), id="letters"),
+        pytest.param(
+            MOST_LINEAR_DETAIL // 4,
+            2048,
+            2,
+            ("plain", WHOLE, True),
+            ("plain", WHOLE, False),
+            id="letters, long texts",
+        ),
+        pytest.param(MOST_LINEAR_TEXT, 512, 2, ("plain", WHOLE, False), ("stream", WHOLE, False), id="memory"),
+        *(
+            pytest.param(
+                MOST_LINEAR_TEXT // part,
+                10**4,
+                2,
+                ("plain", part * 512, False),
+                ("plain", part * 256, False) if part > 1 else ("stream", 2048 * 2, False),
+                id=f"memory, and texts are {part} times as long",
+            )
+            for part in (4, 2, 1)
+        ),
+        *(
+            pytest.param(
+                MOST_LINEAR_WORK // classes, 10, classes, ("plain", WHOLE, None), ("stream", WHOLE, False), id="minutes"
+            )
+            for classes in (20, 50, 1000)
+        ),
+        pytest.param(MOST_STREAMED_TEXT, 512, 2, ("stream", WHOLE, False), ("stream", 512, False), id="disk"),
+        pytest.param(
+            MOST_STREAMED_TEXT // 4, 10**4, 2, ("stream", 2048, False), ("stream", 1024, False), id="disk, long texts"
+        ),
+        *(
+            pytest.param(MOST_STREAMED_WORK // classes, 10, classes, ("stream", None, False), None, id="many minutes")
+            for classes in (20, 50, 1000)
+        ),
+    ],
+)
+def test_the_linear_classifier_reads_and_learns_as_memory_and_time_allow(most, tokens_of_text, classes, within, beyond):
+    """Whole texts or a part of them, never less than the encoder; at once, from a stream, or not at all."""
+    for size, expected in ((most, within), (most + 1, beyond)):
+        decided = plan(size, tokens_of_text=tokens_of_text, classes=classes)
+        found = decided.linear and (decided.linear_fit, *decided.linear)
+        assert (found is None) == (expected is None)
+        assert all(want in (it, None) for it, want in zip(found or (), expected or (), strict=True))
 
 
-def test_letters_are_read_by_what_the_linear_classifier_reads_of_words():
-    """A text that the encoder reads a small part of is much text all the same."""
-    assert plan(MOST_LINEAR_DETAIL // 4, tokens_of_text=2048).linear.use_char_ngrams
-    assert not plan(MOST_LINEAR_DETAIL // 4 + 1, tokens_of_text=2048).linear.use_char_ngrams
+def test_what_is_not_wanted_changes_nothing_else():
+    """No linear classifier, which is not refitted either, and no pretraining, however little text there is."""
+    for num_tokens in SIZES:
+        whole = plan(num_tokens)
+        assert plan(num_tokens, sections={"model": {"linear": False}}) == replace(whole, linear=None, linear_fit=None)
+        assert plan(num_tokens, sections={"pretrain": {"epochs": 0}}) == replace(whole, pretraining=None)
+    without = plan(1000, sections={"model": {"linear": False}}, **FEW)
+    assert (without.linear, without.linear_fit, without.refits_on_validation) == (None, None, False)
 
 
-def test_the_linear_classifier_learns_from_a_stream_where_it_would_take_much_memory():
-    """Which grows with the tokens, however few the classes."""
-    assert plan(MOST_LINEAR_TEXT, classes=2).linear_fit == "plain"
-    assert plan(MOST_LINEAR_TEXT + 1, classes=2).linear_fit == "stream"
-
-
-def test_a_stream_has_whole_texts_where_the_disk_has_room_for_them():
-    """Else no more of each than the encoder reads."""
-    assert plan(MOST_STREAMED_TEXT, tokens_of_text=512).linear.max_tokens == 512 * KEPT_PER_TOKEN
-    parts = [plan(MOST_STREAMED_TEXT // part, tokens_of_text=10**4).linear for part in (KEPT_PER_TOKEN, 4, 2, 1)]
-    assert [it.max_tokens for it in parts] == [512 * KEPT_PER_TOKEN, 2048, 1024, 512]
-    assert plan(10 * MOST_STREAMED_TEXT, tokens_of_text=10**4).linear.max_tokens == 512
-
-
-@pytest.mark.parametrize("num_classes", [20, 50, 1000])
-def test_the_linear_classifier_learns_from_a_stream_where_it_would_take_minutes(num_classes):
-    """Its time is that of tokens times classes."""
-    most = MOST_LINEAR_WORK // num_classes
-    assert plan(most, classes=num_classes).linear_fit == "plain"
-    assert plan(most + 1, classes=num_classes).linear_fit == "stream"
-
-
-@pytest.mark.parametrize("num_classes", [20, 50, 1000])
-def test_there_is_no_linear_classifier_where_a_stream_would_take_many_minutes(num_classes):
-    """Its time is that of tokens times classes, too."""
-    most = MOST_STREAMED_WORK // num_classes
-    assert plan(most, classes=num_classes).linear
-    assert not plan(most + 1, classes=num_classes).linear
-
-
-@pytest.mark.parametrize("num_tokens", SIZES)
-def test_there_is_no_linear_classifier_where_none_is_wanted(num_tokens):
-    """However little text there is; nothing else depends on that."""
-    assert plan(num_tokens, sections={"model": {"linear": False}}) == replace(
-        plan(num_tokens), linear=None, linear_fit=None
-    )
+@pytest.mark.parametrize("counts", [{"validation": 10}, FEW])
+def test_a_validation_file_is_not_learned_from(counts):
+    """Its texts stay unseen."""
+    assert not plan(1000, sections={"data": {"train": "x", "validation": "y"}}, **counts).refits_on_validation
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
@@ -259,7 +257,23 @@ def test_what_is_set_is_what_is_done(num_tokens, steps_per_epoch, word_epochs, e
     )
 
 
-@pytest.mark.parametrize("num_tokens", SIZES)
-def test_no_epochs_are_no_pretraining(num_tokens):
-    """Nothing else depends on that."""
-    assert plan(num_tokens, sections={"pretrain": {"epochs": 0}}) == replace(plan(num_tokens), pretraining=None)
+@pytest.mark.parametrize(
+    ("whole", "of_pretraining", "spent", "seconds"),
+    [
+        pytest.param(None, None, 99, (None, None), id="no limit"),
+        pytest.param("100s", None, 40, (20, 50), id="of the whole run"),
+        pytest.param("100s", "5s", 40, (5, 50), id="a lower one of pretraining"),
+        pytest.param("100s", 2, 40, (20, 50), id="a higher one of pretraining"),
+        pytest.param(None, 2, 45, (120, None), id="of pretraining alone, in minutes"),
+        pytest.param("100s", None, 200, (0, 0), id="nothing left"),
+    ],
+)
+def test_each_stage_has_its_part_of_the_time(monkeypatch, whole, of_pretraining, spent, seconds):
+    """What was spent before counts, a tenth is kept back, and most of the rest is for learning from labels."""
+    monkeypatch.setattr(plan_module.time, "monotonic", lambda: 7.0)
+    monkeypatch.setattr(plan_module, "PRETRAINING_SHARE", 0.4)
+    sections = {"train": {"time_budget": whole}, "pretrain": {"time_budget": of_pretraining}}
+    budget = TimeBudget(Config.model_validate({"name": "x", "data": {"train": "x"}} | sections))
+    monkeypatch.setattr(plan_module.time, "monotonic", lambda: 7.0 + spent)
+    found = (budget.seconds_for(pretraining=True), budget.seconds_for(pretraining=False))
+    assert found == (seconds if None in seconds else pytest.approx(seconds))

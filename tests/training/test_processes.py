@@ -34,8 +34,8 @@ def sharded_config(folder: Path) -> Config:
         "\n".join(f"w{i % 7} more {'red' if i % 2 else 'green'}" for i in range(30)) + "\n"
     )
     values = PRETRAINED | {"naive_bayes_em": True}  # else labels are not few, and no linear classifier teaches
-    config = make_config(folder, **values, gradient_shards=SHARDS, epochs=4, checkpoint_every=5)
-    return config.model_copy(update={"data": config.data.model_copy(update={"unlabelled": str(folder / "more.txt")})})
+    data = {"unlabelled": str(folder / "more.txt")}
+    return make_config(folder, **values, data=data, gradient_shards=SHARDS, epochs=4, checkpoint_every=5)
 
 
 @dataclass
@@ -139,8 +139,8 @@ def test_a_process_that_is_killed_ends_all(jobs):
     assert list(jobs.run("killed").glob("checkpoints/step-*"))
 
 
-def check_told_once(jobs: Jobs, name: str, *, code: int, message: str) -> None:
-    """The first process has told what is wrong and has the exit code; the others have ended without a word."""
+def check_printed_once(jobs: Jobs, name: str, *, code: int, message: str) -> None:
+    """The first process has printed the error and has the exit code; the others have printed nothing."""
     ended = jobs.ended[name]
     assert ended["codes"] == [code] + [0] * (len(ended["codes"]) - 1), ended["outputs"]
     assert ended["outputs"][0].count(message) == 1
@@ -148,26 +148,26 @@ def check_told_once(jobs: Jobs, name: str, *, code: int, message: str) -> None:
     assert not any(ended["outputs"][1:])
 
 
-def test_what_is_wrong_in_any_process_is_told_once(jobs):
+def test_what_is_wrong_in_any_process_is_printed_once(jobs):
     """Too many processes, data that one does not find, a run that is there already."""
-    check_told_once(jobs, "four 3", code=2, message="train.gradient_shards: 3, for 4 processes")
-    check_told_once(jobs, "missing 4", code=3, message=f"process 1: {jobs.folder}/nowhere.csv: no such file")
-    check_told_once(jobs, "one 5", code=2, message="already holds a run")
+    check_printed_once(jobs, "four 3", code=2, message="train.gradient_shards: 3, for 4 processes")
+    check_printed_once(jobs, "missing 4", code=3, message=f"process 1: {jobs.folder}/nowhere.csv: no such file")
+    check_printed_once(jobs, "one 5", code=2, message="already holds a run")
 
 
 @pytest.mark.slow
 def test_other_configs_and_numbers_that_are_not_finite_end_all(slow_jobs):
-    """Each told once."""
-    check_told_once(slow_jobs, "unequal 6", code=2, message="process 1 has another config than process 0")
-    check_told_once(slow_jobs, "diverged 7", code=4, message="diverged at step")
+    """Each printed once."""
+    check_printed_once(slow_jobs, "unequal 6", code=2, message="process 1 has another config than process 0")
+    check_printed_once(slow_jobs, "diverged 7", code=4, message="diverged at step")
 
 
 @pytest.mark.slow
 def test_a_restart_and_a_resume_of_other_numbers_of_processes_end_the_same(slow_jobs):
-    """After a kill torchrun starts all anew; after a signal, told to the second process here, a person does."""
+    """After a kill torchrun restarts all; after a signal, sent to the second process here, a person does."""
     assert slow_jobs.ended["killed 3"]["codes"] == [0, 0], slow_jobs.ended["killed 3"]["outputs"]
     assert "going on after step" in slow_jobs.ended["killed 3"]["outputs"][0]
-    check_told_once(slow_jobs, "stopped 4", code=143, message="stopped at step")
+    check_printed_once(slow_jobs, "stopped 4", code=143, message="stopped at step")
     assert slow_jobs.ended["stopped 5"]["codes"] == [0, 0, 0], slow_jobs.ended["stopped 5"]["outputs"]
     assert_close(slow_jobs, "one", "two", "killed", "stopped")
 
@@ -184,18 +184,11 @@ def test_shards_are_parts_of_each_batch():
 @pytest.mark.parametrize("stage_number", [0, 1])
 def test_shards_change_no_objective(tmp_path, stage_number):
     """Without dropout and masking by chance, steps in five shards go where whole ones do."""
-    config = make_config(tmp_path, **PRETRAINED | {"pretrain": {"epochs": 1, "mask_probability": 0.999999}})
-    still = {"dropout": 0.0, "head_dropout": 0.0}
-    config = config.model_copy(
-        update={
-            "model": config.model.model_copy(update=still),
-            "train": config.train.model_copy(update={"word_dropout": 0.0, "batch_size": 7, "precision": "float32"}),
-        }
-    )
+    values = PRETRAINED | {"pretrain": {"epochs": 1, "mask_probability": 0.999999}, "word_dropout": 0.0}
+    values |= {"model": {"dropout": 0.0, "head_dropout": 0.0}, "batch_size": 7, "precision": "float32"}
     moved = []
     for num_shards in (1, 5):
-        cut = config.model_copy(update={"train": config.train.model_copy(update={"gradient_shards": num_shards})})
-        replica = make_replica(prepare(cut), stage_number)
+        replica = make_replica(prepare(make_config(tmp_path, **values, gradient_shards=num_shards)), stage_number)
         moved.append([replica.step(step, 0.01) for step in range(3)])
     for whole, cut in zip(*moved, strict=True):
         assert whole.tokens == cut.tokens
@@ -219,7 +212,7 @@ def test_gradients_are_summed_over_processes(tmp_path):
     """Twice the same is twice as much, of tables, too; a parameter without a gradient has none afterwards."""
     replica = make_replica(prepare(make_config(tmp_path)))
     model = replica.model.train()
-    for batch in replica.objective.batches_at(0):
+    for batch in replica.stage.batches_at(0):
         batch.loss(model).backward()
     model.head.linear.bias.grad = None
     once = {name: it.grad.to_dense() for name, it in model.named_parameters() if it.grad is not None}

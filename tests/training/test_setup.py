@@ -15,9 +15,8 @@ from encoder_cls.errors import ConfigError, StoppedError
 from encoder_cls.system import stop as interruptible
 from encoder_cls.system.stop import stopping_at
 from encoder_cls.training import tokens as token_cache
-from encoder_cls.training.encoder.objectives import ClassificationObjective, MaskedLMObjective
-from encoder_cls.training.encoder.stage import make_stages
-from encoder_cls.training.prepare import prepare, setup_warnings
+from encoder_cls.training.encoder.stages import make_stages
+from encoder_cls.training.prepare import prepare
 from encoder_cls.training.prepared import Prepared
 
 MODEL = {"d_model": 8, "num_layers": 1, "num_heads": 1, "d_ff": 8, "char_ngram_buckets": 64, "bigram_buckets": 64}
@@ -63,16 +62,6 @@ def test_the_tokenizer_knows_the_training_texts_only(tmp_path):
     assert setup.data_statistics["unknown_fraction"] == 0.25
 
 
-@pytest.mark.parametrize(("many", "expected"), [(1, 5), (2, 3), (5, 1), (9, 1)])
-def test_steps_are_counted_in_updates(tmp_path, many, expected):
-    """Accumulated batches make one step; the last step of an epoch may have fewer."""
-    setup = prepared(tmp_path, accumulation_steps=many)
-    (stage,) = make_stages(setup)
-    assert stage.sampler.batches_per_epoch == 5
-    assert stage.schedule.steps_per_epoch == expected
-    assert setup.plan.total_steps == stage.schedule.total_steps == 3 * expected
-
-
 def with_subwords(folder, **train_values: object) -> Config:
     config = make_config(folder, **train_values)
     return config.model_copy(update={"tokenizer": TokenizerConfig(type="bpe")})
@@ -80,12 +69,11 @@ def with_subwords(folder, **train_values: object) -> Config:
 
 def test_long_words_that_a_tokenizer_does_not_learn_from_are_in_a_warning(tmp_path):
     """Also where the tokens come from a cache."""
-    config = with_subwords(tmp_path)
+    config = with_subwords(tmp_path, data={"cache": str(tmp_path / "cache")})
     with (tmp_path / "train.csv").open("a") as file:
         file.write(f"{'x' * 501},red\n" * 30)
-    config = config.model_copy(update={"data": config.data.model_copy(update={"cache": str(tmp_path / "cache")})})
     for _ in range(2):
-        assert any("more than 500 characters" in line for line in setup_warnings(prepare(config)))
+        assert any("more than 500 characters" in line for line in prepare(config).warnings())
 
 
 @pytest.mark.parametrize(
@@ -108,7 +96,7 @@ def test_training_a_tokenizer_keeps_neither_a_signal_nor_the_time_budget_from_be
 def test_statistics_are_measured_on_the_texts(tmp_path):
     """Cut texts and padding are counted, as a slow loop counts them."""
     setup = prepared(tmp_path, max_seq_len=4)
-    statistics, texts, sampler = setup.data_statistics, setup.train_texts, make_stages(setup)[-1].sampler
+    statistics, texts, sampler = setup.data_statistics, setup.train_texts, make_stages(setup, CPU)[-1].sampler
     words = [len(text.split()) + 1 for text in setup.dataset.train.texts]
     assert statistics["truncated_fraction"] == sum(length > 4 for length in words) / 10
     assert statistics["tokens"] == sum(min(length, 4) for length in words)
@@ -119,7 +107,7 @@ def test_statistics_are_measured_on_the_texts(tmp_path):
 def test_the_first_weights_depend_on_the_seed_alone(tmp_path):
     """Whatever was drawn before, the model starts from the same weights."""
     setup = prepared(tmp_path)
-    (stage,) = make_stages(setup)
+    (stage,) = make_stages(setup, CPU)
     one = setup.new_model(stage.seed).state_dict()
     torch.randn(7)
     other = setup.new_model(stage.seed).state_dict()
@@ -129,32 +117,19 @@ def test_the_first_weights_depend_on_the_seed_alone(tmp_path):
 def test_pretraining_comes_first_and_the_model_starts_from_it(tmp_path):
     """Pretraining has a seed, weights and epochs of its own; the model has the config's seed."""
     setup = prepared(tmp_path, pretraining_epochs=2, seed=5)
-    pretraining, model = make_stages(setup)
-    assert [stage.name for stage in make_stages(setup)] == ["pretraining", "model"]
-    assert [type(stage.make_objective(CPU, None)) for stage in make_stages(setup)] == [
-        MaskedLMObjective,
-        ClassificationObjective,
-    ]
-    assert [stage.starts_from for stage in make_stages(setup)] == [None, "pretraining"]
-    assert [stage.schedule.total_steps for stage in make_stages(setup)] == [10, 15]
+    pretraining, model = make_stages(setup, CPU)
+    assert [stage.name for stage in make_stages(setup, CPU)] == ["pretraining", "model"]
+    assert [stage.schedule.total_steps for stage in make_stages(setup, CPU)] == [10, 15]
     assert setup.plan.total_steps == 25
     assert model.seed == 5
     seeds = {
-        stage.seed for seed in (4, 6) for stage in make_stages(prepared(tmp_path, pretraining_epochs=2, seed=seed))
+        stage.seed for seed in (4, 6) for stage in make_stages(prepared(tmp_path, pretraining_epochs=2, seed=seed), CPU)
     }
     assert len(seeds | {pretraining.seed, model.seed}) == 6
-    first_weights = [setup.new_model(stage.seed).head.linear.weight for stage in make_stages(setup)]
+    first_weights = [setup.new_model(stage.seed).head.linear.weight for stage in make_stages(setup, CPU)]
     assert not torch.equal(*first_weights)
-    first_batches = [stage.sampler.batches_of_step(0)[0].tolist() for stage in make_stages(setup)]
+    first_batches = [stage.sampler.batches_of_step(0)[0].tolist() for stage in make_stages(setup, CPU)]
     assert first_batches[0] != first_batches[1]
-
-
-@pytest.mark.parametrize("linear", [False, True])
-def test_without_pretraining_the_model_is_all_there_is(tmp_path, linear):
-    """It learns from labels, from random weights; a linear classifier needs no stage of its own."""
-    (stage,) = make_stages(prepared(tmp_path, linear=linear, seed=5))
-    assert (stage.name, stage.seed, stage.starts_from) == ("model", 5, None)
-    assert isinstance(stage.make_objective(CPU, None), ClassificationObjective)
 
 
 def test_all_texts_are_for_pretraining_and_those_with_labels_for_the_model(tmp_path):
@@ -162,24 +137,15 @@ def test_all_texts_are_for_pretraining_and_those_with_labels_for_the_model(tmp_p
     more = tmp_path / "more.txt"
     more.write_text("word and more\n" * 4)
     setup = prepared(tmp_path, pretraining_epochs=2, unlabelled=str(more), accumulation_steps=2)
-    pretraining, model = make_stages(setup)
+    pretraining, model = make_stages(setup, CPU)
     assert (len(pretraining.rows), len(model.rows), len(setup.train_texts)) == (14, 10, 10)
     assert (pretraining.schedule.steps_per_epoch, model.schedule.steps_per_epoch) == (4, 3)
-
-
-def test_each_batch_of_an_epoch_is_in_one_step(tmp_path):
-    """Steps of several batches leave none out, repeat none, and never span two epochs."""
-    (stage,) = make_stages(prepared(tmp_path, accumulation_steps=2))
-    steps = [stage.sampler.batches_of_step(step) for step in range(2 * stage.schedule.steps_per_epoch)]
-    assert [len(batches) for batches in steps] == [2, 2, 1] * 2
-    for epoch in (steps[:3], steps[3:]):
-        assert sorted(int(index) for batches in epoch for batch in batches for index in batch) == list(range(10))
 
 
 def test_parameters_are_counted_without_changing_the_first_weights(tmp_path):
     """The count is that of the real model."""
     setup = prepared(tmp_path)
-    (stage,) = make_stages(setup)
+    (stage,) = make_stages(setup, CPU)
     assert setup.num_parameters == sum(p.numel() for p in setup.new_model(stage.seed).parameters())
     assert {p.device.type for p in setup.new_model(stage.seed).parameters()} == {"cpu"}
 
@@ -193,9 +159,7 @@ def test_class_weights(tmp_path, choice, expected):
     """Balanced weights are inverse frequencies with the mean 1 over examples; unnamed classes have 1."""
     rows = ["text,label", *(f"x {i},a" for i in range(8)), *(f"y {i},b" for i in range(4)), *(f"z {i},c" for i in range(16))]  # fmt: skip # noqa: E501
     (tmp_path / "train.csv").write_text("\n".join(rows) + "\n")
-    config = make_config(tmp_path, class_weights=choice)
-    config = config.model_copy(update={"data": config.data.model_copy(update={"validation_fraction": 0.25})})
-    setup = prepare(config)
+    setup = prepare(make_config(tmp_path, class_weights=choice, data={"validation_fraction": 0.25}))
     counts = np.bincount(setup.dataset.train.labels)
     weights = setup.class_weights
     if choice == "balanced":
@@ -212,8 +176,8 @@ def test_unknown_class_weight_is_named(tmp_path):
 
 def test_another_seed_trains_on_the_same_texts_and_another_split_seed_on_others(tmp_path):
     """So that runs of several seeds differ by their training alone."""
-    config = make_config(tmp_path)
-    data = config.data.model_copy(update={"split_seed": 1})
-    changed = [config, config.model_copy(update={"seed": 1}), config.model_copy(update={"data": data})]
-    first, other_seed, other_split = (list(prepare(it).dataset.validation.texts) for it in changed)
+    changed = ({}, {"seed": 1}, {"data": {"split_seed": 1}})
+    first, other_seed, other_split = (
+        list(prepare(make_config(tmp_path, **values)).dataset.validation.texts) for values in changed
+    )
     assert first == other_seed != other_split

@@ -1,4 +1,4 @@
-"""What is due in a stage at each of its steps, without any training."""
+"""What is due in a stage at each of its steps, and how its state changes, without any training."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from encoder_cls.training.encoder.batches import BatchSampler
-from encoder_cls.training.encoder.stage import PLOTTED_VALIDATIONS, Stage, TrainingState
+from encoder_cls.training.encoder.checkpoint import TrainingState
+from encoder_cls.training.encoder.stages import PLOTTED_VALIDATIONS, ModelStage, Stage
 from encoder_cls.training.plan import Schedule
 
 
@@ -21,19 +22,21 @@ def make_stage(
 ) -> Stage:
     """A stage that learns nothing from texts that there are not."""
     lengths = np.full(steps_per_epoch, 2)
-    return Stage(
-        name="model",
-        metric_prefix="",
+    return ModelStage(
+        prepared=None,
+        device=None,
         seed=0,
-        starts_from=None,
+        texts=None,
         rows=None,
         sampler=BatchSampler(lengths, batch_size=1, batch_tokens=100, seed=0),
         schedule=Schedule(epochs=epochs, steps_per_epoch=steps_per_epoch, validate_every=validate_every),
         patience=patience,
         validation_cost=validation_cost,
         report_cost=report_cost,
-        make_objective=None,
     )
+
+
+STATE = TrainingState(step=7, stage=1, stage_start=4, validated_step=6, best_score=(0.5, -1.0), best_step=5)
 
 
 def at(step: int, **values: object) -> TrainingState:
@@ -48,26 +51,12 @@ def test_validations_are_due_at_intervals_and_at_the_end():
     assert due == [4, 8, 12, 16, 18]
 
 
-def test_a_validation_is_due_once():
-    """After it the run goes on, also where it is resumed right there."""
-    stage, state = make_stage(), at(6)
-    assert stage.is_validation_due(state)
-    assert not stage.is_validation_due(state.after_validation((0.0, 0.0), is_warming_up=False))
-
-
 def test_a_stage_is_done_after_its_last_step():
     """That of all epochs, or an earlier one where a limit of time has decided so, which is then validated."""
     stage = make_stage()
     assert [step for step in range(19) if stage.is_done(at(step))] == [18]
     assert [step for step in range(12) if stage.is_done(at(step, stage_steps=11))] == [11]
     assert stage.is_validation_due(at(11, stage_steps=11))
-
-
-@pytest.mark.parametrize(("patience", "done"), [(None, []), (1, [1, 2, 3]), (3, [3])])
-def test_a_stage_is_done_when_patience_runs_out(patience, done):
-    """After so many stale validations; without patience never."""
-    stage = make_stage(patience=patience)
-    assert [stale for stale in range(4) if stage.is_done(at(6, stale_validations=stale))] == done
 
 
 def test_work_is_left_until_the_last_validation():
@@ -112,6 +101,24 @@ def test_a_limit_of_time_affords_so_many_steps(seconds, seconds_per_step, costs,
     assert stage.affordable_steps(seconds, seconds_per_step) == steps
 
 
-def test_epochs_are_counted_in_parts():
-    """From the start of the stage."""
-    assert [make_stage().epoch(at(step)) for step in (0, 3, 18)] == [0, 0.5, 3]
+@pytest.mark.parametrize(
+    ("score", "is_best"),
+    [((0.6, -9.0), True), ((0.5, -0.9), True), ((0.5, -1.0), False), ((0.4, 0.0), False)],
+    ids=["better", "equal, and better in the second number", "equal", "worse"],
+)
+def test_a_validation_is_the_best_or_a_stale_one(score, is_best):
+    """A better one is remembered with its step, and counting restarts; of any other only the number is kept."""
+    stale = STATE.after_validation((0.0, 0.0), is_warming_up=False)
+    after = stale.after_validation(score, is_warming_up=False)
+    assert stale.is_best(score) == is_best
+    assert after.validated_step == 7
+    assert (after.best_score, after.best_step) == ((score, 7) if is_best else (STATE.best_score, 5))
+    assert (stale.stale_validations, after.stale_validations) == (1, 0 if is_best else 2)
+
+
+def test_the_next_stage_begins_at_the_step_of_the_former():
+    """With no score, no sums and no limit of steps; what is validated is behind it."""
+    ended = TrainingState(step=9, stage=0, stage_steps=9, validated_step=9, best_score=(1.0, 1.0), sums={"loss": 1.0})
+    new = ended.at_next_stage()
+    assert new == TrainingState(step=9, stage=1, stage_start=9, validated_step=9, best_step=9)
+    assert new.step_in_stage == 0

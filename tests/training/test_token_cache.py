@@ -1,4 +1,4 @@
-"""`data.cache`: a run with it ends as one without, and the next begins at once; resumed, or with other settings."""
+"""`data.cache`: a run with it ends as one without, and the next starts at once; resumed, or with other settings."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from encoder_cls.training.prepare import prepare
 
 
 def cached_config(folder: Path, **values: object):
-    config = make_config(folder, **values)
-    return config.model_copy(update={"data": config.data.model_copy(update={"cache": str(folder / "cache")})})
+    return make_config(folder, **values, data={"cache": str(folder / "cache")})
 
 
 def test_weights_are_those_of_a_run_without(tmp_path, monkeypatch):

@@ -17,7 +17,7 @@ from small_runs import (
 )
 
 from encoder_cls.errors import StoppedError
-from encoder_cls.evaluation.metrics import compute_metrics, cross_entropy, one_hot
+from encoder_cls.evaluation.metrics import cross_entropy, one_hot
 from encoder_cls.evaluation.sections import report_text
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.encoder.torch import compute_logits, torch_encoder
@@ -31,7 +31,7 @@ from encoder_cls.tracking.validation_logits import read_validation_logits
 from encoder_cls.training import plan as recipe
 from encoder_cls.training import plan as training_plan
 from encoder_cls.training.encoder import validation
-from encoder_cls.training.encoder.stage import TrainingState, make_stages
+from encoder_cls.training.encoder.stages import make_stages
 from encoder_cls.training.events import LinearFitted, Stepped, StepsDecided, Validated
 from encoder_cls.training.linear import fit as linear_fit
 from encoder_cls.training.linear.calibration import fit_mixture_weights
@@ -153,28 +153,14 @@ def test_a_model_is_there_while_the_linear_classifier_is_fitted(tmp_path, monkey
     assert first != before == again
 
 
-def test_scales_are_those_of_the_best_weights(tmp_path, monkeypatch):
-    """Not those of the last ones, where the best were found earlier."""
-    losses = iter([5.0, 4.0, 2.0, 1.0, 3.0])  # of the first linear classifier, of the linear classifier, then of both
-    real = validation.compute_metrics
-    monkeypatch.setattr(validation, "compute_metrics", lambda *args: replace(real(*args), loss=next(losses)))
-    setup = prepare(make_config(tmp_path, linear=True, monitor="loss", refit_on_validation=False))
-    events = list(train(setup, RunDir(tmp_path / "run"), device=CPU))
-    classifier = load_classifier(tmp_path / "run")
-    labels = setup.dataset.validation.labels
-    _, _, best, last = [event.result.mixture_weights for event in events if isinstance(event, Validated)]
-    assert classifier.mixture_weights == best == fit_mixture_weights(parts_of(setup, classifier), labels)[0] != last
-
-
 @pytest.mark.parametrize("use_char_ngrams", [True, False])
 def test_the_linear_classifier_is_that_of_the_labelled_texts(tmp_path, monkeypatch, use_char_ngrams):
     """Of no others, with the weights of the classes, and looking at what the recipe says."""
     (tmp_path / "more.txt").write_text("w1 red violet\n" * 20)
     monkeypatch.setattr(recipe, "MOST_LINEAR_DETAIL", 10**6 if use_char_ngrams else 10)
     values = {"class_weights": {"red": 3.0, "blue": 0.5}, "refit_on_validation": False, "pseudo_labels": False}
-    config = make_config(tmp_path, linear=True, epochs=1, **values)
-    data = config.data.model_copy(update={"unlabelled": str(tmp_path / "more.txt")})
-    setup = prepare(config.model_copy(update={"data": data}))
+    data = {"unlabelled": str(tmp_path / "more.txt")}
+    setup = prepare(make_config(tmp_path, linear=True, epochs=1, data=data, **values))
     list(train(setup, RunDir(tmp_path / "run"), device=CPU))
     found = load_classifier(tmp_path / "run").linear
     train_split = setup.dataset.train
@@ -197,32 +183,11 @@ def test_the_linear_classifier_is_that_of_the_labelled_texts(tmp_path, monkeypat
     assert not np.array_equal(found.logits(texts), unweighted.logits(texts))
 
 
-def test_a_validation_is_of_the_encoder_and_the_linear_classifier_together(tmp_path, monkeypatch):
-    """Where the encoder has learned nothing yet, the sum of both still is right, and the row says why."""
-    monkeypatch.setattr(TrainingState, "has_beaten_linear", True)  # else nothing is saved of it
-    setup = prepare(
-        make_config(tmp_path, linear=True, learning_rate=1e-9, epochs=1, monitor="loss", refit_on_validation=False)
-    )
-    events = list(train(setup, RunDir(tmp_path / "run"), device=CPU))
-    classifier = load_classifier(tmp_path / "run")
-    dataset, texts = setup.dataset, setup.validation_texts
-    labels, scores = dataset.validation.labels, parts_of(setup, classifier)
-    encoder, linear = ((score.argmax(axis=1) == labels).mean() for score in scores)
-    assert encoder < 0.7 < linear
-    metrics = compute_metrics(classifier.logits(texts, batch_tokens=8192), labels, dataset.label_names)
-    _, row = (row for row in metric_rows(tmp_path / "run") if row["split"] == "validation")
-    assert {name: row[name] for name in metrics.scalars()} == metrics.scalars()
-    assert metrics.accuracy > 0.7
-    assert (row["encoder_accuracy"], row["linear_accuracy"]) == (encoder, linear)
-    assert row["linear_weight"] == fit_mixture_weights(scores, labels)[1][1] > 0.5
-    assert events[-1].report.metrics == metrics
-
-
 @pytest.mark.parametrize(
     ("linear", "most_text"), [(False, 10**6), (True, 10)], ids=["none is wanted", "there is too much text for it"]
 )
 def test_without_a_linear_classifier_the_encoder_is_all_there_is(tmp_path, monkeypatch, linear, most_text):
-    """None is fitted, and no row tells of one."""
+    """None is fitted, and no row has one."""
     monkeypatch.setattr(recipe, "MOST_LINEAR_TEXT", most_text)
     monkeypatch.setattr(recipe, "MOST_STREAMED_WORK", most_text)
     for name in ("fit_linear", "fit_linear_from_stream", "fit_linear_from_few_labels"):
@@ -237,7 +202,7 @@ def test_without_a_linear_classifier_the_encoder_is_all_there_is(tmp_path, monke
 
 @pytest.mark.parametrize("linear", [False, True])
 def test_a_heavier_class_is_preferred_in_doubt(tmp_path, linear):
-    """By the encoder and by the linear classifier: where words tell nothing, all texts are of that class, or none."""
+    """By the encoder and by the linear classifier: where words decide nothing, all texts are of that class, or none."""
     texts = [f"w{i // 3 % 20}" for i in range(180)]  # each word is as often in each class
     rows = [f"{text},{COLOURS[i % 3]}" for i, text in enumerate(texts)]
     (tmp_path / "train.csv").write_text("\n".join(["text,label", *rows]) + "\n")
@@ -268,7 +233,7 @@ def test_the_loss_of_the_best_validation_is_that_of_the_report(tmp_path, linear)
 
 
 def test_with_few_labels_texts_without_labels_are_learned_from(tmp_path):
-    """By the linear classifier, as an event tells; with everything switched off there is neither."""
+    """By the linear classifier, as an event shows; with everything switched off there is neither."""
     random = np.random.default_rng(0)
     words = random.permutation([f"{a}{b}{c}" for a in "bdfgklmnpr" for b in "aeiou" for c in "xz"])
     texts = [" ".join([*random.choice(words[30 * (i % 3) :][:30], 2), random.choice(words)]) for i in range(330)]
@@ -276,9 +241,8 @@ def test_with_few_labels_texts_without_labels_are_learned_from(tmp_path):
     (tmp_path / "more.txt").write_text("\n".join(texts[40:]))
     fitted = []
     for number, values in enumerate([{}, {"naive_bayes_em": False, "lsa_dimensions": 0, "self_training": False}]):
-        config = make_config(tmp_path, linear=True, epochs=1, label_names_as_texts=False, **values)
-        data = config.data.model_copy(update={"unlabelled": str(tmp_path / "more.txt")})
-        setup = prepare(config.model_copy(update={"data": data}))
+        values |= {"data": {"unlabelled": str(tmp_path / "more.txt")}, "label_names_as_texts": False}
+        setup = prepare(make_config(tmp_path, linear=True, epochs=1, **values))
         events = list(train(setup, RunDir(tmp_path / str(number)), device=CPU))
         fitted.append([(event.result, setup) for event in events if isinstance(event, LinearFitted)])
     (((result, setup),), none) = fitted
@@ -298,9 +262,7 @@ def few_and_many(tmp_path_factory) -> Prepared:
     texts = [" ".join([*random.choice(words[30 * (i % 3) :][:30], 2), random.choice(words)]) for i in range(260)]
     (folder / "train.csv").write_text("\n".join(["text,label", *(f"{texts[i]},{COLOURS[i % 3]}" for i in range(60))]))
     (folder / "more.txt").write_text("\n".join(texts[60:]))
-    config = make_config(folder, linear=True, epochs=2)
-    data = config.data.model_copy(update={"unlabelled": str(folder / "more.txt")})
-    return prepare(config.model_copy(update={"data": data}))
+    return prepare(make_config(folder, linear=True, epochs=2, data={"unlabelled": str(folder / "more.txt")}))
 
 
 def test_few_labels_held_out_are_learned_from_and_judged_by_cross_validation(tmp_path, few_and_many):
@@ -325,9 +287,9 @@ def test_few_labels_held_out_are_learned_from_and_judged_by_cross_validation(tmp
     assert again.parts["linear"].score == accuracy
     assert again.metrics.accuracy == report["accuracy"]
     assert report["num_refitted"] == again.num_refitted == len(labels) > 1
-    told = f"has in the end also learned from the {len(labels)} texts held out for validation; scores here are by its"
-    assert told in report_text(again)
-    assert told in (run.eval / "report.html").read_text(encoding="utf-8")
+    line = f"has in the end also learned from the {len(labels)} texts held out for validation; scores here are by its"
+    assert line in report_text(again)
+    assert line in (run.eval / "report.html").read_text(encoding="utf-8")
 
 
 def test_texts_held_out_are_learned_from_in_the_end(tmp_path, monkeypatch):
@@ -354,9 +316,8 @@ def test_texts_held_out_are_not_learned_from(tmp_path, monkeypatch, reason):
     """Nor in a run of several labels a text, or of more text than fits."""
     if reason != "that one names a file":  # whose labels are left alone also where labels are few
         monkeypatch.setattr(training_plan, "MOST_LABELLED", 0)
-    config = make_config(tmp_path, linear=True, refit_on_validation=reason != "it is not wanted")
-    if "a file" in reason:
-        config = config.model_copy(update={"data": config.data.model_copy(update={"validation": config.data.train})})
+    data = {"validation": str(tmp_path / "train.csv")} if "a file" in reason else {}
+    config = make_config(tmp_path, linear=True, data=data, refit_on_validation=reason != "it is not wanted")
     if reason in {"the run goes on from another", "that one names a file"}:
         run_all(config, tmp_path / "former")
         (tmp_path / "new").mkdir()
@@ -367,29 +328,14 @@ def test_texts_held_out_are_not_learned_from(tmp_path, monkeypatch, reason):
     assert np.array_equal(fitted.validation_logits, fitted.classifier.linear.logits(setup.validation_texts))
 
 
-def test_labels_of_a_named_file_are_not_learned_from(tmp_path, few_and_many):
-    """Nor held-out ones where the config says so; then the classifier itself is judged."""
-    data, train_config = few_and_many.config.data, few_and_many.config.train
-    for update in (
-        {"data": data.model_copy(update={"validation": data.train})},
-        {"train": train_config.model_copy(update={"refit_on_validation": False})},
-    ):
-        setup = prepare(few_and_many.config.model_copy(update=update))
-        fitted = fit_linear_classifier(setup)
-        expected = fitted.classifier.linear.logits(setup.validation_texts)
-        assert np.array_equal(fitted.validation_logits, expected)
-        assert fitted.few_labels.teacher is fitted.classifier.linear
-
-
 def test_the_encoder_learns_what_a_teacher_says_of_texts_without_labels(few_and_many):
     """One that has not seen the validation labels; labels stay what they are, and every text is there."""
     setup = few_and_many
-    stage, fitted = make_stages(setup)[-1], fit_linear_classifier(setup)
+    stage, fitted = make_stages(setup, CPU)[-1], fit_linear_classifier(setup)
     num_labelled = len(setup.dataset.train)
     assert len(stage.rows) == len(setup.texts) == num_labelled + 200
-    objective = stage.make_objective(CPU, answers_of(setup, fitted))
-    indices = np.arange(len(stage.rows))
-    targets = objective._targets(indices).numpy()
+    stage.answers = answers_of(setup, fitted)
+    targets = stage.targets_of(np.arange(len(stage.rows))).numpy()
     labels = np.eye(3)[setup.dataset.train.labels]
     assert np.array_equal(targets[:num_labelled], labels)
     said = softmax(fitted.few_labels.teacher.logits(setup.texts))[num_labelled:]
@@ -407,7 +353,7 @@ def test_texts_that_were_learned_from_are_no_measure_of_what_is_usual(tmp_path, 
     """New texts of the same kind are not called unfamiliar, as they would be beside texts whose words are known."""
     setup, run = few_and_many, RunDir(tmp_path / "run")
     config = setup.config.model_copy(update={"model": setup.config.model.model_copy(update={"encoder": False})})
-    # Half of the labels, so that there are held-out texts enough to tell.
+    # Half of the labels, so that there are held-out texts enough.
     data = config.data.model_copy(update={"validation_fraction": 0.5, "unlabelled": None})
     list(train(prepare(config.model_copy(update={"data": data})), run, device=CPU))
     classifier = load_classifier(run.model)

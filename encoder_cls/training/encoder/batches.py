@@ -52,8 +52,7 @@ class BatchSampler:
         seed: int,
         accumulation_steps: int = 1,
     ) -> None:
-        self._seed = seed
-        self._accumulation_steps = accumulation_steps
+        self._seed, self._accumulation_steps = seed, accumulation_steps
         longest = int(lengths.max(initial=0))
         # Of the smallest type: sorting eight bits a text takes a tenth of the time and an eighth of the memory.
         self._rounded = round_up_lengths(np.arange(longest + 1)).astype(np.min_scalar_type(2 * longest))[lengths]

@@ -7,7 +7,7 @@ checkpoints/step-120/
                               environment
       manifest.json           size and SHA-256 of the other three
 
-The newest good checkpoint is found by looking at all of them, never by a pointer that could be wrong.
+The newest good checkpoint is chosen by reading all of them, never by a pointer that could be wrong.
 SHA-256 proves that a file is what was written, not who wrote it.
 """
 
@@ -18,7 +18,7 @@ import math
 import re
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +33,6 @@ from encoder_cls.system.files import read_file, reporting_os_errors, sha256, to_
 from encoder_cls.system.machine import environment, resolve_precision
 from encoder_cls.tracking.run_dir import RunDir
 from encoder_cls.training.encoder.optimizer import Optimizer
-from encoder_cls.training.encoder.processes import ProcessGroup
-from encoder_cls.training.encoder.stage import TrainingState
 from encoder_cls.training.linear.features import bytes_at_most
 from encoder_cls.training.prepared import Prepared
 
@@ -52,6 +50,67 @@ REFUSED = {
 BYTES_PER_WEIGHT = 4
 STATE_FILES = (MODEL_FILE, OPTIMIZER_FILE, STATE_FILE)
 LARGEST_MANIFEST = 1 << 16  # bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingState:
+    """The numbers that, with weights and moments, decide how training goes on.
+
+    Attributes:
+        step: optimizer steps done, in all stages.
+        stage: the current stage, counted from 0.
+        stage_start: its first step.
+        stage_steps: its steps, where a time budget has decided them.
+        validated_step: the step of the last validation.
+        best_score: the stage's best selection key so far, at `best_step`, `stale_validations` ago.
+        score_to_beat: the selection key of the linear classifier alone.
+        sums: of the metrics that have not been logged yet.
+    """
+
+    step: int = 0
+    stage: int = 0
+    stage_start: int = 0
+    stage_steps: int | None = None
+    validated_step: int = 0
+    best_score: tuple[float, float] | None = None
+    best_step: int = 0
+    stale_validations: int = 0
+    score_to_beat: tuple[float, float] | None = None
+    sums: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def step_in_stage(self) -> int:
+        """Optimizer steps done in this stage."""
+        return self.step - self.stage_start
+
+    @property
+    def has_beaten_linear(self) -> bool:
+        """Whether a validation of the last stage was better than the linear classifier alone."""
+        if self.best_score is None:
+            return False
+        return self.score_to_beat is None or self.best_score > self.score_to_beat
+
+    def after_step(self, metrics: Mapping[str, float]) -> TrainingState:
+        """The state one step later, with its metrics added to the sums."""
+        new = {"steps": 1, **metrics}
+        sums = {name: self.sums.get(name, 0.0) + value for name, value in new.items()}
+        return replace(self, step=self.step + 1, sums=sums)
+
+    def is_best(self, score: tuple[float, float]) -> bool:
+        """Whether the score is the best of this stage."""
+        return self.best_score is None or score > self.best_score
+
+    def after_validation(self, score: tuple[float, float], *, is_warming_up: bool) -> TrainingState:
+        """The state after a validation; while the learning rate still rises, a worse score does not count."""
+        if self.is_best(score):
+            return replace(self, validated_step=self.step, best_score=score, best_step=self.step, stale_validations=0)
+        stale_validations = 0 if is_warming_up else self.stale_validations + 1
+        return replace(self, validated_step=self.step, stale_validations=stale_validations)
+
+    def at_next_stage(self) -> TrainingState:
+        """The next stage, before its first step."""
+        new = TrainingState(stage=self.stage + 1, score_to_beat=self.score_to_beat)
+        return replace(new, step=self.step, stage_start=self.step, validated_step=self.step, best_step=self.step)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,25 +194,8 @@ def check_fingerprint(saved: dict[str, Any], current: dict[str, Any], *, run: Pa
     return [f"{names} changed since the run began: the result may differ in the last digits"] if changed else []
 
 
-def check_equal(prepared: Prepared, group: ProcessGroup, *, device: torch.device) -> None:
-    """Refuse processes with other data, libraries or configs than the first one with a `ConfigError`."""
-    group.check_equal(fingerprint(prepared, device=device) | {"config": prepared.config.model_dump(mode="json")})
-
-
 def check_free_space(prepared: Prepared, run: RunDir) -> None:
     """Refuse a disk without room for all that a run writes with an `EncoderClsError`."""
-    present = sum(path.stat().st_size for path in run.path.rglob("*.safetensors") if path.is_file())
-    needed = _bytes_needed(prepared) - present
-    with reporting_os_errors(run.path):
-        free = shutil.disk_usage(run.path).free
-    if free < needed:
-        raise EncoderClsError(
-            f"{run.path}: {free / 1e6:,.1f} MB are free, the run needs up to {needed / 1e6:,.1f} MB: make room, or "
-            "choose another --run-dir"
-        )
-
-
-def _bytes_needed(prepared: Prepared) -> int:
     plan, config = prepared.plan, prepared.config.train
     every = config.checkpoint_every or math.inf
     written = sum(2 + it.total_steps // it.validate_every + it.total_steps // every for it in plan.schedules)
@@ -164,7 +206,14 @@ def _bytes_needed(prepared: Prepared) -> int:
         classes, detail = len(prepared.dataset.label_names), plan.linear.use_char_ngrams
         texts = prepared.texts if plan.linear_fit in {"few_labels", "names"} else prepared.train_texts
         needed += 2 * bytes_at_most(texts, num_classes=classes, use_char_ngrams=detail, task=prepared.task)
-    return needed
+    needed -= sum(path.stat().st_size for path in run.path.rglob("*.safetensors") if path.is_file())
+    with reporting_os_errors(run.path):
+        free = shutil.disk_usage(run.path).free
+    if free < needed:
+        raise EncoderClsError(
+            f"{run.path}: {free / 1e6:,.1f} MB are free, the run needs up to {needed / 1e6:,.1f} MB: make room, or "
+            "choose another --run-dir"
+        )
 
 
 def _by_age(folder: Path) -> list[Path]:
@@ -192,19 +241,25 @@ def _read_verified(path: Path) -> dict[str, bytes]:
 def to_files(
     model: nn.Module, optimizers: Sequence[Optimizer], state: TrainingState, *, fingerprint: dict[str, Any]
 ) -> dict[str, bytes]:
-    """The files of a checkpoint but its manifest, by name."""
+    """The files of a checkpoint but its manifest, by name; moments are named "optimizer.parameter.name"."""
     state_dicts = [optimizer.state_dict() for optimizer in optimizers]
-    weights = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
+    moments = {
+        f"{number}.{index}.{name}": torch.as_tensor(value)
+        for number, state_dict in enumerate(state_dicts)
+        for index, values in state_dict["state"].items()
+        for name, value in values.items()
+    }
     rest = {
         "state": asdict(state),
         "fingerprint": fingerprint,
         "param_groups": [state_dict["param_groups"] for state_dict in state_dicts],
     }
-    return {
-        MODEL_FILE: safetensors.torch.save(weights),
-        OPTIMIZER_FILE: safetensors.torch.save(_moments(state_dicts)),
-        STATE_FILE: to_json(rest),
+    tensors = {MODEL_FILE: model.state_dict(), OPTIMIZER_FILE: moments}
+    saved = {
+        file: safetensors.torch.save({name: it.detach().cpu().contiguous() for name, it in named.items()})
+        for file, named in tensors.items()
     }
+    return saved | {STATE_FILE: to_json(rest)}
 
 
 def from_files(files: Mapping[str, bytes]) -> Checkpoint:
@@ -212,29 +267,13 @@ def from_files(files: Mapping[str, bytes]) -> Checkpoint:
     content = json.loads(files[STATE_FILE])
     if content["state"].keys() != asdict(TrainingState()).keys():
         raise ValueError(f"{STATE_FILE} is of another version")
-    state = TypeAdapter(TrainingState).validate_python(content["state"])  # JSON has no tuples, and anything else
+    optimizers: list[dict[str, Any]] = [{"state": {}, "param_groups": groups} for groups in content["param_groups"]]
+    for key, tensor in safetensors.torch.load(files[OPTIMIZER_FILE]).items():
+        number, index, name = key.split(".")
+        optimizers[int(number)]["state"].setdefault(int(index), {})[name] = tensor
     return Checkpoint(
-        state=state,
+        state=TypeAdapter(TrainingState).validate_python(content["state"]),  # JSON has no tuples, and anything else
         fingerprint=content["fingerprint"],
         model=safetensors.torch.load(files[MODEL_FILE]),
-        optimizers=_state_dicts(safetensors.torch.load(files[OPTIMIZER_FILE]), content["param_groups"]),
+        optimizers=optimizers,
     )
-
-
-def _moments(state_dicts: Sequence[Mapping[str, Any]]) -> dict[str, Tensor]:
-    """The moments of several optimizers, each tensor under "optimizer.parameter.name"."""
-    return {
-        f"{number}.{index}.{name}": torch.as_tensor(value).detach().cpu().contiguous()
-        for number, state_dict in enumerate(state_dicts)
-        for index, values in state_dict["state"].items()
-        for name, value in values.items()
-    }
-
-
-def _state_dicts(moments: Mapping[str, Tensor], param_groups: Sequence[Any]) -> list[dict[str, Any]]:
-    """The inverse, for optimizers of these groups."""
-    states: list[dict[int, dict[str, Tensor]]] = [{} for _ in param_groups]
-    for key, tensor in moments.items():
-        number, index, name = key.split(".")
-        states[int(number)].setdefault(int(index), {})[name] = tensor
-    return [{"state": state, "param_groups": groups} for state, groups in zip(states, param_groups, strict=True)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -13,11 +12,11 @@ import torch
 from encoder_cls.errors import DivergedError
 from encoder_cls.system.machine import release_memory
 from encoder_cls.system.stop import check_stop
-from encoder_cls.training.encoder.checkpoint import STATE_FILES, from_files, to_files
+from encoder_cls.training.encoder.checkpoint import STATE_FILES, TrainingState, from_files, to_files
 from encoder_cls.training.encoder.optimizer import learning_rate, warmup_steps
 from encoder_cls.training.encoder.processes import ProcessGroup
-from encoder_cls.training.encoder.replica import NonFiniteError, Replica
-from encoder_cls.training.encoder.stage import Stage, TrainingState, make_stages
+from encoder_cls.training.encoder.replica import Replica
+from encoder_cls.training.encoder.stages import NO_ANSWERS, Stage, make_stages
 from encoder_cls.training.events import Stepped, Validated
 from encoder_cls.training.linear.techniques import LinearAnswers
 from encoder_cls.training.prepared import Prepared
@@ -37,7 +36,7 @@ def train_stage(
         DivergedError: a step has no finite loss or gradient, or a validation no finite logits; nothing was updated.
         LostProcessError: another process has ended.
     """
-    stage, config = replica.stage, replica.prepared.config.train
+    stage, config = replica.stage, replica.stage.prepared.config.train
     # Of this process alone: the speed of a run before it was resumed is not known.
     timed_steps, timed_seconds = 0, 0.0
     row_tokens, row_seconds = 0, 0.0
@@ -51,10 +50,12 @@ def train_stage(
         check_stop()
         began = time.perf_counter()
         rate = learning_rate(state.step_in_stage, total_steps=stage.steps(state), config=config)
-        try:
-            metrics = replica.step(state.step_in_stage, rate)
-        except NonFiniteError as error:
-            raise _diverged(replica, state, rate, error) from None
+        metrics = replica.step(state.step_in_stage, rate)
+        if not metrics.is_finite:
+            texts = np.concatenate(stage.sampler.batches_of_step(state.step_in_stage))[:3]
+            examples = ", ".join(stage.prepared.where(row) for row in stage.rows[texts].tolist())
+            numbers = f"loss {metrics.loss}, gradient norm {metrics.grad_norm}, learning rate {rate:.3g}"
+            raise DivergedError(state.step + 1, f"{numbers}, batch of {examples}, …")
         state = state.after_step(metrics._asdict())
         taken = time.perf_counter() - began
         timed_steps, timed_seconds = timed_steps + 1, timed_seconds + taken
@@ -63,7 +64,7 @@ def train_stage(
             state = _limited(stage, state, seconds, timed_steps, timed_seconds)
         values = None
         if state.step_in_stage % config.log_every == 0:
-            values = _means(state, rate, row_tokens / row_seconds, stage.epoch(state))
+            values = _means(state.sums, rate, row_tokens / row_seconds, stage.epoch(state))
             state, row_tokens, row_seconds = replace(state, sums={}), 0, 0.0
         yield state, Stepped(step=state.step, epoch=stage.epoch(state), loss=metrics.loss, values=values)
         if state.step % STEPS_BETWEEN_RELEASES == 0:
@@ -79,9 +80,8 @@ def _limited(stage: Stage, state: TrainingState, seconds: float, timed_steps: in
     return replace(state, stage_steps=min(max(steps, done), stage.schedule.total_steps))
 
 
-def _means(state: TrainingState, rate: float, tokens_per_s: float, epoch: float) -> dict[str, float]:
+def _means(sums: dict[str, float], rate: float, tokens_per_s: float, epoch: float) -> dict[str, float]:
     """The row that is logged: means over the steps since the last one."""
-    sums = state.sums
     return {
         "loss": sums["loss"] / sums["steps"],
         "grad_norm": sums["grad_norm"] / sums["steps"],
@@ -93,7 +93,7 @@ def _means(state: TrainingState, rate: float, tokens_per_s: float, epoch: float)
 
 
 def _validated(replica: Replica, state: TrainingState) -> tuple[TrainingState, Validated]:
-    stage, config = replica.stage, replica.prepared.config.train
+    stage, config = replica.stage, replica.stage.prepared.config.train
     result = replica.validate()
     if result is None:
         raise DivergedError(state.step, "a validation text gets numbers that are not finite")
@@ -109,16 +109,9 @@ def _validated(replica: Replica, state: TrainingState) -> tuple[TrainingState, V
     return state.after_validation(result.selection_key, is_warming_up=is_warming_up), event
 
 
-def _diverged(replica: Replica, state: TrainingState, rate: float, error: NonFiniteError) -> DivergedError:
-    stage = replica.stage
-    texts = np.concatenate(stage.sampler.batches_of_step(state.step_in_stage))[:3].tolist()
-    examples = ", ".join(replica.prepared.where(stage.rows[text]) for text in texts)
-    return DivergedError(state.step + 1, f"{error}, learning rate {rate:.3g}, batch of {examples}, …")
-
-
-def begin_stage(replica: Replica, answers: LinearAnswers | None) -> None:
-    """Make the objective of a stage; all processes get the replica and the pseudo-labels of the first one."""
-    group, pseudo_labels = replica.group, answers.pseudo_labels if answers else None
+def begin_stage(replica: Replica, answers: LinearAnswers) -> None:
+    """Start a stage: all processes get the replica and the pseudo-labels of the first one."""
+    group, pseudo_labels = replica.group, answers.pseudo_labels
     group.lead({"stage": replica.number})
     if group.size > 1:
         files = to_files(replica.model, replica.optimizers, TrainingState(), fingerprint={})
@@ -127,9 +120,9 @@ def begin_stage(replica: Replica, answers: LinearAnswers | None) -> None:
         if not group.leads:
             from_files(files).restore(replica.model, replica.optimizers)
         if content and not group.leads:
-            classes = len(replica.prepared.dataset.label_names)
+            classes = len(replica.stage.prepared.dataset.label_names)
             answers = LinearAnswers(None, np.frombuffer(content, dtype=np.float32).reshape(-1, classes))
-    replica.objective = replica.stage.make_objective(replica.device, answers)
+    replica.stage.answers = answers
 
 
 def assist(prepared: Prepared, group: ProcessGroup, *, device: torch.device) -> None:
@@ -138,15 +131,14 @@ def assist(prepared: Prepared, group: ProcessGroup, *, device: torch.device) -> 
     Raises:
         LostProcessError: another process has ended before its time.
     """
-    stages, replica = make_stages(prepared), None
+    stages, replica = make_stages(prepared, device), None
     while True:
         match group.follow():
             case {"stage": int(number)}:
-                replica = Replica(prepared, stages, number, device=device, group=group)
-                begin_stage(replica, None)
+                replica = Replica(stages, number, group=group)
+                begin_stage(replica, NO_ANSWERS)
             case {"step": int(step), "learning_rate": float(rate)} if replica:
-                with suppress(NonFiniteError):  # the first process raises it, too
-                    replica.step(step, rate)
+                replica.step(step, rate)
             case {"validate": True} if replica:
                 replica.validate()
             case _:

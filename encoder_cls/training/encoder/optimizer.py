@@ -17,6 +17,9 @@ from torch.optim.adamw import adamw
 from encoder_cls.config import TrainConfig
 from encoder_cls.model import EncoderClassifier
 
+BETAS = (0.9, 0.98)  # Vaswani et al. (2017): a shorter memory of squares than Adam's default 0.999
+EPSILON = 1e-8  # added to the divisor
+
 
 def warmup_steps(total_steps: int, config: TrainConfig) -> int:
     """The steps in which the learning rate rises."""
@@ -32,10 +35,6 @@ def learning_rate(step: int, *, total_steps: int, config: TrainConfig) -> float:
     return config.learning_rate * 0.5 * (1 + math.cos(math.pi * progress))
 
 
-BETAS = (0.9, 0.98)  # Vaswani et al. (2017): a shorter memory of squares than Adam's default 0.999
-EPSILON = 1e-8  # added to the divisor
-
-
 def make_optimizers(model: nn.Module, config: TrainConfig) -> list[Optimizer]:
     """AdamW (Loshchilov and Hutter, 2019, https://arxiv.org/abs/1711.05101) and, for embeddings, Adam by rows.
 
@@ -43,21 +42,16 @@ def make_optimizers(model: nn.Module, config: TrainConfig) -> list[Optimizer]:
     the vocabulary. Weight decay pulls only the matrices of linear maps towards zero: biases and norms have to
     be where they are, and a rare word's embedding would vanish between its occurrences.
     """
-    tables, matrices, others = [], [], []
-    for module in model.modules():
-        for parameter in module.parameters(recurse=False):
-            if getattr(module, "sparse", False):
-                tables.append(parameter)
-            elif isinstance(module, nn.Linear) and parameter is module.weight:
-                matrices.append(parameter)
-            else:
-                others.append(parameter)
+    sparse = list(tables(model).values())
+    matrices = [module.weight for module in model.modules() if isinstance(module, nn.Linear)]
+    known = {*sparse, *matrices}
+    others = [parameter for parameter in model.parameters() if parameter not in known]
     groups = [{"params": matrices, "weight_decay": config.weight_decay}, {"params": others, "weight_decay": 0.0}]
-    return [AdamW(groups, lr=config.learning_rate), RowwiseAdam([{"params": tables}], lr=config.learning_rate)]
+    return [AdamW(groups, lr=config.learning_rate), RowwiseAdam([{"params": sparse}], lr=config.learning_rate)]
 
 
 class Optimizer(ABC):
-    """A small `torch.optim.Optimizer`, whose state it can load and save, and whose attributes it has.
+    """A small `torch.optim.Optimizer`, with its attributes, and with a state of the same layout.
 
     It is no subclass of that: the first one made loads torch's compiler, which doubles the time to start.
     """
@@ -65,10 +59,11 @@ class Optimizer(ABC):
     def __init__(self, groups: Sequence[dict[str, Any]], *, lr: float) -> None:
         self.param_groups = [{"lr": lr, "betas": BETAS, "eps": EPSILON, **group} for group in groups]
         self.state: defaultdict[Tensor, dict[str, Any]] = defaultdict(dict)
+        self._parameters: list[Tensor] = [it for group in groups for it in group["params"]]
 
     def zero_grad(self) -> None:
         """Forget all gradients."""
-        for parameter in self._parameters():
+        for parameter in self._parameters:
             parameter.grad = None
 
     @torch.no_grad()
@@ -78,13 +73,10 @@ class Optimizer(ABC):
             self._update([parameter for parameter in group["params"] if parameter.grad is not None], group)
 
     def state_dict(self) -> dict[str, Any]:
-        """The state of each parameter, by its index among all groups, and the groups' settings, as torch.optim does."""
-        indices = {parameter: index for index, parameter in enumerate(self._parameters())}
+        """The state of each parameter, by its index among all groups, and the groups' settings."""
+        indices = {parameter: index for index, parameter in enumerate(self._parameters)}
         groups = [group | {"params": [indices[it] for it in group["params"]]} for group in self.param_groups]
-        return {
-            "state": {indices[parameter]: dict(values) for parameter, values in self.state.items()},
-            "param_groups": groups,
-        }
+        return {"state": {indices[it]: dict(values) for it, values in self.state.items()}, "param_groups": groups}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Load such a state onto the devices of the parameters; a `ValueError` of groups of other sizes."""
@@ -93,15 +85,10 @@ class Optimizer(ABC):
             raise ValueError("the state of an optimizer with other groups of parameters")
         for group, saved in zip(self.param_groups, groups, strict=True):
             group.update(saved | {"params": group["params"]})
-        indices = [index for group in groups for index in group["params"]]
-        parameters = dict(zip(indices, self._parameters(), strict=True))
         self.state.clear()
         for index, values in state_dict["state"].items():
-            parameter = parameters[index]
+            parameter = self._parameters[index]
             self.state[parameter] = {name: _placed(value, parameter.device) for name, value in values.items()}
-
-    def _parameters(self) -> list[Tensor]:
-        return [it for group in self.param_groups for it in group["params"]]
 
     @abstractmethod
     def _update(self, parameters: list[Tensor], group: dict[str, Any]) -> None:
@@ -112,11 +99,11 @@ class AdamW(Optimizer):
     """AdamW by torch's own fused function; groups have a `weight_decay`."""
 
     def _update(self, parameters: list[Tensor], group: dict[str, Any]) -> None:
-        for parameter in parameters:
-            if parameter not in self.state:
-                moments = {name: torch.zeros_like(parameter) for name in ("exp_avg", "exp_avg_sq")}
-                self.state[parameter] = {"step": torch.zeros((), device=parameter.device), **moments}
         states = [self.state[parameter] for parameter in parameters]
+        for parameter, state in zip(parameters, states, strict=True):
+            if not state:
+                state |= {"step": torch.zeros((), device=parameter.device)}
+                state |= {name: torch.zeros_like(parameter) for name in ("exp_avg", "exp_avg_sq")}
         beta1, beta2 = group["betas"]
         adamw(
             parameters,

@@ -1,7 +1,6 @@
-"""The processes of one training.
+"""The processes of one training, which call the same methods in the same order; the first one, of rank 0, leads.
 
-A training of one process has a group, too, of itself alone, in which nothing is sent. All processes call the same
-methods in the same order; the first one, of rank 0, leads.
+A training of one process has a group of that process alone, in which nothing is sent.
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
 # Others wait that long for the first, which may fit a linear classifier meanwhile; one that dies is noticed at once.
 LONGEST_WAIT = timedelta(days=7)
 STOP_KEY = "stop"
-BEGIN, END = {"begin": True}, {"end": True}
 
 
 class LostProcessError(EncoderClsError):
@@ -36,8 +34,7 @@ class LostProcessError(EncoderClsError):
 class ProcessGroup:
     """The processes of a training; made without arguments, this one alone.
 
-    Methods that communicate raise a `LostProcessError` where another process has ended. All processes can read and
-    write the store at any time.
+    Methods that communicate raise a `LostProcessError` where another process has ended; all can use the store anytime.
     """
 
     def __init__(self, rank: int = 0, size: int = 1, store: Store | None = None) -> None:
@@ -71,8 +68,7 @@ class ProcessGroup:
 
         sums = torch.tensor(numbers, dtype=torch.float64)
         self.sum(sums)
-        values: list[float] = sums.tolist()
-        return values
+        return list(map(float, sums))
 
     def gather(self, mine: Tensor) -> list[Tensor]:
         """The tensors of all processes; their first dimensions may differ."""
@@ -106,11 +102,11 @@ class ProcessGroup:
             dist.broadcast(received, 0)
         return received.numpy().tobytes()
 
-    def begins(self, *, is_for_all: bool) -> bool:
+    def goes_on(self, *, is_for_all: bool) -> bool:
         """Whether this process goes on: the first one, and the others if it lets them."""
         if is_for_all:
-            self.lead(BEGIN)
-        return self.leads or self.follow() == BEGIN
+            self.lead({"begin": True})
+        return self.leads or "begin" in self.follow()
 
     def lead(self, command: dict[str, Any]) -> None:
         """Let the other processes do what this one, the first, does now; does nothing in them."""
@@ -120,38 +116,36 @@ class ProcessGroup:
     def follow(self) -> dict[str, Any]:
         """Wait for the next command of the first process."""
         try:
-            command: dict[str, Any] = json.loads(self.broadcast())
+            return dict(json.loads(self.broadcast()))
         except ValueError as error:  # the first has ended in the middle of something else
             self._is_broken = True
             raise LostProcessError from error
-        return command
 
     def end(self) -> None:
         """Let the other processes end, if they wait for a command."""
         if not (self._has_ended or self._is_broken):
             self._has_ended = True
             with suppress(LostProcessError):
-                self.lead(END)
+                self.lead({"end": True})
 
     @contextmanager
     def agreeing(self) -> Iterator[None]:
         """Let a block fail in all processes where it fails in one: the first raises the error, the others end."""
+        if self.size == 1:
+            yield
+            return
         mine: EncoderClsError | None = None
         try:
             yield
         except EncoderClsError as error:
-            if self.size == 1:
-                raise
             mine = error
         outcomes = self._outcomes({"message": str(mine), "code": mine.exit_code} if mine else {})
-        failed = next(((rank, it) for rank, it in enumerate(outcomes) if it), None)
-        if failed is None:
-            return
-        if not self.leads:
-            raise SystemExit(0)  # the first has the exit code; torchrun would end it before it has printed the error
-        rank, outcome = failed
-        kinds = {kind.exit_code: kind for kind in (ConfigError, DataError)}
-        raise mine or kinds.get(outcome["code"], EncoderClsError)(f"process {rank}: {outcome['message']}")
+        for rank, outcome in enumerate(outcomes):
+            if outcome and not self.leads:
+                raise SystemExit(0)  # the first has the exit code, and prints before torchrun ends it
+            if outcome:
+                kinds = {kind.exit_code: kind for kind in (ConfigError, DataError)}
+                raise mine or kinds.get(outcome["code"], EncoderClsError)(f"process {rank}: {outcome['message']}")
 
     def check_size(self, num_shards: int) -> None:
         """Refuse more processes than shards with a `ConfigError`."""
@@ -163,11 +157,9 @@ class ProcessGroup:
 
     def check_equal(self, facts: Mapping[str, Any]) -> None:
         """Refuse JSON values that are not equal in all processes with a `ConfigError`."""
-        outcomes = self._outcomes(dict(facts))
-        for rank, other in enumerate(outcomes):
-            differing = [name for name in outcomes[0] if other.get(name) != outcomes[0][name]]
-            if differing:
-                names = ", ".join(differing)
+        first, *others = self._outcomes(facts)
+        for rank, other in enumerate(others, 1):
+            if names := ", ".join(name for name in first if other.get(name) != first[name]):
                 raise ConfigError(f"process {rank} has another {names} than process 0; all are to have the same")
 
     def ask_to_stop(self, signal_number: int) -> None:
@@ -181,10 +173,8 @@ class ProcessGroup:
             return None
         return int(self._store.get(STOP_KEY))
 
-    def _outcomes(self, mine: dict[str, Any]) -> list[dict[str, Any]]:
+    def _outcomes(self, mine: Mapping[str, Any]) -> list[dict[str, Any]]:
         """A message of each process."""
-        if self.size == 1:
-            return [mine]
         import torch
 
         content = torch.frombuffer(bytearray(json.dumps(mine).encode()), dtype=torch.uint8)
@@ -205,7 +195,7 @@ ALONE = ProcessGroup()
 
 
 def is_restarted() -> bool:
-    """Whether torchrun has started the processes anew after one of them had failed."""
+    """Whether torchrun has restarted the processes after one of them failed."""
     return os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
 
 
@@ -227,12 +217,12 @@ def joined_process_group() -> Iterator[ProcessGroup]:
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")  # what an earlier one has stored is not for this one
     try:
         store, rank, size = next(iter(rendezvous("env://")))
+        store = PrefixStore(f"encoder-cls-{attempt}", store)
         backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
-        group_store = PrefixStore(f"group-{attempt}", store)
-        dist.init_process_group(backend, store=group_store, rank=rank, world_size=size, timeout=LONGEST_WAIT)
+        dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=LONGEST_WAIT)
     except RuntimeError as error:
         raise LostProcessError from error
-    group = ProcessGroup(rank, size, PrefixStore(f"encoder-cls-{attempt}", store))
+    group = ProcessGroup(rank, size, store)
     try:
         yield group
     finally:

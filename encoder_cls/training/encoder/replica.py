@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import NamedTuple
@@ -20,9 +21,8 @@ from encoder_cls.training.base_run import start_from
 from encoder_cls.training.encoder.batches import Shard, derive_seed
 from encoder_cls.training.encoder.optimizer import UntrainedRows, make_optimizers, sum_by_row, tables
 from encoder_cls.training.encoder.processes import ALONE, ProcessGroup
-from encoder_cls.training.encoder.stage import Stage
+from encoder_cls.training.encoder.stages import Stage
 from encoder_cls.training.encoder.validation import ValidationResult
-from encoder_cls.training.prepared import Prepared
 
 
 class StepMetrics(NamedTuple):
@@ -33,52 +33,42 @@ class StepMetrics(NamedTuple):
     tokens: int
     padded_tokens: int
 
-
-class NonFiniteError(ArithmeticError):
-    """The loss or the gradient norm is not finite; the model is as it was before the step."""
-
-    def __init__(self, loss: float, grad_norm: float) -> None:
-        super().__init__(f"loss {loss}, gradient norm {grad_norm}")
+    @property
+    def is_finite(self) -> bool:
+        """Whether the loss and the norm are finite; else the model is as it was before the step."""
+        return math.isfinite(self.loss) and math.isfinite(self.grad_norm)
 
 
 class Replica:
-    """The model of a stage with its optimizers and its objective.
+    """The model of a stage with its optimizers.
 
     The first process leads: its `step` and `validate` make the others call theirs.
     """
 
-    def __init__(
-        self,
-        prepared: Prepared,
-        stages: list[Stage],
-        number: int,
-        *,
-        device: torch.device,
-        group: ProcessGroup = ALONE,
-    ) -> None:
-        self.prepared, self.device, self.group = prepared, device, group
-        self.stage, self.number = stages[number], number
+    def __init__(self, stages: Sequence[Stage], number: int, *, group: ProcessGroup = ALONE) -> None:
+        self.stage, self.number, self.group = stages[number], number, group
+        self.is_last = number == len(stages) - 1
+        prepared, device = self.stage.prepared, self.stage.device
+        self._config = prepared.config.train
         self.model = prepared.new_model(self.stage.seed).to(device)
-        self.optimizers = make_optimizers(self.model, prepared.config.train)
-        self.objective = self.stage.make_objective(device, None)
-        self._precision = resolve_precision(prepared.config.train.precision, device)
+        self.optimizers = make_optimizers(self.model, self._config)
+        self._precision = resolve_precision(self._config.precision, device)
         # The weights of an earlier stage are for training alone, so they stay as they are.
-        is_last = number == len(stages) - 1
-        self._untrained_rows = UntrainedRows(prepared.new_model(stages[0].seed)) if is_last else None
+        self._untrained_rows = UntrainedRows(prepared.new_model(stages[0].seed)) if self.is_last else None
 
     def load_first_weights(self, earlier: Path | None) -> None:
-        """Begin with the best weights of an earlier stage, else with those of the base run."""
-        base = self.prepared.base
+        """Start from the best weights of an earlier stage, else from those of the base run."""
+        prepared = self.stage.prepared
         if earlier and earlier.is_dir():  # else there was no time for it
             weights = read_encoder_weights(earlier)
             self.model.load_state_dict({name: torch.from_numpy(weight) for name, weight in weights.items()})
-        elif base and base.encoder:
-            start_from(base, self.model, label_names=self.prepared.dataset.label_names)
+        elif prepared.base and prepared.base.encoder:
+            start_from(prepared.base, self.model, label_names=prepared.dataset.label_names)
 
     def step(self, step: int, learning_rate: float) -> StepMetrics:
         """Update the model once, from all batches of a step, counted from 0; a pure function of model and step.
 
-        A `NonFiniteError` or `LostProcessError` is raised before anything has been updated.
+        Nothing is updated where the loss or the gradient is not finite, or where a `LostProcessError` is raised.
         """
         self.group.lead({"step": step, "learning_rate": learning_rate})
         for optimizer in self.optimizers:
@@ -88,24 +78,24 @@ class Replica:
         loss, tokens, padded_tokens = self._add_gradients(step)
         # Of the embeddings' sparse gradients there is no norm; they come through the same layers as the others.
         dense = [p for p in self.model.parameters() if p.grad is not None and not p.grad.is_sparse]
-        grad_norm = float(torch.nn.utils.clip_grad_norm_(dense, self.prepared.config.train.max_grad_norm))
-        if not (math.isfinite(loss) and math.isfinite(grad_norm)):
-            raise NonFiniteError(loss, grad_norm)
-        for optimizer in self.optimizers:
-            optimizer.step()
-            optimizer.zero_grad()
-        return StepMetrics(loss=loss, grad_norm=grad_norm, tokens=int(tokens), padded_tokens=int(padded_tokens))
+        grad_norm = float(torch.nn.utils.clip_grad_norm_(dense, self._config.max_grad_norm))
+        metrics = StepMetrics(loss, grad_norm, int(tokens), int(padded_tokens))
+        if metrics.is_finite:
+            for optimizer in self.optimizers:
+                optimizer.step()
+                optimizer.zero_grad()
+        return metrics
 
     def validate(self) -> ValidationResult | None:
         """Validate the model; none where its logits are not finite, and in all processes but the first."""
         self.group.lead({"validate": True})
         with deferring_stops() if self.group.size > 1 else nullcontext():  # others would wait for the rest
-            return self.objective.validate(self._shown_model, self.group)
+            return self.stage.validate(self._shown_model, self.group)
 
     def save(self, folder: Path, result: ValidationResult, *, linear: Classifier | None) -> None:
         """Save the model as a classifier with the mixture weights and thresholds of its validation."""
-        encoder = TorchEncoder(self._shown_model, self.prepared.config.model)
-        classifier = self.prepared.new_classifier(encoder)
+        prepared = self.stage.prepared
+        classifier = prepared.new_classifier(TorchEncoder(self._shown_model, prepared.config.model))
         if linear:
             classifier.linear = linear.linear
         if result.mixture_weights and result.mixture_shares:
@@ -125,11 +115,11 @@ class Replica:
         Processes share the shards of each batch. The loss is divided by the normalizer of all batches together: so
         many small batches give the same gradient as one large, that of the mean loss over the targets of all.
         """
-        num_shards, seed = self.prepared.config.train.gradient_shards, derive_seed(self.stage.seed, step)
+        num_shards, seed = self._config.gradient_shards, derive_seed(self.stage.seed, step)
         shards = {}
         for shard in self.group.dealt(num_shards):
             torch.manual_seed(derive_seed(seed, shard) if num_shards > 1 else seed)
-            shards[shard] = self.objective.batches_at(step, Shard(shard, num_shards))
+            shards[shard] = self.stage.batches_at(step, Shard(shard, num_shards))
         batches = [batch for of_shard in shards.values() for batch in of_shard]
         normalizer: Tensor | float = sum(batch.normalizer for batch in batches)
         if self.group.size > 1:
@@ -139,7 +129,7 @@ class Replica:
             if num_shards > 1:
                 torch.manual_seed(derive_seed(seed, shard, 1))  # others have drawn meanwhile
             for batch in of_shard:
-                with autocast(self._precision, self.device):
+                with autocast(self._precision, self.stage.device):
                     loss: Tensor = batch.loss(self.model) / normalizer
                 loss.backward()  # type: ignore[no-untyped-call]
                 total += loss.item()

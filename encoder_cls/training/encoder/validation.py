@@ -14,7 +14,7 @@ from encoder_cls.training.linear.calibration import fit_mixture_weights, fit_thr
 
 
 class ValidationResult(NamedTuple):
-    """The scores of a validation; the greater the selection key the better, of equals by its second number.
+    """The scores of a validation, and the selection key, which is the greater the better.
 
     Of classification also the metrics, and with what they were computed: the classifier's mixture weights, each part's
     share of the sum in the same order, and multi-label thresholds.
@@ -39,17 +39,11 @@ class ValidationResult(NamedTuple):
 def judge(
     encoder: Logits | None, linear: Logits | None, dataset: Dataset, *, monitor: str, expects_equal_shares: bool = False
 ) -> ValidationResult:
-    """Score the weighted sum of the logits of an encoder and of a linear classifier.
+    """Score the weighted sum of the logits, (texts, classes), of an encoder and of a linear classifier.
 
-    Every text counts alike, whatever the weights of the classes in training: the loss is that of the final report, and
-    probabilities are as often right as they say.
-
-    Args:
-        encoder: logits of the texts of `dataset.selection`, (texts, classes).
-        linear: the same of the linear classifier.
-        dataset: with the labels.
-        monitor: as `train.monitor`.
-        expects_equal_shares: as in `fit_mixture_weights`.
+    The texts are those of `dataset.selection`; each counts alike, whatever the weights of the classes in training: the
+    loss is that of the final report, and probabilities are calibrated. `expects_equal_shares` is as in
+    `fit_mixture_weights`.
     """
     labels, names = dataset.selection.labels, dataset.label_names
     parts = {name: it for name, it in (("encoder", encoder), ("linear", linear)) if it is not None}
@@ -71,5 +65,5 @@ def judge(
     if encoder is not None and linear is not None:
         scores |= {**of_parts, "linear_weight": shares[1]}
     monitored = scores[monitor] * (-1 if monitor == "loss" else 1)
-    # On small splits many validations have equal accuracy: the loss then tells which is better.
+    # On small splits many validations have equal accuracy: the loss then decides.
     return ValidationResult(scores, (monitored, -metrics.loss), metrics, mixture_weights, shares, thresholds)

@@ -9,12 +9,11 @@ import torch
 from encoder_cls.config import Config
 from encoder_cls.evaluation.metrics import compute_metrics, one_hot
 from encoder_cls.inference.encoder.torch import pad
-from encoder_cls.inference.task import Logits, combine_logits, softmax
+from encoder_cls.inference.task import Logits, combine_logits
 from encoder_cls.system.stop import checking
-from encoder_cls.text.tokens import CLS_ID, MASK_ID, UNK_ID
-from encoder_cls.training.encoder import objectives
-from encoder_cls.training.encoder.objectives import ClassificationObjective, MaskedLMObjective
-from encoder_cls.training.encoder.stage import make_stages
+from encoder_cls.text.tokens import CLS_ID, MASK_ID, PAD_ID, UNK_ID
+from encoder_cls.training.encoder import stages
+from encoder_cls.training.encoder.stages import NO_ANSWERS, ModelStage, PretrainingStage, drop_tokens, make_stages
 from encoder_cls.training.linear.calibration import fit_mixture_weights
 from encoder_cls.training.linear.fit import Fitted, answers_of
 from encoder_cls.training.prepare import prepare
@@ -57,9 +56,11 @@ def prepared(folder, pretrain: dict[str, object] | None = None, **train_values: 
     return prepare(Config.model_validate(values))
 
 
-def classification_objective(setup: Prepared, linear: Beside | None = None) -> ClassificationObjective:
+def classification_objective(setup: Prepared, linear: Beside | None = None) -> ModelStage:
     fitted = Fitted(linear, linear.logits(setup.validation_texts), None, None) if linear else None
-    return make_stages(setup)[-1].make_objective(CPU, answers_of(setup, fitted) if fitted else None)
+    stage = make_stages(setup, CPU)[-1]
+    stage.answers = answers_of(setup, fitted) if fitted else NO_ANSWERS
+    return stage
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.3])
@@ -67,7 +68,7 @@ def test_labels_are_smoothed_over_all_classes(tmp_path, smoothing):
     """The label gets 1 - s + s / C, the others s / C, for the texts of the step's batches."""
     setup = prepared(tmp_path, label_smoothing=smoothing, word_dropout=0.0, rdrop_weight=0.0)
     objective = classification_objective(setup).batches_at(1)
-    batches = make_stages(setup)[0].sampler.batches_of_step(1)
+    batches = make_stages(setup, CPU)[0].sampler.batches_of_step(1)
     assert len(objective) == len(batches) == 2
     for batch, indices in zip(objective, batches, strict=True):
         labels = np.eye(3)[setup.dataset.train.labels[indices]]
@@ -83,14 +84,14 @@ def test_the_part_of_the_words_that_is_asked_for_is_dropped_and_their_ngrams_sta
     ids = torch.cat([batch.inputs.input_ids for batch in batches])
     assert (ids[:, 0] == CLS_ID).all()
     assert (ids[:, 1:] == UNK_ID).float().mean() == pytest.approx(0.4, abs=0.08)
-    first = pad(setup.train_texts, make_stages(setup)[0].sampler.batches_of_step(0)[0])
+    first = pad(setup.train_texts, make_stages(setup, CPU)[0].sampler.batches_of_step(0)[0])
     assert torch.equal(batches[0].inputs.char_ngrams.words, first.char_ngrams.words)
 
 
 def test_what_is_dropped_is_a_function_of_the_step_and_new_in_each(tmp_path):
     """Asked for again, a step gives the same, whatever was asked before; the next epoch's is another."""
     setup = prepared(tmp_path)
-    stage = make_stages(setup)[-1]
+    stage = make_stages(setup, CPU)[-1]
     objective = classification_objective(setup)
 
     def ids(step: int) -> list[list[int]]:
@@ -108,9 +109,9 @@ def test_what_is_dropped_is_a_function_of_the_step_and_new_in_each(tmp_path):
 def test_classes_count_by_their_weights(tmp_path):
     """In the loss, and in what it is divided by."""
     setup = prepared(tmp_path, class_weights={"a": 3.0, "c": 0.5}, rdrop_weight=0.0)
-    model = setup.new_model(make_stages(setup)[0].seed).eval()
+    model = setup.new_model(make_stages(setup, CPU)[0].seed).eval()
     batch = classification_objective(setup).batches_at(0)[0]
-    labels = setup.dataset.train.labels[make_stages(setup)[0].sampler.batches_of_step(0)[0]]
+    labels = setup.dataset.train.labels[make_stages(setup, CPU)[0].sampler.batches_of_step(0)[0]]
     weights = np.array([3.0, 1.0, 0.5])[labels]
     assert len(set(labels)) > 1
     assert batch.normalizer.item() == pytest.approx(weights.sum())
@@ -121,11 +122,11 @@ def test_classes_count_by_their_weights(tmp_path):
 def test_texts_are_read_twice_and_both_readings_are_to_agree(tmp_path):
     """Other words are dropped in each; their losses are added up, and how far they differ, by the class weights."""
     setup = prepared(tmp_path, class_weights={"a": 3.0, "c": 0.5}, rdrop_weight=2.0, word_dropout=0.5)
-    model = setup.new_model(make_stages(setup)[0].seed).eval()
+    model = setup.new_model(make_stages(setup, CPU)[0].seed).eval()
     torch.nn.init.normal_(model.head.linear.weight)  # or else all readings would be nearly the same
     torch.manual_seed(0)
     batch = classification_objective(setup).batches_at(0)[0]
-    labels = setup.dataset.train.labels[make_stages(setup)[0].sampler.batches_of_step(0)[0]]
+    labels = setup.dataset.train.labels[make_stages(setup, CPU)[0].sampler.batches_of_step(0)[0]]
     first, second = batch.inputs.input_ids.chunk(2)
     assert first.shape == second.shape == (len(labels), 6)
     assert not torch.equal(first, second)
@@ -143,12 +144,15 @@ def test_texts_are_read_twice_and_both_readings_are_to_agree(tmp_path):
 @pytest.mark.parametrize("monitor", ["accuracy", "macro_f1", "loss"])
 @pytest.mark.parametrize("with_linear", [False, True])
 def test_a_validation_judges_the_sum_of_all_scores(tmp_path, monkeypatch, with_linear, monitor):
-    """Under the scales that explain the validation labels best; the key is what is monitored, then the loss."""
-    setup = prepared(tmp_path, monitor=monitor)
-    model = setup.new_model(make_stages(setup)[0].seed)
+    """Under the scales that explain the validation labels best, whatever the weights of classes in training.
+
+    The key is what is monitored, then the loss.
+    """
+    setup = prepared(tmp_path, monitor=monitor, class_weights={"a": 30.0})
+    model = setup.new_model(make_stages(setup, CPU)[0].seed)
     labels = setup.dataset.validation.labels
     logits = often_right(setup, seed=1)
-    monkeypatch.setattr(objectives, "compute_logits", lambda *_arguments, **_options: logits)
+    monkeypatch.setattr(stages, "compute_logits", lambda *_arguments, **_options: logits)
     linear = Beside(setup) if with_linear else None
     scores = [logits, linear.given] if linear else [logits]
     result = classification_objective(setup, linear).validate(model)
@@ -166,25 +170,10 @@ def test_a_validation_judges_the_sum_of_all_scores(tmp_path, monkeypatch, with_l
     assert result.selection_key == (-metrics.loss if monitor == "loss" else metrics.scalars()[monitor], -metrics.loss)
 
 
-def test_in_a_validation_all_texts_count_alike(tmp_path, monkeypatch):
-    """Whatever the weights of their classes: the probabilities are calibrated, and the loss is the report's."""
-    setup = prepared(tmp_path, class_weights={"a": 30.0}, monitor="loss")
-    dataset, logits = setup.dataset, often_right(setup, seed=1)
-    labels = dataset.validation.labels
-    monkeypatch.setattr(objectives, "compute_logits", lambda *_arguments, **_options: logits)
-    linear = Beside(setup)
-    scores = [logits, linear.given]
-    result = classification_objective(setup, linear).validate(setup.new_model(make_stages(setup)[0].seed))
-    assert (result.mixture_weights, result.mixture_shares) == fit_mixture_weights(scores, labels)
-    losses = -np.log(softmax(combine_logits(scores, result.mixture_weights))[np.arange(len(labels)), labels])
-    assert result.scores["loss"] == pytest.approx(losses.mean())
-    assert result.selection_key == (-result.scores["loss"],) * 2
-
-
 def test_a_validation_leaves_the_model_as_it_was(tmp_path):
     """In training mode; whoever waits is asked after each batch, and the linear classifier once for all validations."""
     setup = prepared(tmp_path, batch_tokens=24)
-    model = setup.new_model(make_stages(setup)[0].seed).train()
+    model = setup.new_model(make_stages(setup, CPU)[0].seed).train()
     linear = Beside(setup)
     objective = classification_objective(setup, linear)
     calls = []
@@ -202,27 +191,27 @@ def test_a_validation_leaves_the_model_as_it_was(tmp_path):
 def test_numbers_that_are_not_finite_are_no_result(tmp_path, with_linear):
     """However good the linear classifier is."""
     setup = prepared(tmp_path)
-    model = setup.new_model(make_stages(setup)[0].seed)
+    model = setup.new_model(make_stages(setup, CPU)[0].seed)
     with torch.no_grad():
         model.head.linear.bias[1] = torch.inf
     objective = classification_objective(setup, Beside(setup) if with_linear else None)
     assert objective.validate(model) is None
 
 
-def masked_lm_objective(setup: Prepared) -> MaskedLMObjective:
-    return make_stages(setup)[0].make_objective(CPU, None)
+def masked_lm_objective(setup: Prepared) -> PretrainingStage:
+    return make_stages(setup, CPU)[0]
 
 
 def test_masked_tokens_are_to_be_found_among_those_of_the_batch(tmp_path):
     """A third of the words, never [CLS], is `[MASK]` without letters; the answers are what stood there."""
     setup = prepared(tmp_path, {"epochs": 2, "mask_probability": 0.3})
-    assert [stage.name for stage in make_stages(setup)] == ["pretraining", "model"]
+    assert [stage.name for stage in make_stages(setup, CPU)] == ["pretraining", "model"]
     torch.manual_seed(0)
     masked = words = 0
     for step in range(8):
         for batch, indices in zip(
             masked_lm_objective(setup).batches_at(step),
-            make_stages(setup)[0].sampler.batches_of_step(step),
+            make_stages(setup, CPU)[0].sampler.batches_of_step(step),
             strict=True,
         ):
             whole = pad(setup.train_texts, indices)
@@ -243,7 +232,7 @@ def test_masked_tokens_are_to_be_found_among_those_of_the_batch(tmp_path):
 def test_the_loss_of_masked_tokens_is_that_of_a_softmax_with_the_tokens_own_vectors(tmp_path):
     """Over the words of the batch; its gradients stay sparse, so that a step costs what the batch touches."""
     setup = prepared(tmp_path, {"epochs": 1, "mask_probability": 0.5})
-    model = setup.new_model(make_stages(setup)[0].seed).eval()
+    model = setup.new_model(make_stages(setup, CPU)[0].seed).eval()
     batch = masked_lm_objective(setup).batches_at(0)[0]
     vectors = model.encoder(*batch.inputs)[batch.is_masked]
     scores = vectors @ model.encoder.embedding.tokens.weight[batch.candidates].T
@@ -257,7 +246,7 @@ def test_the_loss_of_masked_tokens_is_that_of_a_softmax_with_the_tokens_own_vect
 def test_a_batch_in_which_nothing_is_masked_teaches_nothing_and_breaks_nothing(tmp_path):
     """By chance no token is masked: the loss is 0, not 0 / 0."""
     setup = prepared(tmp_path, {"epochs": 1, "mask_probability": 1e-9})
-    model = setup.new_model(make_stages(setup)[0].seed)
+    model = setup.new_model(make_stages(setup, CPU)[0].seed)
     batch = masked_lm_objective(setup).batches_at(0)[0]
     assert not batch.is_masked.any()
     loss = batch.loss(model) / batch.normalizer
@@ -268,8 +257,8 @@ def test_a_batch_in_which_nothing_is_masked_teaches_nothing_and_breaks_nothing(t
 def test_a_validation_of_pretraining_reads_every_validation_text_once(tmp_path, monkeypatch):
     """In several batches where they are many."""
     setup, read = prepared(tmp_path, {"epochs": 1}, batch_tokens=20), []
-    monkeypatch.setattr(objectives, "pad", lambda *of: read.append(of[1]) or pad(*of))
-    masked_lm_objective(setup).validate(setup.new_model(make_stages(setup)[0].seed))
+    monkeypatch.setattr(stages, "pad", lambda *of: read.append(of[1]) or pad(*of))
+    masked_lm_objective(setup).validate(setup.new_model(make_stages(setup, CPU)[0].seed))
     assert len(read) > 1
     assert sorted(np.concatenate(read)) == list(range(len(setup.validation_texts)))
 
@@ -277,7 +266,7 @@ def test_a_validation_of_pretraining_reads_every_validation_text_once(tmp_path, 
 def test_a_validation_of_pretraining_masks_the_same_tokens_each_time(tmp_path):
     """So that its losses compare; the model is left as it was, and a lower loss has a greater key."""
     setup = prepared(tmp_path, {"epochs": 1, "mask_probability": 0.5})
-    model = setup.new_model(make_stages(setup)[0].seed).train()
+    model = setup.new_model(make_stages(setup, CPU)[0].seed).train()
     objective = masked_lm_objective(setup)
     calls = []
     with checking(lambda: calls.append(1)):
@@ -290,3 +279,15 @@ def test_a_validation_of_pretraining_masks_the_same_tokens_each_time(tmp_path):
     with torch.no_grad():
         model.encoder.embedding.tokens.weight.fill_(torch.nan)
     assert objective.validate(model) is None
+
+
+def test_word_dropout_replaces_words_only():
+    """About the wanted part of the words becomes [UNK]; [CLS] and padding stay."""
+    torch.manual_seed(0)
+    input_ids = torch.full((100, 50), 7)
+    input_ids[:, 0], input_ids[:, 40:] = CLS_ID, PAD_ID
+    dropped = drop_tokens(input_ids, fraction=0.3)
+    assert (dropped[:, 0] == CLS_ID).all()
+    assert (dropped[:, 40:] == PAD_ID).all()
+    assert (dropped[:, 1:40] == UNK_ID).float().mean() == pytest.approx(0.3, abs=0.02)
+    assert drop_tokens(input_ids, fraction=0) is input_ids
