@@ -11,7 +11,7 @@ import typer
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from encoder_cls.cli.app import app
+from encoder_cls.cli import app
 from encoder_cls.config import Config
 
 DOCS = Path(__file__).parents[1] / "docs"

@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 import torch
 from browser import needs_axe, opened, violations
+from support.programs import assert_failed
 
 from encoder_cls.config import config_of
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.folder import load_classifier
-from encoder_cls.serving.batching import Batcher
-from encoder_cls.serving.requests import PredictRequest
+from encoder_cls.serving.batching import Batcher, PredictRequest
 from encoder_cls.sklearn import TextClassifier
 from encoder_cls.system.stop import stopping_at
 from encoder_cls.tracking.run_dir import RunDir, read_metrics
@@ -78,7 +78,6 @@ def several(linear_run) -> Classifier:
 
 @needs_axe
 def test_the_report_of_several_labels_is_accessible(cli, linear_run, tmp_path):
-    """In light and in dark colours axe-core finds nothing."""
     assert cli("eval", linear_run.path).code == 0
     with opened((linear_run.eval / "report.html").as_uri(), tmp_path / "profile") as page:
         assert violations(page) == []
@@ -148,9 +147,7 @@ def test_a_table_read_without_what_separates_its_labels_is_told_of_it(cli, linea
     shutil.copytree(linear_run.model, "model")
     for cell in ("", "food|sport"):
         Path("test.csv").write_text(f"text,label\na,{cell}\n")
-        outcome = cli("eval", "model", "--data", "test.csv")
-        assert outcome.code == 3
-        assert "--set data.label_separator='|'" in outcome.err
+        assert_failed(cli("eval", "model", "--data", "test.csv"), 3, "--set data.label_separator='|'")
 
 
 def test_predict_gives_the_labels_that_are_as_probable_as_their_thresholds(cli, linear_run, several):
@@ -195,7 +192,6 @@ def test_answers_beside_their_rows_have_lists_or_cells_with_several_labels(cli, 
 
 
 def test_a_server_answers_as_predict_does(several):
-    """The same objects; each label that a text is given is counted."""
     batcher = Batcher()
     request = PredictRequest(texts=["soup salt goal team", "the of"], explain=True)
     answer = batcher.submit(request, several).result(30)
@@ -262,18 +258,18 @@ def test_an_encoder_learns_several_labels_too(tmp_path):
     [(True, "accuracy", "loss, micro_f1, macro_f1"), (False, "micro_f1", "loss, accuracy, macro_f1")],
 )
 def test_a_score_of_the_other_task_cannot_be_monitored(cli, several_labels, monitor, known):
-    """Code 2, with those that can."""
     texts = [("one", ["a", "b"]), ("two", ["b"])] if several_labels else [("one", "a"), ("two", "b")]
     write(Path("train.jsonl"), texts * 4)
     Path("a.yaml").write_text("data: {train: train.jsonl, validation: train.jsonl}\n")
-    outcome = cli("train", "a.yaml", "--dry-run", "--set", f"train.monitor={monitor}")
-    assert outcome.code == 2
-    assert f"train.monitor: {monitor} is no score of this data" in outcome.err
-    assert known in outcome.err
+    assert_failed(
+        cli("train", "a.yaml", "--dry-run", "--set", f"train.monitor={monitor}"),
+        2,
+        f"train.monitor: {monitor} is no score of this data",
+        known,
+    )
 
 
 def test_a_dry_run_says_in_a_line_that_texts_have_several_labels(cli):
-    """And why, and how many they have."""
     write(Path("train.jsonl"), [("one", ["a", "b"]), ("two", ["b"]), ("three", []), ("four", ["a"])])
     Path("a.yaml").write_text("data: {train: train.jsonl, validation: train.jsonl}\n")
     outcome = cli("train", "a.yaml", "--dry-run")
@@ -301,7 +297,6 @@ def test_weights_of_classes_find_more_of_the_heavier(tmp_path):
 
 
 def test_a_validation_says_what_it_monitors(tmp_path):
-    """The selection key is the score that was asked for."""
     source = write(tmp_path / "train.jsonl", rows(80, seed=0))
     values = {"name": "a", "data.train": str(source), "model.encoder": False}
     for monitor in ("micro_f1", "mean_average_precision"):
@@ -342,7 +337,6 @@ def test_the_loss_is_binary_cross_entropy_and_the_divergence_of_two_dropout_pass
 
 
 def test_a_smaller_type_may_change_no_answer(several):
-    """Of few texts none, of many so few that micro-F1 stays."""
     from encoder_cls.training.shrink import ENOUGH_TEXTS, is_close
 
     labels = np.tile([[1, 0], [0, 0]], (ENOUGH_TEXTS, 1))
@@ -357,7 +351,6 @@ def test_a_smaller_type_may_change_no_answer(several):
 
 
 def test_a_run_that_was_stopped_ends_as_an_undisturbed_one(tmp_path):
-    """With equal weights, thresholds and hashes."""
     from encoder_cls.errors import StoppedError
 
     source = write(tmp_path / "train.jsonl", rows(100, seed=0))

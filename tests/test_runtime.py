@@ -106,14 +106,12 @@ def files_of_texts(folder: Path) -> list[Path]:
 
 
 def test_what_only_predicts_loads_without_the_libraries_of_training():
-    """Every module of the contract, so that it says what is so."""
     outcome = load(*modules())
     assert outcome.returncode == 0, outcome.stderr
     assert len(modules()) > 12
 
 
 def test_what_trains_does_not():
-    """So the libraries are blocked, and the exceptions are some."""
     for name in sorted(EXCEPTIONS):
         outcome = load(name)
         assert outcome.returncode == 1
@@ -154,7 +152,6 @@ def test_every_prediction_is_what_the_whole_program_gives(cli, trained_run, tmp_
 
 
 def test_what_is_not_installed_is_named_in_one_line(trained_run, tmp_path):
-    """Exit code 2, nothing printed, and how to get it."""
     pyarrow.parquet.write_table(pyarrow.table({"text": TEXTS}), tmp_path / "a.parquet")
     (tmp_path / "both").mkdir()
     (tmp_path / "both" / "1.csv").write_text("text\nrain\n")
@@ -179,32 +176,27 @@ def test_what_is_not_installed_is_named_in_one_line(trained_run, tmp_path):
     assert not (tmp_path / "new").exists()
 
 
-def test_without_its_libraries_a_run_keeps_its_data(run_copy, tmp_path):
-    """An output that would replace what it was trained on is refused, as a file and as one of a folder."""
+def test_without_its_libraries_a_run_keeps_its_files_and_its_data(run_copy, tmp_path):
+    """An output that would replace them is refused, as a file and as one of a folder, by the run and by its model."""
     data = tmp_path / "it's data"
     data.mkdir()
     (data / "rain.csv").write_text("text\nrain\n")
+    (tmp_path / "rain.txt").write_text("snow\n")
     config = run_copy.load_config()
     moved = config.model_copy(update={"data": config.data.model_copy(update={"train": str(data / "rain.csv")})})
     run_copy.record_sources(moved)
-    commands = [["predict", "--model", run_copy.path, "--output", data / "rain.csv", "snow"]]
-    (tmp_path / "rain.txt").write_text("snow\n")
-    commands += [[*commands[0][:4], f"{data}/", "--input", tmp_path / "rain.txt", "--format", "csv"]]
-    for code, out, err in run_commands(commands, forbidden=LIBRARIES):
-        assert (code, out) == (2, "")
-        assert "rain.csv: " in err
-        assert "read" in err
-    assert (data / "rain.csv").read_text() == "text\nrain\n"
-
-
-def test_without_its_libraries_a_run_keeps_its_files(run_copy):
-    """An output that would replace a part of the run is refused, whether the run or its model is named."""
-    commands = [
-        ["predict", "--model", folder, "--output", run_copy.metrics_file, "rain"]
-        for folder in (run_copy.path, run_copy.model)
+    of_run, of_model = (["predict", "--model", folder, "--output"] for folder in (run_copy.path, run_copy.model))
+    refusals = [
+        ([*of_run, data / "rain.csv", "snow"], "rain.csv: is a file that is read"),
+        (
+            [*of_run, f"{data}/", "--input", tmp_path / "rain.txt", "--format", "csv"],
+            "rain.csv: is a file that is read",
+        ),
+        *(([*command, run_copy.metrics_file, "rain"], "is a part of") for command in (of_run, of_model)),
     ]
     before = run_copy.metrics_file.read_bytes()
-    for code, out, err in run_commands(commands, forbidden=LIBRARIES):
-        assert (code, out) == (2, "")
-        assert "is a part of" in err
+    outcomes = run_commands([command for command, _ in refusals], forbidden=LIBRARIES)
+    for (_, message), (code, out, err) in zip(refusals, outcomes, strict=True):
+        assert (code, out, message in err) == (2, "", True), err
+    assert (data / "rain.csv").read_text() == "text\nrain\n"
     assert run_copy.metrics_file.read_bytes() == before

@@ -1,1 +1,1 @@
-"""Answers: rows of texts in, files of answers out."""
+"""Answers: classify rows of texts, write the answers as files."""

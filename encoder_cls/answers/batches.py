@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from posixpath import normpath
@@ -26,16 +26,13 @@ if TYPE_CHECKING:
 
     from encoder_cls.answers.request import Request
 
-NEEDED = "'encoder-cls[ray]'"
-
 
 class Predictor:
     """Adds the answers of a classifier to batches of rows, whose columns all stay.
 
     A batch is a mapping of column names to arrays, a `pandas.DataFrame` or a `pyarrow.Table`, and so is the result. Its
-    new columns are `label`, `probability` and `reason` (`blank`, or nothing); multi-label, the lists `labels` and
-    `probabilities` in place of the first two. Where the input has one of them, the new one is `predicted_label` and so
-    on.
+    new columns are `label`, `probability` and `reason` (`blank`, or nothing), named `predicted_label` and so on where
+    the input has such a column; multi-label, the lists `labels` and `probabilities` replace the first two.
 
     With Ray, the class is the worker, and each loads the model once:
 
@@ -68,39 +65,37 @@ class Predictor:
         """The batch with its answers.
 
         Raises:
-            DataError: it lacks a column of the model's texts, or what is there is no text.
+            DataError: it lacks a column of the model's texts, or has something else than texts there.
         """
-        columns = self._answers(self._texts(batch))
-        taken = set(_names(batch))
-        named = {answer_name(name, taken): values for name, values in columns.items()}
-        if isinstance(batch, Mapping):
-            return {**batch, **{name: _array(values) for name, values in named.items()}}
+        names = list(batch.column_names if hasattr(batch, "column_names") else batch)
+        answers = {
+            answer_name(name, names): values for name, values in self._answers(self._texts(batch, names)).items()
+        }
         if hasattr(batch, "append_column"):
-            for name, values in named.items():
+            for name, values in answers.items():
                 batch = batch.append_column(name, _arrow(values, name=name))
             return batch
-        return batch.assign(**{name: _array(values) for name, values in named.items()})
+        arrays = {name: _array(values) for name, values in answers.items()}
+        return {**batch, **arrays} if isinstance(batch, Mapping) else batch.assign(**arrays)
 
     def frames(self, batches: Iterable[Any]) -> Iterator[Any]:
         """One batch after the other, as Spark's `mapInPandas` and `mapInArrow` hand them out."""
         yield from map(self, batches)
 
-    def _texts(self, batch: Any) -> list[str]:
-        """The texts of a batch; nothing is a blank one."""
-        wanted = self.classifier.text_columns
-        missing = [name for name in wanted if name not in _names(batch)]
-        if missing:
-            raise DataError(f"no column {missing[0]!r}, which the model reads; there are {', '.join(_names(batch))}")
-        found = []
-        for name in wanted:
+    def _texts(self, batch: Any, names: Sequence[str]) -> list[str]:
+        """The texts of a batch; a null is a blank one."""
+        columns = []
+        for name in self.classifier.text_columns:
+            if name not in names:
+                raise DataError(f"no column {name!r}, which the model reads; there are {', '.join(names)}")
             column = batch[name]
             values = column.to_pylist() if hasattr(column, "to_pylist") else list(column)
             values = ["" if value is None or value != value else value for value in values]  # noqa: PLR0124 - NaN
-            wrong = next((value for value in values if not isinstance(value, str)), None)
-            if wrong is not None:
-                raise DataError(f"column {name!r} has {kind(wrong)}, where a text is expected")
-            found.append(values)
-        return [" ".join(parts) for parts in zip(*found, strict=True)]
+            for value in values:
+                if not isinstance(value, str):
+                    raise DataError(f"column {name!r} has {kind(value)}, where a text is expected")
+            columns.append(values)
+        return [" ".join(parts) for parts in zip(*columns, strict=True)]
 
     def _answers(self, texts: list[str]) -> dict[str, list[Any]]:
         predictions = self.classifier.predict(texts) if texts else []
@@ -113,15 +108,9 @@ class Predictor:
         return {**answers, "reason": [it.reason for it in predictions]}
 
 
-def _names(batch: Any) -> list[str]:
-    return list(batch.column_names if hasattr(batch, "column_names") else batch)
-
-
 def _array(values: list[Any]) -> Any:
-    """Values of a column as NumPy has them: numbers as numbers (none is NaN), all else as objects."""
-    if all(isinstance(value, float) or value is None for value in values) and any(
-        value is not None for value in values
-    ):
+    """A column of NumPy: numbers as numbers (none is NaN), all else as objects."""
+    if any(isinstance(value, float) for value in values):
         return np.array(values, dtype=np.float64)
     array = np.empty(len(values), dtype=object)
     array[:] = values
@@ -132,26 +121,23 @@ def _arrow(values: list[Any], *, name: str) -> Any:
     """A column of Arrow, of the same type in each batch, whatever is in it."""
     import pyarrow
 
-    own = name.removeprefix("predicted_")
     types = {"labels": pyarrow.list_(pyarrow.string()), "probabilities": pyarrow.list_(pyarrow.float64())}
     types |= {"probability": pyarrow.float64()}
-    return pyarrow.array(values, type=types.get(own, pyarrow.string()))
+    return pyarrow.array(values, type=types.get(name.removeprefix("predicted_"), pyarrow.string()))
 
 
 def predict_by_ray(request: Request, model: Path) -> None:
     """Answer Parquet files by Ray, which gives the rows of a worker that dies to another one.
 
-    Args:
-        request: its source is a Parquet file or a folder of such files, its output a new folder, in any storage that
-            fsspec opens.
-        model: a run or a model folder of this machine; the model is sent to the workers.
+    The request's source is a Parquet file or a folder of such files, its output a new folder, in any storage that
+    fsspec opens. The model, of this machine, is sent to the workers.
 
     Raises:
         ConfigError: Ray is not installed, or a place is refused.
         DataError: the input has no Parquet file, or lacks a column.
         EncoderClsError: a worker failed.
     """
-    check_installed("ray", needed_by="predict --runner ray", install=NEEDED)
+    check_installed("ray", needed_by="predict --runner ray", install="'encoder-cls[ray]'")
     (inputs, source), (outputs, folder) = check_places(str(request.source), str(request.output), model=model)
     classifier = load_classifier(model, engine=request.engine)
     import ray
@@ -178,17 +164,15 @@ Place = tuple["AbstractFileSystem", str]  # a file system and a path in it
 
 
 def check_places(input_uri: str, output_uri: str, *, model: Path) -> tuple[Place, Place]:
-    """Open the places of rows and answers, and refuse an output that exists or is inside of what is read.
+    """Open the places of rows and answers; a `ConfigError` or `DataError` where one cannot be used.
 
-    Raises:
-        ConfigError: there is no such file system, or the output is refused.
-        DataError: the input has no Parquet file.
+    The input has a Parquet file; the output is new, and not inside of what is read.
     """
     from fsspec.implementations.local import LocalFileSystem
 
     (inputs, source), (outputs, folder) = _opened(input_uri), _opened(output_uri)
-    found = inputs.ls(source, detail=False) if inputs.isdir(source) else [source] if inputs.isfile(source) else []
-    if source not in found and not any(str(path).endswith(".parquet") for path in found):
+    files = inputs.ls(source, detail=False) if inputs.isdir(source) else []
+    if not inputs.isfile(source) and not any(str(path).endswith(".parquet") for path in files):
         raise DataError(f"{input_uri}: no Parquet file there")
     if isinstance(outputs, LocalFileSystem):
         sources = [source] if isinstance(inputs, LocalFileSystem) else []

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Protocol
 
 import typer
 
 from encoder_cls.answers.classify import Answer, Answerer
-from encoder_cls.answers.inputs import Columns, Done, Input, Source, add_columns
+from encoder_cls.answers.inputs import Columns, Input, Source, add_columns
 from encoder_cls.answers.tables import Table, answer_name, cell, encodable, record_text
 from encoder_cls.inference.task import MULTI_LABEL
-from encoder_cls.system.display import csv_row, json_text, printable, shown
+from encoder_cls.system.display import counted, csv_row, json_text, printable, shown
+from encoder_cls.system.files import write_output
 from encoder_cls.text.tokenizer import count_tokens
 
 if TYPE_CHECKING:
-    from encoder_cls.inference.classifier import Classifier, Prediction
+    from encoder_cls.answers.request import Request
     from encoder_cls.inference.explain import Explanation
-
-Chunks = Iterable[list[Input]]
 
 BYTE_ORDER_MARK = "\ufeff"
 NO_LABEL = "no label"
@@ -33,44 +32,39 @@ MOST_PAGE_TEXTS = 1000  # on a page of predictions: more is slow to explain, and
 class Writer(Protocol):
     """A format of answers."""
 
-    def content(self, chunks: Chunks, answer: Answerer) -> Iterator[bytes]:
-        """Answer chunks of texts, and write the answers of each as it comes."""
+    def content(self, answers: Iterable[list[Answer]]) -> Iterator[bytes]:
+        """The bytes of the answers, those of a chunk as soon as it is answered."""
 
 
-def written(
-    source: Source,
-    answer: Answerer,
-    *,
-    done: Done = lambda _, __: None,
-    first: Callable[[list[Input]], None] = lambda _: None,
-    on_terminal: bool = False,
-) -> Iterator[bytes]:
-    """Answer a source, in the format of the answerer's request; `first` is called with the first chunk.
+def written(source: Source, answerer: Answerer, *, on_terminal: bool = False) -> Iterator[bytes]:
+    """Answer a source, in the format of the answerer's request; also writes the page of attention that it asks for.
 
     Where the columns of the source are not known, those of the first chunk are taken. On a terminal, colours show which
     words counted.
     """
-    chunks = source.read(done)
+    request, chunks = answerer.request, source.read()
     first_chunk = next(chunks, [])
-    first(first_chunk)
-    columns = source.columns
-    if columns is None:
-        add_columns(columns := {}, first_chunk)
-    writer = new_writer(source, answer, columns, on_terminal=on_terminal)
-    yield from writer.content(chain([first_chunk] if first_chunk else [], chunks), answer)
-    for warning in source.skipped():
-        answer.warn(warning)
-
-
-def new_writer(source: Source, answer: Answerer, columns: Columns, *, on_terminal: bool = False) -> Writer:
-    """The writer of the format that is asked for."""
-    request, classifier = answer.request, answer.classifier
+    if request.attention:
+        write_output(request.attention, _attention_page(answerer, first_chunk[:MOST_ATTENTION_TEXTS]))
+    chunks = chain([first_chunk] if first_chunk else [], chunks)
     if request.output_format == "html":
-        return PageWriter()
+        yield _page(chunks, answerer)
+    else:
+        columns = source.columns
+        if columns is None:
+            add_columns(columns := {}, first_chunk)
+        writer = _new_writer(source, answerer, columns, on_terminal=on_terminal)
+        yield from writer.content(map(answerer, chunks))
+    for warning in source.skipped():
+        answerer.warn(warning)
+
+
+def _new_writer(source: Source, answerer: Answerer, columns: Columns, *, on_terminal: bool) -> Writer:
+    request, classifier = answerer.request, answerer.classifier
     if request.output_format == "jsonl":
-        return JsonWriter(columns)
+        return JsonWriter(request, columns)
     if request.output_format not in {"tsv", "csv", "parquet"}:
-        return TextWriter(coloured=on_terminal)
+        return TextWriter(answerer, coloured=on_terminal)
     table = Table(
         columns,
         request,
@@ -95,28 +89,28 @@ class LineWriter:
 
     header: str | None = None
 
-    def line(self, answer: Answer, answerer: Answerer) -> str:
+    def line(self, answer: Answer) -> str:
         """The line of an answer, without its end."""
         raise NotImplementedError
 
-    def content(self, chunks: Chunks, answer: Answerer) -> Iterator[bytes]:
+    def content(self, answers: Iterable[list[Answer]]) -> Iterator[bytes]:
         """See `Writer`."""
         if self.header is not None:
             yield f"{self.header}\n".encode()
-        for chunk in chunks:
-            yield "".join(f"{self.line(it, answer)}\n" for it in answer(chunk)).encode()
+        for chunk in answers:
+            yield "".join(f"{self.line(answer)}\n" for answer in chunk).encode()
 
 
 class JsonWriter(LineWriter):
     """Lines of JSON, beside all columns of the input where texts come with them."""
 
-    def __init__(self, columns: Columns) -> None:
-        self._columns = columns
+    def __init__(self, request: Request, columns: Columns) -> None:
+        self._request, self._columns = request, columns
 
-    def line(self, answer: Answer, answerer: Answerer) -> str:
+    def line(self, answer: Answer) -> str:
         """The JSON object of an answer."""
         item, prediction, label, words, labels = answer
-        request = answerer.request
+        request = self._request
         top_k = max(request.top_k, len(labels or ()))
         record = prediction.to_json(top_k=top_k, threshold=0, set_threshold=request.set_threshold, words=words)
         record |= {"label": label} if labels is None else {"labels": list(labels)}
@@ -137,11 +131,11 @@ class TableWriter(LineWriter):
     ) -> None:
         self._table = table
         self._separator = separator
-        self._is_verbatim = separator is not None and table.keep_columns and not for_terminal
+        self._kept = encodable if separator and table.keep_columns and not for_terminal else printable
         names = (*table.taken_over, *table.answer_names().values())
         self.header = BYTE_ORDER_MARK * has_mark + self._joined([*map(self._kept, names)])
 
-    def line(self, answer: Answer, answerer: Answerer) -> str:  # noqa: ARG002 - as all writers
+    def line(self, answer: Answer) -> str:
         """A row."""
         fields = [self._kept(cell(value)) for value in self._table.values_taken_over(answer.item)]
         fields += [_field(value) for value in self._table.values_of_answer(answer)]
@@ -151,9 +145,6 @@ class TableWriter(LineWriter):
             left_out = [f"({words.left_out} words left out)"] if words and words.left_out else []
             fields.append(" ".join(weights + left_out))
         return self._joined(fields)
-
-    def _kept(self, value: str) -> str:
-        return encodable(value) if self._is_verbatim else printable(value)
 
     def _joined(self, fields: Sequence[str]) -> str:
         if self._separator is None:
@@ -172,16 +163,16 @@ def _field(value: Any) -> str:
 class TextWriter(LineWriter):
     """Lines for people."""
 
-    def __init__(self, *, coloured: bool) -> None:
-        self._coloured = coloured
+    def __init__(self, answerer: Answerer, *, coloured: bool) -> None:
+        self._request, self._classifier, self._coloured = answerer.request, answerer.classifier, coloured
 
-    def line(self, answer: Answer, answerer: Answerer) -> str:
+    def line(self, answer: Answer) -> str:
         """Labels, text and what else there is to know."""
         item, prediction, _, words, _ = answer
         text = shown(item.text, limit=60)
         if prediction.reason:
             return f"?  {text}  ({prediction.reason})"
-        notes = _notes(prediction, answerer.request.set_threshold)
+        notes = _notes(answer, self._request.set_threshold)
         if words and self._coloured:
             text = _coloured(item.text, words)
         elif words:
@@ -189,12 +180,12 @@ class TextWriter(LineWriter):
         if words and words.left_out:
             notes.append(f"only the first {len(words):,} words explained")
         if prediction.truncated:
-            num_tokens, are_all = count_tokens(answerer.classifier.tokenizer, item.text)
+            num_tokens, are_all = count_tokens(self._classifier.tokenizer, item.text)
             of_all = f"{'' if are_all else 'more than '}{num_tokens:,}"
-            notes.append(f"{answerer.classifier.max_seq_len:,} of {of_all} tokens")
+            notes.append(f"{self._classifier.max_seq_len:,} of {of_all} tokens")
         if prediction.unknown_words:
-            notes.append(f"{prediction.unknown_words:,} unknown word{'s' * (prediction.unknown_words > 1)}")
-        names = _labels(answer, top_k=answerer.request.top_k)
+            notes.append(counted(prediction.unknown_words, "unknown word"))
+        names = _labels(answer, top_k=self._request.top_k)
         return f"{names}  {text}" + (f"  ({'; '.join(notes)})" if notes else "")
 
 
@@ -213,83 +204,76 @@ def _named(names: Iterable[tuple[str, float]]) -> str:
     return "  ".join(f"{printable(name)} {probability:.3f}" for name, probability in names)
 
 
-def _notes(prediction: Prediction, set_threshold: float | None) -> list[str]:
+def _notes(answer: Answer, set_threshold: float | None) -> list[str]:
     """The set of classes that has the label, and whether the text is out of distribution."""
-    notes = []
+    notes = ["unlike the training texts"] if answer.prediction.unfamiliar else []
     if set_threshold is not None:
-        notes.append(f"set: {', '.join(map(printable, prediction.label_set(set_threshold)))}")
-    if prediction.unfamiliar:
-        notes.append("unlike the training texts")
+        notes.insert(0, f"set: {', '.join(map(printable, answer.prediction.label_set(set_threshold)))}")
     return notes
 
 
 def _coloured(text: str, words: Explanation) -> str:
+    """A text with words for the class in blue, against it in orange, two colours that the colour-blind distinguish."""
     from encoder_cls.inference.explain import STRONG, marked
 
-    return "".join(_in_colour(printable(piece), weight / STRONG) for piece, weight in marked(text, words))
-
-
-def _in_colour(text: str, weight: float) -> str:
-    strength = min(abs(weight), 1.0)
-    if strength < FAINT:
-        return text
-    full = (108, 174, 255) if weight > 0 else (255, 170, 100)  # blue and orange, which the colour-blind tell apart
-    red, green, blue = (round(255 - (255 - channel) * strength) for channel in full)
-    return typer.style(text, bg=(red, green, blue), fg="black")
+    pieces = []
+    for piece, weight in marked(text, words):
+        strength = min(abs(weight / STRONG), 1.0)
+        full = (108, 174, 255) if weight > 0 else (255, 170, 100)
+        red, green, blue = (round(255 - (255 - channel) * strength) for channel in full)
+        styled = typer.style(printable(piece), bg=(red, green, blue), fg="black")
+        pieces.append(printable(piece) if strength < FAINT else styled)
+    return "".join(pieces)
 
 
 def _reasons(words: Explanation) -> Iterator[str]:
     """The words that count most, on both sides."""
-    for sign, what in ((1, "for it"), (-1, "against it")):
-        found = sorted((word for word in words if sign * word.weight >= 0.005), key=lambda word: -abs(word.weight))
-        if found:
-            yield f"{what} " + ", ".join(f"{printable(w.word)} {w.weight:+.2f}" for w in found[:MOST_REASONS])
+    for sign, side in ((1, "for it"), (-1, "against it")):
+        most = sorted((word for word in words if sign * word.weight >= 0.005), key=lambda word: -abs(word.weight))
+        if most:
+            yield f"{side} " + ", ".join(f"{printable(w.word)} {w.weight:+.2f}" for w in most[:MOST_REASONS])
 
 
-class PageWriter:
+def _page(chunks: Iterable[list[Input]], answerer: Answerer) -> bytes:
     """An HTML page of predictions with their words in colours; of many texts the first."""
+    from encoder_cls.inference.page import render_explanations
 
-    def content(self, chunks: Chunks, answer: Answerer) -> Iterator[bytes]:
-        """See `Writer`."""
-        from encoder_cls.inference.page import render_explanations
-
-        texts = chain.from_iterable(chunks)
-        shown_texts = list(islice(texts, MOST_PAGE_TEXTS))
-        note = None
-        if next(texts, None) is not None:
-            note = f"the first {MOST_PAGE_TEXTS:,} texts"
-            answer.warn(f"warning: the page holds {note} only; other formats hold all")
-        rows = [self._row(it, answer.request.set_threshold) for it in answer(shown_texts)]
-        classifier = answer.classifier
-        model = f"{classifier.folder} ({classifier.sha256[:12]})" if classifier.folder else ""
-        yield (render_explanations("Predictions", rows, note=note, model=model) + "\n").encode()
-
-    def _row(self, answer: Answer, set_threshold: float | None) -> dict[str, Any]:
-        item, prediction, label, words, labels = answer
-        assert words is not None
-        return {
-            "text": item.text,
-            "label": label or "?" if labels is None else ", ".join(labels) or NO_LABEL,
-            "probability": prediction.probability,
-            "reason": prediction.reason,
-            "weights": words,
-            "left_out": words.left_out,
-            "runner_up": next(iter(prediction.top(2)[1:]), None),
-            "notes": _notes(prediction, set_threshold),
-        }
+    texts = chain.from_iterable(chunks)
+    shown_texts = list(islice(texts, MOST_PAGE_TEXTS))
+    note = None
+    if next(texts, None) is not None:
+        note = f"the first {MOST_PAGE_TEXTS:,} texts"
+        answerer.warn(f"warning: the page holds {note} only; other formats hold all")
+    rows = [_page_row(answer, answerer.request.set_threshold) for answer in answerer(shown_texts)]
+    classifier = answerer.classifier
+    model = f"{classifier.folder} ({classifier.sha256[:12]})" if classifier.folder else ""
+    return (render_explanations("Predictions", rows, note=note, model=model) + "\n").encode()
 
 
-def attention_html(classifier: Classifier, inputs: Sequence[Input]) -> str:
-    """A page with the attention maps of some texts, of `MOST_ATTENTION_TEXTS` at most."""
+def _page_row(answer: Answer, set_threshold: float | None) -> dict[str, Any]:
+    item, prediction, label, words, labels = answer
+    assert words is not None
+    return {
+        "text": item.text,
+        "label": label or "?" if labels is None else ", ".join(labels) or NO_LABEL,
+        "probability": prediction.probability,
+        "reason": prediction.reason,
+        "weights": words,
+        "left_out": words.left_out,
+        "runner_up": next(iter(prediction.top(2)[1:]), None),
+        "notes": _notes(answer, set_threshold),
+    }
+
+
+def _attention_page(answerer: Answerer, inputs: Sequence[Input]) -> bytes:
+    """An HTML page with the attention maps of some texts."""
     from encoder_cls.inference.explain import attention_maps
     from encoder_cls.inference.page import render_attention
 
-    texts = [item.text for item in inputs[:MOST_ATTENTION_TEXTS]]
+    classifier, texts = answerer.classifier, [item.text for item in inputs]
     lines = [
-        f"{prediction.label} {prediction.probability:.3f}: {text}"
-        if prediction.label
-        else f"{prediction.reason}: {text}"
-        for text, prediction in zip(texts, classifier.predict(texts), strict=True)
+        f"{it.label} {it.probability:.3f}: {text}" if it.label else f"{it.reason}: {text}"
+        for text, it in zip(texts, classifier.predict(texts), strict=True)
     ]
     maps = (attention_maps(classifier, text) for text in texts)
-    return render_attention("Attention", zip(lines, maps, strict=True))
+    return render_attention("Attention", zip(lines, maps, strict=True)).encode("utf-8", "replace")

@@ -19,12 +19,13 @@ from encoder_cls.system.terminal import note
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from encoder_cls.answers.progress import Progress
     from encoder_cls.data.rows import Reading, SourceLocation
     from encoder_cls.inference.classifier import Classifier
 
 CHUNK = 2048  # texts classified at once; sorted by length within a chunk
 READ_BYTES = 1 << 20
-HEADED = {".csv", ".tsv", ".xlsx", ".txt"}  # endings of files whose first row tells which columns there are
+HEADED = {".csv", ".tsv", ".xlsx", ".txt"}  # endings of files whose first row has all columns
 SPREADSHEETS = {".csv", ".xlsx"}  # files of which CSV has all columns, unless it is asked for without
 
 # The columns that outputs take over, in order, with the types of their values; of a large integer, `object`.
@@ -40,9 +41,6 @@ class Input(NamedTuple):
     where: SourceLocation | None = None
 
 
-Done = Callable[["SourceLocation", int], None]  # how far a chunk went, and how many texts it had
-
-
 class Source:
     """The texts of files or of standard input (`-`), or texts that are given.
 
@@ -51,7 +49,6 @@ class Source:
 
     Args:
         named: the files, or `-`; none: the texts are given.
-        given: the texts.
         text_columns: the columns whose texts, joined by a space, are the text.
         keep_columns: whether texts come with all columns of their rows.
         reading: how files are read, see `Reading`.
@@ -59,7 +56,7 @@ class Source:
     Attributes:
         columns: the columns that outputs take over, `id` alone or all; none until they are known.
         role: the split that is read of a Hub data set that is named without one.
-        tell: called once with each note on how a file is read.
+        progress: shows how far reading is, and each note on how a file is read, once.
     """
 
     def __init__(
@@ -80,12 +77,12 @@ class Source:
         self.keep_columns = keep_columns
         self.columns: Columns | None = None
         self.role = "test"
-        self.tell: Callable[[str], None] = note
+        self.progress: Progress | None = None
         self.skips_rows = reading.get("bad_rows") == "skip"
         self._given = given
         self._text_columns = text_columns
         self._options = reading
-        self._told: set[str] = set()
+        self._noted: set[str] = set()
         self._reading: Reading | None = None
 
     @classmethod
@@ -105,8 +102,8 @@ class Source:
             source.keep_columns = all(ending_of(file) in SPREADSHEETS for file in source.files)
         return source
 
-    def read(self, done: Done = lambda _, __: None) -> Iterator[list[Input]]:
-        """The texts, in chunks; `done` is called with each once the next is asked for.
+    def read(self, *, counts: bool = True) -> Iterator[list[Input]]:
+        """The texts, in chunks; in the progress, one counts as done once the next is asked for.
 
         Raises:
             DataError: a file is missing or malformed.
@@ -116,18 +113,17 @@ class Source:
         elif self.named == STANDARD_INPUT:
             yield from _as_they_come(sys.stdin.fileno())
         else:
-            self._reading = self._new_reading()
+            self._reading = self._new_reading(self._note_once)
             for chunk in self._chunks(self._reading):
                 yield chunk
-                where = chunk[-1].where
-                assert where
-                done(where, len(chunk))
+                if counts and self.progress and (where := chunk[-1].where):
+                    self.progress.done(where, len(chunk))
 
-    def check(self, done: Done = lambda _, __: None) -> None:
+    def check(self, *, counts: bool = True) -> None:
         """Read all files once, if they can be read again, so that a malformed row is reported before the work."""
         if self._can_read_again():
-            columns = self._columns_of_files(self._new_reading())
-            for chunk in self.read(done):
+            columns = self._columns_of_files(self._new_reading(self._note_once))
+            for chunk in self.read(counts=counts):
                 add_columns(columns, chunk)
             self.columns = columns
 
@@ -137,7 +133,7 @@ class Source:
             self.columns = columns = {}
             is_table = len(self.files) == 1 and ending_of(self.files[0]) in HEADED
             with suppress(DataError):  # reported where the rows are classified; rows after it are not answered
-                reading = self._new_reading(tell=lambda _: None)
+                reading = self._new_reading()
                 columns.update(self._columns_of_files(reading))
                 for chunk in self._chunks(reading):
                     add_columns(columns, chunk)
@@ -162,7 +158,7 @@ class Source:
             if ending_of(first) == ".csv":
                 from encoder_cls.data.formats.csv import delimiter_of
 
-                separator = delimiter_of(first, self._text_columns, self._new_reading(tell=lambda _: None))
+                separator = delimiter_of(first, self._text_columns, self._new_reading())
             with opened(first) as file:
                 has_mark = has_mark or file.read(len(codecs.BOM_UTF8)) == codecs.BOM_UTF8
         return separator, has_mark
@@ -172,10 +168,10 @@ class Source:
 
         source, columns = str(self.named), self._text_columns
         if self.keep_columns:
-            found = read_rows_and_columns(source, text_columns=columns, reading=reading)
-            return in_chunks((Input(row.text, row.id, record, row.where) for row, record in found), CHUNK)
-        rows = read_rows(source, role=self.role, text_columns=columns, label_column=None, reading=reading)
-        return in_chunks((Input(row.text, row.id, None, row.where) for row in rows), CHUNK)
+            rows = read_rows_and_columns(source, text_columns=columns, reading=reading)
+            return in_chunks((Input(row.text, row.id, record, row.where) for row, record in rows), CHUNK)
+        texts = read_rows(source, role=self.role, text_columns=columns, label_column=None, reading=reading)
+        return in_chunks((Input(row.text, row.id, None, row.where) for row in texts), CHUNK)
 
     def _columns_of_files(self, reading: Reading) -> Columns:
         """The columns that files have whatever their rows hold, if all are kept."""
@@ -190,15 +186,15 @@ class Source:
     def _can_read_again(self) -> bool:
         return bool(self.files) and all(file.is_file() or file.is_dir() for file in self.files)
 
-    def _new_reading(self, tell: Callable[[str], None] | None = None) -> Reading:
+    def _new_reading(self, tell: Callable[[str], None] = lambda _: None) -> Reading:
         from encoder_cls.data.rows import Reading
 
-        return Reading(tell=tell or self._tell_once, **self._options)
+        return Reading(tell=tell, **self._options)
 
-    def _tell_once(self, message: str) -> None:
-        if message not in self._told:
-            self._told.add(message)
-            self.tell(message)
+    def _note_once(self, message: str) -> None:
+        if message not in self._noted:
+            self._noted.add(message)
+            (self.progress.note if self.progress else note)(message)
 
 
 def add_columns(columns: Columns, chunk: Sequence[Input]) -> None:

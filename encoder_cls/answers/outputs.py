@@ -11,9 +11,8 @@ import stat
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from encoder_cls.answers.request import STANDARD_INPUT
 from encoder_cls.data.sources import FASTTEXT, TABLES, TEXT, every_file, texts_of
@@ -42,21 +41,20 @@ def check_outputs(
         DataError: a folder of texts cannot be read.
     """
     targets = [_target(path) for path in outputs]
-    standard_output = _Target("standard output", None, _status_of(1))
-    if is_printing and standard_output.identity:
-        targets.append(standard_output)
+    if is_printing and (identity := _identity(1)):
+        targets.append(_Target("standard output", None, identity))
     if not targets:
         return
     run = run_of(model) if model else None
-    data = _data_of(run)
+    data = run.data_sources() if run else []
     read = {identity for source in sources for identity in _identities(source)}
     for source in data:
         with suppress(DataError):  # it need not be read
             read.update(_identities(source))
     written: dict[Path | Identity, _Target] = {}
     for target in targets:
-        if model:
-            _check_model(target, model, run)
+        if model and (part := _part_of(target, model, run)):
+            raise ConfigError(f"{target.name}: is a part of {part}; write it elsewhere")
         if target.identity in read:
             raise ConfigError(f"{target.name}: is a file that is read; name another to write to")
         for source in sources:
@@ -95,7 +93,7 @@ def check_run_folder(run: RunDir, data: DataConfig) -> None:
         str(run.path).encode()
     except UnicodeEncodeError:
         raise ConfigError(f"{str(run.path)!r}: not UTF-8; choose another --run-dir") from None
-    for source in _sources_of(data):
+    for source in filter(None, (data.train, data.validation, data.test, data.unlabelled, data.corrections)):
         if _is_in_hub_folder(folder, source) or _would_be_class(folder, source):
             raise ConfigError(
                 f"{run.path}: the files of the run would be read as data the next time ({source}); "
@@ -105,19 +103,12 @@ def check_run_folder(run: RunDir, data: DataConfig) -> None:
             raise ConfigError(f"data.cache: {data.cache}: would be read as a class the next time ({source})")
 
 
-@dataclass(frozen=True)
-class _Target:
-    """An output: its name for messages, its path without links (of a stream none), and its status if it exists."""
+class _Target(NamedTuple):
+    """An output: its name for messages, its path without links (of a stream none), its identity if it is a file."""
 
     name: str
     path: Path | None
-    status: os.stat_result | None
-
-    @property
-    def identity(self) -> Identity | None:
-        """By which the system knows the file, if it exists and is a file."""
-        is_file = self.status is not None and stat.S_ISREG(self.status.st_mode)
-        return (self.status.st_dev, self.status.st_ino) if self.status and is_file else None
+    identity: Identity | None
 
     def is_inside(self, folder: Path) -> bool:
         return self.path is not None and self.path.is_relative_to(path_of(folder))
@@ -126,62 +117,49 @@ class _Target:
 def _target(path: Path) -> _Target:
     stream = stream_named(path)
     if stream is not None:
-        return _Target(str(path), None, _status_of(stream))
-    status = _status_of(path)
-    if status and stat.S_ISDIR(status.st_mode):
+        return _Target(str(path), None, _identity(stream))
+    if path.is_dir():
         raise ConfigError(f"{path}: is a folder; name a file in it")
-    if status and not stat.S_ISREG(status.st_mode):  # a device or a pipe takes several outputs
-        return _Target(str(path), None, status)
+    if path.exists() and not path.is_file():  # a device or a pipe takes several outputs
+        return _Target(str(path), None, None)
     target = path_of(path)
-    above = next(folder for folder in target.parents if _status_of(folder))
+    above = next(folder for folder in target.parents if folder.exists())
     if not above.is_dir():
         raise ConfigError(f"{path}: {above} is not a folder; write it elsewhere")
-    return _Target(str(path), target, status)
+    return _Target(str(path), target, _identity(path))
 
 
-def _status_of(path: Path | int) -> os.stat_result | None:
-    try:
-        return os.stat(path)  # noqa: PTH116 - of a stream, too
-    except OSError:
-        return None
+def _identity(file: Path | int) -> Identity | None:
+    """By which the system knows a file or what a stream leads to; none of anything else than an existing file."""
+    with suppress(OSError):
+        status = os.stat(file)  # noqa: PTH116 - of a stream, too
+        return (status.st_dev, status.st_ino) if stat.S_ISREG(status.st_mode) else None
+    return None
 
 
 def _identities(source: str) -> Iterator[Identity]:
     """The identities of the files that a source names."""
     files = [sys.stdin.fileno()] if source == STANDARD_INPUT else every_file(source)
-    for file in files:
-        if status := _status_of(file):
-            yield status.st_dev, status.st_ino
+    yield from filter(None, map(_identity, files))
 
 
-def _check_model(target: _Target, model: Path, run: RunDir | None) -> None:
-    """Refuse what is, or would be, a part of the model or of its run."""
-    folders = [model / "model"]
-    if not RunDir(model).is_run():
-        folders.append(model)
+def _part_of(target: _Target, model: Path, run: RunDir | None) -> Path | None:
+    """The folder of a model, or of its run, of which a target is, or would be, a part, under whatever name."""
+    folders = [model / "model", *([] if RunDir(model).is_run() else [model])]
     files: list[Path] = []
     if run:
         folders += [run.model, run.checkpoints, run.stages, run.tensorboard]
         files += [run.config_file, run.sources_file, run.metrics_file, run.path / LOCK_FILE, *run.event_files]
         files += [run.eval / name for name in REPORT_FILES]
-    inside = next((folder for folder in folders if target.is_inside(folder)), None)
-    if inside or any(target.path == path_of(file) for file in files):
-        raise ConfigError(f"{target.name}: is a part of {inside or (run and run.path)}; write it elsewhere")
-    if target.identity:  # another name of one of these files
-        for folder in folders:
-            with suppress(OSError):
-                files += folder.iterdir()
-        if any(_Target("", None, _status_of(file)).identity == target.identity for file in files):
-            raise ConfigError(f"{target.name}: is a part of {model}; write it elsewhere")
-
-
-def _data_of(run: RunDir | None) -> list[str]:
-    return run.data_sources() if run else []
-
-
-def _sources_of(data: DataConfig) -> list[str]:
-    named = (data.train, data.validation, data.test, data.unlabelled, data.corrections)
-    return [source for source in named if source]
+    for folder in folders:
+        if target.is_inside(folder):
+            return folder
+        with suppress(OSError):
+            files += folder.iterdir()
+    is_part = any(
+        target.path == path_of(file) or (target.identity and target.identity == _identity(file)) for file in files
+    )
+    return (run.path if run else model) if is_part else None
 
 
 def _would_be_data(path: Path, source: str) -> bool:

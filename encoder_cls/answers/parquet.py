@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow
 import pyarrow.parquet
 
-from encoder_cls.answers.classify import Answer, Answerer
+from encoder_cls.answers.classify import Answer
 from encoder_cls.answers.tables import Table, cell, encodable
 from encoder_cls.errors import DataError
 
 if TYPE_CHECKING:
-    from encoder_cls.answers.inputs import Columns, Input
+    from encoder_cls.answers.inputs import Columns
 
 # A group of rows is written once it has so many rows or bytes: few large groups are quick to read, and all of one is in
 # memory.
@@ -32,12 +32,7 @@ TYPES = {
 
 
 class ParquetWriter:
-    """A row for each answer.
-
-    Args:
-        columns: the types of the columns that are taken over.
-        files: those that are answered; columns that are kept of Parquet files keep their types.
-    """
+    """A row for each answer, behind the columns taken over; those of Parquet `files` keep their types."""
 
     def __init__(self, table: Table, columns: Columns, files: Sequence[Path]) -> None:
         self._table = table
@@ -47,7 +42,7 @@ class ParquetWriter:
         else:
             self._kept = _KeptColumns(table, columns)
 
-    def content(self, chunks: Iterable[list[Input]], answer: Answerer) -> Iterator[bytes]:
+    def content(self, answers: Iterable[list[Answer]]) -> Iterator[bytes]:
         """See `Writer`."""
         names = self._table.answer_names()  # `label_2` is a label
         types = [TYPES[own if own in TYPES else own.rpartition("_")[0]] for own in names]
@@ -56,9 +51,8 @@ class ParquetWriter:
         file = _Buffer()
         with pyarrow.parquet.ParquetWriter(pyarrow.PythonFile(file, mode="w"), schema, compression="zstd") as writer:
             waiting: list[Any] = []
-            for chunk in chunks:
-                columns = self._columns(answer(chunk), of_answers)
-                waiting.append(pyarrow.table(columns, schema=schema))
+            for chunk in answers:
+                waiting.append(pyarrow.table(self._columns(chunk, of_answers), schema=schema))
                 if sum(it.num_rows for it in waiting) >= MOST_ROWS or sum(it.nbytes for it in waiting) >= MOST_BYTES:
                     writer.write_table(pyarrow.concat_tables(waiting), row_group_size=MOST_ROWS)
                     waiting = []
@@ -149,9 +143,9 @@ def _as_stored(value: Any) -> Any:
     return encodable(value) if isinstance(value, str) else value
 
 
-def _arrow_type(found: set[type]) -> Any:
+def _arrow_type(seen: set[type]) -> Any:
     """The type of a column with values of these types; of several types, text."""
-    types = found - {type(None)}
+    types = seen - {type(None)}
     if types == {bool}:
         return pyarrow.bool_()
     if types == {int}:

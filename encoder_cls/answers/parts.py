@@ -36,20 +36,19 @@ from encoder_cls.system.files import (
     to_json,
     write_file,
 )
-from encoder_cls.system.terminal import note
 
 if TYPE_CHECKING:
     from encoder_cls.answers.request import Request
     from encoder_cls.inference.classifier import Classifier
 
-RECORDS = "_parts"  # by this beginning other programs know that it holds no data
+RECORDS = "_parts"  # other programs take no data from names that start so
 RECORD_VERSION = 1
 OLD = 3600.0  # seconds after which nobody is still writing a temporary file
 SECONDS_BETWEEN_TRIES = 0.5  # of parts that another process answers
 
 
 class _Part(NamedTuple):
-    """A file of the input, and the folder in which the answers to it are one file."""
+    """A file of the input, and the folder of its file of answers."""
 
     source: Path
     folder: Path
@@ -109,7 +108,7 @@ def predict_parts(classifier: Classifier, parts: Sequence[_Part], request: Reque
     with reporting_os_errors(folder):
         (folder / RECORDS).mkdir(parents=True, exist_ok=True)
     expect_files(classifier, files)  # of all, so that it does not depend on who does which
-    # Each machine begins elsewhere: so they share the work where they see no locks of each other.
+    # Each machine starts with another part, so that they share the work even without locks of each other.
     first = int(sha256(platform.node().encode())[:8], 16) % len(parts)
     with Progress(files, doing="classified") as progress:
         work = _Work(classifier, request, progress)
@@ -120,29 +119,26 @@ def predict_parts(classifier: Classifier, parts: Sequence[_Part], request: Reque
             f"{other.output}: another process has written it with another model or other options; "
             "let one end before the other begins, or give each a folder"
         )
-    _warn_of_others(parts, folder)
+    _warn_of_others(parts, folder, progress)
     if line := work.answerer.summary():
-        note(line)
+        progress.note(line)
     written_here = f"{work.num_written:,} of {counted(len(parts), 'file')} written by this process"
     num_texts, num_others = counted(work.answerer.num_texts, "text"), len(parts) - work.num_written
-    note(f"{folder}: {written_here} ({num_texts}), {num_others:,} already there")
+    progress.note(f"{folder}: {written_here} ({num_texts}), {num_others:,} already there")
 
 
 class _Work:
-    """The answers that are asked for of each part, and what has been done so far."""
+    """Answers parts, each as a whole, and knows which are done as it is asked for."""
 
     def __init__(self, classifier: Classifier, request: Request, progress: Progress) -> None:
-        self._classifier = classifier
-        self._request = request
-        self._progress = progress
+        self._classifier, self._request, self._progress = classifier, request, progress
         self._options = request.answer_options(classifier)
         self._asked_for = {
             "version": RECORD_VERSION,
             "model_sha256": classifier.sha256,
             "options_sha256": sha256(to_json(self._options)),
         }
-        self._hashes: dict[Path, tuple[tuple[int, ...], str]] = {}  # of inputs, with their state
-        self.answerer = Answerer(classifier, request, warn=progress.tell)
+        self.answerer = Answerer(classifier, request, warn=progress.note)
         self.num_written = 0
 
     def do_all(self, parts: Sequence[_Part]) -> None:
@@ -152,7 +148,7 @@ class _Work:
             held = [part for part in parts if not self._do(part)]
             if held and len(held) == len(parts):
                 if not is_waiting:
-                    self._progress.tell(f"waiting for {counted(len(held), 'file')} that other processes are writing")
+                    self._progress.note(f"waiting for {counted(len(held), 'file')} that other processes are writing")
                 is_waiting = True
                 time.sleep(SECONDS_BETWEEN_TRIES)
             parts = held
@@ -186,33 +182,27 @@ class _Work:
         names_fit = (record.get("input"), record.get("output")) == (part.source.name, part.output.name)
         if not names_fit or not self.is_asked_for(record) or not part.output.is_file():
             return False
-        is_of_input = record.get("input_sha256") == self._hash_of_input(part.source)
+        is_of_input = record.get("input_sha256") == _hash_of(part.source)
         return is_of_input and record.get("output_sha256") == _hash_of(part.output)
 
-    def _hash_of_input(self, path: Path) -> str:
-        state = _state_of(path)
-        if self._hashes.get(path, ((),))[0] != state:
-            self._hashes[path] = (state, _hash_of(path))
-        return self._hashes[path][1]
-
     def _write(self, part: _Part, is_alone: bool) -> None:
-        former, texts_before = _read_record(part.record), self.answerer.num_texts
-        input_sha256, state = self._hash_of_input(part.source), _state_of(part.source)
+        old_record, texts_before = _read_record(part.record), self.answerer.num_texts
+        state, input_sha256 = _state_of(part.source), _hash_of(part.source)
         mark = _remove_leftovers(part, is_alone=is_alone)
         source = Source.asked_for(self._request._replace(source=str(part.source)), self._classifier)
-        source.tell = self._progress.tell
-        source.check()
+        source.progress = self._progress
+        source.check(counts=False)
         output_hash = hashlib.sha256()
 
         def content() -> Iterator[bytes]:
-            for piece in written(source, self.answerer, done=self._progress.done):
+            for piece in written(source, self.answerer):
                 output_hash.update(piece)
                 yield piece
             if _state_of(part.source) != state:  # then nothing is written
                 raise DataError(f"{part.source}: has changed while it was read; run the same command again")
 
         write_file(part.output, content(), mark=mark)
-        _remove_former(part, former)
+        _remove_old_format(part, old_record)
         record = {
             "input": part.source.name,
             "input_sha256": input_sha256,
@@ -243,26 +233,26 @@ def _remove_leftovers(part: _Part, *, is_alone: bool) -> str:
     return mark
 
 
-def _remove_former(part: _Part, former: dict[str, Any]) -> None:
-    """Remove the answers to the same part in another format, unless somebody has changed them: a row is there once."""
-    name = former.get("output")
+def _remove_old_format(part: _Part, old_record: dict[str, Any]) -> None:
+    """Remove unchanged answers to the same part in another format, so that each row has one answer."""
+    name = old_record.get("output")
     if not isinstance(name, str) or Path(name).name != name or name == part.output.name:
         return
     if Path(name).stem != part.source.stem:  # the record of another part, put in the place of this one's
         return
     path = part.folder / name
     with suppress(OSError):
-        if path.is_file() and not path.is_symlink() and _hash_of(path) == former.get("output_sha256"):
+        if path.is_file() and not path.is_symlink() and _hash_of(path) == old_record.get("output_sha256"):
             path.unlink()
 
 
-def _warn_of_others(parts: Sequence[_Part], folder: Path) -> None:
+def _warn_of_others(parts: Sequence[_Part], folder: Path, progress: Progress) -> None:
     """Warn of answers to files that are no longer in the input."""
     known = {part.record.name for part in parts}
     others = sorted(path.name for path in (folder / RECORDS).glob("*.json") if path.name not in known)
     if others:
         first = shown(others[0].removesuffix(".json"), limit=40)
-        note(
+        progress.note(
             f"warning: {folder}: has answers to {counted(len(others), 'file')} not in the input, such as {first}; "
             f"remove what is not wanted, with its record in {RECORDS}/"
         )
@@ -282,9 +272,9 @@ def _hash_of(path: Path) -> str:
 
 
 def _state_of(path: Path) -> tuple[int, ...]:
-    """What changes when a file does, as far as it can be told without reading it."""
+    """Numbers that change when a file does, without reading it."""
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror or error}") from None
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns

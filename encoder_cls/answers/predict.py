@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING
 from encoder_cls.system.terminal import is_output_a_file, note, print_out, warn_if_output_closed
 
 if TYPE_CHECKING:
-    from encoder_cls.answers.inputs import Input
     from encoder_cls.answers.request import Request
-    from encoder_cls.inference.classifier import Classifier
 
 
 def predict(request: Request, *, runs: Path) -> None:
@@ -22,17 +20,11 @@ def predict(request: Request, *, runs: Path) -> None:
         EncoderClsError: the request cannot be met, the input is malformed, or the disk refuses.
     """
     request = request.checked()
-    model, about_model = request.model, None
-    if model is None:
-        from encoder_cls.tracking.run_dir import newest_with_model
-
-        newest = newest_with_model(runs)
-        unfinished = "" if newest.is_finished() else ", which is not finished"
-        model, about_model = newest.path, f"model: {newest.path} (the newest run{unfinished}; --model names another)"
+    model, about_model = (request.model, None) if request.model else _newest(runs)
     outputs = [Path(path) for path in (request.output, request.attention) if path]
     parts = []
     if request.into_folder:
-        from encoder_cls.answers.parts import new_parts
+        from encoder_cls.answers.parts import new_parts, predict_parts
 
         parts = new_parts(request, model)
     elif request.runner == "local" and (outputs or is_output_a_file()):
@@ -52,43 +44,31 @@ def predict(request: Request, *, runs: Path) -> None:
     if request.source is None:  # a few texts need no pool of threads, which NumPy would make as it is imported
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+    from encoder_cls.answers.classify import Answerer, expect_files
+    from encoder_cls.answers.formats import written
+    from encoder_cls.answers.inputs import Source
+    from encoder_cls.answers.progress import Progress
     from encoder_cls.inference.folder import load_classifier
+    from encoder_cls.system.files import write_output
 
     classifier = load_classifier(model, device=request.device, engine=request.engine)
     request = request.with_guarantees(classifier)
     if request.into_folder:
-        from encoder_cls.answers.parts import predict_parts
-
         predict_parts(classifier, parts, request)
-    else:
-        _predict_one(classifier, request)
-
-
-def _predict_one(classifier: Classifier, request: Request) -> None:
-    """Answer texts on standard output or in a file."""
-    from encoder_cls.answers.classify import Answerer, expect_files
-    from encoder_cls.answers.formats import attention_html, written
-    from encoder_cls.answers.inputs import Source
-    from encoder_cls.answers.progress import Progress
-    from encoder_cls.system.files import write_output
-
+        return
     source = Source.asked_for(request, classifier)
     expect_files(classifier, source.files)
     on_terminal = request.output is None and sys.stdout.isatty()
     if request.output:  # which is written in the end, or not at all
-        with Progress(source.files, doing="checked") as progress:
-            source.check(progress.done)
+        with Progress(source.files, doing="checked") as source.progress:
+            source.check()
     elif source.keep_columns or request.output_format in {"tsv", "csv"}:
         source.look_ahead()
 
-    def show_attention(texts: list[Input]) -> None:
-        if request.attention:
-            write_output(request.attention, attention_html(classifier, texts).encode("utf-8", "replace"))
-
     with Progress(source.files, doing="classified", bar=not on_terminal) as progress:
-        source.tell = progress.tell
-        answerer = Answerer(classifier, request, warn=progress.tell)
-        content = written(source, answerer, done=progress.done, first=show_attention, on_terminal=on_terminal)
+        source.progress = progress
+        answerer = Answerer(classifier, request, warn=progress.note)
+        content = written(source, answerer, on_terminal=on_terminal)
         if request.output:
             write_output(Path(request.output), content)
         elif not all(print_out(piece.decode()) for piece in content):  # its reader has seen enough
@@ -96,3 +76,12 @@ def _predict_one(classifier: Classifier, request: Request) -> None:
     line = answerer.summary()
     if line and len(request.texts) != 1:  # the answer to a single text says it all
         note(line)
+
+
+def _newest(runs: Path) -> tuple[Path, str]:
+    """The newest run with a model, and a line that names it."""
+    from encoder_cls.tracking.run_dir import newest_with_model
+
+    run = newest_with_model(runs)
+    unfinished = "" if run.is_finished() else ", which is not finished"
+    return run.path, f"model: {run.path} (the newest run{unfinished}; --model names another)"

@@ -24,9 +24,7 @@ READ_BYTES = 1 << 20
 class Progress:
     """Shows how many texts are done, how many a second, and how long the rest takes.
 
-    Args:
-        files: those that are read, in any order; their lines are counted when there is first something to show.
-        bar: whether there may be a bar; none where a terminal shows the results.
+    The lines of the files are counted when there is first something to show. No bar where a terminal shows the results.
     """
 
     def __init__(self, files: Sequence[Path], *, doing: str, bar: bool = True) -> None:
@@ -48,6 +46,7 @@ class Progress:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if self._bar is not None:
             self._bar.close()
+            self._bar = None
 
     def done(self, where: SourceLocation, texts: int) -> None:
         """Count texts as done, the last of them at this location."""
@@ -60,7 +59,7 @@ class Progress:
         """Count a file as done before."""
         self._passed_over.add(str(file))
 
-    def tell(self, message: str) -> None:
+    def note(self, message: str) -> None:
         """Write a line to standard error, above the bar where there is one."""
         if self._bar is not None:
             note_above(self._bar, message)

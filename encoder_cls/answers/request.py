@@ -23,38 +23,31 @@ ANSWER_OPTIONS = (
     *("output_format", "text_columns", "keep_columns", "top_k", "threshold", "explained", "delimiter", "encoding"),
     *("bad_rows", "min_precision", "set_threshold"),
 )
-
-
+OPTIONS_OF_RAY = {"runner", "source", "output", "model", "engine", "workers"}
+# The options by their names here, where these differ.
+OPTIONS = {
+    **{"texts": "TEXTS", "text_columns": "--text-column", "delimiter": "--set", "encoding": "--set"},
+    **{"output_format": "--format", "explained": "--explain"},
+}
 NO_COLUMNS = "is for files: texts given here, and lines of standard input, have no columns"
 
 
 class Request(NamedTuple):
-    """What `predict` is asked for, by the names of its options.
+    """What `predict` is asked for, by the names of its options."""
 
-    Attributes:
-        output_format: of the answers; none: by the ending of `output`.
-        source: what `--input` names; none: `texts`, or standard input.
-        into_folder: whether `output` is a folder in which each file of the input gets one; set by `checked`.
-        text_columns: none: as in training; so are `delimiter` and `encoding`.
-        keep_columns: whether answers come beside all columns of their rows; none: in CSV of CSV and Excel files.
-        threshold: a less probable label is withheld; multi-label, all labels as probable are given, and 0 means the
-            thresholds of the model.
-        set_threshold: the probability from which classes are in the set of a text; set by `with_guarantees`.
-    """
-
-    output_format: str | None = None
+    output_format: str | None = None  # none: by the ending of `output`
     texts: tuple[str, ...] = ()
-    source: str | None = None
+    source: str | None = None  # what `--input` names; none: `texts`, or standard input
     output: str | None = None
-    into_folder: bool = False
+    into_folder: bool = False  # `output` gets a file for each file of the input; set by `checked`
     model: Path | None = None
-    text_columns: tuple[str, ...] = ()
-    keep_columns: bool | None = None
+    text_columns: tuple[str, ...] = ()  # none: as in training; so are `delimiter` and `encoding`
+    keep_columns: bool | None = None  # answers beside all columns of their rows; none: in CSV of CSV and Excel files
     top_k: int = 1
-    threshold: float | None = None
+    threshold: float | None = None  # withholds less probable labels; multi-label, 0 means the thresholds of the model
     min_precision: float | None = None
     coverage: float | None = None
-    set_threshold: float | None = None
+    set_threshold: float | None = None  # from which classes are in the set of a text; set by `with_guarantees`
     batch_tokens: int | None = None
     explained: bool = False
     attention: Path | None = None
@@ -66,11 +59,6 @@ class Request(NamedTuple):
     runner: str = "local"
     workers: int = 2
 
-    @property
-    def reads_files(self) -> bool:
-        """Whether texts come from files."""
-        return self.source not in {None, STANDARD_INPUT}
-
     def checked(self) -> Request:
         """Settle source, output and format.
 
@@ -80,7 +68,7 @@ class Request(NamedTuple):
         if self.runner != "local":
             self._check_runner()
             return self
-        files = self.reads_files
+        files = self.source not in {None, STANDARD_INPUT}
         reads_stream = not self.texts and not files
         has_two = self.threshold is not None and self.min_precision is not None
         _refuse(
@@ -130,14 +118,9 @@ class Request(NamedTuple):
         )
 
     def _check_runner(self) -> None:
-        others: dict[str, object] = {
-            **{"TEXTS": self.texts, "--text-column": self.text_columns, "--set": self.delimiter or self.encoding},
-            **{"--format": self.output_format, "--keep-columns": self.keep_columns, "--top-k": self.top_k != 1},
-            **{"--threshold": self.threshold, "--min-precision": self.min_precision, "--coverage": self.coverage},
-            **{"--batch-tokens": self.batch_tokens, "--explain": self.explained, "--attention": self.attention},
-            **{"--bad-rows": self.bad_rows != "error", "--device": self.device != "auto"},
-        }
-        named = ", ".join(sorted(name for name, value in others.items() if value))
+        given = (name for name, value in self._asdict().items() if value != self._field_defaults[name])
+        others = {OPTIONS.get(name, f"--{name.replace('_', '-')}") for name in given if name not in OPTIONS_OF_RAY}
+        named = ", ".join(sorted(others))
         needed = "needs --input and --output, each a path or URI of a folder of Parquet files"
         _refuse(
             (self.runner != "ray", f"--runner {self.runner}: known runners are local, ray"),
@@ -156,17 +139,16 @@ class Request(NamedTuple):
         Raises:
             ConfigError: its held-out texts do not support that.
         """
-        request = self
+        threshold, set_threshold = self.threshold, self.set_threshold
         if self.min_precision is not None:
-            option, guarantees = f"--min-precision {self.min_precision:g}", _guarantees(classifier, "--min-precision")
-            threshold = guarantees.precision_threshold(self.min_precision)
-            request = request._replace(threshold=_reached(threshold, option, guarantees.highest_precision, guarantees))
+            guarantees = _guarantees(classifier, "--min-precision")
+            asked, highest = f"--min-precision {self.min_precision:g}", guarantees.highest_precision
+            threshold = _reached(guarantees.precision_threshold(self.min_precision), asked, highest, guarantees)
         if self.coverage is not None:
-            option, guarantees = f"--coverage {self.coverage:g}", _guarantees(classifier, "--coverage")
-            threshold = guarantees.coverage_threshold(self.coverage)
-            reached = _reached(threshold, option, guarantees.highest_coverage, guarantees)
-            request = request._replace(set_threshold=reached)
-        return request
+            guarantees = _guarantees(classifier, "--coverage")
+            asked, highest = f"--coverage {self.coverage:g}", guarantees.highest_coverage
+            set_threshold = _reached(guarantees.coverage_threshold(self.coverage), asked, highest, guarantees)
+        return self._replace(threshold=threshold, set_threshold=set_threshold)
 
 
 def _refuse(*rules: tuple[object, str]) -> None:

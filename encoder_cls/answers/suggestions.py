@@ -10,14 +10,22 @@ https://arxiv.org/abs/0902.2206), so unknown words count, too.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from encoder_cls.answers.inputs import Input
+from encoder_cls.answers.classify import expect_files
+from encoder_cls.answers.inputs import Input, Source
+from encoder_cls.answers.progress import Progress
+from encoder_cls.answers.request import Request
+from encoder_cls.errors import ConfigError
 from encoder_cls.inference.classifier import Classifier, Prediction
+from encoder_cls.inference.folder import load_classifier
 from encoder_cls.inference.linear import LinearClassifier
+from encoder_cls.inference.task import MULTI_LABEL
+from encoder_cls.system.terminal import note
 from encoder_cls.text.ngrams import count_features, find
 from encoder_cls.text.tokens import TokenizedTexts
 
@@ -31,16 +39,34 @@ Vectors = NDArray[np.float32]
 
 
 class Suggestion(NamedTuple):
-    """A text without a label, and its prediction."""
+    """A text without a label, its prediction, how uncertain that is (0 to 1), and its n-grams."""
 
     item: Input
     prediction: Prediction
-
-
-class _Candidate(NamedTuple):
     uncertainty: float
-    suggestion: Suggestion
     vector: Vectors
+
+
+def suggest_from(request: Request, run: Path, number: int) -> list[Suggestion]:
+    """The texts of a request's source to label next, by the classifier of a run; see `suggest`.
+
+    Raises:
+        ConfigError: of the classifier a text may have several labels.
+        DataError: the source is missing or malformed.
+    """
+    classifier = load_classifier(run)
+    if classifier.task is MULTI_LABEL:
+        raise ConfigError(f"{run}: suggest is for models with one label a text; of this one a text may have several")
+    source = Source.asked_for(request, classifier)
+    source.role = "train"
+    expect_files(classifier, source.files)
+    with Progress(source.files, doing="classified") as source.progress:
+        suggestions = suggest(classifier, source.read(), number)
+    for warning in source.skipped():
+        note(warning)
+    if len(suggestions) < number:
+        note(f"warning: {source.named}: has only {len(suggestions):,} different texts to suggest")
+    return suggestions
 
 
 def suggest(classifier: Classifier, chunks: Iterable[list[Input]], number: int) -> list[Suggestion]:
@@ -50,15 +76,14 @@ def suggest(classifier: Classifier, chunks: Iterable[list[Input]], number: int) 
     wanted, and a hash of each text, are in memory.
     """
     seen: set[int] = set()
-    best: list[_Candidate] = []
+    best: list[Suggestion] = []
     for chunk in chunks:
         best += _candidates(classifier, chunk, seen, CANDIDATES * number)
         best = sorted(best, key=lambda candidate: -candidate.uncertainty)[: CANDIDATES * number]
     if not best:
         return []
-    vectors = np.stack([candidate.vector for candidate in best])
-    chosen = choose(np.array([candidate.uncertainty for candidate in best]), vectors, number)
-    return [best[index].suggestion for index in chosen]
+    uncertainty, vectors = np.array([it.uncertainty for it in best]), np.stack([it.vector for it in best])
+    return [best[index] for index in choose(uncertainty, vectors, number)]
 
 
 def choose(uncertainty: NDArray[np.float64], vectors: Vectors, number: int) -> list[int]:
@@ -120,7 +145,7 @@ def ngram_vectors(texts: TokenizedTexts, linear: LinearClassifier | None) -> Vec
     return np.concatenate(pieces)
 
 
-def _candidates(classifier: Classifier, chunk: list[Input], seen: set[int], most: int) -> Iterator[_Candidate]:
+def _candidates(classifier: Classifier, chunk: list[Input], seen: set[int], most: int) -> Iterator[Suggestion]:
     """The most uncertain texts of a chunk that have not been seen before."""
     new = [item for item in chunk if _is_new(item.text, seen)]
     if not new:
@@ -131,15 +156,14 @@ def _candidates(classifier: Classifier, chunk: list[Input], seen: set[int], most
     rows = [row for row in np.argsort(-uncertainty, kind="stable")[:most].tolist() if predictions[row].label]
     vectors = ngram_vectors(tokenized.take(np.array(rows, dtype=np.int64)), classifier.linear)
     for row, vector in zip(rows, vectors, strict=True):
-        yield _Candidate(float(uncertainty[row]), Suggestion(new[row], predictions[row]), vector)
+        yield Suggestion(new[row], predictions[row], float(uncertainty[row]), vector)
 
 
 def _is_new(text: str, seen: set[int]) -> bool:
-    """Whether no equal text was seen before; it is then."""
-    mark = hash(" ".join(text.casefold().split()))
-    is_new = mark not in seen
-    seen.add(mark)
-    return is_new
+    """Whether no equal text was seen before; adds it to those."""
+    num_seen = len(seen)
+    seen.add(hash(" ".join(text.casefold().split())))
+    return len(seen) > num_seen
 
 
 def _uncertainty(prediction: Prediction) -> float:

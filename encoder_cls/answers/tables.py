@@ -18,10 +18,8 @@ if TYPE_CHECKING:
 class Table:
     """The columns of a table of answers, and the values of an answer in them.
 
-    Args:
-        taken_over: the columns of the input that are taken over: `id`, or all of them.
-        keep_columns: whether it is all of them; then the answer's columns are label, probability and what is asked for.
-        num_classes: of the model; no more are named.
+    The columns of the input that are taken over are `id`, or all of them (`keep_columns`): then the answer's are label,
+    probability and what is asked for.
     """
 
     def __init__(
@@ -54,11 +52,7 @@ class Table:
         return {name: answer_name(name, self.taken_over) for name in names}
 
     def values_taken_over(self, item: Input) -> list[Any]:
-        """The values of the input's columns.
-
-        Raises:
-            DataError: the row has a column that the table does not have.
-        """
+        """The values of the input's columns; `DataError` if the row has a column that the table does not have."""
         if not self.keep_columns:
             return [item.id] * len(self.taken_over)
         record = item.record or {}
@@ -110,11 +104,7 @@ def encodable(text: str) -> str:
 
 
 def record_text(record: Any) -> str:
-    """A record or a value as a line of JSON, also where it has values that JSON does not know, such as times.
-
-    Raises:
-        DataError: it is nested too deeply.
-    """
+    """A value as a line of JSON, also where JSON has no type for it (times); `DataError` if it is nested too deeply."""
     try:
         try:
             return json_text(record)

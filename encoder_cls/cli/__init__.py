@@ -1,7 +1,143 @@
-"""The command line: one command, one function call; results on standard output, all else on standard error."""
+"""The command line: one command, one function call; every failure ends in a line or two and an exit code.
+
+Results go to standard output, all else to standard error. Nothing heavy is imported before a command needs it, so that
+`--help` answers at once.
+"""
 
 from __future__ import annotations
 
-from encoder_cls.cli.app import main
+import os
+import re
+import sys
+import traceback
+import warnings
+from collections.abc import Callable
+from typing import Annotated, Any, NoReturn
 
-__all__ = ["main"]
+import typer
+
+from encoder_cls.cli.predict import predict_command
+from encoder_cls.cli.runs import compare_command, eval_command, review_command
+from encoder_cls.cli.serve import serve_command
+from encoder_cls.cli.suggest import suggest_command
+from encoder_cls.cli.train import train_command
+from encoder_cls.cli.tune import tune_command
+from encoder_cls.errors import EncoderClsError, StoppedError
+from encoder_cls.system.terminal import note, open_streams, print_out
+
+PROGRAM = "encoder-cls"  # its name, however it is started, and that of the distribution with everything
+OUT_OF_MEMORY = re.compile("OutOfMemoryError|can't allocate memory|could not create a primitive")  # torch, oneDNN
+app = typer.Typer(
+    name=PROGRAM,
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["--help", "-h"]},
+    pretty_exceptions_enable=False,
+    help="Train a Transformer-encoder text classifier from scratch on your own labelled text.",
+    epilog="Start with: encoder-cls train (bundled example data, one to three minutes on 2 cores), "
+    "then encoder-cls train --set data.train=FILE",
+)
+app.command("train")(train_command)
+app.command("tune")(tune_command)
+app.command("eval")(eval_command)
+app.command("compare")(compare_command)
+app.command("predict")(predict_command)
+app.command("review")(review_command)
+app.command("suggest")(suggest_command)
+app.command("serve")(serve_command)
+
+_debug = False
+
+
+def _print_version(is_wanted: bool) -> None:
+    """Print the version of the installed distribution, with its name if that is not the program's."""
+    if is_wanted:
+        from encoder_cls import __version__
+        from encoder_cls.system.installed import installed_version
+
+        distribution, version = installed_version() or (PROGRAM, __version__)
+        suffix = "" if distribution == PROGRAM else f" ({distribution})"
+        print_out(f"{PROGRAM} {version}{suffix}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error, and what is chosen.")] = False,
+    version: Annotated[  # noqa: ARG001 - its callback has printed it
+        bool, typer.Option("--version", help="Show the version and end.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    global _debug  # noqa: PLW0603 - one switch of the process, read where it ends
+    _debug = debug
+    if debug:
+        import logging
+
+        logging.basicConfig(format="debug: %(message)s")
+        logging.getLogger("encoder_cls").setLevel(logging.DEBUG)
+
+
+def main() -> NoReturn:
+    """Run the command line; every failure ends in one or two lines and its exit code."""
+    # OpenMP's threads wait for each other in a busy loop, and fall asleep after so many turns of it. While another
+    # program wants the core, the loop wastes most of the time of both; while none does, waking up takes longer than
+    # most waits. Hence fewer turns than the default, 300,000, but not too few: docs/experiments/speed.md.
+    os.environ.setdefault("GOMP_SPINCOUNT", "6000")
+    # Linux clears each page of memory, 4 KiB, when it is first touched, and large tensors come and go in every step.
+    # With pages of 2 MiB a step on long texts takes up to a fifth less time. Torch reads this with its first tensor.
+    os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
+    # Short of memory, torch would warn and compute in another way, whose last digits differ. Better to end, and to run
+    # again with enough memory.
+    warnings.filterwarnings("error", message="mkldnn_.* failed, switching to")
+    open_streams()
+    try:
+        code = _recorded(typer.main.get_command(app).main)(prog_name=PROGRAM, standalone_mode=False) or 0
+    except (KeyboardInterrupt, typer.Abort):
+        code = 130
+    except SystemExit:
+        raise
+    except BaseException as error:  # a panic in Rust is no Exception
+        if _debug:
+            traceback.print_exc()
+        message, code = ("", 130) if _is_interrupted(error) else _explained(error)
+        if message:
+            note(message if isinstance(error, StoppedError) else f"error: {message}", is_error=True)
+    try:
+        print_out("")  # flushes what a library has printed
+    except EncoderClsError as error:
+        note(f"error: {error}")
+        code = code or 1
+    sys.exit(code)
+
+
+def _recorded(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Record errors for torchrun, if it has started this process."""
+    if "TORCHELASTIC_ERROR_FILE" not in os.environ:
+        return command
+    from torch.distributed.elastic.multiprocessing.errors import record
+
+    recorded: Callable[..., Any] = record(command)
+    return recorded
+
+
+def _is_interrupted(error: BaseException | None) -> bool:
+    """Whether Ctrl-C is the cause of an error: some libraries raise another one."""
+    return error is not None and (
+        isinstance(error, KeyboardInterrupt) or _is_interrupted(error.__cause__ or error.__context__)
+    )
+
+
+def _explained(error: BaseException) -> tuple[str, int]:
+    """The message of an error for the user, and the exit code."""
+    if isinstance(error, EncoderClsError):
+        return str(error), error.exit_code
+    usage: Any = error
+    if hasattr(usage, "format_message"):  # Typer's own errors have no class that all its versions share
+        message = usage.format_message()
+        path = usage.ctx.command_path if getattr(usage, "ctx", None) else PROGRAM
+        return message and f"{message} (see {path} --help)", usage.exit_code
+    if isinstance(error, MemoryError) or OUT_OF_MEMORY.search(f"{type(error).__name__}: {error}"):
+        reason = next(iter(str(error).splitlines()), "no more is available")
+        return f"out of memory: {reason} (a smaller train.batch_tokens, --batch-tokens or model needs less)", 1
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror, 1
+    return f"unexpected {type(error).__name__}: {error} (encoder-cls --debug COMMAND shows where)", 1

@@ -1,20 +1,28 @@
-"""The progress of a training, for people."""
+"""A training, for people: what it will be, its progress, its end, and how they stop it."""
 
 from __future__ import annotations
 
+import os
 import shlex
+import signal
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import typer
+
 from encoder_cls.system.display import counted, shown
-from encoder_cls.system.terminal import note, note_above, print_out
+from encoder_cls.system.installed import check_training_installed
+from encoder_cls.system.stop import stopping_at
+from encoder_cls.system.terminal import be_quiet, handling_signals, note, note_above, print_out
 
 if TYPE_CHECKING:
     from encoder_cls.data.dataset import Dataset
+    from encoder_cls.training.encoder.processes import ProcessGroup
     from encoder_cls.training.events import EncoderGain, Event, Finished, LinearFitted, Stepped, Validated
     from encoder_cls.training.prepared import Prepared
 
@@ -32,6 +40,58 @@ WITHOUT_LABELS = """no text has a label, so nothing is known of how often it is 
   read some of its answers; then label some texts, and train on these"""
 
 
+@contextmanager
+def process_group() -> Iterator[ProcessGroup]:
+    """Join the processes that torchrun has started, if any; all but the first note nothing but errors.
+
+    Raises:
+        ConfigError: a library of training is not installed.
+    """
+    check_training_installed()
+
+    from encoder_cls.training.encoder.processes import LostProcessError, joined_process_group
+
+    with joined_process_group() as group:
+        if not group.leads:
+            be_quiet()
+        try:
+            yield group
+        except LostProcessError:
+            if group.leads:
+                raise
+            raise typer.Exit(1) from None  # reported by the first process; if that has ended, by torchrun
+
+
+@contextmanager
+def stop_signals(group: ProcessGroup | None = None) -> Iterator[None]:
+    """Turn the first SIGINT or SIGTERM into a request to stop; a second one ends at once.
+
+    Several processes pass signals on to the first one. A second one changes nothing there, since torchrun repeats what
+    a terminal has sent.
+    """
+    from encoder_cls.training.encoder.processes import ALONE
+
+    processes = group or ALONE
+    received: list[int] = []
+
+    def receive(number: int) -> None:
+        if received and processes.size == 1:
+            os._exit(128 + number)
+        received.append(number)
+        if not processes.leads:
+            processes.ask_to_stop(number)
+        elif len(received) == 1:
+            once_more = b"; once more to stop at once" * (processes.size == 1)
+            with suppress(OSError):  # not through sys.stderr, which may be writing a line at this very moment
+                os.write(2, b"\nstopping after this step" + once_more + b"\n")
+
+    with (
+        handling_signals((signal.SIGINT, signal.SIGTERM), receive),
+        stopping_at(lambda: received[0] if received else processes.asked_to_stop()),
+    ):
+        yield
+
+
 def described(prepared: Prepared) -> Iterator[str]:
     """How the data was read, and what will be trained on it, in a few lines."""
     dataset, config, statistics = prepared.dataset, prepared.config, prepared.data_statistics
@@ -41,18 +101,15 @@ def described(prepared: Prepared) -> Iterator[str]:
     if dataset.has_names_alone:
         held_out = {"validation": len(dataset.validation), "test": len(dataset.test or ())}
         others = "".join(f", {count:,} {name}" for name, count in held_out.items() if count)
-        yield (
-            f"data: no labelled text to learn from{others}{unlabelled} texts, {classes} by their names "
-            "(data.label_names)"
-        )
+        by_names = f"{classes} by their names (data.label_names)"
+        yield f"data: no labelled text to learn from{others}{unlabelled} texts, {by_names}"
         yield f"tokens: vocabulary {prepared.vocab_size:,}"
         yield "model: a linear model alone, learned from what the names of the classes say"
         return
     test = f", {len(dataset.test):,} test" if dataset.test else ""
-    counts = sorted(
-        zip(dataset.train.class_counts(len(dataset.label_names)).tolist(), dataset.label_names, strict=True)
-    )
-    sizes = " to ".join(f"{size:,} ({shown(name, limit=30)})" for size, name in (counts[0], counts[-1]))
+    class_counts = dataset.train.class_counts(len(dataset.label_names)).tolist()
+    by_size = sorted(zip(class_counts, dataset.label_names, strict=True))
+    sizes = " to ".join(f"{size:,} ({shown(name, limit=30)})" for size, name in (by_size[0], by_size[-1]))
     yield (
         f"data: {len(dataset.train):,} training, {len(dataset.validation):,} validation{test}{unlabelled} texts, "
         f"{classes}, of {sizes} training texts"
@@ -71,10 +128,8 @@ def described(prepared: Prepared) -> Iterator[str]:
         yield tokens
         yield "model: a linear model alone, without steps of training (model.encoder=false)"
         return
-    yield (
-        f"{tokens}, texts longer than the encoder reads {statistics['truncated_fraction']:.1%}, padding "
-        f"{statistics['padding_fraction']:.1%}"
-    )
+    truncated, padding = statistics["truncated_fraction"], statistics["padding_fraction"]
+    yield f"{tokens}, texts longer than the encoder reads {truncated:.1%}, padding {padding:.1%}"
     plan = prepared.plan
     beside = ", beside it a linear model" if plan.linear else ""
     beside += " (from a stream: there is much text)" if plan.linear_fit == "stream" else ""
@@ -106,19 +161,10 @@ def show_training(events: Iterator[Event], run: Path, *, num_processes: int = 1)
     """Follow a training: with a progress bar on a terminal, with a plain line now and then elsewhere."""
     from tqdm import tqdm
 
-    from encoder_cls.training.events import (
-        Finished,
-        LinearFitted,
-        Noted,
-        StageStarted,
-        Started,
-        Stepped,
-        StepsDecided,
-        Validated,
-    )
+    from encoder_cls.training import events as kinds
 
     started = next(events, None)
-    if not isinstance(started, Started):
+    if not isinstance(started, kinds.Started):
         return  # another process has finished this run in the meantime
     together = f" with {num_processes} processes" if num_processes > 1 else ""
     note(f"training in {run}{together}" + (f", going on after step {started.step}" if started.step else ""))
@@ -130,7 +176,7 @@ def show_training(events: Iterator[Event], run: Path, *, num_processes: int = 1)
         show = partial(note_above, bar) if has_bar else note
         for event in events:
             match event:
-                case Stepped():
+                case kinds.Stepped():
                     bar.update()
                     step = event.step
                     if event.values:
@@ -139,23 +185,23 @@ def show_training(events: Iterator[Event], run: Path, *, num_processes: int = 1)
                         if not sys.stderr.isatty() and time.monotonic() - last_line > SECONDS_BETWEEN_LINES:
                             note(f"{_step_and_epoch(stage, event)} of {total_steps}: {numbers}")
                             last_line = time.monotonic()
-                case Noted():
+                case kinds.Noted():
                     show(f"warning: {event.message}")
-                case LinearFitted():
+                case kinds.LinearFitted():
                     show(_linear_line(event))
-                case StageStarted():
+                case kinds.StageStarted():
                     stage, total_steps = event.stage, event.total_steps
                     bar.set_description(stage)
                     bar.total = total_steps
                     bar.refresh()
-                case StepsDecided():
+                case kinds.StepsDecided():
                     bar.total = total_steps = event.total_steps
                     steps = counted(event.steps, "step") if event.steps else "no step"
                     show(f"time budget: {steps} of {event.stage}")
-                case Validated():
+                case kinds.Validated():
                     show(_validation_line(stage, event))
                     last_line = time.monotonic()
-                case Finished():
+                case kinds.Finished():
                     bar.close()
                     early = f", stopped at step {step} of {total_steps} (train.patience)" if step < total_steps else ""
                     _show_finished(event, run, early=early)

@@ -1,30 +1,34 @@
-"""Options that several commands share."""
+"""Options, and JSON on standard output, that several commands share."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from encoder_cls.errors import ConfigError
-from encoder_cls.system.display import seconds_named
+from encoder_cls.system.display import json_text, seconds_named
 from encoder_cls.system.encodings import delimiter_named, encoding_named
+from encoder_cls.system.terminal import print_out
 
 RUNS = Path("runs")
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.", metavar="DEVICE")]
 ConfigFile = Annotated[
-    Path | None,
-    typer.Argument(metavar="[CONFIG]", help="The config file. Default: the bundled example.", show_default=False),
+    Path | None, typer.Argument(metavar="[CONFIG]", help="The config file. Default: the bundled example.")
 ]
-ConfigOption = Annotated[Path | None, typer.Option("--config", help="The same, as an option.", show_default=False)]
+ConfigOption = Annotated[Path | None, typer.Option("--config", help="The same, as an option.")]
 Overrides = Annotated[
     list[str] | None,
-    typer.Option(
-        "--set", help="Override one value: section.key=value, a text as it stands. Repeatable.", show_default=False
-    ),
+    typer.Option("--set", help="Override one value: section.key=value, a text as it stands. Repeatable."),
 ]
+TrainedModel = Annotated[Path, typer.Argument(help="A run or model folder.")]
+TextColumns = Annotated[
+    list[str] | None,
+    typer.Option("--text-column", help="The column with the texts. Repeatable. Default: as in training."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 
 def the_config(argument: Path | None, option: Path | None) -> Path | None:
@@ -32,6 +36,24 @@ def the_config(argument: Path | None, option: Path | None) -> Path | None:
     if argument and option:
         raise ConfigError(f"{argument} and --config {option}: two config files; name one")
     return argument or option
+
+
+def check_file_named(name: str | None, param: typer.CallbackParam) -> str | None:
+    """Refuse the empty name of a file, with a `ConfigError`; a callback of options."""
+    if name == "":
+        raise ConfigError(f"{param.opts[0]}: names no file")
+    return name
+
+
+def check_ending(output: Path | None, *endings: str) -> None:
+    """Refuse an `--output` with another ending than these, with a `ConfigError`."""
+    if output and output.suffix.lower() not in endings:
+        raise ConfigError(f"--output {output}: no format is known by this ending; known: {' and '.join(endings)}")
+
+
+def print_json(value: Mapping[str, Any]) -> None:
+    """Print a mapping as readable JSON."""
+    print_out(json_text(value, indent=2) + "\n\n")
 
 
 def duration_named(text: str, *, option: str) -> float:
@@ -42,8 +64,7 @@ def duration_named(text: str, *, option: str) -> float:
         raise ConfigError(f"{option} {text}: {error}") from None
 
 
-def bad_rows_named(value: str) -> str:
-    """Check what to do with rows that cannot be read: `error` or `skip`; else `ValueError`."""
+def _bad_rows_named(value: str) -> str:
     if value not in {"error", "skip"}:
         raise ValueError(f"{value!r} is neither error nor skip")
     return value
@@ -58,17 +79,19 @@ def _separator_named(value: str) -> str:
 _PARSE = {
     "delimiter": delimiter_named,
     "encoding": encoding_named,
-    "bad_rows": bad_rows_named,
+    "bad_rows": _bad_rows_named,
     "label_separator": _separator_named,
 }
 
 
-def reading_settings(overrides: Sequence[str], *, known: Sequence[str]) -> dict[str, str]:
+def reading_settings(overrides: Sequence[str], *, known: Sequence[str], unread: str = "") -> dict[str, str]:
     """Parse how to read files, as in `--set data.encoding=windows-1252`, by the name of the value.
 
     Raises:
-        ConfigError: a value is invalid, or not one of the `known`.
+        ConfigError: a value is invalid, or not one of the `known`; or there is no such file: the message is `unread`.
     """
+    if overrides and unread:
+        raise ConfigError(unread)
     settings: dict[str, str] = {}
     for override in overrides:
         key, equals, value = override.partition("=")

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from encoder_cls.cli.options import RUNS, Device, reading_settings
+from encoder_cls.cli.options import RUNS, Device, TextColumns, reading_settings
 
 
 def _number(value: float | None) -> float | None:
@@ -18,24 +18,21 @@ def _number(value: float | None) -> float | None:
     return value
 
 
-_probability = partial(typer.Option, min=0, max=1, show_default=False, callback=_number)
+_probability = partial(typer.Option, min=0, max=1, callback=_number)
 
 
 def predict_command(
-    texts: Annotated[list[str] | None, typer.Argument(help="Texts to classify.", show_default=False)] = None,
+    texts: Annotated[list[str] | None, typer.Argument(help="Texts to classify.")] = None,
     model: Annotated[
         Path | None,
-        typer.Option(
-            help="A run or model folder, or hub:owner/name. Default: the newest run with a model.", show_default=False
-        ),
+        typer.Option(help="A run or model folder, or hub:owner/name. Default: the newest run with a model."),
     ] = None,
-    input_file: Annotated[
+    source: Annotated[
         str | None,
         typer.Option(
             "--input",
             help="Texts: a file (.txt, .ft one a line; .csv, .tsv, .xlsx, .json, .jsonl, .parquet: by column), - for "
             "standard input.",
-            show_default=False,
         ),
     ] = None,
     output: Annotated[
@@ -43,23 +40,13 @@ def predict_command(
         typer.Option(
             help="Write to this file, or into a FOLDER/ one file for each file of --input; run again, it goes on.",
             metavar="FILE",
-            show_default=False,
         ),
     ] = None,
-    text_columns: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--text-column",
-            help="The column with the texts. Repeatable. Default: as in training.",
-            show_default=False,
-        ),
-    ] = None,
+    text_columns: TextColumns = None,
     overrides: Annotated[
         list[str] | None,
         typer.Option(
-            "--set",
-            help="data.delimiter=... or data.encoding=... of --input. Repeatable. Default: as in training.",
-            show_default=False,
+            "--set", help="data.delimiter=... or data.encoding=... of --input. Repeatable. Default: as in training."
         ),
     ] = None,
     bad_rows: Annotated[
@@ -71,7 +58,6 @@ def predict_command(
             "--format",
             help="text, jsonl, tsv, csv, html, parquet. Default: by the ending of --output, else text; FOLDER/: jsonl.",
             metavar="FORMAT",
-            show_default=False,
         ),
     ] = None,
     keep_columns: Annotated[
@@ -79,7 +65,6 @@ def predict_command(
         typer.Option(
             "--keep-columns/--no-keep-columns",
             help="Put the answer beside the columns of the input. Default: in CSV of CSV files.",
-            show_default=False,
         ),
     ] = None,
     top_k: Annotated[int, typer.Option(min=1, help="How many classes to name.")] = 1,
@@ -89,24 +74,20 @@ def predict_command(
     ] = None,
     min_precision: Annotated[
         float | None,
-        _probability(help="Withhold labels so that of the others so many are right, as held-out texts promise."),
+        _probability(help="Withhold labels so that of the others so many are right, guaranteed by held-out texts."),
     ] = None,
     coverage: Annotated[
         float | None,
-        _probability(help="Name a set of classes that so often has the right one, as held-out texts promise."),
+        _probability(help="Name a set of classes that so often has the right one, guaranteed by held-out texts."),
     ] = None,
     batch_tokens: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="The most tokens in a batch. Default: what the device is fast with.", show_default=False
-        ),
+        int | None, typer.Option(min=1, help="The most tokens in a batch. Default: what the device is fast with.")
     ] = None,
     explained: Annotated[
         bool, typer.Option("--explain", help="Show which words spoke for the class, and which against it.")
     ] = False,
     attention: Annotated[
-        Path | None,
-        typer.Option(help="Write a page of the first texts' attention maps to this file.", show_default=False),
+        Path | None, typer.Option(help="Write a page of the first texts' attention maps to this file.")
     ] = None,
     device: Device = "auto",
     engine: Annotated[
@@ -129,7 +110,7 @@ def predict_command(
 
     request = Request(
         texts=tuple(texts or ()),
-        source=input_file,
+        source=source,
         output=output,
         model=model,
         output_format=output_format,

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from encoder_cls.cli.options import TrainedModel
 from encoder_cls.errors import ConfigError
 from encoder_cls.system.installed import WHOLE, installed_version, is_installed
 from encoder_cls.system.terminal import note
 
 
 def serve_command(
-    run: Annotated[Path, typer.Argument(help="A run or model folder.", show_default=False)],
+    run: TrainedModel,
     host: Annotated[
         str, typer.Option(help="The address to listen on; 0.0.0.0 is each of this machine's.", metavar="ADDRESS")
     ] = "127.0.0.1",
@@ -26,7 +26,6 @@ def serve_command(
             help="A name by which clients know the server, such as that of a proxy. Repeatable. Default: localhost "
             "and loopback addresses where it listens to one; elsewhere any.",
             metavar="NAME",
-            show_default=False,
         ),
     ] = None,
 ) -> None:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from encoder_cls.cli.options import reading_settings
+from encoder_cls.cli.options import TextColumns, TrainedModel, check_ending, reading_settings
 from encoder_cls.errors import ConfigError
+from encoder_cls.system.display import csv_row, json_text, printable
 from encoder_cls.system.terminal import note, print_out, warn_if_output_closed
 
 if TYPE_CHECKING:
@@ -20,30 +21,20 @@ COLUMNS = ("file", "line", "text", "label", "suggested", "probability")
 
 
 def suggest_command(
-    run: Annotated[Path, typer.Argument(help="A run or model folder.", show_default=False)],
+    run: TrainedModel,
     pool: Annotated[
-        str,
-        typer.Option(
-            "--input", help="Texts without labels: a file, folder or pattern, as for predict.", show_default=False
-        ),
+        str, typer.Option("--input", help="Texts without labels: a file, folder or pattern, as for predict.")
     ],
     number: Annotated[int, typer.Option("--n", min=1, help="How many texts to suggest.")] = 50,
     output: Annotated[
-        Path | None,
-        typer.Option(help="Write to this file: .jsonl, or a table for spreadsheets (.csv).", show_default=False),
+        Path | None, typer.Option(help="Write to this file: .jsonl, or a table for spreadsheets (.csv).")
     ] = None,
-    text_columns: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--text-column", help="The column with the texts. Repeatable. Default: as in training.", show_default=False
-        ),
-    ] = None,
+    text_columns: TextColumns = None,
     overrides: Annotated[
         list[str] | None,
         typer.Option(
             "--set",
             help="data.delimiter, data.encoding or data.bad_rows=... of --input. Repeatable. Default: as in training.",
-            show_default=False,
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print lines of JSON instead of a table.")] = False,
@@ -51,8 +42,7 @@ def suggest_command(
     """Name the texts whose labels would teach the model most: uncertain ones, unlike each other."""
     if pool in {"", "-"}:
         raise ConfigError("--input: names no file; texts that are suggested are named by file and line")
-    if output and output.suffix.lower() not in {".csv", ".jsonl"}:
-        raise ConfigError(f"--output {output}: no format is known by this ending; there are .csv and .jsonl")
+    check_ending(output, ".csv", ".jsonl")
     settings: dict[str, Any] = reading_settings(overrides or (), known=("delimiter", "encoding", "bad_rows"))
 
     from encoder_cls.answers.outputs import check_outputs
@@ -62,39 +52,24 @@ def suggest_command(
     if output is None:
         warn_if_output_closed()
 
-    from encoder_cls.answers.classify import expect_files
-    from encoder_cls.answers.inputs import Source
-    from encoder_cls.answers.progress import Progress
-    from encoder_cls.answers.suggestions import suggest
-    from encoder_cls.inference.folder import load_classifier
-    from encoder_cls.inference.task import MULTI_LABEL
+    from encoder_cls.answers.suggestions import suggest_from
+    from encoder_cls.system.files import write_output
 
-    classifier = load_classifier(run)
-    if classifier.task is MULTI_LABEL:
-        raise ConfigError(f"{run}: suggest is for models with one label a text; of this one a text may have several")
-    request = Request(source=pool, text_columns=tuple(text_columns or ()), **settings)
-    source = Source.asked_for(request, classifier)
-    source.role = "train"
-    expect_files(classifier, source.files)
-    with Progress(source.files, doing="classified") as progress:
-        source.tell = progress.tell
-        found = suggest(classifier, source.read(progress.done), number)
-    for warning in source.skipped():
-        note(warning)
-    if len(found) < number:
-        note(f"warning: {pool}: has only {len(found):,} different texts to suggest")
+    request = Request(source=pool, model=run, text_columns=tuple(text_columns or ()), **settings)
+    suggestions = suggest_from(request, run, number)
     is_json = as_json or (output is not None and output.suffix.lower() == ".jsonl")
-    lines = _json_lines(found) if is_json else _table(found, for_terminal=output is None and sys.stdout.isatty())
-    if output:
-        from encoder_cls.system.files import write_output
-
-        mark = "" if is_json else "\ufeff"  # by which spreadsheets know UTF-8
-        write_output(output, (mark + "".join(lines)).encode("utf-8", "backslashreplace"))
-        note(
-            f"wrote {output}: {len(found):,} texts to label; fill in the column label, and add it to the training data"
-        )
-    else:
+    lines = (
+        _json_lines(suggestions)
+        if is_json
+        else _table(suggestions, for_terminal=output is None and sys.stdout.isatty())
+    )
+    if output is None:
         print_out("".join(lines))
+        return
+    mark = "" if is_json else "\ufeff"  # by which spreadsheets know UTF-8
+    write_output(output, (mark + "".join(lines)).encode("utf-8", "backslashreplace"))
+    done = f"wrote {output}: {len(suggestions):,} texts to label"
+    note(f"{done}; fill in the column label, and add it to the training data")
 
 
 def _values(suggestion: Suggestion) -> tuple[str, int | None, str, None, str | None, float | None]:
@@ -105,17 +80,13 @@ def _values(suggestion: Suggestion) -> tuple[str, int | None, str, None, str | N
     return where.file, line, suggestion.item.text, None, prediction.label, prediction.probability
 
 
-def _table(found: Sequence[Suggestion], *, for_terminal: bool) -> Iterator[str]:
-    from encoder_cls.system.display import csv_row, printable
-
+def _table(suggestions: Sequence[Suggestion], *, for_terminal: bool) -> Iterator[str]:
     yield csv_row(COLUMNS) + "\n"
-    for values in map(_values, found):
+    for values in map(_values, suggestions):
         fields = [f"{it:.6f}" if isinstance(it, float) else "" if it is None else str(it) for it in values]
         yield csv_row(map(printable, fields) if for_terminal else fields) + "\n"
 
 
-def _json_lines(found: Sequence[Suggestion]) -> Iterator[str]:
-    from encoder_cls.system.display import json_text
-
-    for suggestion in found:
+def _json_lines(suggestions: Sequence[Suggestion]) -> Iterator[str]:
+    for suggestion in suggestions:
         yield json_text(dict(zip(COLUMNS, _values(suggestion), strict=True))) + "\n"

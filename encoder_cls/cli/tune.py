@@ -9,13 +9,21 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from encoder_cls.cli.options import RUNS, ConfigFile, ConfigOption, Device, Overrides, duration_named, the_config
+from encoder_cls.cli.options import (
+    RUNS,
+    ConfigFile,
+    ConfigOption,
+    Device,
+    Overrides,
+    duration_named,
+    print_json,
+    the_config,
+)
 from encoder_cls.system.installed import check_installed, check_training_installed
 from encoder_cls.system.terminal import note, print_out
 
 if TYPE_CHECKING:
     from encoder_cls.config import Config
-    from encoder_cls.evaluation.report import Report
     from encoder_cls.tuning import Search, TrialResult
 
 RESERVED = 1.2  # times as long as their trials, for the trainings at the end
@@ -26,9 +34,7 @@ def tune_command(
     config: ConfigOption = None,
     overrides: Overrides = None,
     budget: Annotated[str, typer.Option(help="Time for all, such as 90s, 30m or 2h.", metavar="TIME")] = "30m",
-    run_dir: Annotated[
-        Path | None, typer.Option(help="The search's folder. Default: runs/<config name>-tune.", show_default=False)
-    ] = None,
+    run_dir: Annotated[Path | None, typer.Option(help="The search's folder. Default: runs/<config name>-tune.")] = None,
     device: Device = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
@@ -39,20 +45,20 @@ def tune_command(
     check_training_installed()
     check_installed("optuna", needed_by="tune", install="'encoder-cls[tune]'")
 
-    from encoder_cls.cli.train import stop_signals
+    from encoder_cls.cli.display import stop_signals
     from encoder_cls.config import load_config
+    from encoder_cls.evaluation.sections import summary_text
     from encoder_cls.inference.folder import load_classifier
     from encoder_cls.inference.task import MULTI_LABEL
     from encoder_cls.runs.evaluate import evaluate_run
-    from encoder_cls.system.files import LockedError, to_json
+    from encoder_cls.system.files import LockedError
     from encoder_cls.system.machine import resolve_device
-    from encoder_cls.training.encoder.processes import ALONE
     from encoder_cls.tuning import Search
 
     seconds, started = duration_named(budget, option="--budget"), time.monotonic()
     settings = load_config(the_config(config_file, config), overrides or ())
     torch_device = resolve_device(device)
-    with stop_signals(ALONE):
+    with stop_signals():
         search = Search(settings, run_dir or RUNS / f"{settings.name}-tune", device=torch_device)
         for result in search.results:
             note(f"{_line(result, settings)} (before)")
@@ -75,10 +81,12 @@ def tune_command(
     other = search.trained_again(0).path if is_compared else None
     report = evaluate_run(path, data=None, folder=None, tell=lambda _: None, against=other)
     if as_json:
-        values = {"trials": list(map(asdict, search.results)), "best": asdict(best), "report": report.to_dict()}
-        print_out(to_json(values).decode() + "\n")
+        trials = [asdict(it) for it in search.results]
+        print_json({"trials": trials, "best": asdict(best), "report": report.to_dict()})
         return
-    print_out(_summary(search, best, report, settings))
+    against = report.against
+    is_better = None if against is None else against.accuracy_difference_interval[1] < 0  # surely, at 95%
+    print_out(f"{summary_text(report)}\n{_conclusion(search, best, settings, is_better=is_better)}\n")
     note(f'\nnext: encoder-cls predict --model {path} --explain "some text"')
 
 
@@ -100,18 +108,15 @@ def _settings(result: TrialResult) -> list[str]:
     return [f"{key}={it:.3g}" if isinstance(it, float) else f"{key}={it}" for key, it in result.values.items()]
 
 
-def _summary(search: Search, best: TrialResult, report: Report, config: Config) -> str:
-    from encoder_cls.evaluation.sections import summary_text
-
-    judged = f"{summary_text(report)}\nof {len(search.results)} trials, judged by the validation {config.train.monitor}"
+def _conclusion(search: Search, best: TrialResult, config: Config, *, is_better: bool | None) -> str:
+    """Which trial is the best, and whether it surely is better than the config as it is; None: not compared."""
+    judged = f"of {len(search.results)} trials, judged by the validation {config.train.monitor}"
     if best.number == 0:
-        return f"{judged}, none was better than the config as it is: keep it\n"
-    settings = " ".join(f"--set {it}" for it in _settings(best))
-    other, against = search.trained_again(0).path, report.against
-    if against is None:
+        return f"{judged}, none was better than the config as it is: keep it"
+    settings, other = " ".join(f"--set {it}" for it in _settings(best)), search.trained_again(0).path
+    compared = f"as far as these texts tell, the config as it is (above: {other}) is as good"
+    if is_better is None:
         compared = f"beside it the config as it is: encoder-cls compare {search.folder}/trained-*"
-    elif against.accuracy_difference_interval[1] < 0:
+    elif is_better:
         compared = f"it is better than the config as it is (above: {other})"
-    else:
-        compared = f"as far as these texts tell, the config as it is (above: {other}) is as good"
-    return f"{judged}, the best was trial {best.number}: {settings}\n{compared}\n"
+    return f"{judged}, the best was trial {best.number}: {settings}\n{compared}"

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from encoder_cls.config.loading import absolute_sources, config_of, load_config, missing_sources, source_exists
-from encoder_cls.config.schema import (
-    Config,
-    DataConfig,
-    ModelConfig,
-    PretrainConfig,
-    SearchRange,
-    TokenizerConfig,
-    TrainConfig,
+from encoder_cls.config.loading import (
+    absolute_sources,
+    check_sources,
+    config_of,
+    load_config,
+    missing_sources,
+    source_exists,
 )
+from encoder_cls.config.schema import Config, DataConfig, ModelConfig, SearchRange, TokenizerConfig, TrainConfig
 
 __all__ = [
     "Config",
     "DataConfig",
     "ModelConfig",
-    "PretrainConfig",
     "SearchRange",
     "TokenizerConfig",
     "TrainConfig",
     "absolute_sources",
+    "check_sources",
     "config_of",
     "load_config",
     "missing_sources",

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from encoder_cls.config.schema import Config, DataConfig
 from encoder_cls.config.yaml import parse_setting, parse_yaml
-from encoder_cls.errors import ConfigError
+from encoder_cls.errors import ConfigError, DataError
 from encoder_cls.system.display import printable
 from encoder_cls.system.files import fitting_paths
 
@@ -107,6 +107,22 @@ def absolute_sources(config: Config) -> Config:
 def missing_sources(data: DataConfig) -> list[tuple[str, str]]:
     """Key and path of each file, folder or pattern that does not exist."""
     return [(f"data.{key}", source) for key, source in _sources(data) if not source_exists(source)]
+
+
+def check_sources(data: DataConfig, *, config_file: Path | None, of_run: Path | None) -> None:
+    """Refuse a config whose files do not exist, with a `DataError` that has where they were looked for.
+
+    `of_run` is the config of the run that is resumed, whose data may have been moved.
+    """
+    for key, source in missing_sources(data):
+        if of_run:
+            raise DataError(
+                f"{of_run}: {key}: {source}: no such file or folder, where the run's data was; if it has been moved, "
+                f"add --set {key}=PATH"
+            )
+        beside = f", and beside {config_file}" if config_file else ""
+        places = "" if Path(source).is_absolute() else f" (looked for in the current folder, {Path.cwd()}{beside})"
+        raise DataError(f"{source}: no such file or folder{places}; {key} names it")
 
 
 def source_exists(source: str) -> bool:

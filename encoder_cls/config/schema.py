@@ -26,15 +26,6 @@ from encoder_cls.system.encodings import delimiter_named, encoding_named
 
 Fraction = Annotated[float, Field(ge=0, lt=1)]
 Count = Annotated[int, Field(ge=1, lt=2**31)]
-LARGEST_FLOAT32 = 3.4e38
-
-
-def _in_float32(value: float) -> float:
-    if value > LARGEST_FLOAT32:
-        raise ValueError(f"Input should be {LARGEST_FLOAT32:.1e} at most, the largest number in 32 bits")
-    return value
-
-
 Minutes = Annotated[PositiveFloat, BeforeValidator(lambda it: seconds_named(it) / 60 if isinstance(it, str) else it)]
 Names = Annotated[
     tuple[str, ...], BeforeValidator(lambda it: (it,) if isinstance(it, str) else it), Field(min_length=1)
@@ -235,7 +226,7 @@ class TrainConfig(Section):
     gradient_shards: Count = 1
     """Shards into which the texts of a batch are divided: the most processes that can share a training (torchrun). At
     equal shards, weights for any number of processes differ by rounding alone."""
-    learning_rate: Annotated[PositiveFloat, AfterValidator(_in_float32)] = 1e-3
+    learning_rate: Annotated[float, Field(gt=0, le=3.4e38)] = 1e-3
     """The peak learning rate."""
     warmup_fraction: Fraction = 0.1
     """The part of all steps during which the learning rate rises to its peak; then it falls as a cosine."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
+import json
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,12 +23,18 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from encoder_cls.inference.classifier import Classifier
-from encoder_cls.serving import limits
-from encoder_cls.serving.batching import Answer, Batcher
+from encoder_cls.serving.batching import Answer, Batcher, PredictRequest, RefusedError
 from encoder_cls.serving.metrics import CONTENT_TYPE, Metrics
-from encoder_cls.serving.requests import PredictRequest, RefusedError, parse_predict_request
-from encoder_cls.system.display import json_text
+from encoder_cls.system.display import json_text, kind, shown
 from encoder_cls.system.html_page import html_page
+
+MOST_BODY_BYTES = 1 << 20  # of a request: what proxies such as nginx accept, too; some seconds of work
+BODY_SECONDS = 20  # to its body's last byte: 50 KB a second
+MOST_HELD_BYTES = 16 << 20  # of all bodies that are read or wait: bounds the memory, and the work that waits
+MOST_TEXTS = 1000  # in a request: more is bulk work, for `encoder-cls predict`
+MOST_EXPLAINED_TEXTS = 16  # in a request: each is classified once for each of its words
+FIELDS = ("texts", "top_k", "threshold", "explain")
+HUNG_UP = 499  # what proxies log if the client has gone
 
 _BODY, _SCRIPT = (files("encoder_cls.serving").joinpath(f"page.{kind}").read_text("utf-8") for kind in ("html", "js"))
 PAGE = html_page("encoder-cls", _BODY, script=_SCRIPT, connect="'self'").encode()
@@ -48,7 +55,6 @@ PAGE_HEADERS = HEADERS | {
     ),
     "Referrer-Policy": "no-referrer",
 }
-HUNG_UP = 499  # what proxies log if the client has gone
 
 
 class Service:
@@ -147,7 +153,7 @@ class Service:
 
         def hold(size: int) -> None:
             nonlocal held
-            if self._held_bytes + size > (most := limits.MOST_HELD_BYTES):
+            if self._held_bytes + size > (most := MOST_HELD_BYTES):
                 raise RefusedError(429, f"requests of {most >> 20} MiB wait already; try again in a second")
             self._held_bytes += size
             held += size
@@ -189,7 +195,7 @@ def is_loopback(host: str) -> bool:
 
 async def _read(request: Request, hold: Callable[[int], None]) -> bytes:
     """The body of a request, refused if it is too large (413), too slow (408) or there is no room for it (429)."""
-    most, seconds = limits.MOST_BODY_BYTES, limits.BODY_SECONDS
+    most, seconds = MOST_BODY_BYTES, BODY_SECONDS
     too_large = RefusedError(413, f"the body is larger than {most:,} bytes; send the texts in parts")
     if int(request.headers.get("content-length", "0")) > most:  # the server has checked that it is a number
         raise too_large
@@ -225,3 +231,54 @@ def _json(value: Mapping[str, Any], status: int = 200, headers: Mapping[str, str
     if status in {429, 503}:
         more["Retry-After"] = "1"
     return Response(json_text(value).encode(), status, headers=HEADERS | {"Content-Type": "application/json"} | more)
+
+
+def parse_predict_request(body: bytes) -> PredictRequest:
+    """Read a request's body; refuse what is not JSON (400), has a wrong field (422) or too many texts (413)."""
+    try:
+        fields = json.loads(body.decode("utf-8-sig"), parse_constant=_refuse_constant)
+    except UnicodeDecodeError as error:
+        raise RefusedError(400, f"the body is not UTF-8: byte {error.start} is invalid") from None
+    except RecursionError:
+        raise RefusedError(400, "the body is not the JSON expected here: it is nested too deeply") from None
+    except ValueError as error:
+        raise RefusedError(400, f"the body is not JSON: {error}") from None
+    if not isinstance(fields, dict):
+        raise RefusedError(422, f'the body is {_name(fields)}; expected is an object such as {{"texts": ["..."]}}')
+    unknown = [name for name in fields if name not in FIELDS]
+    if unknown:
+        raise RefusedError(422, f"{shown(unknown[0])}: no such field; known are {', '.join(FIELDS)}")
+    request = PredictRequest(**{"texts": None, **fields})
+    _check_types(request)
+    most = MOST_EXPLAINED_TEXTS if request.explain else MOST_TEXTS
+    if len(request.texts) > most:
+        work = "that can be explained at once" if request.explain else "in a request; send them in parts"
+        raise RefusedError(413, f"texts: {len(request.texts):,}; {most:,} are the most {work}")
+    return request
+
+
+def _check_types(request: PredictRequest) -> None:
+    # A bool is an int for Python, and no number for JSON: hence `type`.
+    if not isinstance(request.texts, list):
+        given = "a string" if isinstance(request.texts, str) else _name(request.texts)
+        raise RefusedError(422, f'texts: {given}; expected is a list of strings: {{"texts": ["..."]}}')
+    for number, text in enumerate(request.texts):
+        if not isinstance(text, str):
+            raise RefusedError(422, f"texts[{number}]: {_name(text)}; expected is a string")
+    if type(request.top_k) is not int or request.top_k < 1:
+        raise RefusedError(422, f"top_k: {_name(request.top_k)}; expected is a whole number from 1")
+    if type(request.threshold) not in {int, float} or not 0 <= request.threshold <= 1:
+        raise RefusedError(422, f"threshold: {_name(request.threshold)}; expected is a number from 0 to 1")
+    if type(request.explain) is not bool:
+        raise RefusedError(422, f"explain: {_name(request.explain)}; expected is true or false")
+
+
+def _name(value: Any) -> str:
+    """The type of a value, and short ones with the value, in words of JSON."""
+    if isinstance(value, dict | list):
+        return "an object" if isinstance(value, dict) else "a list"
+    return str(value).lower() if isinstance(value, bool) else kind(value)
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is no number of JSON")

@@ -18,23 +18,37 @@ from typing import Any
 
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.explain import explain
-from encoder_cls.serving import limits
-from encoder_cls.serving.requests import PredictRequest, RefusedError
+
+MOST_WAITING = 256  # requests; short ones are answered in half a second
+BATCH_CHARACTERS = 8192  # computed at once: 2,000 tokens of English, what the engine takes as one batch
+MOST_EXPLAINED_TOKENS = 1 << 15  # read to explain a text, about a second: all words of a text of 180
+
+
+class RefusedError(Exception):
+    """A request that gets no predictions: a status of HTTP, and what is wrong."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+@dataclass(frozen=True, kw_only=True)
+class PredictRequest:
+    """The fields of a request's JSON; multi-label, a threshold replaces the model's unless it is 0."""
+
+    texts: list[str]
+    top_k: int = 1
+    threshold: float = 0.0
+    explain: bool = False
 
 
 @dataclass(frozen=True)
 class TextAnswer:
-    """The answer to a text.
+    """The answer to a text."""
 
-    Attributes:
-        record: as `predict --format jsonl` has it.
-        labels: the most probable label, withheld or not; none of a blank text. Multi-label: its labels.
-        words: how many words the encoder reads, unknown ones included.
-    """
-
-    record: dict[str, Any]
-    labels: tuple[str, ...]
-    words: int
+    record: dict[str, Any]  # as `predict --format jsonl` has it
+    labels: tuple[str, ...]  # the most probable one, withheld or not; none of a blank text; multi-label, its labels
+    words: int  # that the encoder reads, unknown ones included
 
 
 @dataclass
@@ -65,7 +79,7 @@ class _Job:
 
     def cost(self, text: str) -> int:
         """Cost of a text in characters, `[CLS]` included; one to explain fills a batch."""
-        return limits.BATCH_CHARACTERS if self.request.explain else len(text) + 4
+        return BATCH_CHARACTERS if self.request.explain else len(text) + 4
 
     def end(self, error: RefusedError | None = None) -> None:
         """Send the answer, or the error, to the client, unless it has gone."""
@@ -109,8 +123,8 @@ class Batcher:
         with self._changed:
             if self._is_stopping:
                 raise RefusedError(503, "the server is stopping")
-            if self.waiting >= limits.MOST_WAITING:
-                raise RefusedError(429, f"{limits.MOST_WAITING} requests wait already; try again in a second")
+            if self.waiting >= MOST_WAITING:
+                raise RefusedError(429, f"{MOST_WAITING} requests wait already; try again in a second")
             self._jobs.append(job)
             self._changed.notify()
         return job.future
@@ -147,7 +161,7 @@ class Batcher:
     def _take(self) -> _Pieces:
         batch: list[tuple[_Job, list[str]]] = []
         passed_over: list[_Job] = []
-        left, has_explained = limits.BATCH_CHARACTERS, False
+        left, has_explained = BATCH_CHARACTERS, False
         while self._jobs and left > 0:
             job = self._jobs.popleft()
             if job.future.cancelled():
@@ -195,7 +209,7 @@ def _answers(pieces: _Pieces) -> deque[TextAnswer]:
         if request.explain:
             number = classifier.label_names.index(prediction.label) if prediction.label else 0
             one = tokenized[row : row + 1]
-            (words,) = explain(classifier, [text], one, [number], most_tokens=limits.MOST_EXPLAINED_TOKENS)
+            (words,) = explain(classifier, [text], one, [number], most_tokens=MOST_EXPLAINED_TOKENS)
         labels = prediction.labels
         if labels is None:
             labels = (prediction.label,) if prediction.label else ()

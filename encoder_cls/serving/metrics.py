@@ -7,11 +7,9 @@ from __future__ import annotations
 
 from collections import Counter as Counts
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector, generate_latest
-from prometheus_client.metrics_core import GaugeMetricFamily, InfoMetricFamily, Metric
-from prometheus_client.registry import Collector
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, ProcessCollector, generate_latest
 
 from encoder_cls.serving.batching import Answer, TextAnswer
 from encoder_cls.system.display import replace_unprintable
@@ -22,11 +20,11 @@ SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30)
 REQUESTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 
-class Metrics(Collector):
-    """Counts, and on each `collect` the number of `waiting` requests, the `model`'s SHA-256 and the recent rates."""
+class Metrics:
+    """Counts, and on each `text` the number of `waiting` requests, the `model`'s SHA-256 and the recent rates."""
 
     def __init__(self, *, waiting: Callable[[], int], model: Callable[[], str]) -> None:
-        self._waiting, self._model = waiting, model
+        self._model = model
         self._recent: deque[TextAnswer] = deque(maxlen=RECENT_TEXTS)
         self._registry = CollectorRegistry()
         ProcessCollector(registry=self._registry)
@@ -39,7 +37,11 @@ class Metrics(Collector):
         self._words = self._counter("words", "Words read by the encoder.")
         self._unknown = self._counter("unknown_words", "Words that training never saw.")
         self._labels = self._counter("labels", "Texts by their most probable label, or their labels.", "label")
-        self._registry.register(self)
+        self._gauge("waiting_requests", "Requests without an answer.").set_function(waiting)
+        self._info = Info("encoder_cls_model", "The model that answers.", registry=self._registry)
+        of_last = f"of the last {RECENT_TEXTS} texts"
+        self._unknown_rate = self._gauge("unknown_word_rate", f"Unknown words among the words {of_last}.")
+        self._label_rate = self._gauge("label_rate", f"The part {of_last} with a label.", "label")
 
     def count(self, answer: Answer) -> None:
         """Count the answers to a request."""
@@ -54,27 +56,20 @@ class Metrics(Collector):
 
     def text(self) -> bytes:
         """All counts as Prometheus reads them."""
-        return generate_latest(self._registry)
-
-    def collect(self) -> Iterator[Metric]:
-        """Compute what no event counts."""
-        yield GaugeMetricFamily("encoder_cls_waiting_requests", "Requests without an answer.", value=self._waiting())
-        yield InfoMetricFamily("encoder_cls_model", "The model that answers.", value={"sha256": self._model()})
         recent = list(self._recent)
-        unknown = sum(text.record["unknown_words"] for text in recent)
-        yield GaugeMetricFamily(
-            "encoder_cls_unknown_word_rate",
-            f"Unknown words among the words of the last {RECENT_TEXTS} texts.",
-            value=unknown / max(1, sum(text.words for text in recent)),
-        )
-        help_text = f"The part of the last {RECENT_TEXTS} texts with a label."
-        rates = GaugeMetricFamily("encoder_cls_label_rate", help_text, labels=["label"])
-        for label, number in Counts(replace_unprintable(label) for text in recent for label in text.labels).items():
-            rates.add_metric([label], number / len(recent))
-        yield rates
+        unknown, words = sum(it.record["unknown_words"] for it in recent), sum(it.words for it in recent)
+        self._unknown_rate.set(unknown / max(1, words))
+        self._label_rate.clear()
+        for label, number in Counts(replace_unprintable(label) for it in recent for label in it.labels).items():
+            self._label_rate.labels(label).set(number / len(recent))
+        self._info.info({"sha256": self._model()})
+        return generate_latest(self._registry)
 
     def _counter(self, name: str, help_text: str, *labels: str) -> Counter:
         return Counter(f"encoder_cls_{name}", help_text, labels, registry=self._registry)
+
+    def _gauge(self, name: str, help_text: str, *labels: str) -> Gauge:
+        return Gauge(f"encoder_cls_{name}", help_text, labels, registry=self._registry)
 
     def _histogram(self, name: str, help_text: str, buckets: tuple[float, ...]) -> Histogram:
         return Histogram(f"encoder_cls_{name}", help_text, buckets=buckets, registry=self._registry)

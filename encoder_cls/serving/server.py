@@ -20,12 +20,17 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from encoder_cls.errors import ConfigError, EncoderClsError, StoppedError
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.folder import load_classifier
-from encoder_cls.serving import limits
 from encoder_cls.serving.app import Service, host_name, is_loopback
 from encoder_cls.system.terminal import handling_signals
 
 STOPPING = tuple(signal.Signals[name] for name in ("SIGTERM", "SIGINT", "SIGBREAK") if hasattr(signal, name))
 SECONDS_BETWEEN_LOOKS = 0.05
+MOST_CONNECTIONS = 512  # half of the files that a process may have open by default
+HEADER_SECONDS = 10  # from the first byte of a request's head to its last
+SEND_SECONDS = 20  # that a client may leave an answer unread
+KEEP_ALIVE_SECONDS = 15  # between two requests of a connection
+STOPPING_SECONDS = 1  # in which new requests get 503 before connections are closed
+CLOSING_SECONDS = 30  # for clients to read the last answers; process managers kill after 30 seconds or later
 SHORT_HASH = 12  # characters of a model's SHA-256 that are shown
 
 
@@ -38,8 +43,8 @@ class TimedProtocol(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Refuse the newest of too many connections."""
         super().connection_made(transport)
-        if len(self.connections) > limits.MOST_CONNECTIONS:
-            self._refuse(429, "Too Many Requests", f"there are {limits.MOST_CONNECTIONS} connections already")
+        if len(self.connections) > MOST_CONNECTIONS:
+            self._refuse(429, "Too Many Requests", f"there are {MOST_CONNECTIONS} connections already")
         else:
             self._await_head()
 
@@ -62,7 +67,7 @@ class TimedProtocol(H11Protocol):
     def pause_writing(self) -> None:
         """Limit the time that the client takes to read what is written."""
         super().pause_writing()
-        self._send_timer = self.loop.call_later(limits.SEND_SECONDS, self.transport.abort)
+        self._send_timer = self.loop.call_later(SEND_SECONDS, self.transport.abort)
 
     def resume_writing(self) -> None:
         """Cancel the limit: the client reads on."""
@@ -79,12 +84,12 @@ class TimedProtocol(H11Protocol):
             setattr(self, name, None)
 
     def _await_head(self) -> None:
-        self._head_timer = self.loop.call_later(limits.HEADER_SECONDS, self._head_is_late)
+        self._head_timer = self.loop.call_later(HEADER_SECONDS, self._head_is_late)
 
     def _head_is_late(self) -> None:
         self._head_timer = None
         if not self.transport.is_closing():
-            self._refuse(408, "Request Timeout", f"no whole request within {limits.HEADER_SECONDS} seconds")
+            self._refuse(408, "Request Timeout", f"no whole request within {HEADER_SECONDS} seconds")
 
     def _refuse(self, status: int, reason: str, message: str) -> None:
         body = f'{{"error": "{message}"}}'
@@ -98,13 +103,8 @@ class TimedProtocol(H11Protocol):
 def serve(folder: Path, *, host: str, port: int, allowed_hosts: Sequence[str], log: Callable[[str], None]) -> None:
     """Serve the classifier of a run or model folder, read again at SIGHUP, until a signal comes.
 
-    Args:
-        folder: the run or model folder.
-        host: the address to listen on.
-        port: the TCP port; 0: a free one.
-        allowed_hosts: allowed names of the server besides `host`, `localhost` and loopback addresses; if empty and
-            `host` is not a loopback address: any.
-        log: called with a line for each change of state and each failure.
+    Port 0 is a free one. `allowed_hosts` are names of the server besides `host`, `localhost` and loopback addresses; if
+    empty and `host` is not a loopback address: any. `log` gets a line for each change of state and each failure.
     """
     with listening(host, port) as listener:  # before the model is read, which takes longer
         is_open = not (allowed_hosts or is_loopback(listener.getsockname()[0]))
@@ -122,8 +122,8 @@ def serve(folder: Path, *, host: str, port: int, allowed_hosts: Sequence[str], l
             access_log=False,
             proxy_headers=False,
             server_header=False,
-            timeout_keep_alive=limits.KEEP_ALIVE_SECONDS,
-            timeout_graceful_shutdown=limits.CLOSING_SECONDS,
+            timeout_keep_alive=KEEP_ALIVE_SECONDS,
+            timeout_graceful_shutdown=CLOSING_SECONDS,
         )
         server = _Server(config, service, folder, log)
         server.run(sockets=[listener])
@@ -182,7 +182,7 @@ class _Server(uvicorn.Server):
 
     async def _stop(self) -> None:
         """Exit when all is answered; until then connections stay open, and new requests get 503."""
-        await asyncio.sleep(limits.STOPPING_SECONDS)
+        await asyncio.sleep(STOPPING_SECONDS)
         while self._service.batcher.is_alive:  # a thread that waits for it could not be ended by a second signal
             await asyncio.sleep(SECONDS_BETWEEN_LOOKS)
         self.should_exit = True

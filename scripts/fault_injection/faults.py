@@ -218,7 +218,8 @@ FAULTS = [
      constant(functools.partial(json.dumps, ensure_ascii=False, allow_nan=False))),
     Fault("what is read may be written over", "outputs", 0.3, f"{OUTPUTS}._identities", constant(lambda _: ())),
     Fault("an output may be among what is read", "outputs", 0.3, f"{OUTPUTS}._Target.is_inside", nothing),
-    Fault("data of the run may be written over", "outputs", 0.5, f"{OUTPUTS}._data_of", constant(lambda _: [])),
+    Fault("data of the run may be written over", "outputs", 0.5,
+     "encoder_cls.tracking.run_dir.RunDir.data_sources", constant(lambda _: [])),
     Fault("two outputs may be one file", "outputs", 0.5, f"{OUTPUTS}.check_outputs",
      lambda check: lambda outputs, **more: [check([output], **more) for output in outputs]),
     Fault("a temporary name is opened through a link", "outputs", 0.5, "os.open",
@@ -264,9 +265,9 @@ FAULTS = [
      lambda init: lambda self, *more, **options: (
          init(self, *more, **options), self._asked_for.update(model_sha256=""))[0]),
     Fault("a record has the answers of another part removed", "parts-changed[0-the-record-of-another-part]", 1,
-     f"{PARTS}._remove_former",
-     constant(lambda part, former: former.get("output", part.output.name) != part.output.name
-              and (part.folder / former["output"]).unlink(missing_ok=True))),
+     f"{PARTS}._remove_old_format",
+     constant(lambda part, record: record.get("output", part.output.name) != part.output.name
+              and (part.folder / record["output"]).unlink(missing_ok=True))),
     Fault("an input that changes meanwhile is not noticed", "parts-changed-meanwhile", 0.3, f"{PARTS}._state_of",
      constant(lambda _: (0,))),
     Fault("a full disk leaves what is half answered", "parts-full-disk", 0.4, "pathlib.Path.unlink",

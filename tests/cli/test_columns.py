@@ -18,6 +18,7 @@ import pyarrow.parquet
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.programs import assert_failed
 
 from encoder_cls.answers.classify import Answer
 from encoder_cls.answers.formats import TableWriter
@@ -94,7 +95,6 @@ def test_columns_of_equal_names_are_all_kept(cli, trained_run):
 
 
 def test_files_with_other_columns_have_empty_fields_in_one_table(cli, trained_run):
-    """All columns of all files, in the order in which they come."""
     write_csv("a1.csv", [["text", "x"], ["rain", "1"]])
     write_csv("a2.csv", [["y", "text"]])
     write_csv("a3.csv", [["z", "text"], ["3", "soup"]])
@@ -103,7 +103,6 @@ def test_files_with_other_columns_have_empty_fields_in_one_table(cli, trained_ru
 
 
 def test_a_table_without_rows_has_its_columns(cli, trained_run):
-    """A header is all that there is to keep."""
     write_csv("in.csv", [["text", "x"]])
     assert predict(cli, trained_run, "in.csv", "--format", "csv") == b"text,x,label,probability\n"
 
@@ -116,14 +115,13 @@ def csv_of(rows: list[list[str]], **options) -> bytes:
     writer = TableWriter(Table(["text", "x"], Request(), keep_columns=True, num_classes=1), separator=",", **options)
     prediction = Prediction(label="end", probability=1.0, probabilities={"end": 1.0}, truncated=False, unknown_words=0)
     answers = [Answer(Input(text, None, {"text": text, "x": x}), prediction, "end") for text, x in rows]
-    lines = [writer.header, *(writer.line(answer, None) for answer in answers)]
+    lines = [writer.header, *(writer.line(answer) for answer in answers)]
     return "".join(f"{line}\n" for line in lines).encode()
 
 
 @settings(max_examples=40, deadline=None, database=None, derandomize=True)
 @given(rows=st.lists(st.lists(values, min_size=2, max_size=2), min_size=1, max_size=4))
 def test_any_value_survives_csv(rows):
-    """Whatever Unicode has, read by our reader and by Python's."""
     Path("kept.csv").write_bytes(csv_of(rows))
     assert [row[:3] for row in read_csv(Path("kept.csv").read_bytes())[1:]] == [[*row, "end"] for row in rows]
     found = read_rows_and_columns("kept.csv", text_columns=["text"])
@@ -131,7 +129,6 @@ def test_any_value_survives_csv(rows):
 
 
 def test_a_terminal_is_not_steered_by_columns():
-    """There, control characters are escaped in CSV, too."""
     assert csv_of([["\x1b[2J\n", "x"]], for_terminal=True).splitlines()[1] == b"\\x1b[2J\\n,x,end,1.000000"
 
 
@@ -152,7 +149,6 @@ def test_json_lines_keep_their_values(cli, trained_run):
 
 
 def test_tabs_and_line_breaks_are_escaped_where_tsv_cannot_hold_them(cli, trained_run):
-    """A row is a line in TSV."""
     write_csv("in.csv", [["text", "note"], ["rain\nsnow", "a\tb"]])
     lines = predict(cli, trained_run, "in.csv", "--format", "tsv", "--keep-columns").decode().splitlines()
     assert lines[0] == "text\tnote\tlabel\tprobability"
@@ -160,14 +156,12 @@ def test_tabs_and_line_breaks_are_escaped_where_tsv_cannot_hold_them(cli, traine
 
 
 def test_a_text_file_has_one_column(cli, trained_run):
-    """Its texts."""
     Path("in.txt").write_text("rain\nsoup\n")
     table = read_csv(predict(cli, trained_run, "in.txt", "--format", "csv", "--keep-columns"))
     assert [row[:2] for row in table] == [["text", "label"], ["rain", "weather"], ["soup", "küche"]]
 
 
 def test_what_can_be_read_but_once_has_the_columns_of_its_first_rows(cli, trained_run):
-    """A column that comes later is no loss in silence."""
     for second, code in (('{"text": "soup", "x": 2}', 0), ('{"text": "soup", "y": 2}', 3)):
         Path("pipe.jsonl").unlink(missing_ok=True)
         os.mkfifo("pipe.jsonl")
@@ -191,12 +185,8 @@ def test_what_can_be_read_but_once_has_the_columns_of_its_first_rows(cli, traine
     ],
 )
 def test_what_has_no_columns_keeps_none(cli, trained_run, arguments, named):
-    """Told before any work, in one line."""
     write_csv("in.csv", [["text"], ["rain"]])
-    outcome = cli("predict", "--model", trained_run.path, *arguments)
-    assert outcome.code == 2
-    assert named in outcome.err
-    assert len(outcome.err.splitlines()) == 1
+    assert_failed(cli("predict", "--model", trained_run.path, *arguments), 2, named)
 
 
 def test_values_without_types():
@@ -284,7 +274,6 @@ def test_parquet_of_json_lines_has_the_types_of_all_rows(cli, trained_run):
 
 
 def test_parquet_without_the_columns_has_the_id(cli, trained_run):
-    """As the other formats."""
     Path("in.jsonl").write_text('{"text": "rain", "id": 7, "x": 1}\n{"text": "soup"}\n')
     table = table_of(cli, trained_run, "--input", "in.jsonl")
     assert table.schema.names == ["id", "label", "probability", "truncated", "unknown_words", "unfamiliar", "reason"]
@@ -295,7 +284,6 @@ def test_parquet_without_the_columns_has_the_id(cli, trained_run):
 
 @pytest.mark.parametrize("arguments", [["rain", "--output", "a.parquet"], ["--input", "in.parquet"]])
 def test_where_pyarrow_is_missing_it_is_named(cli, trained_run, monkeypatch, arguments):
-    """Whoever only predicts need not have it."""
     Path("in.parquet").touch()
     for name in ("pyarrow", "pyarrow.parquet"):
         monkeypatch.setitem(sys.modules, name, None)
@@ -328,7 +316,6 @@ def test_memory_does_not_grow_with_the_input(cli, trained_run, monkeypatch, endi
 
 
 def test_inputs_have_their_columns_only_where_they_are_wanted():
-    """To keep them costs time."""
     Path("in.csv").write_text("text,x\nrain,1\n")
     for keep_columns, record in ((False, None), (True, {"text": "rain", "x": "1"})):
         ((item,),) = Source("in.csv", keep_columns=keep_columns).read()

@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from support.programs import assert_failed
 
 from encoder_cls.runs.compare import summarize
 from encoder_cls.tracking.run_dir import RunDir
@@ -44,7 +45,6 @@ def test_runs_are_compared_in_a_table(cli, run_copy, other):
 
 
 def test_programs_get_json(cli, run_copy, other):
-    """The same numbers, unrounded, and all settings."""
     found = json.loads(cli("compare", "runs/tiny", "runs/other", "--json").out)
     report = json.loads((run_copy.path / REPORT).read_text("utf-8"))
     one, two = found["runs"]
@@ -87,9 +87,7 @@ def test_a_run_without_a_report_is_shown_and_said(cli, run_copy, other):
     assert outcome.err.startswith("warning: runs/other: no report yet; ")
     assert outcome.out.splitlines()[2].split()[:5] == ["runs/other", "-", "-", "-", "-"]
     Path("empty").mkdir()
-    outcome = cli("compare", "runs/tiny", "empty")
-    assert (outcome.code, outcome.out) == (2, "")
-    assert "error: empty: no run" in outcome.err
+    assert_failed(cli("compare", "runs/tiny", "empty"), 2, "error: empty: no run")
     other.eval.mkdir()
     (other.path / REPORT).write_text("[]")
     assert cli("compare", "runs/other").code == 1

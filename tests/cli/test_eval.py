@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from support.programs import assert_failed
 
 from encoder_cls.errors import EncoderClsError
 from encoder_cls.evaluation import CHANGED_ANSWERS, DOUBTFUL_LABELS, REPORT_FILES
@@ -42,7 +43,6 @@ def test_a_report_of_any_data_has_all_its_files(cli, run_copy, of):
 
 
 def test_with_a_folder_of_its_own_the_runs_report_stays(cli, run_copy):
-    """Also where it is the run's own data that is scored."""
     (run_copy.eval / "report.html").write_text("mine")
     assert cli("eval", run_copy.path, "--report", "elsewhere").code == 0
     assert (run_copy.eval / "report.html").read_text() == "mine"
@@ -64,9 +64,9 @@ def test_a_report_is_written_over_nothing_that_is_read(cli, run_copy, arguments,
     Path("here").mkdir()
     Path("here/data.csv").write_text("text,label\nrain,weather\n")
     before = {path: path.read_bytes() for path in Path().rglob("*") if path.is_file()}
-    outcome = cli("eval", run_copy.path, *(word.replace("RUN", str(run_copy.path)) for word in arguments))
-    assert outcome.code == 2
-    assert named in outcome.err
+    assert_failed(
+        cli("eval", run_copy.path, *(word.replace("RUN", str(run_copy.path)) for word in arguments)), 2, named
+    )
     assert {path: path.read_bytes() for path in Path().rglob("*") if path.is_file()} == before
 
 
@@ -134,6 +134,8 @@ def test_a_comparison_that_says_nothing_is_refused_or_warned_of(cli, run_copy):
     Path("d.csv").write_text("text,label\n" + "".join(f"text {i},{'xy'[i % 2]}\n" for i in range(20)))
     Path("d.yaml").write_text("data: {train: d.csv}\nmodel: {encoder: false}", "utf-8")
     assert cli("train", "d.yaml").code == 0
-    outcome = cli("eval", run_copy.path, "--against", "runs/d")
-    assert outcome.code == 2
-    assert "--against runs/d: knows none of the classes that are scored" in outcome.err
+    assert_failed(
+        cli("eval", run_copy.path, "--against", "runs/d"),
+        2,
+        "--against runs/d: knows none of the classes that are scored",
+    )

@@ -90,7 +90,6 @@ def test_what_is_read_is_not_written_to(source, output):
 )
 @pytest.mark.usefixtures("files")
 def test_what_is_not_read_can_be_written_to(source, output):
-    """Whatever is beside it."""
     check_outputs([Path(output)], sources=[source])
 
 
@@ -113,14 +112,12 @@ def test_a_run_and_its_data_are_not_written_to(model, output):
 @pytest.mark.parametrize("output", ["run/answers.csv", "run/eval/mine.json", "reviews/good/2.csv", "report.json"])
 @pytest.mark.usefixtures("files")
 def test_what_is_beside_a_run_can_be_written_to(output):
-    """Also inside its folder, where nothing is read."""
     check_outputs([Path(output)], model=Path("run"), is_printing=True)
 
 
 @pytest.mark.parametrize("output", ["alone/config.json", "alone/new.csv"])
 @pytest.mark.usefixtures("files")
 def test_a_model_by_itself_is_not_written_to(output):
-    """Nothing inside its folder."""
     assert "is a part of alone" in refusal([output], model=Path("alone"))
     check_outputs([Path("run/model/config.json")], model=Path("alone"))
 
@@ -130,14 +127,12 @@ def test_a_model_by_itself_is_not_written_to(output):
 )
 @pytest.mark.usefixtures("files")
 def test_two_outputs_are_two_files(outputs):
-    """Also through links; a device is no file."""
     assert "two outputs would be written into one file" in refusal(outputs)
     check_outputs([Path(os.devnull), Path(os.devnull)])
 
 
 @pytest.mark.usefixtures("files")
 def test_the_file_of_standard_input_is_not_written_to(monkeypatch):
-    """Nor by the name of a stream that is open on it."""
     with Path("one.csv").open() as stdin, Path("one.csv").open("a") as appending:
         monkeypatch.setattr("sys.stdin", stdin)
         assert "is a file that is read" in refusal(["twin.csv"], sources=["-"])
@@ -162,13 +157,11 @@ def test_standard_output_is_an_output_like_others():
 
 @pytest.mark.usefixtures("files")
 def test_a_folder_is_no_output():
-    """It is named before any work."""
     assert refusal(["parts"]) == "parts: is a folder; name a file in it"
 
 
 @pytest.mark.usefixtures("files")
 def test_a_file_is_no_folder_of_outputs():
-    """Also some levels above."""
     for output in ("one.csv/a.jsonl", "one.csv/new/a.jsonl", "a link/a.jsonl"):
         assert refusal([output]).endswith("one.csv is not a folder; write it elsewhere")
 
@@ -189,7 +182,6 @@ def test_a_file_is_no_folder_of_outputs():
 )
 @pytest.mark.usefixtures("files")
 def test_files_in_a_folder_are_outputs_like_others(source, file, named):
-    """Each of them; what was written before is replaced."""
     Path("new").mkdir()
     os.link("one.csv", "new/twin.csv")
     Path("new/a.jsonl").touch()

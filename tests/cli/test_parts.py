@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.programs import assert_failed
 from support.time_limit import TIME_LIMIT
 
 from encoder_cls.inference.classifier import Classifier
@@ -128,7 +129,6 @@ def test_the_engine_for_one_file_is_chosen_before_its_first_text(cli, trained_ru
 
 
 def test_another_model_answers_all_parts_again(cli, run_copy, parts):
-    """It is known by the hash of its folder."""
     assert cli(*arguments(run_copy)).code == 0
     from encoder_cls.inference.folder import load_classifier, save_classifier
 
@@ -188,7 +188,6 @@ def test_two_processes_at_once_share_the_parts(trained_run, parts):
 
 
 def test_a_part_that_another_process_is_at_is_waited_for(cli, trained_run, parts, monkeypatch):
-    """And taken over when that process ends without having done it."""
     Path("out/_parts").mkdir(parents=True)
     lock = os.open("out/_parts/part-03.lock", os.O_CREAT | os.O_RDWR)
     fcntl.flock(lock, fcntl.LOCK_EX)
@@ -208,7 +207,6 @@ def test_a_part_that_another_process_is_at_is_waited_for(cli, trained_run, parts
 
 
 def test_without_locks_the_answers_are_whole_nevertheless(cli, trained_run, parts, monkeypatch):
-    """Some file systems have none."""
 
     def refuse(*_):
         raise OSError(95, "Operation not supported")
@@ -236,7 +234,6 @@ def test_what_others_write_at_the_same_time_is_noticed(cli, trained_run, parts, 
 
 
 def test_an_input_that_changes_while_it_is_read_is_not_answered(cli, trained_run, parts, monkeypatch):
-    """What was hashed is not what was read; run again, all is done."""
     real = Classifier.tokenize
 
     def change(self, texts):
@@ -247,20 +244,15 @@ def test_an_input_that_changes_while_it_is_read_is_not_answered(cli, trained_run
 
     monkeypatch.setattr(Classifier, "tokenize", change)
     monkeypatch.setattr("platform.node", lambda: BEGINS_AT_FIRST)
-    outcome = cli(*arguments(trained_run))
-    assert outcome.code == 3
-    assert f"{NAMES[0]}: has changed while it was read" in outcome.err
+    assert_failed(cli(*arguments(trained_run)), 3, f"{NAMES[0]}: has changed while it was read")
     assert not list(Path("out").glob("*.jsonl"))
 
 
 def test_a_malformed_part_ends_the_work_and_what_is_done_stays(cli, trained_run, parts, monkeypatch):
-    """Mended and run again, the rest is done."""
     monkeypatch.setattr("platform.node", lambda: BEGINS_AT_FIRST)
     whole = Path("in", NAMES[1]).read_text()
     Path("in", NAMES[1]).write_text(whole + "too,many,fields\n")
-    outcome = cli(*arguments(trained_run))
-    assert outcome.code == 3
-    assert f"in/{NAMES[1]}:32: 3 fields" in outcome.err
+    assert_failed(cli(*arguments(trained_run)), 3, f"in/{NAMES[1]}:32: 3 fields")
     assert ids_in("out") == parts[:ROWS]
     Path("in", NAMES[1]).write_text(whole)
     assert "3 of 4 files written" in cli(*arguments(trained_run)).err
@@ -268,7 +260,6 @@ def test_a_malformed_part_ends_the_work_and_what_is_done_stays(cli, trained_run,
 
 
 def test_answers_to_what_is_no_longer_there_are_told_of(cli, trained_run, parts):
-    """They stay, since they may be wanted."""
     assert cli(*arguments(trained_run)).code == 0
     Path("in", NAMES[3]).unlink()
     outcome = cli(*arguments(trained_run))
@@ -291,15 +282,11 @@ def test_answers_to_what_is_no_longer_there_are_told_of(cli, trained_run, parts)
     ],
 )
 def test_what_cannot_be_is_refused_before_any_work(cli, trained_run, parts, changed, code, named):
-    """In one line."""
     for name in ("a file", "twins/a.csv", "twins/a.jsonl", "classes/x/1.txt"):
         Path(name).parent.mkdir(parents=True, exist_ok=True)
         Path(name).write_text("")
     changed = [argument.replace("MODEL", str(trained_run.model)) for argument in changed]
-    outcome = cli(*arguments(trained_run, *changed))
-    assert (outcome.code, outcome.out) == (code, "")
-    assert named in outcome.err
-    assert len(outcome.err.splitlines()) == 1
+    assert_failed(cli(*arguments(trained_run, *changed)), code, named)
     assert not Path("out").exists()
 
 

@@ -57,7 +57,6 @@ def test_what_was_done_before_counts_as_done_and_not_as_quick(files, clock, capf
 
 
 def test_nothing_is_told_of_what_is_done_at_once(files, clock, capfd):
-    """Nor are lines counted for it."""
     with Progress([Path("missing")], doing="classified") as progress:
         progress.done(SourceLocation("missing", 10), 10)
     assert capfd.readouterr().err == ""
@@ -73,7 +72,7 @@ def test_a_terminal_has_a_bar_and_warnings_above_it(files, clock, capfd, monkeyp
         for line in (50, 100, 150):
             clock[0] += 40
             progress.done(SourceLocation("a.txt", line), 50)
-        progress.tell("warning: something")
+        progress.note("warning: something")
     told = capfd.readouterr().err
     assert "warning: something\n" in told
     assert ("classified  50%|" in told) == has_tqdm
@@ -85,7 +84,6 @@ def test_a_terminal_has_a_bar_and_warnings_above_it(files, clock, capfd, monkeyp
 
 
 def test_a_terminal_that_shows_the_results_has_no_bar(files, clock, capfd, monkeypatch):
-    """They would be written into each other."""
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     with Progress(files, doing="classified", bar=False) as progress:
         clock[0] += 60
@@ -94,7 +92,6 @@ def test_a_terminal_that_shows_the_results_has_no_bar(files, clock, capfd, monke
 
 
 def test_of_what_has_no_size_the_rest_is_not_told(clock, capfd):
-    """A folder of texts, a pipe."""
     Path("classes").mkdir()
     with Progress([Path("classes")], doing="checked") as progress:
         clock[0] += 60
@@ -104,7 +101,6 @@ def test_of_what_has_no_size_the_rest_is_not_told(clock, capfd):
 
 
 def test_predict_tells_how_far_it_is(cli, trained_run, monkeypatch):
-    """While it checks and while it classifies."""
     monkeypatch.setattr("encoder_cls.answers.inputs.CHUNK", 2)
     monkeypatch.setattr(progress_module, "SECONDS_BETWEEN_LINES", 0.0)
     Path("in.txt").write_text("rain\n" * 4)
@@ -115,5 +111,4 @@ def test_predict_tells_how_far_it_is(cli, trained_run, monkeypatch):
 
 
 def test_durations_are_as_exact_as_a_person_wants_them():
-    """Seconds, minutes, hours."""
     assert [duration(seconds) for seconds in (5.4, 100, 6000)] == ["5 s", "2 min", "1.7 h"]

@@ -6,6 +6,7 @@ import fsspec
 import pyarrow
 import pyarrow.parquet as pq
 import pytest
+from support.programs import assert_failed
 
 from encoder_cls.answers.batches import Predictor, check_places
 from encoder_cls.errors import ConfigError, DataError
@@ -35,7 +36,6 @@ def store(tmp_path):
     ],
 )
 def test_places_that_cannot_be_are_refused(store, trained_run, source, output, error, message):
-    """Before any work."""
     with pytest.raises(error, match=message):
         check_places(source, output, model=trained_run.path)
 
@@ -91,7 +91,4 @@ def test_ray_answers_every_row(cli, trained_run):
     ],
 )
 def test_options_that_this_runner_has_not_are_refused(cli, options, message):
-    """Nothing is passed over in silence."""
-    outcome = cli("predict", *options)
-    assert outcome.code == 2
-    assert message in outcome.err
+    assert_failed(cli("predict", *options), 2, message)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from support.programs import assert_failed
 
 from encoder_cls.config import load_config
 from encoder_cls.data.dataset import Dataset
@@ -140,13 +141,10 @@ def test_the_cycle_goes_round(cli, reviewed):
     again = {(row["file"], row["line"]): row["label"] for row in read("again.csv")}
     assert again.items() >= {(row["file"], row["line"]): row["suggested"] for row in reviewed}.items()
     assert labels_by_place(dataset(corrections="again.csv")) == labels_by_place(dataset(corrections="mended.csv"))
-    outcome = cli("review", "runs/d", "--output", "mended.csv")
-    assert outcome.code == 2
-    assert "is a file that is read" in outcome.err
+    assert_failed(cli("review", "runs/d", "--output", "mended.csv"), 2, "is a file that is read")
 
 
 def test_a_file_that_nobody_changed_changes_nothing(cli, reviewed):
-    """Nor does a run notice it that goes on."""
     save(reviewed, delimiter=";")
     plain, corrected = dataset(), dataset(corrections="mended.csv")
     assert corrected.corrected == {}
@@ -157,7 +155,6 @@ def test_a_file_that_nobody_changed_changes_nothing(cli, reviewed):
 
 
 def test_a_run_that_goes_on_notices_a_change(cli, reviewed):
-    """The labels are not those that it began with: code 2."""
     save(reviewed)
     arguments = ("train", "c.yaml", "--run-dir", "runs/e", "--set", "data.corrections=mended.csv")
     assert cli(*arguments).code == 0
@@ -165,14 +162,9 @@ def test_a_run_that_goes_on_notices_a_change(cli, reviewed):
     assert cli(*arguments, "--resume").code == 0
     Path("runs/e/model/README.md").unlink()
     save(mended(reviewed))
-    outcome = cli(*arguments, "--resume")
-    assert outcome.code == 2
-    assert "training data has changed since the run began" in outcome.err
+    assert_failed(cli(*arguments, "--resume"), 2, "training data has changed since the run began")
     Path("mended.csv").unlink()
-    outcome = cli(*arguments, "--resume")
-    assert outcome.code == 3
-    assert "mended.csv: no such file" in outcome.err
-    assert "data.corrections" in outcome.err
+    assert_failed(cli(*arguments, "--resume"), 3, "mended.csv: no such file", "data.corrections")
 
 
 CHANGES: dict[str, tuple[Callable[[list[dict[str, str]]], object], str]] = {
@@ -229,7 +221,6 @@ def test_indices_are_mended_by_their_names(cli):
 
 
 def test_a_spreadsheet_that_saves_another_encoding_is_told_of():
-    """What is to be done, not how the data would be read otherwise."""
     write_data()
     Path("fix.csv").write_bytes("file,line,text,label\ntrain.csv,2,größe,food\n".encode("cp1252"))
     with pytest.raises(DataError, match=r"^fix\.csv:2: not UTF-8 text.*; save it as CSV UTF-8$"):
@@ -237,13 +228,10 @@ def test_a_spreadsheet_that_saves_another_encoding_is_told_of():
 
 
 def test_json_has_all_rows_and_a_model_alone_has_no_data(cli, reviewed):
-    """For programs; and a folder without its run is refused."""
     outcome = cli("review", "runs/c", "--json")
     found = json.loads(outcome.out)
     assert [row["where"] for row in found["rows"]] == [f"{row['file']}:{row['line']}" for row in reviewed]
     assert found["texts"] == 92
     assert 1 <= found["estimated_errors"] <= 12
     shutil.copytree("runs/c/model", "alone")
-    outcome = cli("review", "alone")
-    assert outcome.code == 2
-    assert "alone: a model folder without its run has no data to review" in outcome.err
+    assert_failed(cli("review", "alone"), 2, "alone: a model folder without its run has no data to review")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pyarrow.parquet
 import pytest
+from support.programs import assert_failed
 
 from encoder_cls.answers.classify import Answerer
 from encoder_cls.answers.request import Request
@@ -98,14 +99,11 @@ def test_training_keeps_how_files_were_read_with_the_model(cli, trained_run, bla
     assert [row[1] for row in table("out.csv", ";")] == [row[1] for row in rows]
     (warning,) = cli("eval", "run", "--data", "data.csv").err.splitlines()
     assert "are among the training texts" in warning
-    outcome = cli("eval", trained_run.path, "--data", "data.csv")
-    assert outcome.code == 3
-    assert "data.csv:2: not UTF-8" in outcome.err
+    assert_failed(cli("eval", trained_run.path, "--data", "data.csv"), 3, "data.csv:2: not UTF-8")
     assert cli("eval", trained_run.path, "--data", "data.csv", "--set", "data.encoding=windows-1252").code == 0
 
 
 def test_excel_files_are_answered_as_csv_that_excel_opens(cli, trained_run):
-    """With all columns, commas and the mark of UTF-8."""
     openpyxl = pytest.importorskip("openpyxl")
     book = openpyxl.Workbook()
     for row in [["id", "text", "n"], [1, "rain", 2.5], [2, "soup", None]]:
@@ -139,10 +137,7 @@ def test_bad_rows_can_be_left_out(cli, trained_run, output):
     """Counted and told once with the first places; without the option the first one ends the work."""
     Path("in.csv").write_bytes(b"id,text\n1,rain\n2,soup,x\n3,caf\xe9\n4,ball\n")
     command = ["predict", "--model", trained_run.path, "--input", "in.csv", *(["--output", output] if output else [])]
-    refused = cli(*command)
-    assert refused.code == 3
-    assert "in.csv:3: 3 fields where the header has 2; " in refused.err
-    assert "--bad-rows skip" in refused.err
+    assert_failed(cli(*command), 3, "in.csv:3: 3 fields where the header has 2; ", "--bad-rows skip")
     outcome = cli(*command, "--bad-rows", "skip")
     assert outcome.code == 0
     lines = [line for line in outcome.err.splitlines() if line.startswith("warning: ")]
@@ -157,7 +152,6 @@ def test_bad_rows_can_be_left_out(cli, trained_run, output):
 
 
 def test_parquet_with_bad_rows_keeps_columns_beside_their_answers(cli, trained_run):
-    """What is left out of the answers is left out of the columns."""
     pyarrow.parquet.write_table(pyarrow.table({"text": ["rain", None, "soup"], "n": [1, 2, 3]}), "in.parquet")
     command = ["predict", "--model", trained_run.path, "--input", "in.parquet", "--output", "out.parquet"]
     assert cli(*command, "--keep-columns").code == 3
@@ -177,15 +171,11 @@ def test_parquet_with_bad_rows_keeps_columns_beside_their_answers(cli, trained_r
     ],
 )
 def test_what_cannot_be_set_is_refused(cli, trained_run, arguments, named):
-    """With exit code 2 and what there is."""
     write("in.csv")
-    outcome = cli("predict", "--model", trained_run.path, *arguments)
-    assert (outcome.code, outcome.out) == (2, "")
-    assert named in outcome.err
+    assert_failed(cli("predict", "--model", trained_run.path, *arguments), 2, named)
 
 
 def test_training_leaves_bad_rows_out_and_warns(cli, trained_run):
-    """Of each split and of the texts without labels."""
     content = (trained_run.path.parent / "train.csv").read_text("utf-8")
     Path("train.csv").write_text(content + "a,b,c\n" + "d\n", encoding="utf-8")
     Path("more.txt").write_bytes(b"rain\nsn\xf6w\nball\n")
@@ -205,7 +195,6 @@ def test_training_leaves_bad_rows_out_and_warns(cli, trained_run):
 
 
 def test_a_blank_text_gets_no_label_in_any_format(cli, trained_run):
-    """But a reason, where there is a place for one."""
     Path("in.csv").write_text("id,text\n1,rain\n2, \n")
     command = ["predict", "--model", trained_run.path, "--input", "in.csv", "--top-k", 2, "--explain", "--format"]
     found = {it: cli(*command, it).out.splitlines() for it in ("text", "jsonl", "tsv", "csv", "html")}
@@ -243,7 +232,6 @@ def test_predict_ends_with_a_tally(cli, trained_run, output):
 
 
 def test_where_there_is_nothing_to_tell_there_is_no_tally(cli, trained_run, classifier):
-    """Nor for a single text, whose line says it all."""
     Path("in.txt").write_text("rain and snow\n")
     assert cli("predict", "--model", trained_run.path, "--input", "in.txt").err == ""
     assert cli("predict", "--model", trained_run.path, "zzz").err == ""
@@ -260,7 +248,6 @@ def test_how_long_a_truncated_text_is_is_told(cli, trained_run):
 
 @pytest.mark.parametrize(("length", "is_told"), [(2, True), (16, False)])
 def test_many_truncated_training_texts_are_warned_of(cli, trained_run, length, is_told):
-    """With the key to set."""
     config = trained_run.path.parent / "tiny.yaml"
     outcome = cli("train", "--config", config, "--set", f"model.max_seq_len={length}", "--dry-run")
     told = [line for line in outcome.err.splitlines() if line.startswith("warning: ") and "model.max_seq_len" in line]

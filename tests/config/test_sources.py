@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
+from support.programs import assert_failed
 
 from encoder_cls.config import absolute_sources, load_config, missing_sources
 from encoder_cls.errors import StoppedError
@@ -108,9 +109,7 @@ def test_moved_data_can_be_named_anew_and_must_be_the_same(cli, begun, blank_plo
     """As long as it is where it was, another place is another run's; what has changed is refused as ever."""
     command = ["train", "--run-dir", begun.path, "--resume"]
     shutil.copy("train.csv", "copy.csv")
-    refused = cli(*command, "--set", "data.train=copy.csv")
-    assert refused.code == 2
-    assert "was started with another data.train" in refused.err
+    assert_failed(cli(*command, "--set", "data.train=copy.csv"), 2, "was started with another data.train")
     Path("moved").mkdir()
     shutil.move("train.csv", "moved/train.csv")
     refused = cli(*command)
@@ -119,9 +118,9 @@ def test_moved_data_can_be_named_anew_and_must_be_the_same(cli, begun, blank_plo
     assert "--set data.train=PATH" in refused.err
     Path("other.csv").write_text(Path("copy.csv").read_text("utf-8") + "rain,weather\n", "utf-8")
     before = begun.config_file.read_bytes()
-    refused = cli(*command, "--set", "data.train=other.csv")
-    assert refused.code == 2
-    assert "the training data has changed since the run began" in refused.err
+    assert_failed(
+        cli(*command, "--set", "data.train=other.csv"), 2, "the training data has changed since the run began"
+    )
     assert begun.config_file.read_bytes() == before
     assert cli(*command, "--set", "data.train=moved/train.csv").code == 0
     assert load_config(begun.config_file).data.train == str(Path.cwd() / "moved" / "train.csv")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from encoder_cls.cli.app import app
+from encoder_cls.cli import app
 from encoder_cls.config import load_config
 from encoder_cls.config.yaml import parse_yaml
 from encoder_cls.data.formats.text import is_labelled, parse_line

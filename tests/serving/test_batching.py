@@ -12,9 +12,8 @@ from encoder_cls.answers.classify import Answerer
 from encoder_cls.answers.formats import written
 from encoder_cls.answers.inputs import Input, Source
 from encoder_cls.answers.request import Request
-from encoder_cls.serving import limits
-from encoder_cls.serving.batching import Answer, Batcher
-from encoder_cls.serving.requests import PredictRequest, RefusedError
+from encoder_cls.serving import batching
+from encoder_cls.serving.batching import Answer, Batcher, PredictRequest, RefusedError
 
 
 class Held:
@@ -75,7 +74,7 @@ def test_what_waits_is_computed_together(classifier):
 
 
 def test_a_long_request_is_cut_so_that_short_ones_come_between(classifier, monkeypatch):
-    monkeypatch.setattr(limits, "BATCH_CHARACTERS", 20)
+    monkeypatch.setattr(batching, "BATCH_CHARACTERS", 20)
     held = Held(classifier)
     long = ["rain snow", "ball goal", "soup bread", "wind frost"]
     _, answer, short = submitted(Batcher(), held, ask("rain"), ask(*long), ask("snow"))
@@ -112,7 +111,6 @@ def test_a_failure_is_that_of_one_request(classifier):
 
 
 def test_what_nobody_waits_for_is_not_computed(classifier):
-    """A request whose sender has gone leaves the queue."""
     held, batcher = Held(classifier), Batcher()
     first = batcher.submit(ask("rain"), held)
     assert held.begun.wait(TIME_LIMIT)
@@ -126,7 +124,7 @@ def test_what_nobody_waits_for_is_not_computed(classifier):
 
 def test_the_queue_has_an_end(classifier, monkeypatch):
     """Beyond it a request is told to come again; who is in it is answered, and then there is room."""
-    monkeypatch.setattr(limits, "MOST_WAITING", 2)
+    monkeypatch.setattr(batching, "MOST_WAITING", 2)
     held, batcher = Held(classifier), Batcher()
     futures = [batcher.submit(ask("rain"), held), batcher.submit(ask("snow"), held)]
     with pytest.raises(RefusedError, match="wait already") as refused:

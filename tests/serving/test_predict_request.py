@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from encoder_cls.serving.limits import MOST_EXPLAINED_TEXTS, MOST_TEXTS
-from encoder_cls.serving.requests import PredictRequest, RefusedError, parse_predict_request
+from encoder_cls.serving.app import MOST_EXPLAINED_TEXTS, MOST_TEXTS, parse_predict_request
+from encoder_cls.serving.batching import PredictRequest, RefusedError
 
 WRONG = {
     "no JSON": (b'{"texts": ["rain"]', 400, "not JSON"),

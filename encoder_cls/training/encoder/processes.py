@@ -230,15 +230,17 @@ def joined_process_group() -> Iterator[ProcessGroup]:
         dist.destroy_process_group()
 
 
-def device_of_rank(device: torch.device) -> torch.device:
-    """The GPU of this process, where `cuda` means any; each process of a machine has its own.
+def device_of_rank(name: str) -> torch.device:
+    """The device of this process: of GPUs, where `cuda` means any, each process of a machine has its own.
 
     Raises:
         ConfigError: there are not so many.
     """
     import torch
 
-    number = int(os.environ.get("LOCAL_RANK", "0"))
+    from encoder_cls.system.machine import resolve_device
+
+    device, number = resolve_device(name), int(os.environ.get("LOCAL_RANK", "0"))
     if device.type != "cuda" or device.index is not None:
         return device
     if number >= torch.cuda.device_count():
