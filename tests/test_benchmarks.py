@@ -33,6 +33,10 @@ FOUND = {
         "| sst2 | 90.0 | 90.0 | 2 | 8 | 0.25 | yes |",
     ),
     "distributed": ({"speed": 1000}, "| one process | 1,000 (1.00) |"),
+    "encoder_gain": (
+        {"linear": 0.8, "encoder": 0.7, "both": 0.81, "seconds": 9.0},
+        "| trec6 | 2,000 | 80.0 | 70.0 | 81.0 | +1.00 | 1 of 1 | 9 |",
+    ),
     "engines": ({"texts": 9, "different": 0, "largest": 1e-7, "size": 2e6}, "| trec6 | 9 | 0 | 1.0e-07 | 2.0 |"),
     "memory": ({"trainings": [TRAINING]}, "| 100,000 | 1.5 | 3.0 | 100 | 50 | 2,000 |"),
     "guarantees": (

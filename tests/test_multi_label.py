@@ -304,7 +304,7 @@ def test_a_validation_says_what_it_monitors(tmp_path):
         run = RunDir(tmp_path / monitor)
         events = train(setup, run, device=torch.device("cpu"), with_report=False)
         (result,) = (event.result for event in events if isinstance(event, Validated))
-        assert result.selection_key == (result.scores[monitor], -result.scores["loss"])
+        assert result.selection_key[1:] == (result.scores[monitor], -result.scores["loss"])
         assert len(result.thresholds) == 3
 
 

@@ -252,7 +252,7 @@ def _gain_line(gain: EncoderGain, *, is_kept: bool) -> str:
     if gain.with_encoder is None:
         return f"{score}; there was no time for an encoder"
     both = f"{score}, with the encoder {gain.with_encoder:.4f}"
-    return both if is_kept else f"{both} at best, which is no better: the model is the linear one alone"
+    return both if is_kept else f"{both} at best, not better by a standard error: the model is the linear one alone"
 
 
 def note_what_is_next(run: Path, *, has_report: bool) -> None:

@@ -200,7 +200,8 @@ class PretrainConfig(Section):
     """Masked-LM pretraining, before any class is learned; with the batches, learning rate and precision of `train`."""
 
     epochs: Annotated[int, Field(ge=0, lt=2**31)] | Literal["auto"] = "auto"
-    """Passes over the texts; `auto`: the fewer the more text there is; 0: no pretraining."""
+    """Passes over the texts; `auto`: none unless most texts have no label, then the fewer the more text there is; 0: no
+    pretraining."""
     time_budget: Minutes | None = None
     """The most time it may take, such as 90s or 5m, estimated from its first steps; a bare number is minutes; null: no
     limit."""
@@ -267,7 +268,7 @@ class TrainConfig(Section):
     monitor: Literal["accuracy", "micro_f1", "macro_f1", "mean_average_precision", "loss"] = "loss"
     """The validation score that chooses the best weights: `loss`, `macro_f1` or `accuracy`; of multi-label data `loss`,
     `macro_f1`, `micro_f1` or `mean_average_precision`."""
-    patience: Count | None = 3
+    patience: Count | None = 2
     """Stop after this many validations without a better score, once the learning rate has risen; null: never."""
     validate_every: Count | None = None
     """Steps between validations; null: at the end of each epoch, or of every few short epochs where they are `auto`."""

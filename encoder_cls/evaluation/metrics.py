@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from encoder_cls.inference.task import Logits, sigmoid, softmax
+from encoder_cls.inference.task import MULTI_LABEL, Logits, Task, sigmoid, softmax
 
 CALIBRATION_BINS = 15  # as in Guo et al. (2017)
 LARGEST_MATRIX = 100  # classes; a wider confusion matrix would outweigh all else, and nobody could read it
@@ -297,15 +297,25 @@ def cross_entropy(
     probabilities: NDArray[np.float64], targets: NDArray[np.float64], weights: NDArray[np.floating[Any]] | None = None
 ) -> float:
     """The mean negative log-likelihood of targets, both (texts, classes), in nats, by the texts' weights."""
-    losses = -(targets * np.log(np.maximum(probabilities, MIN_PROBABILITY))).sum(axis=-1)
-    return float(np.average(losses, weights=weights))
+    return float(np.average(_losses(probabilities, targets), weights=weights))
 
 
 def binary_cross_entropy(probabilities: Floats, targets: NDArray[Any]) -> float:
     """The mean over texts of the negative log-likelihood of all their labels, both (texts, labels), in nats."""
-    yes, no = (np.log(np.maximum(it, MIN_PROBABILITY)) for it in (probabilities, 1 - probabilities))
-    losses = -(targets * yes + (1 - targets) * no).sum(axis=-1)
-    return float(losses.mean())
+    return float((_losses(probabilities, targets) + _losses(1 - probabilities, 1 - targets)).mean())
+
+
+def losses_of_texts(task: Task, logits: Logits, labels: NDArray[Any]) -> Floats:
+    """The negative log-likelihood of the label of each text, or of all its labels, (texts,), in nats."""
+    probabilities = task.probabilities(logits)
+    if task is MULTI_LABEL:
+        return _losses(probabilities, labels) + _losses(1 - probabilities, 1 - labels)
+    return _losses(probabilities, one_hot(labels, logits.shape[1]))
+
+
+def _losses(probabilities: Floats, targets: NDArray[Any]) -> Floats:
+    losses: Floats = -(targets * np.log(np.maximum(probabilities, MIN_PROBABILITY))).sum(axis=-1)
+    return losses
 
 
 def one_hot(labels: NDArray[np.int64], num_classes: int) -> NDArray[np.float64]:

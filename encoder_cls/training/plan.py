@@ -170,7 +170,7 @@ def make_plan(config: Config, counts: Counts, *, model_corpus: Callable[[bool], 
         has_encoder and linear_fit == "few_labels" and config.train.pseudo_labels and counts.unlabelled > 0
     )
     return Plan(
-        pretraining=_pretraining(config, counts.corpus) if has_encoder else None,
+        pretraining=_pretraining(config, counts) if has_encoder else None,
         training=_training(config, model_corpus(has_pseudo_labels)) if has_encoder else None,
         linear=linear,
         linear_fit=linear_fit,
@@ -207,12 +207,12 @@ def _fit_at_once(config: Config, counts: Counts) -> LinearFit:
     return "few_labels" if is_few else "plain"
 
 
-def _pretraining(config: Config, corpus: CorpusSize) -> Schedule | None:
+def _pretraining(config: Config, counts: Counts) -> Schedule | None:
     """The config's epochs, or as many as are worthwhile."""
-    epochs = config.pretrain.epochs
+    epochs, corpus = config.pretrain.epochs, counts.corpus
     if epochs == "auto":
-        if config.from_run is not None:
-            return None  # the base run has learned the language
+        if config.from_run is not None or counts.unlabelled <= counts.labelled:
+            return None  # the base run has learned the language; labelled texts alone teach it too little
         epochs = _within(PRETRAINING_EPOCHS, PRETRAINING_TOKENS / corpus.tokens)
         return _schedule(config, corpus, epochs, math.ceil(STEPS_BETWEEN_VALIDATIONS / corpus.steps))
     return _schedule(config, corpus, epochs) if epochs else None

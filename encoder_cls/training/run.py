@@ -262,6 +262,6 @@ class _Life:
         )
         gain = None
         if state.score_to_beat and self._stages:  # a lower loss is the better one, so a score of it has a sign
-            best = abs(state.best_score[0]) if state.best_score else None
-            gain = EncoderGain(monitor, abs(state.score_to_beat[0]), best)
+            best = abs(state.best_score[1]) if state.best_score else None
+            gain = EncoderGain(monitor, abs(state.score_to_beat[1]), best)
         return Finished(report=report, best_step=best_step, seconds=time.monotonic() - self._started, gain=gain)

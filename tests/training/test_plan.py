@@ -47,13 +47,13 @@ def plan(
     sections: dict[str, Any] | None = None,
     **counts: Any,
 ) -> Plan:
-    """The plan of so much text, all of it labelled unless another part is; each text has so many tokens."""
+    """The plan of so much text with labels, and hardly more texts without; each text has so many tokens."""
     config = Config.model_validate({"name": "x", "data": {"train": "x"}} | (sections or {}))
     corpus = CorpusSize(num_tokens, steps_per_epoch)
     with_labels, max_seq_len = labelled_corpus or corpus, config.model.max_seq_len
     read = min(tokens_of_text, max_seq_len)
     within = (with_labels.tokens * min(tokens_of_text, part * max_seq_len) // read for part in LINEAR_LENGTHS)
-    values = {"labelled": 10**6, "unlabelled": 0, "validation": 0, "classes": 2} | counts
+    values = {"labelled": 10**6, "unlabelled": 10**6 + 1, "validation": 0, "classes": 2} | counts
     return make_plan(
         config,
         Counts(corpus=corpus, linear_tokens=tuple(within), **values),
@@ -93,6 +93,13 @@ def test_the_parts_of_a_run_are_decided_once(counts, train, linear_fit, refits, 
     alone = plan(MOST_LINEAR_DETAIL, sections={"train": train, "model": {"encoder": False}}, **counts)
     assert alone == replace(decided, pretraining=None, training=None, has_pseudo_labels=False)
     assert str(linear_fit) in str(decided)
+
+
+@pytest.mark.parametrize(("unlabelled", "epochs", "pretrains"), [(9, "auto", False), (10, "auto", True), (9, 1, True)])
+def test_most_texts_have_to_be_without_labels_for_pretraining(unlabelled, epochs, pretrains):
+    """Unless it is asked for."""
+    decided = plan(MANY, labelled=9, unlabelled=unlabelled, sections={"pretrain": {"epochs": epochs}})
+    assert (decided.pretraining is not None) == pretrains
 
 
 def test_more_text_is_never_seen_more_often():

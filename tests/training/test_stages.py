@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import small_runs
 import torch
 
 from encoder_cls.config import Config
@@ -12,8 +13,9 @@ from encoder_cls.inference.encoder.torch import pad
 from encoder_cls.inference.task import Logits, combine_logits
 from encoder_cls.system.stop import checking
 from encoder_cls.text.tokens import CLS_ID, MASK_ID, PAD_ID, UNK_ID
-from encoder_cls.training.encoder import stages
+from encoder_cls.training.encoder import stages, validation
 from encoder_cls.training.encoder.stages import NO_ANSWERS, ModelStage, PretrainingStage, drop_tokens, make_stages
+from encoder_cls.training.encoder.validation import judge
 from encoder_cls.training.linear.calibration import fit_mixture_weights
 from encoder_cls.training.linear.fit import Fitted, answers_of
 from encoder_cls.training.prepare import prepare
@@ -167,7 +169,10 @@ def test_a_validation_judges_the_sum_of_all_scores(tmp_path, monkeypatch, with_l
         assert len({metrics.accuracy, *beside.values()}) == 3
         beside["linear_weight"] = parts[1]
     assert result.scores == metrics.scalars() | beside
-    assert result.selection_key == (-metrics.loss if monitor == "loss" else metrics.scalars()[monitor], -metrics.loss)
+    assert result.selection_key[1:] == (
+        -metrics.loss if monitor == "loss" else metrics.scalars()[monitor],
+        -metrics.loss,
+    )
 
 
 def test_a_validation_leaves_the_model_as_it_was(tmp_path):
@@ -275,7 +280,7 @@ def test_a_validation_of_pretraining_masks_the_same_tokens_each_time(tmp_path):
     assert objective.validate(model) == first
     assert calls
     assert model.training
-    assert first.selection_key == (-first.scores["loss"],) * 2
+    assert first.selection_key[1:] == (-first.scores["loss"],) * 2
     with torch.no_grad():
         model.encoder.embedding.tokens.weight.fill_(torch.nan)
     assert objective.validate(model) is None
@@ -291,3 +296,20 @@ def test_word_dropout_replaces_words_only():
     assert (dropped[:, 40:] == PAD_ID).all()
     assert (dropped[:, 1:40] == UNK_ID).float().mean() == pytest.approx(0.3, abs=0.02)
     assert drop_tokens(input_ids, fraction=0) is input_ids
+
+
+@pytest.mark.parametrize(("helped", "harmed", "is_sure"), [(40, 0, True), (6, 10, False), (0, 0, False)])
+def test_an_encoder_has_to_lower_the_loss_by_more_than_its_standard_error(
+    tmp_path, monkeypatch, helped, harmed, is_sure
+):
+    """Counted in pairs over the validation texts: a lower loss alone may be chance."""
+    monkeypatch.setattr(validation, "SURE", 1)
+    dataset = prepare(small_runs.make_config(tmp_path, texts=600, data={"validation_fraction": 0.4})).dataset
+    labels = dataset.selection.labels
+    answers = (labels + np.array([0, 0, 0, 1, 2])[np.arange(len(labels)) % 5]) % 3  # three of five are right
+    linear = np.log(np.full((len(labels), 3), 0.2) + 0.4 * np.eye(3)[answers]).astype(np.float32)
+    encoder = np.zeros_like(linear)
+    ours, theirs = np.split(np.random.default_rng(0).permutation(len(labels))[: helped + harmed], [helped])
+    encoder[ours, labels[ours]] = encoder[theirs, (labels[theirs] + 1) % 3] = 1
+    assert judge(encoder, linear, dataset, monitor="loss").selection_key[0] == is_sure
+    assert judge(None, linear, dataset, monitor="loss").selection_key[0] == 1

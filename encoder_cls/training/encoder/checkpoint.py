@@ -72,10 +72,10 @@ class TrainingState:
     stage_start: int = 0
     stage_steps: int | None = None
     validated_step: int = 0
-    best_score: tuple[float, float] | None = None
+    best_score: tuple[float, float, float] | None = None
     best_step: int = 0
     stale_validations: int = 0
-    score_to_beat: tuple[float, float] | None = None
+    score_to_beat: tuple[float, float, float] | None = None
     sums: dict[str, float] = field(default_factory=dict)
 
     @property
@@ -96,11 +96,11 @@ class TrainingState:
         sums = {name: self.sums.get(name, 0.0) + value for name, value in new.items()}
         return replace(self, step=self.step + 1, sums=sums)
 
-    def is_best(self, score: tuple[float, float]) -> bool:
+    def is_best(self, score: tuple[float, float, float]) -> bool:
         """Whether the score is the best of this stage."""
         return self.best_score is None or score > self.best_score
 
-    def after_validation(self, score: tuple[float, float], *, is_warming_up: bool) -> TrainingState:
+    def after_validation(self, score: tuple[float, float, float], *, is_warming_up: bool) -> TrainingState:
         """The state after a validation; while the learning rate still rises, a worse score does not count."""
         if self.is_best(score):
             return replace(self, validated_step=self.step, best_score=score, best_step=self.step, stale_validations=0)

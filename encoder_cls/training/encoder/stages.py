@@ -212,7 +212,7 @@ class PretrainingStage(Stage):
             model.train(was_training)
         loss, weight = group.summed(loss, weight)
         mean = loss / weight
-        return ValidationResult({"loss": mean}, (-mean, -mean)) if np.isfinite(mean) else None
+        return ValidationResult({"loss": mean}, (1.0, -mean, -mean)) if np.isfinite(mean) else None
 
     def _masked(self, batch: Batch, candidates: Tensor) -> MaskedLMBatch:
         masked, is_masked = mask_tokens(batch, fraction=self.prepared.config.pretrain.mask_probability)

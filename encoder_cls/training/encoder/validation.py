@@ -7,21 +7,25 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from encoder_cls.data.dataset import Dataset
-from encoder_cls.evaluation.metrics import ClassCounts, Metrics, answers_of, compute_metrics
+from encoder_cls.evaluation.metrics import ClassCounts, Metrics, answers_of, compute_metrics, losses_of_texts
 from encoder_cls.evaluation.scores import parts_alone
-from encoder_cls.inference.task import Logits, combine_logits
+from encoder_cls.inference.task import Logits, combine_logits, task_of
 from encoder_cls.training.linear.calibration import fit_mixture_weights, fit_thresholds
+
+SURE = 1.0  # standard errors by which the encoder has to lower the loss of the linear classifier
 
 
 class ValidationResult(NamedTuple):
     """The scores of a validation, and the selection key, which is the greater the better.
+
+    The key begins with 1, or with 0 where an encoder is not surely better than the linear classifier alone.
 
     Of classification also the metrics, and with what they were computed: the classifier's mixture weights, each part's
     share of the sum in the same order, and multi-label thresholds.
     """
 
     scores: dict[str, float]
-    selection_key: tuple[float, float]
+    selection_key: tuple[float, float, float]
     metrics: Metrics | None = None
     mixture_weights: tuple[float, ...] | None = None
     mixture_shares: tuple[float, ...] | None = None
@@ -62,8 +66,13 @@ def judge(
         of_parts = {f"{part}_accuracy": float((it.argmax(axis=1) == labels).mean()) for part, it in parts.items()}
     metrics = compute_metrics(joint, labels, names, thresholds)
     scores = metrics.scalars()
+    is_sure = True
     if encoder is not None and linear is not None:
         scores |= {**of_parts, "linear_weight": shares[1]}
+        without, with_encoder = (losses_of_texts(task_of(labels), it, labels) for it in (linear, joint))
+        gains = without - with_encoder
+        is_sure = bool(gains.mean() * np.sqrt(len(gains)) > SURE * gains.std())
     monitored = scores[monitor] * (-1 if monitor == "loss" else 1)
     # On small splits many validations have equal accuracy: the loss then decides.
-    return ValidationResult(scores, (monitored, -metrics.loss), metrics, mixture_weights, shares, thresholds)
+    key = (float(is_sure), monitored, -metrics.loss)
+    return ValidationResult(scores, key, metrics, mixture_weights, shares, thresholds)
