@@ -22,8 +22,8 @@ LIMITS = {
     "package: modules of the largest folder": 15,
     "package: own modules that a file imports": 20,
     "tests: lines": 22_400,
-    "scripts: lines": 6_000,
-    "documents: words": 24_500,
+    "scripts: lines": 6_300,
+    "documents: words": 25_000,
 }
 NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 
