@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from pathlib import Path
@@ -143,7 +144,9 @@ class Request(NamedTuple):
         if self.min_precision is not None:
             guarantees = _guarantees(classifier, "--min-precision")
             asked, highest = f"--min-precision {self.min_precision:g}", guarantees.highest_precision
-            threshold = _reached(guarantees.precision_threshold(self.min_precision), asked, highest, guarantees)
+            threshold = guarantees.precision_threshold(self.min_precision)
+            suggested = _suggested(classifier) if threshold is None else ""
+            threshold = _reached(threshold, asked, highest, guarantees, suggested)
         if self.coverage is not None:
             guarantees = _guarantees(classifier, "--coverage")
             asked, highest = f"--coverage {self.coverage:g}", guarantees.highest_coverage
@@ -187,8 +190,21 @@ def _guarantees(classifier: Classifier, option: str) -> Guarantees:
     return classifier.guarantees
 
 
-def _reached(threshold: float | None, asked: str, highest: float, guarantees: Guarantees) -> float:
+def _suggested(classifier: Classifier) -> str:
+    """The threshold that the report of the classifier's run suggests, as a part of a message; empty without one."""
+    from encoder_cls.tracking.run_dir import run_of
+
+    run = run_of(Path(classifier.folder)) if classifier.folder else None
+    try:
+        value = json.loads((run.eval / "report.json").read_bytes())["suggested_threshold"] if run else None
+    except (OSError, ValueError, KeyError, TypeError):  # no report of this version
+        value = None
+    return f"; its report suggests --threshold {value:.3f} for 95%, without a guarantee" if value else ""
+
+
+def _reached(threshold: float | None, asked: str, highest: float, guarantees: Guarantees, suggested: str = "") -> float:
     if threshold is None:
         instead = f"the highest that can be is {highest:g}" if highest else "nor can anything lower; label more texts"
+        instead += suggested
         raise ConfigError(f"{asked}: cannot be guaranteed by its {guarantees.num_texts:,} held-out texts; {instead}")
     return threshold

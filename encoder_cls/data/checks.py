@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encoder_cls.data.dataset import NO_GROUP, Dataset, Split, listed
-from encoder_cls.system.display import counted, shown
+from encoder_cls.system.display import counted, shortened, shown
 
 FEW = 3  # names in a warning
 MOST_SEEN = 0.1  # of the texts that are scored: some short ones are usual
@@ -102,7 +102,7 @@ def _of_names_alike(names: Sequence[str]) -> Iterator[str]:
     groups = [group for group in alike.values() if len(group) > 1]
     for group in groups[:FEW]:
         is_one = len({unicodedata.normalize("NFC", name) for name in group}) < len(group)
-        of_all = ", ".join(ascii(name) if is_one else shown(name) for name in group)
+        of_all = ", ".join(ascii(name) if is_one else repr(shortened(name, limit=80)) for name in group)
         yield f"the classes {of_all} differ only in case, in spaces or in how Unicode writes the same characters"
     if len(groups) > FEW:
         yield f"groups of classes that differ only so, beside these: {len(groups) - FEW:,}"

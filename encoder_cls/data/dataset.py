@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -20,6 +21,7 @@ LabelsAre = Literal["names", "indices"]  # into data.label_names
 
 SHOWN_NAMES = 8
 NO_GROUP = 0  # the number of rows that belong to no group
+MOST_ALIKE, MOST_ALIKE_SHARE = 10, 0.01  # texts, or this share of all, that differ in punctuation and digits alone
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,9 +98,15 @@ class Split:
 
     @cached_property
     def together(self) -> NDArray[np.int64]:
-        """A number that an example shares with those held out with it: of its group, or else of equal texts."""
-        of_texts = equal_texts(self.texts)
-        # Not equal texts as well: a phrase that is in all groups would make one of them.
+        """A number that an example shares with those held out with it: of its group, or else of texts alike."""
+        of_texts = texts_alike(self.texts)
+        if not self.is_multi_label and len(self):  # a class that is one group could not be held out
+            first = np.full(self.labels.max() + 1, of_texts.max())
+            last = np.full_like(first, of_texts.min())
+            np.minimum.at(first, self.labels, of_texts)
+            np.maximum.at(last, self.labels, of_texts)
+            of_texts = np.where(np.isin(of_texts, first[first == last]), equal_texts(self.texts), of_texts)
+        # Not texts alike as well: a phrase that is in all groups would make one of them.
         return of_texts if self.groups is None else np.where(self.groups == NO_GROUP, of_texts, self.groups)
 
     @cached_property
@@ -196,6 +204,33 @@ def equal_texts(texts: Sequence[str]) -> NDArray[np.int64]:
     """A number for each text, the same for texts that differ in case and white space at most; no group has it."""
     numbers = (group_number(" ".join(text.casefold().split()), kind=b"text") for text in texts)
     return np.fromiter(numbers, dtype=np.int64, count=len(texts))
+
+
+def texts_alike(texts: Sequence[str]) -> NDArray[np.int64]:
+    """A number for each text, as `equal_texts`, and the same for texts that differ in punctuation and digits at most.
+
+    Texts without letters, and patterns of more than `MOST_ALIKE` different texts, such as "order 1", "order 2" and so
+    on, are what the data is about: of these only equal texts have the same number.
+    """
+    equal = equal_texts(texts)
+    letters = (" ".join(text.casefold().translate(_LETTERS).split()) for text in texts)
+    numbers = (group_number(it, kind=b"alike") if it else NO_GROUP for it in letters)
+    alike = np.fromiter(numbers, dtype=np.int64, count=len(texts))
+    different = np.unique(equal, return_index=True)[1]
+    names, counts = np.unique(alike[different], return_counts=True)
+    are_alike = (counts > 1) & (counts <= max(MOST_ALIKE, MOST_ALIKE_SHARE * len(different))) & (names != NO_GROUP)
+    return np.where(np.isin(alike, names[are_alike]), alike, equal)
+
+
+class _Letters(dict[int, int | str]):
+    """For `str.translate`: letters of any script with their marks stay, all else is a space."""
+
+    def __missing__(self, code: int) -> int | str:
+        self[code] = code if unicodedata.category(chr(code))[0] in "LM" else " "
+        return self[code]
+
+
+_LETTERS = _Letters()
 
 
 def concatenated(*columns: Sequence[str]) -> Sequence[str]:

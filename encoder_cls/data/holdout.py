@@ -32,8 +32,8 @@ def hold_out(
     """Divide a split in two: the second part has about `fraction` of all examples and of each class.
 
     It has `MOST_HELD_OUT` examples at most. Rows of a group are on one side, and so are, of rows without a group, texts
-    that differ in case and white space at most. `uncorrected`, the classes before corrections, numbered from 0 on,
-    decide, so that corrections change no row's side, unless a class would have no example left.
+    that differ in case, white space, punctuation and digits at most. `uncorrected`, the classes before corrections,
+    numbered from 0 on, decide, so that corrections change no row's side, unless a class would have no example left.
     """
     groups = np.unique(split.together, return_inverse=True)[1]
     choose = partial(rows_to_hold_out, groups=groups, fraction=min(fraction, MOST_HELD_OUT / len(split)), seed=seed)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from encoder_cls.data.dataset import Dataset, Split
 from encoder_cls.evaluation.metrics import ClassCounts, average_precisions, best_f1_threshold, mean_or_zero, padded
 from encoder_cls.evaluation.scores import score_answers
+from encoder_cls.text.tokenizer import UNSPACED_RANGES
 
 # What the model may read, so that it takes a minute and 1.5 GB at most, however much text and however many classes
 # there are: characters, characters times classes (its time grows with both), and weights, one a feature and class.
@@ -24,8 +25,7 @@ MOST_SCORES = 4_000_000  # texts times classes that are scored at once
 _LIBLINEAR = Lock()  # it has one random generator a process: beside another fit, `random_state` fixes nothing
 
 # Words, runs of punctuation, and single characters of scripts that are written without spaces.
-_UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff"
-WORD_PATTERN = rf"[{_UNSPACED}]|[^\W{_UNSPACED}]+|[^\w\s]+"
+WORD_PATTERN = rf"[{UNSPACED_RANGES}]|[^\W{UNSPACED_RANGES}]+|[^\w\s]+"
 
 
 def fit_svm(features: Any, labels: NDArray[Any], *, sample_weight: NDArray[Any] | None = None, **options: float) -> Any:

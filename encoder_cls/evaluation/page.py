@@ -19,7 +19,7 @@ from encoder_cls.inference.explain import marked
 from encoder_cls.inference.page import LEGEND, strongest_words, words_html
 from encoder_cls.inference.task import MULTI_LABEL
 from encoder_cls.system.display import markdown_code, replace_unprintable, shortened
-from encoder_cls.system.html_page import escaped, html_page, shade
+from encoder_cls.system.html_page import escaped, html_page, isolated, shade
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -107,10 +107,10 @@ def template_environment() -> Environment:
         "thousands": "{:,}".format,
         "digits": "{:.4f}".format,
         "score": sections.score_text,
-        "sentence": lambda words: f"{words[:1].upper()}{words[1:]}.",
+        "sentence": lambda words: Markup(isolated(f"{words[:1].upper()}{words[1:]}.")),
         "interval": lambda interval: "{:.4f} to {:.4f}".format(*interval),
         "words": lambda pieces: Markup(words_html(pieces)),
-        "breakable": lambda name: Markup(escaped(name).replace("_", "_<wbr>")),
+        "breakable": lambda name: Markup(f"<bdi>{escaped(name).replace('_', '_<wbr>')}</bdi>"),
         "code": markdown_code,
     }
     return environment

@@ -7,6 +7,7 @@ et al., "Understanding Neural Networks through Representation Erasure", 2016, ht
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -17,13 +18,15 @@ from numpy.typing import NDArray
 
 from encoder_cls.errors import ConfigError
 from encoder_cls.inference.classifier import Classifier
-from encoder_cls.text.tokenizer import Span, token_spans
+from encoder_cls.text.tokenizer import UNSPACED_RANGES, Span, token_spans
 from encoder_cls.text.tokens import TokenizedTexts
 
 # An explanation reads the text once for each word, up to so many tokens in all: those of a text of 2,048.
 MOST_TOKENS = 1 << 22
 TOKENS_AT_ONCE = 1 << 22  # of such variants of a text, in some 100 MB
 STRONG = 2.0  # log odds from which a word has its full colour
+LEAST_WEIGHT = 0.1  # of a word that is named or coloured
+_UNSPACED = re.compile(f"[{UNSPACED_RANGES}]")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +78,8 @@ def explain(
 ) -> list[Explanation]:
     """Compute the weights of the words of each text for a class.
 
+    In scripts without spaces, neighbours that speak in the same direction are left out together, as one word.
+
     Args:
         classifier: the classifier.
         texts: the texts; words beyond the classifier's limit have no weights.
@@ -84,18 +89,27 @@ def explain(
         most_tokens: that are read for the explanation of a text, else it ends early; none: `MOST_TOKENS`.
     """
     most_tokens = most_tokens or MOST_TOKENS
+
+    def weights_of(words: Sequence[_Word], tokens: TokenizedTexts, label: int) -> list[float]:
+        logits = [classifier.logits(some, batch_tokens=batch_tokens) for some in _variants(tokens, words)]
+        whole, *without = classifier.task.log_odds(np.concatenate(logits).astype(np.float64), label)
+        return [float(whole - odds) for odds in without]
+
     explanations = []
     for row, (text, label) in enumerate(zip(texts, labels, strict=True)):
         tokens = tokenized[row : row + 1]
-        words = _words(token_spans(classifier.tokenizer, text, max_seq_len=classifier.max_seq_len))
+        words = _words(token_spans(classifier.tokenizer, text, max_seq_len=classifier.max_seq_len), text)
         explained = words[: max(1, most_tokens // int(tokens.lengths[0]) - 1)]
-        logits = [classifier.logits(some, batch_tokens=batch_tokens) for some in _variants(tokens, explained)]
-        whole, *without = classifier.task.log_odds(np.concatenate(logits).astype(np.float64), label)
-        weights = [
-            WordWeight(word=text[word.start : word.end], start=word.start, end=word.end, weight=float(whole - odds))
-            for word, odds in zip(explained, without, strict=True)
+        left_out = len(words) - len(explained)
+        weights = weights_of(explained, tokens, label)
+        joined = _joined(explained, weights, text)
+        if len(joined) < len(explained):
+            explained, weights = joined, weights_of(joined, tokens, label)
+        found = [
+            WordWeight(word=text[word.start : word.end], start=word.start, end=word.end, weight=weight)
+            for word, weight in zip(explained, weights, strict=True)
         ]
-        explanations.append(Explanation(weights, left_out=len(words) - len(explained)))
+        explanations.append(Explanation(found, left_out=left_out))
     return explanations
 
 
@@ -138,8 +152,26 @@ class _Word(NamedTuple):
     last: int
 
 
-def _words(spans: Sequence[Span]) -> list[_Word]:
-    """Whole words: a person reads no sub-words. A token of no word is one by itself."""
-    numbered = enumerate(spans)
-    words = [list(it) for _, it in groupby(numbered, lambda it: -1 - it[0] if it[1].word is None else it[1].word)]
+def _words(spans: Sequence[Span], text: str) -> list[_Word]:
+    """Whole words: a person reads no sub-words. A token of no word, or of a script without spaces, is one by itself."""
+
+    def word_of(numbered: tuple[int, Span]) -> int:
+        number, span = numbered
+        return -1 - number if span.word is None or _UNSPACED.match(text, span.start) else span.word
+
+    words = [list(it) for _, it in groupby(enumerate(spans), word_of)]
     return [_Word(word[0][1].start, word[-1][1].end, word[0][0], word[-1][0]) for word in words]
+
+
+def _joined(words: Sequence[_Word], weights: Sequence[float], text: str) -> list[_Word]:
+    """The words, neighbours of a script without spaces in one where the weights of both have the same sign."""
+    joined: list[_Word] = []
+    signs = [(weight >= LEAST_WEIGHT) - (weight <= -LEAST_WEIGHT) for weight in weights]
+    for word, sign, before in zip(words, signs, [0, *signs], strict=False):
+        last = joined[-1] if joined else word
+        are_unspaced = last.end == word.start and all(_UNSPACED.match(text, it.start) for it in (last, word))
+        if sign and sign == before and are_unspaced:
+            joined[-1] = _Word(last.start, word.end, last.first, word.last)
+        else:
+            joined.append(word)
+    return joined

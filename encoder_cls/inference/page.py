@@ -15,13 +15,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from encoder_cls.inference.explain import STRONG, AttentionMaps, WordWeight, marked
+from encoder_cls.inference.explain import LEAST_WEIGHT, STRONG, AttentionMaps, WordWeight, marked
 from encoder_cls.system.display import replace_unprintable, shortened
 from encoder_cls.system.html_page import escaped, html_page, shade
 
 MOST_MAP_TOKENS = 48  # of a text whose attention is drawn: in more cells nothing can be seen
 MOST_STRONGEST = 5  # words whose weights are below a text
-LEAST_WEIGHT = 0.1  # of a word that is named or coloured
 LONGEST_NAME = 14  # characters of a token beside a map
 CELL, LETTERS = 16, 12  # pixels of a cell of a map, and of the letters beside it
 TITLE = 22  # pixels above a map
@@ -114,10 +113,10 @@ def _row(row: Mapping[str, Any]) -> str:
     notes += [f"(the last {left_out} words are not explained)"] if left_out else []
     below = f'<br><span class="note">{" ".join(notes)}</span>' if notes else ""
     second, second_probability = row.get("runner_up") or ("", 0.0)
-    runner_up = f'{escaped(second)} <span class="note">{second_probability:.3f}</span>' if second else ""
+    runner_up = f'<bdi>{escaped(second)}</bdi> <span class="note">{second_probability:.3f}</span>' if second else ""
     probability = f"{row['probability']:.3f}" if row["probability"] is not None else escaped(row["reason"])
     return (
-        f"<tr><td>{escaped(row['label'])}</td><td>{probability}</td>"
+        f"<tr><td><bdi>{escaped(row['label'])}</bdi></td><td>{probability}</td>"
         f'<td class="text" data-head="runner-up" data-value="{second_probability:.6f}">{runner_up}</td>'
         f'<td class="text">{words}{below}</td></tr>'
     )

@@ -34,13 +34,14 @@ NONE = "-"
 class RunSummary:
     """Facts of a run from its files; None for what they do not have, such as the `split` of a run without a report.
 
-    Intervals are 95%, (low, high). `data_sha256` is of the texts that were scored, with their labels; `seconds` of
-    training, without pauses; `parameters` of the encoder; `settings` by dotted key.
+    Intervals are 95%, (low, high). `texts_sha256` is of the texts that were scored, `data_sha256` of these with their
+    labels; `seconds` of training, without pauses; `parameters` of the encoder; `settings` by dotted key.
     """
 
     run: str
     split: str | None
     num_examples: int | None
+    texts_sha256: str | None
     data_sha256: str | None
     accuracy: float | None
     accuracy_interval: tuple[float, float] | None
@@ -68,9 +69,11 @@ def summarize(path: Path) -> RunSummary:
     settings = None
     with suppress(ConfigError, ImportError):
         settings = dotted_values(run.load_config())
+    texts_sha256, data_sha256 = _scored_data(run) if report else (None, None)
     return RunSummary(
         run=str(path),
-        data_sha256=_scored_data(run) if report else None,
+        texts_sha256=texts_sha256,
+        data_sha256=data_sha256,
         **{key: report.get(key) for key in OF_REPORT},
         model_bytes=sum(file.stat().st_size for file in run.model.glob("*")) or None,
         seconds=_seconds(rows),
@@ -87,9 +90,14 @@ def comparison_warnings(runs: Sequence[RunSummary]) -> Iterator[str]:
         if run.settings is None:
             yield f"{run.run}: its settings cannot be read here, and are not compared"
     scored = [run for run in runs if run.split is not None]
-    if len({(run.split, run.num_examples, run.data_sha256) for run in scored}) > 1:
+    if len({(run.split, run.num_examples, run.texts_sha256) for run in scored}) > 1:
         on = "; ".join(f"{run.run}: {run.num_examples:,} of {run.split}" for run in scored)
         yield f"the runs were scored on different texts, so their scores do not compare ({on})"
+    elif len({run.data_sha256 for run in scored}) > 1:
+        yield (
+            "some labels of the scored texts differ, as after corrections; encoder-cls eval "
+            f"{scored[-1].run} --against {scored[0].run} scores both by the labels of the first"
+        )
 
 
 def differing_settings(runs: Sequence[RunSummary]) -> list[str]:
@@ -157,18 +165,19 @@ def _report(run: RunDir) -> dict[str, Any]:
     return report
 
 
-def _scored_data(run: RunDir) -> str | None:
-    """A SHA-256 of the texts that were scored and their labels, in order."""
-    digest = hashlib.sha256()
+def _scored_data(run: RunDir) -> tuple[str | None, str | None]:
+    """A SHA-256 of the texts that were scored, in order, and one of these with their labels."""
+    of_texts, of_data = hashlib.sha256(), hashlib.sha256()
     try:
         with (run.eval / PREDICTIONS).open("rb") as lines:
             for line in lines:
                 record = json.loads(line)
                 labels = record["label"] if "label" in record else record["labels"]
-                digest.update(json.dumps([record["text"], labels]).encode())
+                of_texts.update(json.dumps(record["text"]).encode())
+                of_data.update(json.dumps([record["text"], labels]).encode())
     except (OSError, ValueError, KeyError, TypeError):
-        return None
-    return digest.hexdigest()
+        return None, None
+    return of_texts.hexdigest(), of_data.hexdigest()
 
 
 def _seconds(rows: Sequence[Mapping[str, Any]]) -> float | None:

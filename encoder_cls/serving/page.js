@@ -13,6 +13,7 @@ function element(name, className, text) {
 function coloured(text, words) {
   const line = element("p", "words"), characters = Array.from(text);
   let end = 0;
+  line.dir = "auto";
   const cut = (start, stop) => characters.slice(start, stop).join("");
   for (const word of words) {
     line.append(cut(end, word.start));
@@ -28,9 +29,10 @@ function coloured(text, words) {
 }
 
 function row(label, probability, isGiven) {
-  const made = element("tr"), bar = element("td", "bar", probability.toFixed(3));
+  const made = element("tr"), name = element("td", "", isGiven ? "✓ " : ""), bar = element("td", "bar", probability.toFixed(3));
   bar.style.setProperty("--v", probability);
-  made.append(element("td", "", isGiven ? `✓ ${label}` : label), bar);
+  name.append(element("bdi", "", label));
+  made.append(name, bar);
   return made;
 }
 

@@ -7,12 +7,16 @@ import io
 import json
 import math
 import re
+import unicodedata
 from collections.abc import Iterable
 from typing import Any
 
 # Characters with which a formula of a spreadsheet starts, unless an apostrophe comes first (OWASP, "CSV Injection",
 # https://owasp.org/www-community/attacks/CSV_Injection).
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
+JOINERS = "\u200c\u200d"  # of letters in Persian and Indic scripts, and of emoji: without them it is another word
+_ESCAPE = re.compile(r"\\(?:u200([cd])|.)")
+_DIRECTIONS = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"  # show what follows in another order
 _NEGATIVE = re.compile(r"-[0-9]+(?:\.[0-9]+)?")
 
 
@@ -23,7 +27,8 @@ def counted(number: int, one: str, many: str | None = None) -> str:
 
 def shown(text: str, *, limit: int = 80) -> str:
     """A text in quotes for a message: short, on one line, control characters escaped."""
-    return repr(shortened(text, limit=limit))
+    joiners = {"c": JOINERS[0], "d": JOINERS[1]}
+    return _ESCAPE.sub(lambda it: joiners.get(it[1], it[0]), repr(shortened(text, limit=limit)))
 
 
 def shortened(text: str, *, limit: int) -> str:
@@ -37,13 +42,20 @@ def kind(value: Any) -> str:
 
 
 def printable(text: str, *, keep: str = "") -> str:
-    """A text with control, formatting and half surrogate characters escaped, except some."""
+    """A text with control, formatting and half surrogate characters escaped, except joiners and some others."""
+    keep += JOINERS
     return "".join(c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in text)
 
 
 def replace_unprintable(text: str, *, keep: str = "") -> str:
-    """A text with control, formatting and half surrogate characters replaced by U+FFFD, except some; for HTML."""
-    return "".join(c if c.isprintable() or c in keep else "\N{REPLACEMENT CHARACTER}" for c in text)
+    """A text for HTML: U+FFFD for control characters, except some, for half surrogates and what turns the direction."""
+
+    def is_safe(c: str) -> bool:
+        return c.isprintable() or c in keep or (unicodedata.category(c) in {"Cf", "Zs"} and c not in _DIRECTIONS)
+
+    if "\n" in keep:
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
+    return "".join(c if is_safe(c) else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
 def markdown_code(text: str) -> str:

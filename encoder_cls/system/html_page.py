@@ -9,12 +9,16 @@ from __future__ import annotations
 import base64
 import hashlib
 import html
+import re
 from functools import cache
 from pathlib import Path
 
 from encoder_cls.system.display import replace_unprintable
 
 SHADES = 9  # in the style sheet
+_RIGHT_TO_LEFT = re.compile(
+    r"[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufeff]+(?:[\W_]+[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufeff]+)*"
+)
 
 
 def html_page(title: str, body: str, *, script: str | None = None, connect: str = "'none'") -> str:
@@ -35,6 +39,11 @@ def html_page(title: str, body: str, *, script: str | None = None, connect: str 
 def escaped(text: str) -> str:
     """A text as HTML, also within quotes, without markup, control characters and halves of surrogate pairs."""
     return html.escape(replace_unprintable(text, keep="\n\t"))
+
+
+def isolated(text: str) -> str:
+    """A sentence as HTML in which words from right to left, such as the names of classes, move nothing beside them."""
+    return _RIGHT_TO_LEFT.sub(r"<bdi>\g<0></bdi>", escaped(text))
 
 
 def shade(strength: float) -> str:

@@ -29,8 +29,16 @@ from encoder_cls.text.tokens import (
 
 TYPES = ("word_level", "word_piece", "bpe", "unigram")  # whole words, and three sub-word models
 
-# Scripts written without spaces between words: each character is a token of its own.
-UNSPACED = r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]"
+# Of scripts written without spaces between words each grapheme cluster is a word: with the consonants that U+17D2 and
+# U+1039 stack below it, and with the half of a Thai or Lao AM that NFKC parts. So is each emoji, flag or other picture.
+UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
+_PICTURE, _FLAG, _WORD = r"\p{Extended_Pictographic}", r"\x{1F1E6}-\x{1F1FF}", r"\w\x{200C}\x{200D}"
+_STACKED = rf"(?<=[\x{{17D2}}\x{{1039}}])(?=[{UNSPACED}])|(?<=[\x{{0E4D}}\x{{0ECD}}])(?=[\x{{0E32}}\x{{0EB2}}])"
+WORDS = (
+    rf"(?=[{UNSPACED}])(?:\X(?:{_STACKED}))*\X|(?=[{_PICTURE}])\X|[{_FLAG}]{{1,2}}"
+    rf"|[{_WORD}&&[^{UNSPACED}{_PICTURE}]]+|[^{_WORD}\s{UNSPACED}{_PICTURE}{_FLAG}]+"
+)
+UNSPACED_RANGES = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff"  # about these, for Python
 ASCII_WORD = re.compile(r"\w+|[^\w\s]+", re.ASCII)
 
 MOST_COUNTED = 1_000_000  # characters of a text whose tokens are counted for a person
@@ -145,25 +153,30 @@ def parse_tokenizer(content: str) -> Tokenizer:
     if sorted(tokenizer.get_vocab().values()) != list(range(tokenizer.get_vocab_size())):
         raise ValueError("its token ids are not 0, 1, 2, ...")
     normalizing = {step["type"] for step in (parts["normalizer"] or {}).get("normalizers", [{"type": None}])}
-    if parts["pre_tokenizer"] not in map(_as_json, TYPES) or not normalizing <= NORMALIZERS:
+    if parts["pre_tokenizer"] not in _known_pre_tokenizers() or not normalizing <= NORMALIZERS:
         # A regular expression could be made to take for ever.
         raise ValueError("it prepares texts in a way that no tokenizer of encoder-cls does")
     return with_cls_template(tokenizer)
 
 
-def _as_json(kind: str) -> Any:
-    """The pre-tokenizer of one of the `TYPES` as in a tokenizer's file."""
-    tokenizer = Tokenizer(models.WordLevel())
-    tokenizer.pre_tokenizer = pre_tokenizer(kind)
-    return json.loads(tokenizer.to_str())["pre_tokenizer"]
+def _known_pre_tokenizers() -> list[Any]:
+    """The splitters of all `TYPES`, and the one by code points of earlier models, as in a tokenizer's file."""
+    by_code_points = pre_tokenizers.Split(Regex(f"[{UNSPACED}]"), "isolated")
+    earlier = pre_tokenizers.Sequence([by_code_points, pre_tokenizers.Whitespace()])
+    known = []
+    for splitter in (*map(pre_tokenizer, TYPES), earlier):
+        tokenizer = Tokenizer(models.WordLevel())
+        tokenizer.pre_tokenizer = splitter
+        known.append(json.loads(tokenizer.to_str())["pre_tokenizer"])
+    return known
 
 
 def pre_tokenizer(kind: str) -> pre_tokenizers.PreTokenizer:
     """The splitter into words of a tokenizer of one of the `TYPES`."""
-    words = pre_tokenizers.Whitespace()  # runs of letters and digits, runs of punctuation
     if kind in {"bpe", "unigram"}:
-        return words  # these find the words of unspaced scripts themselves
-    return pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(UNSPACED), "isolated"), words])
+        # Runs of letters and digits, runs of punctuation: these find the words of unspaced scripts themselves.
+        return pre_tokenizers.Whitespace()
+    return pre_tokenizers.Split(Regex(WORDS), "removed", invert=True)
 
 
 def with_cls_template(tokenizer: Tokenizer) -> Tokenizer:

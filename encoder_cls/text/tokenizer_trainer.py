@@ -127,6 +127,8 @@ def train_and_tokenize(
         tokenizer = former or train_subwords(texts, config, max_seq_len=max_seq_len)[0]
         return tokenizer, tokenize(tokenizer, texts, max_seq_len=max_seq_len)
     tokenizer = _untrained(config)
+    if former:  # perhaps of an earlier version, which split texts otherwise
+        tokenizer.pre_tokenizer = former.pre_tokenizer
     found, words = index_tokens(ArrowWords(tokenizer).read, texts, max_seq_len=max_seq_len, in_processes=True)
     known = former.get_vocab() if former else {}
     vocabulary = _most_frequent(words, found.word_counts().tolist(), config, known)

@@ -37,13 +37,9 @@ def base_classifier(config: Config) -> Classifier | None:
     classifier = load_classifier(run.model, device="cpu", engine="numpy")
     if base_config.tokenizer != config.tokenizer:
         raise ConfigError(f"tokenizer: {run.path} has another, whose words are to keep their numbers; leave it out")
-    if config.model.encoder:
-        if classifier.encoder is None:
-            raise ConfigError(
-                f"model.encoder: {run.path} has none to go on from; set model.encoder=false, or start a new run"
-            )
-        if classifier.encoder.architecture != EncoderArchitecture.of(config.model):
-            raise ConfigError(f"model: the encoder of {run.path} has another shape; leave the section out to keep it")
+    base_encoder = classifier.encoder if config.model.encoder else None  # without one a new one is trained
+    if base_encoder and base_encoder.architecture != EncoderArchitecture.of(config.model):
+        raise ConfigError(f"model: the encoder of {run.path} has another shape; leave the section out to keep it")
     return classifier
 
 

@@ -72,7 +72,8 @@ class Counts:
     """All of the data that a plan depends on.
 
     Where no text has a label (`names_only`), the names of classes count as labelled. `linear_tokens` are those of the
-    labelled texts, each read as far as one of `LINEAR_LENGTHS`.
+    labelled texts, each read as far as one of `LINEAR_LENGTHS`. `has_base_encoder`: the encoder begins with the weights
+    of a base run.
     """
 
     labelled: int
@@ -83,6 +84,7 @@ class Counts:
     linear_tokens: tuple[int, ...]
     is_multi_label: bool = False
     names_only: bool = False
+    has_base_encoder: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,7 +173,7 @@ def make_plan(config: Config, counts: Counts, *, model_corpus: Callable[[bool], 
     )
     return Plan(
         pretraining=_pretraining(config, counts) if has_encoder else None,
-        training=_training(config, model_corpus(has_pseudo_labels)) if has_encoder else None,
+        training=_training(config, counts, model_corpus(has_pseudo_labels)) if has_encoder else None,
         linear=linear,
         linear_fit=linear_fit,
         refits_on_validation=config.train.refit_on_validation
@@ -211,18 +213,18 @@ def _pretraining(config: Config, counts: Counts) -> Schedule | None:
     """The config's epochs, or as many as are worthwhile."""
     epochs, corpus = config.pretrain.epochs, counts.corpus
     if epochs == "auto":
-        if config.from_run is not None or counts.unlabelled <= counts.labelled:
+        if counts.has_base_encoder or counts.unlabelled <= counts.labelled:
             return None  # the base run has learned the language; labelled texts alone teach it too little
         epochs = _within(PRETRAINING_EPOCHS, PRETRAINING_TOKENS / corpus.tokens)
         return _schedule(config, corpus, epochs, math.ceil(STEPS_BETWEEN_VALIDATIONS / corpus.steps))
     return _schedule(config, corpus, epochs) if epochs else None
 
 
-def _training(config: Config, corpus: CorpusSize) -> Schedule:
+def _training(config: Config, counts: Counts, corpus: CorpusSize) -> Schedule:
     """The config's epochs, or a factor over the square root of the tokens, within limits; and enough steps."""
     if config.train.epochs != "auto":
         return _schedule(config, corpus, config.train.epochs)
-    share, limits = (1.0, TRAINING_EPOCHS) if config.from_run is None else (CONTINUED, CONTINUED_EPOCHS)
+    share, limits = (CONTINUED, CONTINUED_EPOCHS) if counts.has_base_encoder else (1.0, TRAINING_EPOCHS)
     epochs = _within(limits, share * TRAINING_FACTOR / math.sqrt(corpus.tokens))
     times = math.ceil(share * FEWEST_STEPS / (epochs * corpus.steps))
     return _schedule(config, corpus, epochs * times, times)

@@ -63,6 +63,7 @@ def prepare(config: Config, *, train_rows: Iterable[Row] | None = None) -> Prepa
         linear_tokens=tuple(int(labelled.lengths_within(part * max_seq_len).sum()) for part in LINEAR_LENGTHS),
         is_multi_label=dataset.is_multi_label,
         names_only=dataset.has_names_alone,
+        has_base_encoder=base is not None and base.encoder is not None,
     )
     return Prepared(
         config=config,

@@ -117,6 +117,8 @@ class Prepared:
     def warnings(self) -> Iterator[str]:
         """Warnings about the data, and of texts that are cut."""
         yield from data_warnings(self.dataset)
+        if self.plan.has_encoder and self.base and self.base.encoder is None:
+            yield f"{self.config.from_run} has kept no encoder, so a new one begins from nothing"
         if self.dataset.has_names_alone and (unseen := self._unseen_names()):
             yield (
                 f"no text has a word of these names, so what is taken for their classes is chance: {listed(unseen)}; "

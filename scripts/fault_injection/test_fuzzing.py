@@ -346,5 +346,9 @@ def answers(ended):
 
 
 def check_printable(out):
-    bad = {c for c in out.decode() if c not in "\n\t" and unicodedata.category(c) in {"Cc", "Cf", "Cs", "Zl", "Zp"}}
+    bad = {
+        c
+        for c in out.decode()
+        if c not in "\n\t\u200c\u200d" and unicodedata.category(c) in {"Cc", "Cf", "Cs", "Zl", "Zp"}
+    }
     assert not bad, f"raw control characters {sorted(map(ascii, bad))}"

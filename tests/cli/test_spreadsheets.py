@@ -207,7 +207,7 @@ def test_a_blank_text_gets_no_label_in_any_format(cli, trained_run):
     assert {row[name] for name in ("label", "probability", "label_2", "probability_2", "explanation")} == {""}
     assert row["reason"] == "blank"
     assert found["csv"][2] == "2, ,,,,,"  # beside its columns, where everybody sees why
-    assert "<td>?</td><td>blank</td>" in "".join(found["html"])
+    assert "<td><bdi>?</bdi></td><td>blank</td>" in "".join(found["html"])
     assert cli(*command[:-1], "--output", "out.parquet").code == 0
     row = pyarrow.parquet.read_table("out.parquet").to_pylist()[1]
     assert (row["label"], row["probability"], row["probability_2"], row["reason"]) == (None, None, None, "blank")

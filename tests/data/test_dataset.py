@@ -275,7 +275,7 @@ DAMAGED_PARQUET = damaged_parquet()
         ("a.csv", "text,label\rone,x\r", r"a\.csv:1: not valid CSV"),
         ("a.csv", "sentence,class\none,x\n", r"a\.csv: no column 'text'; it has 'sentence', 'class' .*text_column"),
         ("a.csv", "text,class\none,x\n", r"a\.csv: no column 'label'; it has 'text', 'class' .*label_column"),
-        ("a.csv", "text;class\none;x\n", r"a\.csv: no column 'text'; it has 'text;class' \(.*separated by ';'"),
+        ("a.csv", "texts;class\none;x\n", r"a\.csv: no column 'text'; it has 'texts;class' \(.*separated by ';'"),
         ("a.csv", "Text ,label\none,x\n", r"a\.csv: no column 'text'; it has 'Text ', .*did you mean 'Text '\?"),
         ("a.csv", "text,label,text\na,b,c\n", r"a\.csv:1: two columns are called 'text'"),
         ("a.csv", "", r"a\.csv: no rows"),
@@ -630,8 +630,10 @@ def test_the_seed_decides_what_is_held_out():
 
 
 def test_equal_texts_are_on_one_side():
-    """Also where they differ in case and spaces, and whatever their labels: none that is validated was trained on."""
-    rows = [f"{text},{(i + other) % 2}" for i in range(60) for other, text in enumerate((f"Text  {i}", f"text {i} "))]
+    """Also where they differ in case, spaces and marks, whatever their labels: no validated text was trained on."""
+    words = ["".join("abcdefghij"[int(digit)] for digit in f"{number:02}") for number in range(60)]
+    pairs = [(f"Text  {word}", f"text {word} !! 4") for word in words]
+    rows = [f"{text},{(i + other) % 2}" for i, pair in enumerate(pairs) for other, text in enumerate(pair)]
     for seed in range(3):
         dataset = load(write("a.csv", "\n".join(["text,label", *rows])), validation=None, split_seed=seed)
         sides = [{text.casefold().split()[1] for text in split.texts} for split in (dataset.train, dataset.validation)]

@@ -46,7 +46,7 @@ def test_a_header_that_leaves_no_doubt_tells_the_separator(name, separator, mark
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("text;class\na;b\n", "no column 'text'; it has 'text;class'"),  # by no separator there are both
+        ("text;class\na;b\n", "no column 'label'; it has 'text', 'class'"),  # by no separator there are both
         ('"text;x",label;text\n', "no column 'text'; it has 'text;x', 'label;text'"),
     ],
 )

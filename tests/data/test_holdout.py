@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from encoder_cls.data.dataset import equal_texts, group_number
+from encoder_cls.data.dataset import Split, equal_texts, group_number, texts_alike
 from encoder_cls.data.holdout import FEW_ROWS, rows_to_hold_out
 
 SIZES = st.lists(st.integers(1, 40), min_size=1, max_size=30)
@@ -81,6 +81,19 @@ def test_about_the_fraction_is_held_out_and_a_row_of_each_class_stays(sizes, fra
 def test_the_seed_decides_which_small_classes_give_a_row():
     first, again, other = (held_out([2] * 50, 0.1, seed).tolist() for seed in (0, 0, 1))
     assert first == again != other
+
+
+def test_texts_are_alike_that_differ_in_punctuation_and_digits():
+    """Marks of letters count, and texts without letters; so do digits where many texts have but these."""
+    near = ["Where is it", "where is it !!", "Where is it? 12 \U0001f642", "where... IS it"]
+    others = ["where was it", "ที่", "ทา", "12", "13", "!!", "", *(f"code {number}" for number in range(11))]
+    first, *numbers = texts_alike([*near, *others]).tolist()
+    assert numbers[:3] == [first] * 3
+    assert len({first, *numbers[3:]}) == 1 + len(others)
+    texts, labels = [*near, "no", "a 1", "a 2"], np.array([0, 0, 0, 0, 0, 1, 1])
+    *together, one, other = Split(texts=texts, labels=labels, where=["x"] * 7).together.tolist()
+    assert together[:4] == [first] * 4
+    assert one != other  # else the class could not be held out
 
 
 def test_texts_are_equal_that_differ_in_case_and_white_space():

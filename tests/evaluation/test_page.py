@@ -78,7 +78,7 @@ def test_classes_are_listed_worst_first(classifier):
     split = split_of(["rain and snow", "ball goal team", "rain and snow"], [weather, sport, sport])
     page = render_report("x", *evaluate(classifier, split, name="test", reference=None))
     table = page.partition('<table class="sortable full scores">')[2].partition("</table>")[0]
-    assert re.findall("<tr><td>(.*?)</td>", table) == ["sport", "weather", "küche"]
+    assert re.findall("<tr><td><bdi>(.*?)</bdi></td>", table) == ["sport", "weather", "küche"]
     assert all(bar == number for bar, number in re.findall('class="bar" style="--v:(.*?)">(.*?)</td>', table))
 
 
@@ -89,7 +89,7 @@ def test_the_page_says_what_was_measured(classifier):
     page = render_report("a report", report, answered)
     assert "TF-IDF baseline (linear SVM, trained on 9 of 9,000 texts): accuracy 1.0000 [0.400, 0.800]" in page
     assert f"{report.metrics.accuracy:.1%}" in page
-    assert all(f"<td>{name}</td>" in page for name in classifier.label_names)
+    assert all(f"<td><bdi>{name}</bdi></td>" in page for name in classifier.label_names)
     assert page.count("<script") == 1
     assert not re.search(r"(src|href)=.?https?:", page)
     assert all(c.isprintable() or c in "\n\t" for c in page)
@@ -116,5 +116,5 @@ def test_a_label_that_training_never_showed_is_on_the_page(classifier):
     assert report.metrics.accuracy == pytest.approx(2 / 3)
     assert [error.labelled for error in report.worst_errors] == [("music",)]
     page = render_report("a report", report, answered)
-    assert "<td>music</td>" in page
+    assert "<td><bdi>music</bdi></td>" in page
     assert "1 text has a label that never occurs in the training data" in page

@@ -14,6 +14,7 @@ from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.encoder.torch import TorchEncoder
 from encoder_cls.inference.explain import attention_maps
 from encoder_cls.model import EncoderClassifier
+from encoder_cls.sklearn import TextClassifier
 from encoder_cls.text.tokenizer_trainer import train_tokenizer
 
 TEXTS = ["rain and snow today", "a big soup with zzz", "Goal! goal; (goal)", "küche ball", "", "   "]
@@ -51,6 +52,23 @@ def test_the_word_that_makes_the_class_counts_most(classifier):
     label = classifier.label_names.index("küche")
     words = explain(classifier, [text], [label])[0]
     assert max(words, key=lambda word: word.weight).word == "soup"
+
+
+@pytest.mark.parametrize("kind", ["word_level", "bpe"])
+def test_neighbours_of_a_script_without_spaces_are_one_word(kind):
+    """Where they speak in one direction; the weight is that of leaving the whole run out."""
+    texts = [
+        f"{text} {number}" for number in range(20) for text in ("คืนเงิน ค่ะ", "ส่งของช้า ค่ะ", "คืนเงินให้ค่ะ", "ของยังไม่ส่ง")
+    ]
+    learned = TextClassifier(settings={"model.encoder": False, "tokenizer.type": kind}).fit(texts, [1, 0] * 40)
+    text = "ขอคืนเงิน ok"
+    (words,) = explain(learned.classifier_, [text], [1])
+    assert "".join(word.word for word in words) == text.replace(" ", "")
+    most = max(words, key=lambda word: word.weight)
+    assert "คืนเงิน" in most.word
+    assert words[-1].word == "ok"
+    without = log_odds(learned.classifier_, text[: most.start] + " " + text[most.end :], 1)
+    assert most.weight == pytest.approx(log_odds(learned.classifier_, text, 1) - without, abs=1e-3)
 
 
 def test_batches_change_nothing(classifier):

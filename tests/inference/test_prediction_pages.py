@@ -60,7 +60,7 @@ def test_an_explanation_names_runner_up_model_and_numbers_that_print():
     weights = [WordWeight(word=word, start=at, end=at + 1, weight=weight) for at, (word, weight) in enumerate(found)]
     row = {"text": "abcd", "label": "x", "probability": 0.8, "weights": weights, "runner_up": ("y", 0.15)}
     page = render_explanations("Predictions", [row, row | {"runner_up": None}], model="runs/<b> (0123)")
-    assert page.count('data-value="0.150000">y <span class="note">0.150</span></td>') == 1
+    assert page.count('data-value="0.150000"><bdi>y</bdi> <span class="note">0.150</span></td>') == 1
     assert "Answered by runs/&lt;b&gt; (0123)." in page
     numbers = re.findall('<br><span class="note">(.*?)</td>', page)
     assert [re.findall("<bdi>(.*?)</bdi> (.*?)</span>", it) for it in numbers] == 2 * [

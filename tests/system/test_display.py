@@ -64,6 +64,15 @@ def test_what_cannot_be_printed_is_replaced():
     """One character for each, but those that are to be kept."""
     assert replace_unprintable("a\nb\x1b\ud800\u202e") == "a\ufffdb\ufffd\ufffd\ufffd"
     assert replace_unprintable("a\n\tb\x1b", keep="\n\t") == "a\n\tb\ufffd"
+    assert replace_unprintable("a\r\nb\rc", keep="\n\t") == "a\nb\nc"
+
+
+@pytest.mark.parametrize("text", ["می\u200cخواهم", "👨\u200d👩\u200d👧", "क्\u200dष"])
+def test_joiners_are_part_of_a_word(text):
+    """Without them it is another word, or several pictures; in pages marks and spaces of any script stay as well."""
+    assert (printable(text), shown(text), replace_unprintable(text)) == (text, f"'{text}'", text)
+    assert shown(rf"\u200c \\u200d{text}") == repr(r"\u200c \\u200d")[:-1] + f"{text}'"
+    assert replace_unprintable("\u3000\xa0\u200f🏴\U000e0067\U000e007f") == "\u3000\xa0\u200f🏴\U000e0067\U000e007f"
 
 
 def test_a_text_is_code_or_plain_in_markdown():

@@ -10,7 +10,8 @@ import re
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from encoder_cls.system.html_page import escaped, html_page
+from encoder_cls.system.display import replace_unprintable
+from encoder_cls.system.html_page import escaped, html_page, isolated
 
 
 def test_the_policy_lets_the_script_of_the_page_run_and_no_other():
@@ -34,6 +35,11 @@ def test_any_text_can_stand_in_a_page(text):
     """Nothing in it is markup or steers a terminal, and what can be shown is shown."""
     found = escaped(text)
     assert not set(found) & set("<>\"'")
-    assert all(c.isprintable() or c in "\n\t" for c in found)
-    assert html.unescape(found) == "".join(c if c.isprintable() or c in "\n\t" else "\ufffd" for c in text)
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", found)
+    assert html.unescape(found) == replace_unprintable(text, keep="\n\t")
     found.encode()
+
+
+def test_names_from_right_to_left_move_nothing_beside_them():
+    """Each with its spaces is isolated, so that numbers stay at its end."""
+    assert isolated("حساب بنكي (3), a & b (4)") == "<bdi>حساب بنكي</bdi> (3), a &amp; b (4)"

@@ -20,7 +20,7 @@ from encoder_cls.config import DataConfig, TokenizerConfig
 from encoder_cls.data.load import load_dataset
 from encoder_cls.errors import ConfigError
 from encoder_cls.system import disk_arrays as columns
-from encoder_cls.text.tokenizer import parse_tokenizer, token_spans, tokenize
+from encoder_cls.text.tokenizer import UNSPACED, parse_tokenizer, split_by_tokenizer, token_spans, tokenize
 from encoder_cls.text.tokenizer_trainer import LONGEST_LEARNED, train_and_tokenize, train_subwords, train_tokenizer
 from encoder_cls.text.tokens import (
     CHARACTERS_PER_TOKEN,
@@ -346,6 +346,19 @@ def test_other_ways_to_prepare_texts_are_refused(change):
         parse_tokenizer(json.dumps(json.loads(train_on("a b c").to_str()) | change))
 
 
+@pytest.mark.parametrize("kind", ["word_level", "word_piece"])
+def test_a_tokenizer_that_splits_by_code_points_is_read(kind):
+    """As earlier models have it: vowel signs apart, runs of emoji in one."""
+    by_code_points = {"type": "Split", "pattern": {"Regex": f"[{UNSPACED}]"}, "behavior": "Isolated", "invert": False}
+    earlier = {"type": "Sequence", "pretokenizers": [by_code_points, {"type": "Whitespace"}]}
+    tokenizer = json.loads(train_on("a b", type=kind).to_str()) | {"pre_tokenizer": earlier}
+    read = parse_tokenizer(json.dumps(tokenizer))
+    assert split_by_tokenizer(read, "ที่ 🙂🙂") == ["ท", "\u0e35", "\u0e48", "🙂🙂"]
+    config = TokenizerConfig(type=kind)
+    continued, _ = train_and_tokenize(["ที่"], config, max_seq_len=8, former=read)
+    assert split_by_tokenizer(continued, "ที่") == ["ท", "\u0e35", "\u0e48"]
+
+
 @pytest.mark.parametrize("number", [4, 99, 2**32 - 1])
 def test_token_ids_with_gaps_or_doubles_are_refused(number):
     """They would be rows of the embedding that are not there, or another word's."""
@@ -379,9 +392,9 @@ def test_a_foreign_tokenizer_cannot_change_what_a_sequence_is(change):
     ("text", "words"),
     [
         ("\ud83d\ude00 rain", ["\ud83d\ude00", "rain"]),
-        ("rain\ud83d\ude00\ud83d\ude00snow \ud83d x", ["rain", "\ud83d\ude00\ud83d\ude00", "snow", "\ud83d", "x"]),
+        ("rain\ud83d\ude00\ud83d\ude00snow \ud83d x", ["rain", "\ud83d\ude00", "\ud83d\ude00", "snow", "\ud83d", "x"]),
         ("\U0001f600 rain\ude00\ud83d snow", ["\U0001f600", "rain", "\ude00\ud83d", "snow"]),
-        ("\ud83d\ude00\U0001f600 snow", ["\ud83d\ude00\U0001f600", "snow"]),
+        ("\ud83d\ude00\U0001f600 snow", ["\ud83d\ude00", "\U0001f600", "snow"]),
         ("rain snow \ud83d", ["rain", "snow", "\ud83d"]),
     ],
 )

@@ -159,6 +159,21 @@ def test_what_is_auto_is_shorter_than_from_nothing():
     assert CONTINUED_EPOCHS[1] < 8
 
 
+def test_where_the_base_run_has_no_encoder_a_new_one_begins():
+    """With the epochs of a run from nothing; the words of the base run keep their numbers."""
+    run_all(load_config(Path("old.yaml"), ["model.encoder=false"]), Path("linear"))
+    Path("new.yaml").write_text("data: {train: new.csv}\n")
+    continued = load_config(Path("new.yaml"), ["model.encoder=true"], from_run=Path("linear"))
+    prepared = prepare(continued)
+    assert "linear has kept no encoder, so a new one begins from nothing" in "".join(prepared.warnings())
+    assert prepared.plan.pretraining is not None
+    assert prepared.plan.training.epochs > CONTINUED_EPOCHS[1]
+    short = ["model.encoder=true", "train.epochs=1", "pretrain.epochs=0"]
+    run_all(load_config(Path("new.yaml"), short, from_run=Path("linear")), Path("new"))
+    vocabularies = [load_classifier(Path(run)).tokenizer.get_vocab() for run in ("linear", "new")]
+    assert vocabularies[0].items() <= vocabularies[1].items()
+
+
 def files_of(folder: Path) -> dict[str, bytes]:
     return {str(path): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 

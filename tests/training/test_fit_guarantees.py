@@ -135,6 +135,10 @@ def test_what_cannot_be_promised_is_one_line(cli, folder, run_copy):
         outcome = cli("predict", "--model", folder, *arguments, "rain")
         assert (outcome.code, outcome.out, outcome.err.count("\n")) == (2, "", 1)
         assert message in outcome.err
+    report = run_copy.eval / "report.json"
+    report.write_text(json.dumps({**json.loads(report.read_text()), "suggested_threshold": 0.8765}))
+    outcome = cli("predict", "--model", run_copy.path, "--min-precision", 0.999, "rain")
+    assert "; its report suggests --threshold 0.876 for 95%, without a guarantee\n" in outcome.err
     classifier = load_classifier(run_copy.path)
     classifier.guarantees = None
     save_classifier(classifier, run_copy.model)

@@ -80,9 +80,11 @@ def _begin(path: Path, columns: Sequence[str], reading: Reading) -> tuple[Iterat
 
 
 def _delimiter(path: Path, first: str, columns: Sequence[str], reading: Reading) -> str:
-    """The named or usual separator, unless only one other gives the header these columns."""
+    """The named or usual separator, unless only one other gives the header these columns, or divides it into some."""
     usual = reading.delimiter or USUAL[ending_of(path)]
-    fits = [it for it in dict.fromkeys((usual, *SEPARATORS)) if set(columns) <= set(_fields(first, it))]
+    found = {it: set(columns) & set(_fields(first, it)) for it in (usual, *SEPARATORS)}
+    fewest = 1 if len(_fields(first, usual)) == 1 else len(set(columns))
+    fits = [it for it in found if len(found[it]) >= fewest]
     if usual in fits or len(fits) != 1:
         return usual
     reading.note(f"{path}: read with {shown(fits[0])} between its fields, as its header has it (data.delimiter)")
