@@ -219,15 +219,12 @@ def _validation_line(stage: str, event: Validated) -> str:
 
 
 def _linear_line(event: LinearFitted) -> str:
-    """Which techniques for few labels were kept, and the accuracy that they bring."""
+    """What the linear classifier learned few labels from, and the accuracy that this brings."""
     result = event.result
-    kept, accuracy = result.kept.listed, f"{result.accuracy_before:.1%} -> {result.accuracy:.1%}"
-    if not any(result.kept):
-        kept = "from the labels alone, since nothing else that was tried was seen to help"
-        accuracy = f"{result.accuracy:.1%}"
+    gain = f"{result.accuracy_before:.1%} -> " if result.accuracy != result.accuracy_before else ""
     twice = result.accuracy_with_twice
     outlook = "" if twice is None else f", with twice the labels about {twice:.0%}"
-    return f"linear classifier: {kept}; accuracy by cross-validation {accuracy}{outlook}"
+    return f"linear classifier: {result.kept}; accuracy by cross-validation {gain}{result.accuracy:.1%}{outlook}"
 
 
 def _show_finished(event: Finished, run: Path, *, early: str) -> None:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from encoder_cls.evaluation.report import Report
 from encoder_cls.training.encoder.validation import ValidationResult
-from encoder_cls.training.linear.techniques import FewLabels
+from encoder_cls.training.linear.few_labels import FewLabels
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +45,7 @@ class StepsDecided:
 
 @dataclass(frozen=True, kw_only=True)
 class LinearFitted:
-    """A linear classifier has been fitted on few labels, before step `step`, with those techniques that help."""
+    """A linear classifier has been fitted on few labels, before step `step`."""
 
     step: int
     result: FewLabels

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 
+import numpy as np
 import torch
 
 from encoder_cls.evaluation.files import write_report
@@ -64,7 +65,10 @@ def _finished_model(prepared: Prepared, run: RunDir, *, device: str) -> Classifi
         compact(run.model, texts, labels, device=device)
     best = classifier_to_score(run.path, device=device)
     if len(labels) and not dataset.is_multi_label:
-        held_out = dataset.validation
-        texts = texts if held_out is dataset.selection else best.tokenize(held_out.texts)
-        fit_guarantees(best, run.model, texts, held_out.labels)
+        answers_all = prepared.plan.answers_labels_out_of_fold
+        held_out = [dataset.validation, *([dataset.train] if answers_all else [])]
+        if held_out[-1] is not dataset.selection:
+            texts = best.tokenize([text for split in held_out for text in split.texts])
+        labels = np.concatenate([split.labels for split in held_out])
+        fit_guarantees(best, run.model, texts, labels)
     return best

@@ -132,6 +132,11 @@ class Plan:
         return self.training is not None
 
     @property
+    def answers_labels_out_of_fold(self) -> bool:
+        """Whether a run keeps answers to all labelled texts by classifiers that have not learned them."""
+        return self.linear_fit == "few_labels" and self.refits_on_validation and not self.has_encoder
+
+    @property
     def schedules(self) -> list[Schedule]:
         """Of all stages."""
         return [it for it in (self.pretraining, self.training) if it]

@@ -16,7 +16,7 @@ from encoder_cls.system.stop import run_interruptibly
 from encoder_cls.text.tokens import TokenizedTexts
 from encoder_cls.tracking.run_dir import RunDir
 from encoder_cls.tracking.validation_logits import classifier_to_score
-from encoder_cls.training.linear.class_weights import class_weights_note
+from encoder_cls.training.linear.svm import class_weights_note
 
 
 def score_run(

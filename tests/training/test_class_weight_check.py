@@ -11,8 +11,8 @@ from encoder_cls.config import TokenizerConfig
 from encoder_cls.data.dataset import Split
 from encoder_cls.text.tokenizer import tokenize
 from encoder_cls.text.tokenizer_trainer import train_tokenizer
-from encoder_cls.training.linear import class_weights as class_weight_check
-from encoder_cls.training.linear.class_weights import class_weights_note
+from encoder_cls.training.linear import svm as class_weight_check
+from encoder_cls.training.linear.svm import class_weights_note
 from encoder_cls.training.prepared import balanced_weights
 
 

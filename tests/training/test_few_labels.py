@@ -16,11 +16,25 @@ from encoder_cls.text.tokenizer import tokenize
 from encoder_cls.text.tokenizer_trainer import train_tokenizer
 from encoder_cls.text.tokens import TokenizedTexts
 from encoder_cls.training.linear import features as feature_corpus
-from encoder_cls.training.linear import techniques as few_labels
+from encoder_cls.training.linear import few_labels
+from encoder_cls.training.linear.calibration import Calibration
 from encoder_cls.training.linear.features import Reading
+from encoder_cls.training.linear.few_labels import (
+    ALONE,
+    FEWEST_EXTRAPOLATED,
+    LAST,
+    MEAN,
+    PARTS,
+    PSEUDO_LABEL_WEIGHT,
+    FewLabels,
+    aligned,
+    extrapolated,
+    fit_linear_from_few_labels,
+    shrunk_shares,
+    surest,
+)
 from encoder_cls.training.linear.folds import NO_TEXTS
 from encoder_cls.training.linear.svm import fit_linear
-from encoder_cls.training.linear.techniques import FewLabels, Techniques, fit_linear_from_few_labels
 
 MAX_SEQ_LEN = 12
 LABELLED, UNLABELLED, TEST = 40, 400, 200
@@ -92,116 +106,131 @@ def arrays(classifier) -> list[NDArray]:
 
 @pytest.mark.parametrize("num_classes", [2, 3])
 def test_texts_without_labels_help(num_classes):
-    """More texts are right that nobody has seen, as cross-validation foretold."""
+    """More unseen texts are right, as out-of-fold answers foretold."""
     classifier, result = fit(num_classes)
-    assert result.kept.naive_bayes_em
+    assert result.kept != ALONE
     assert result.accuracy > result.accuracy_before
-    assert accuracy(classifier, num_classes) > accuracy(plain(num_classes), num_classes) + 0.02
+    assert accuracy(classifier, num_classes) > accuracy(plain(num_classes), num_classes) + 0.05
 
 
-def test_a_name_that_says_something_is_learned_from():
-    """Without further texts: most texts of a class have the word that is its name; a number says nothing."""
-    random, names = np.random.default_rng(0), tuple(ALL_WORDS[:10])
-    labels = np.arange(40) % len(names)
-    others = [random.choice(ALL_WORDS[10:], 5).tolist() for _ in labels]
-    texts = [
-        " ".join([names[label], *few] if random.random() < 0.8 else few)
-        for label, few in zip(labels, others, strict=True)
-    ]
+def test_a_name_is_learned_from_unless_it_is_a_number(monkeypatch):
+    """A word that one text of each class has belongs to the class whose name it is."""
+    monkeypatch.setattr(few_labels, "_best", lambda *_: LAST)
+    names, labels = ("xylophone", "zeppelin"), np.arange(40) % 2
+    texts = [" ".join([*ALL_WORDS[row : row + 5], *(names if row < 2 else ())]) for row in range(40)]
     tokenizer = train_tokenizer(texts, TokenizerConfig())
+    read = functools.partial(tokenize, tokenizer, max_seq_len=MAX_SEQ_LEN)
 
-    def kept(some_names, **config) -> Techniques:
-        _, result = fit_linear_from_few_labels(
-            tokenize(tokenizer, texts, max_seq_len=MAX_SEQ_LEN),
+    def leads(some_names, **config) -> NDArray:
+        classifier, _ = fit_linear_from_few_labels(
+            read(texts),
             labels,
-            tokenize(tokenizer, names_as_texts(some_names), max_seq_len=MAX_SEQ_LEN),
-            reading(len(names)),
+            read(names_as_texts(some_names)),
+            reading(2),
             config=TrainConfig(**config),
-            together=np.arange(len(labels)),
+            together=np.arange(40),
         )
-        return result.kept
+        return np.diff(classifier.logits(read(names)), axis=1)[:, 0]
 
-    assert kept(names) == Techniques(label_names=True)
-    assert (
-        kept([str(number) for number in range(len(names))]) == kept(names, label_names_as_texts=False) == Techniques()
-    )
+    first, second = leads(names)
+    assert first < 0 < second
+    assert leads(("1", "2")) == pytest.approx(leads(names, label_names_as_texts=False))
+    assert np.ptp(leads(("1", "2"))) < (second - first) / 2
 
 
-def test_what_does_not_help_is_not_kept():
-    """Labels that have nothing to do with the texts: the classifier is the one that the labels alone give."""
-    labels = np.random.default_rng(5).integers(0, 2, LABELLED)
-    classifier, result = fit(2, labels=labels)
-    assert result.kept == Techniques()
+def test_where_self_training_does_not_help_the_labels_alone_are_learned(monkeypatch):
+    """It is the classifier of `fit_linear`, with the penalty that the same folds choose."""
+    monkeypatch.setattr(few_labels, "aligned", lambda margins, _: np.random.default_rng(0).random(margins.shape))
+    monkeypatch.setattr(few_labels, "PSEUDO_LABEL_WEIGHT", 5.0)
+    classifier, result = fit(2)
+    assert result.kept == ALONE
     assert result.accuracy == result.accuracy_before
-    assert all(map(np.array_equal, arrays(classifier), arrays(plain(2, labels))))
+    assert np.mean(np.sign(classifier.logits(tokenized(2)[1])) == np.sign(plain(2).logits(tokenized(2)[1]))) > 0.9
 
 
-def test_what_is_switched_off_is_not_tried(monkeypatch):
-    """Each by its value in the config."""
-    monkeypatch.setattr(few_labels, "_is_better", lambda *_: True)
-    names = tuple(corpus(3)[0][:3])
-    values = {"naive_bayes_em": True, "label_names_as_texts": True, "lsa_dimensions": 5, "self_training": True}
-    assert fit(3, names=names, **values)[1].kept == Techniques(True, True, True, True)
-    for number, name in enumerate(values):
-        kept = fit(3, names=names, **NO_TECHNIQUES | {name: values[name]})[1].kept
-        assert kept == Techniques(*np.arange(4) == number), name
-    assert fit(3, names=names, **NO_TECHNIQUES)[1].kept == Techniques()
+def test_another_way_needs_more_right_answers_than_chance_would_give():
+    """By more than a standard error; of equals the last round."""
+
+    labels = np.ones(100, dtype=np.int64)
+
+    def right(first: int, end: int) -> Calibration:
+        logits = np.eye(2, dtype=np.float32)[[int(first <= row < end) for row in range(100)]]
+        return Calibration(0.0, 1.0, 0.0, logits)
+
+    def best(mean: Calibration, alone: Calibration) -> str:
+        return few_labels._best({LAST: right(0, 70), MEAN: mean, ALONE: alone}, labels)
+
+    assert best(right(0, 70), right(2, 73)) == best(right(0, 60), right(0, 70)) == LAST
+    assert best(right(0, 80), right(0, 75)) == MEAN
+    assert best(right(0, 80), right(0, 85)) == ALONE
 
 
 @pytest.mark.parametrize("num_classes", [2, 3])
-@pytest.mark.parametrize("name", [*NO_TECHNIQUES, "all"])
-def test_a_reader_sees_one_weight_a_feature_and_class(monkeypatch, num_classes, name):
-    """The teacher's logits of texts held out are those of all machines by themselves; a second time the same."""
-    monkeypatch.setattr(few_labels, "_is_better", lambda *_: True)
-    values = {"naive_bayes_em": True, "label_names_as_texts": True, "lsa_dimensions": 5, "self_training": True}
-    config = values if name == "all" else NO_TECHNIQUES | {name: values[name]}
+@pytest.mark.parametrize("kept", [LAST, MEAN])
+@pytest.mark.parametrize("values", [NO_TECHNIQUES, {}], ids=["SVM alone", "everything"])
+def test_a_reader_sees_one_weight_a_feature_and_class(monkeypatch, num_classes, kept, values):
+    """The teacher's logits of texts held out are those out of fold; a second time the same classifier."""
+    monkeypatch.setattr(few_labels, "_best", lambda *_: kept)
     held_out, names = np.arange(10), tuple(corpus(num_classes)[0][:num_classes])
-    (first, result), (second, _) = (fit(num_classes, names=names, held_out=held_out, **config) for _ in range(2))
+    (first, result), (second, _) = (fit(num_classes, names=names, held_out=held_out, **values) for _ in range(2))
     assert all(map(np.array_equal, arrays(first), arrays(second)))
+    assert result.rows[:10].tolist() == held_out.tolist()
+    assert sorted(result.rows) == list(range(LABELLED))
     logits = result.teacher.logits(tokenized(num_classes)[0].take(held_out))
-    assert logits == pytest.approx(result.logits_held_out, abs=1e-4)
+    assert logits == pytest.approx(result.logits[:10], abs=1e-3)
 
 
-def test_weights_of_coordinates_are_folded_into_those_of_features(monkeypatch):
-    """The margins of texts are those of features and coordinates beside each other, up to calibration."""
-    monkeypatch.setattr(few_labels, "FEWEST_EXTRAPOLATED", LABELLED + 1)
-    monkeypatch.setattr(few_labels, "_is_better", lambda *_: True)
-    parts = []
-    real = few_labels.fit_one_vs_rest
-
-    def recorded(features, *args, coordinates, **options):
-        learned = real(features, *args, coordinates=coordinates, **options)
-        of_features, of_coordinates = np.split(learned.weights, [features.shape[1]])
-        parts.append((features @ of_features + learned.biases, coordinates @ of_coordinates))
-        return learned
-
-    monkeypatch.setattr(few_labels, "fit_one_vs_rest", recorded)
-    classifier, _ = fit(2, **NO_TECHNIQUES | {"lsa_dimensions": 5})
-    of_features, of_coordinates = parts[-1]
-    expected, logits = (of_features + of_coordinates)[:, 0], classifier.logits(tokenized(2)[0][:LABELLED])[:, 1]
-    scale, shift = np.polyfit(expected, logits, deg=1)
-    assert logits == pytest.approx(scale * expected + shift, abs=1e-4)
-    assert np.abs(of_coordinates).max() > 0.1
+def test_answers_out_of_fold_have_not_seen_the_label():
+    """Labels of chance are answered no better than chance, though the classifier knows them by heart."""
+    labels = np.random.default_rng(5).integers(0, 2, LABELLED)
+    classifier, result = fit(2, labels=labels)
+    own = classifier.logits(tokenized(2)[0][:LABELLED]).argmax(axis=1)
+    assert (own == labels).mean() > 0.8 > (result.logits.argmax(axis=1) == labels[result.rows]).mean() + 0.1
 
 
-def test_pseudo_labels_are_as_frequent_as_labels(monkeypatch):
-    """Of each class the most confident, no more of all than a part of the texts."""
-    monkeypatch.setattr(few_labels, "FEWEST_EXTRAPOLATED", LABELLED + 1)
-    monkeypatch.setattr(few_labels, "MOST_PSEUDO_LABELLED", 50)
-    monkeypatch.setattr(few_labels, "_is_better", lambda *_: True)
-    chosen = []
-    real = few_labels.fit_one_vs_rest
+def test_shares_are_drawn_to_equal_ones_as_far_as_chance_explains_their_differences():
+    """Equal counts and nearly equal ones give equal shares; of counts far apart little is left out."""
+    assert shrunk_shares(np.array([10, 10, 10])) == pytest.approx([1 / 3] * 3)
+    assert shrunk_shares(np.array([11, 10, 9])) == pytest.approx([1 / 3] * 3)
+    assert shrunk_shares(np.array([900, 90, 10])) == pytest.approx([0.9, 0.09, 0.01], abs=0.01)
+    chi_square = (15**2 + 5**2 + 10**2) / 20
+    expected = 2 / chi_square / 3 + (1 - 2 / chi_square) * 35 / 60
+    assert shrunk_shares(np.array([35, 15, 10]))[0] == pytest.approx(expected)
 
-    def recorded(features, labels, *args, weights, **options):
-        chosen.append(labels[weights < 1])
-        return real(features, labels, *args, weights=weights, **options)
 
-    monkeypatch.setattr(few_labels, "fit_one_vs_rest", recorded)
-    fit(3, **NO_TECHNIQUES | {"self_training": True})
-    shares = np.bincount(corpus(3)[1][:LABELLED], minlength=3) / LABELLED
-    pseudo_labels = [labels for labels in chosen if len(labels)]
-    assert len(pseudo_labels) == 6  # of each fold, and of all
-    assert np.bincount(pseudo_labels[-1], minlength=3) == pytest.approx(50 * shares, abs=0.51)
+def test_margins_are_shifted_until_answers_have_the_shares():
+    """Of each class by one number."""
+    margins = np.random.default_rng(0).normal([0.8, 0, 0], size=(3000, 3))
+    shares = np.array([0.2, 0.3, 0.5])
+    shifted = aligned(margins, shares)
+    assert np.bincount(shifted.argmax(axis=1)) / 3000 == pytest.approx(shares, abs=0.03)
+    assert (shifted - margins).std(axis=0) == pytest.approx(np.zeros(3), abs=1e-9)
+
+
+def test_a_round_learns_from_the_surest_texts_of_each_class():
+    """The part of each, one text at least; surest are the largest leads over the second class."""
+    margins = np.array([[0.1, 0, 0], [5, 4.9, 0], [1, 0, 0], [2, 0, 1.5], [0, 0.2, 0], [0, 0.1, 0]])
+    chosen, guesses = surest(margins, 0.5)
+    assert (sorted(chosen), sorted(guesses)) == ([2, 3, 4], [0, 0, 1])
+    assert sorted(surest(margins, 0.01)[0]) == [2, 4]
+    assert sorted(surest(margins, 1.0)[0]) == list(range(6))
+
+
+def test_rounds_grow_to_all_texts(monkeypatch):
+    """Texts whose class is guessed count less than those with a label."""
+    learned = []
+    real = few_labels.fit_svm
+
+    def recorded(features, labels, *, sample_weight, **options):
+        learned.append((int((sample_weight == 1).sum()), int((sample_weight == PSEUDO_LABEL_WEIGHT).sum())))
+        return real(features, labels, sample_weight=sample_weight, **options)
+
+    monkeypatch.setattr(few_labels, "fit_svm", recorded)
+    fit(3, labels=corpus(3)[1][: FEWEST_EXTRAPOLATED - 1])
+    of_all = learned[-1 - len(PARTS) :]
+    others = LABELLED + UNLABELLED - (FEWEST_EXTRAPOLATED - 1)
+    assert [labelled for labelled, _ in of_all] == [FEWEST_EXTRAPOLATED - 1] * len(of_all)
+    assert [guessed for _, guessed in of_all] == pytest.approx([0, *(part * others for part in PARTS)], abs=3)
 
 
 def test_of_many_texts_without_labels_some_are_read(monkeypatch):
@@ -214,17 +243,9 @@ def test_of_many_texts_without_labels_some_are_read(monkeypatch):
 
 def test_what_twice_the_labels_would_bring_is_extrapolated():
     """An error that halves with twice the labels does so again; one that grows is expected to stay."""
-
-    class Curve:
-        def __init__(self, *errors: float) -> None:
-            self.errors = dict(zip(few_labels.FRACTIONS, errors, strict=True))
-
-        def accuracy_with(self, fraction: float) -> float:
-            return 1 - self.errors[fraction]
-
-    assert few_labels._accuracy_with_twice(Curve(0.1, 0.2, 0.4)) == pytest.approx(0.95)
-    assert few_labels._accuracy_with_twice(Curve(0.4, 0.2, 0.1)) == pytest.approx(0.6)
-    assert few_labels._accuracy_with_twice(Curve(0.0, 0.1, 0.1)) == pytest.approx(1.0)
+    assert extrapolated(0.9, 0.8) == pytest.approx(0.95)
+    assert extrapolated(0.6, 0.8) == pytest.approx(0.6)
+    assert extrapolated(1.0, 0.9) == pytest.approx(1.0)
 
 
 def test_a_learning_curve_is_of_fewer_labels():

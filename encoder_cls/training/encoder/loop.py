@@ -18,7 +18,7 @@ from encoder_cls.training.encoder.processes import ProcessGroup
 from encoder_cls.training.encoder.replica import Replica
 from encoder_cls.training.encoder.stages import NO_ANSWERS, Stage, make_stages
 from encoder_cls.training.events import Stepped, Validated
-from encoder_cls.training.linear.techniques import LinearAnswers
+from encoder_cls.training.linear.few_labels import LinearAnswers
 from encoder_cls.training.prepared import Prepared
 
 TIMED_STEPS = 20  # from which the time of the others is judged,

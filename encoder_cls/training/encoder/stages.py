@@ -26,7 +26,7 @@ from encoder_cls.training.encoder.batches import WHOLE, BatchSampler, Shard, der
 from encoder_cls.training.encoder.checkpoint import TrainingState
 from encoder_cls.training.encoder.processes import ALONE, ProcessGroup
 from encoder_cls.training.encoder.validation import ValidationResult, judge
-from encoder_cls.training.linear.techniques import LinearAnswers
+from encoder_cls.training.linear.few_labels import LinearAnswers
 from encoder_cls.training.plan import Schedule
 from encoder_cls.training.prepared import Prepared
 

@@ -266,6 +266,19 @@ class FeatureCorpus:
         """Whether each of these words occurs in each text."""
         return (self.counts[:, self.word_columns] > 0).astype(np.float32)
 
+    def spread_words(self, of_words: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
+        """Spread numbers of words, (words, machines), to weights of features, which have their idf as a factor."""
+        weights = np.zeros((self.counts.shape[1], of_words.shape[1]), dtype=np.float32)
+        weights[self.word_columns] = of_words / self.vocabulary.idf[self.word_columns, None]
+        return weights
+
+    def labelled(self) -> tuple[Vocabulary, sp.csr_matrix]:
+        """The features of the labelled texts, and their counts there."""
+        counts = self.counts[: len(self.labels)]
+        (columns,) = np.nonzero(counts.getnnz(axis=0))
+        columns = columns if len(columns) else np.zeros(1, dtype=np.int64)
+        return self.vocabulary._replace(feature_ids=self.vocabulary.feature_ids[columns]), counts[:, columns]
+
 
 def sample_rows(texts: TokenizedTexts, num_labelled: int, max_tokens: int) -> NDArray[np.int64]:
     """The rows of the labelled texts, and of a random sample of the others that is read in a limited time."""

@@ -20,11 +20,15 @@ from encoder_cls.tracking.run_dir import RunDir
 from encoder_cls.tracking.validation_logits import write_validation_logits
 from encoder_cls.training.encoder.validation import ValidationResult, judge
 from encoder_cls.training.linear.features import Reading
+from encoder_cls.training.linear.few_labels import (
+    FewLabels,
+    LinearAnswers,
+    fit_linear_from_few_labels,
+    fit_linear_from_names,
+)
 from encoder_cls.training.linear.folds import NO_TEXTS, folds
-from encoder_cls.training.linear.names import fit_linear_from_names
 from encoder_cls.training.linear.stream import fit_linear_from_stream
 from encoder_cls.training.linear.svm import ENOUGH_HELD_OUT, fit_linear
-from encoder_cls.training.linear.techniques import FewLabels, LinearAnswers, fit_linear_from_few_labels
 from encoder_cls.training.prepared import Prepared
 
 
@@ -34,7 +38,8 @@ class Fitted(NamedTuple):
     classifier: Classifier  # calibrated, without an encoder
     validation_logits: Logits  # of a linear classifier that has not learned from these texts
     validation: ValidationResult | None  # none without validation labels; then it is not calibrated
-    few_labels: FewLabels | None  # where labels are few
+    learned: tuple[TokenizedTexts, Logits] | None = None  # texts that validate, too; what was answered before
+    few_labels: FewLabels | None = None  # where labels are few
 
 
 def fit(prepared: Prepared, run: RunDir, *, saves_first: bool, saves: bool) -> Fitted:
@@ -49,8 +54,9 @@ def fit(prepared: Prepared, run: RunDir, *, saves_first: bool, saves: bool) -> F
             save_classifier(fitted.classifier, run.model)
 
     fitted = run_interruptibly(lambda: fit_linear_classifier(prepared, on_better=save if saves_first else None))
-    if prepared.plan.refits_on_validation:
-        write_validation_logits(run.validation_logits, fitted.validation_logits, prepared.validation_texts)
+    if fitted.learned:
+        texts, logits = fitted.learned
+        write_validation_logits(run.validation_logits, logits, texts)
     if saves:
         save_classifier(fitted.classifier, run.model)
     return fitted
@@ -69,7 +75,7 @@ def answers_of(prepared: Prepared, fitted: Fitted) -> LinearAnswers:
 
 
 def fit_linear_classifier(prepared: Prepared, *, on_better: Callable[[Fitted], None] | None = None) -> Fitted:
-    """Fit the linear classifier to the texts with labels; with few of them, by whatever techniques help.
+    """Fit the linear classifier to the texts with labels; with few of them, and to others by self-training.
 
     Where validation texts calibrate them, `on_better` receives preliminary ones: a quick one, then one of one penalty.
     """
@@ -109,7 +115,8 @@ def fit_linear_classifier(prepared: Prepared, *, on_better: Callable[[Fitted], N
         return _calibrated(prepared, linear)
     texts, all_labels = _tokenized(prepared, train.texts, validation.texts), np.concatenate([labels, validation.labels])
     refitted, _ = fit_linear(texts, all_labels, reading, choice=choice)
-    return _calibrated(prepared, refitted, linear.logits(prepared.validation_texts))
+    before = linear.logits(prepared.validation_texts)
+    return _calibrated(prepared, refitted, before)._replace(learned=(prepared.validation_texts, before))
 
 
 def _fit_few_labels(prepared: Prepared, reading: Reading) -> Fitted:
@@ -124,7 +131,10 @@ def _fit_few_labels(prepared: Prepared, reading: Reading) -> Fitted:
     linear, few_labels = fit_linear_from_few_labels(
         texts, labels, names, reading, config=prepared.config.train, together=together, held_out=held_out
     )
-    return _calibrated(prepared, linear, few_labels.logits_held_out if len(held_out) else None, few_labels)
+    if not len(held_out):
+        return _calibrated(prepared, linear)._replace(few_labels=few_labels)
+    fitted = _calibrated(prepared, linear, few_labels.logits[: len(held_out)])
+    return fitted._replace(learned=(texts.take(few_labels.rows), few_labels.logits), few_labels=few_labels)
 
 
 def _tokenized(prepared: Prepared, *texts: Sequence[str]) -> TokenizedTexts:
@@ -132,20 +142,15 @@ def _tokenized(prepared: Prepared, *texts: Sequence[str]) -> TokenizedTexts:
     return tokenize(prepared.tokenizer, ConcatenatedTexts(*texts), max_seq_len=prepared.config.model.max_seq_len)
 
 
-def _calibrated(
-    prepared: Prepared,
-    linear: LinearClassifier,
-    logits: Logits | None = None,
-    few_labels: FewLabels | None = None,
-) -> Fitted:
+def _calibrated(prepared: Prepared, linear: LinearClassifier, logits: Logits | None = None) -> Fitted:
     """Calibrate by validation logits, by default the classifier's own."""
     logits = linear.logits(prepared.validation_texts) if logits is None else logits
     classifier = prepared.new_classifier(None)
     classifier.linear, classifier.mixture_weights = linear, (1.0,)
     classifier.mixture_shares = {"linear": 1.0}
     if not len(prepared.validation_texts):
-        return Fitted(classifier, logits, None, few_labels)
+        return Fitted(classifier, logits, None)
     result = judge(None, logits, prepared.dataset, monitor=prepared.config.train.monitor)
     classifier.mixture_weights = result.mixture_weights or (1.0,)
     classifier.thresholds = result.thresholds
-    return Fitted(classifier, logits, result, few_labels)
+    return Fitted(classifier, logits, result)

@@ -41,26 +41,17 @@ class OneVsRest(NamedTuple):
 
 
 def fit_one_vs_rest(
-    features: sp.csr_matrix,
-    labels: NDArray[Any],
-    class_weights: NDArray[np.float32],
-    *,
-    penalty: float,
-    weights: NDArray[np.float32] | None = None,
-    coordinates: NDArray[np.float32] | None = None,
+    features: sp.csr_matrix, labels: NDArray[Any], class_weights: NDArray[np.float32], *, penalty: float
 ) -> OneVsRest:
     """Fit a machine for each class by LinearSVC, whose C is `penalty`.
 
-    `labels` are classes, (texts,), or all labels, (texts, classes). A text counts by its class and its `weights`,
-    (texts,). The weights of further `coordinates`, (texts, coordinates), come after those of features.
+    `labels` are classes, (texts,), or all labels, (texts, classes). A text counts by its class.
     """
     targets, text_weights = targets_of_machines(labels, class_weights)
     present = (features > 0).astype(np.float32)
-    if weights is not None:
-        text_weights, present = weights[:, None] * text_weights, sp.diags(weights) @ present
-    num_features = features.shape[1]
-    num_all, num_machines = num_features + (0 if coordinates is None else coordinates.shape[1]), targets.shape[1]
-    coefficients, biases = np.zeros((num_all, num_machines), np.float32), np.zeros(num_machines, np.float32)
+    weights, biases = (
+        np.zeros(shape, np.float32) for shape in ((features.shape[1], targets.shape[1]), targets.shape[1])
+    )
     everywhere = np.asarray(present.sum(axis=0, dtype=np.float64)).ravel()
     for column, is_class in enumerate(targets.T):
         with while_waited_for():
@@ -71,12 +62,9 @@ def fit_one_vs_rest(
         inside = np.asarray(present[is_class].sum(axis=0, dtype=np.float64)).ravel()
         ratios = naive_bayes_ratios(inside, everywhere - inside)
         scaled = scaled_columns(features, ratios)
-        if coordinates is not None:
-            scaled = sp.hstack([scaled, sp.csr_matrix(coordinates)], format="csr")
         svm = fit_svm(scaled, is_class, sample_weight=text_weights[:, column], C=penalty, tol=TOLERANCE)
-        coefficients[:, column], biases[column] = svm.coef_[0], svm.intercept_[0]
-        coefficients[:num_features, column] = svm.coef_[0, :num_features] * ratios
-    return OneVsRest(coefficients, biases)
+        weights[:, column], biases[column] = svm.coef_[0] * ratios, svm.intercept_[0]
+    return OneVsRest(weights, biases)
 
 
 def targets_of_machines(

@@ -12,6 +12,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from encoder_cls.data.dataset import Split
+from encoder_cls.evaluation.scores import macro_f1_interval, score_answers
 from encoder_cls.inference.linear import LinearClassifier
 from encoder_cls.inference.task import MULTI_LABEL, SINGLE_LABEL, Logits, task_of
 from encoder_cls.text.tokens import TokenizedTexts
@@ -26,6 +28,7 @@ from encoder_cls.training.linear.features import (
 )
 from encoder_cls.training.linear.folds import folds
 from encoder_cls.training.linear.machines import OneVsRest, fit_one_vs_rest
+from encoder_cls.training.prepared import balanced_weights
 
 # LinearSVC's C, of which texts held out choose one: a low one where labels are wrong, or rarer than classes.
 PENALTIES = {SINGLE_LABEL: (0.125, 0.25, 0.5, 1.0, 2.0), MULTI_LABEL: (0.1, 0.3, 1.0)}
@@ -149,3 +152,34 @@ def _best_penalty(judged: Callable[[float], Calibration], penalties: Sequence[fl
     if best.penalty != first:
         return best
     return min(best, judged(highest), key=lambda it: it.loss)
+
+
+SKEWED = 3.0  # times as many texts has the largest class as the smallest: below that weights are nearly equal
+MOST_TEXTS, MOST_WORK = 4000, 30_000  # that are read, and texts times classes: a second or two
+
+
+def class_weights_note(train: Split, texts: TokenizedTexts, *, max_tokens: int, use_char_ngrams: bool) -> str:
+    """Say what `train.class_weights=balanced` would bring; nothing where it would not help by more than chance.
+
+    The linear classifier is cross-validated with and without: it helps where the 95% interval of the difference of
+    macro-F1, in which each class counts as much, is above zero.
+    """
+    sizes = np.bincount(train.labels)
+    if sizes.max() < SKEWED * sizes.min():
+        return ""
+    most = min(MOST_TEXTS, MOST_WORK // SINGLE_LABEL.num_one_vs_rest(len(sizes)))
+    if len(train) > most:
+        rows = np.sort(np.random.default_rng(0).permutation(len(train))[:most])
+        train, texts = train.subset(rows), texts.take(rows)
+    weights = (np.ones(len(sizes), dtype=np.float32), balanced_weights(sizes))
+    readings = [Reading(max_tokens, use_char_ngrams, it) for it in weights]
+    logits = out_of_fold_logits(texts, train.labels, readings, together=train.together, penalty=1.0)
+    plain, balanced = (it.argmax(axis=1) for it in logits)
+    if macro_f1_interval(train.labels, balanced, plain)[0] <= 0:
+        return ""
+    before, after = (score_answers(answers, train.labels) for answers in (plain, balanced))
+    return (
+        f"classes are skewed ({sizes.min():,} to {sizes.max():,} texts), and --set train.class_weights=balanced may "
+        f"help the rare ones: macro-F1 {before.macro_f1:.1%} -> {after.macro_f1:.1%}, accuracy {before.score:.1%} "
+        f"-> {after.score:.1%} (linear model, cross-validation)"
+    )
