@@ -1,13 +1,14 @@
-"""The Transformer encoder classifier in PyTorch: logits of tokens and their mask.
+"""The Transformer encoder classifier in PyTorch: logits of tokens and their mask; and a decoder for pretraining.
 
-The encoder of Vaswani et al., "Attention Is All You Need" (2017), https://arxiv.org/abs/1706.03762,
+Encoder and decoder of Vaswani et al., "Attention Is All You Need" (2017), https://arxiv.org/abs/1706.03762,
 with three choices: where the norms are, which activation, which positions. Not in that paper: vectors of a word's
 character n-grams and of its neighbour (`CharNgramEmbedding`, `BigramEmbedding`, both optional), a learned scale of the
 sinusoids, dropout of whole features, and the head, on the mean of the tokens.
 
 Shapes are suffixes of names:
     B batch, T tokens, D d_model, H heads, K width of a head (D / H), C classes,
-    W distinct words of a batch, N their character n-grams, M masked tokens, V tokens to choose from.
+    W distinct words of a batch, N their character n-grams, M guessed tokens, V tokens to choose from,
+    S tokens that a decoder looks at (its memory).
 `input_ids` and `attention_mask` are (B, T). Masks are True on real tokens, everywhere.
 No sequence is empty: the tokenizer puts `[CLS]` first.
 """
@@ -15,6 +16,8 @@ No sequence is empty: the tokenizer puts `[CLS]` first.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -162,10 +165,14 @@ class InputEmbedding(nn.Module):
             x_BTD = x_BTD + self.char_ngrams(char_ngrams)
         if self.bigrams:
             x_BTD = x_BTD + self.bigrams(input_ids_BT)
-        return self.dropout(self.positions(x_BTD))
+        x_BTD = self.dropout(self.positions(x_BTD))
+        if torch.is_autocast_enabled(x_BTD.device.type):
+            # The sums between layers in the precision of the products, too: half the memory to move, and no casts.
+            x_BTD = x_BTD.to(torch.get_autocast_dtype(x_BTD.device.type))
+        return x_BTD
 
     def token_scores(self, x_MD: Tensor, token_ids_V: Tensor) -> Tensor:
-        """Scores of tokens for vectors of the encoder, (M, V): products with the tokens' own vectors.
+        """Scores of tokens for vectors of a last layer, (M, V): products with the tokens' own vectors.
 
         Press and Wolf, "Using the Output Embedding to Improve Language Models" (2017), https://arxiv.org/abs/1608.05859.
         """
@@ -184,7 +191,7 @@ def initialize(module: nn.Module) -> None:
         nn.init.zeros_(module.table.weight)
 
 
-class MultiHeadSelfAttention(nn.Module):
+class MultiHeadAttention(nn.Module):
     """Attention(Q, K, V) = softmax(Q K^T / sqrt(K)) V of each head (Vaswani et al., 2017, section 3.2).
 
     Padding has the score -inf and so the weight 0.
@@ -196,24 +203,37 @@ class MultiHeadSelfAttention(nn.Module):
         self.qkv_proj = nn.Linear(config.d_model, 3 * config.d_model)
         self.out_proj = nn.Linear(config.d_model, config.d_model)
 
-    def forward(self, x_BTD: Tensor, attention_mask_BT: Tensor, maps: list[Tensor] | None = None) -> Tensor:
-        """Mix the vectors of tokens, (B, T, D); attention weights, (B, H, T, T), are appended to `maps`, if given."""
-        batch, tokens, _ = x_BTD.shape
-        qkv_BT3HK = self.qkv_proj(x_BTD).view(batch, tokens, 3, self.num_heads, -1)
-        q_BHTK, k_BHTK, v_BHTK = (it.transpose(1, 2) for it in qkv_BT3HK.unbind(2))
-        mask_B11T = attention_mask_BT[:, None, None, :]
+    def forward(
+        self, x_BTD: Tensor, mask_BTS: Tensor, maps: list[Tensor] | None = None, memory_BSD: Tensor | None = None
+    ) -> Tensor:
+        """Mix the vectors of tokens or, if it is given, of the memory, (B, T, D).
+
+        The mask, (B, T, S) or (B, 1, S), is True where a token may look; of self-attention, S is T. Attention weights,
+        (B, H, T, S), are appended to `maps`, if given.
+        """
+        if memory_BSD is None:
+            q_BTD, k_BSD, v_BSD = self.qkv_proj(x_BTD).chunk(3, dim=2)
+        else:
+            sizes = [x_BTD.shape[2], 2 * x_BTD.shape[2]]
+            (q_weight, kv_weight), (q_bias, kv_bias) = (torch.split(it, sizes) for it in self.qkv_proj.parameters())
+            q_BTD = functional.linear(x_BTD, q_weight, q_bias)
+            k_BSD, v_BSD = functional.linear(memory_BSD, kv_weight, kv_bias).chunk(2, dim=2)
+        q_BHTK, k_BHSK, v_BHSK = (
+            it.view(*it.shape[:2], self.num_heads, -1).transpose(1, 2) for it in (q_BTD, k_BSD, v_BSD)
+        )
+        mask_B1TS = mask_BTS[:, None]
         # On a CPU the plain products train faster than the fused kernel, whose backward pass is slow there.
         use_fused_kernel = maps is None and (x_BTD.is_cuda or not torch.is_grad_enabled())
         if use_fused_kernel:
-            mixed_BHTK = functional.scaled_dot_product_attention(q_BHTK, k_BHTK, v_BHTK, attn_mask=mask_B11T)
+            mixed_BHTK = functional.scaled_dot_product_attention(q_BHTK, k_BHSK, v_BHSK, attn_mask=mask_B1TS)
         else:
-            padding_B11T = torch.where(mask_B11T, 0.0, -torch.inf).to(q_BHTK.dtype)
-            scores_BHTT = q_BHTK @ k_BHTK.transpose(-2, -1)
+            hidden_B1TS = torch.where(mask_B1TS, 0.0, -torch.inf).to(q_BHTK.dtype)
+            scores_BHTS = q_BHTK @ k_BHSK.transpose(-2, -1)
             # One pass over the scores scales and masks them: with two, attention takes a tenth to a half longer.
-            weights_BHTT = padding_B11T.add(scores_BHTT, alpha=1 / math.sqrt(q_BHTK.shape[-1])).softmax(dim=-1)
-            mixed_BHTK = weights_BHTT.to(v_BHTK.dtype) @ v_BHTK
+            weights_BHTS = hidden_B1TS.add(scores_BHTS, alpha=1 / math.sqrt(q_BHTK.shape[-1])).softmax(dim=-1)
+            mixed_BHTK = weights_BHTS.to(v_BHSK.dtype) @ v_BHSK
             if maps is not None:
-                maps.append(weights_BHTT)
+                maps.append(weights_BHTS)
         return self.out_proj(mixed_BHTK.transpose(1, 2).flatten(2))
 
 
@@ -231,8 +251,8 @@ class FeedForward(nn.Module):
         return self.down_proj(self.activation(self.up_proj(x_BTD)))
 
 
-class EncoderLayer(nn.Module):
-    """Self-attention, then feed-forward; each with a residual sum and a norm before (pre) or after (post).
+class Layer(nn.Module):
+    """Self-attention and feed-forward; each with a residual sum and a norm before (pre) or after (post).
 
     Post-norm is the original; pre-norm trains without care for warm-up (Xiong et al., "On Layer
     Normalization in the Transformer Architecture", 2020, https://arxiv.org/abs/2002.04745).
@@ -241,19 +261,49 @@ class EncoderLayer(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.pre_norm = config.norm == "pre"
-        self.attention = MultiHeadSelfAttention(config)
+        self.attention = MultiHeadAttention(config)
         self.feed_forward = FeedForward(config)
         self.attention_norm = nn.LayerNorm(config.d_model)
         self.feed_forward_norm = nn.LayerNorm(config.d_model)
         self.dropout = SequenceDropout(config.dropout)
 
-    def forward(self, x_BTD: Tensor, attention_mask_BT: Tensor, maps: list[Tensor] | None = None) -> Tensor:
-        """Transform the vectors of tokens, (B, T, D); `maps` as in `MultiHeadSelfAttention`."""
+    def residual(self, x_BTD: Tensor, norm: nn.Module, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
+        """Add what a sublayer computes, with a norm where the config has it."""
         if self.pre_norm:
-            x_BTD = x_BTD + self.dropout(self.attention(self.attention_norm(x_BTD), attention_mask_BT, maps))
-            return x_BTD + self.dropout(self.feed_forward(self.feed_forward_norm(x_BTD)))
-        x_BTD = self.attention_norm(x_BTD + self.dropout(self.attention(x_BTD, attention_mask_BT, maps)))
-        return self.feed_forward_norm(x_BTD + self.dropout(self.feed_forward(x_BTD)))
+            return x_BTD + self.dropout(sublayer(norm(x_BTD)))
+        normed_BTD: Tensor = norm(x_BTD + self.dropout(sublayer(x_BTD)))
+        return normed_BTD
+
+
+class EncoderLayer(Layer):
+    """Self-attention, then feed-forward."""
+
+    def forward(self, x_BTD: Tensor, attention_mask_BT: Tensor, maps: list[Tensor] | None = None) -> Tensor:
+        """Transform the vectors of tokens, (B, T, D); `maps` as in `MultiHeadAttention`."""
+        attention = partial(self.attention, mask_BTS=attention_mask_BT[:, None], maps=maps)
+        x_BTD = self.residual(x_BTD, self.attention_norm, attention)
+        return self.residual(x_BTD, self.feed_forward_norm, self.feed_forward)
+
+
+class DecoderLayer(Layer):
+    """Self-attention to earlier tokens, cross-attention to the memory, then feed-forward."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__(config)
+        self.cross_attention = MultiHeadAttention(config)
+        self.cross_attention_norm = nn.LayerNorm(config.d_model)
+
+    def forward(self, x_BTD: Tensor, causal_mask_BTT: Tensor, memory_BSD: Tensor, memory_mask_BS: Tensor) -> Tensor:
+        """Transform the vectors of tokens, (B, T, D)."""
+        look_at_memory = partial(self.cross_attention, mask_BTS=memory_mask_BS[:, None], memory_BSD=memory_BSD)
+        x_BTD = self.residual(x_BTD, self.attention_norm, partial(self.attention, mask_BTS=causal_mask_BTT))
+        x_BTD = self.residual(x_BTD, self.cross_attention_norm, look_at_memory)
+        return self.residual(x_BTD, self.feed_forward_norm, self.feed_forward)
+
+
+def final_norm(config: ModelConfig) -> nn.Module:
+    """What follows the last layer: with pre-norm the residual sum itself has never been normalized."""
+    return nn.LayerNorm(config.d_model) if config.norm == "pre" else nn.Identity()
 
 
 class Encoder(nn.Module):
@@ -263,8 +313,7 @@ class Encoder(nn.Module):
         super().__init__()
         self.embedding = InputEmbedding(config, vocab_size=vocab_size)
         self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.num_layers))
-        # With pre-norm the residual sum itself is never normalized; this does it once, at the end.
-        self.final_norm = nn.LayerNorm(config.d_model) if config.norm == "pre" else nn.Identity()
+        self.final_norm = final_norm(config)
         self.apply(initialize)
 
     def forward(
@@ -274,11 +323,8 @@ class Encoder(nn.Module):
         char_ngrams: CharNgramBatch | None = None,
         maps: list[Tensor] | None = None,
     ) -> Tensor:
-        """Vectors of tokens, (B, T, D); those on padding mean nothing. `maps` as in `MultiHeadSelfAttention`."""
+        """Vectors of tokens, (B, T, D); those on padding mean nothing. `maps` as in `MultiHeadAttention`."""
         x_BTD = self.embedding(input_ids, char_ngrams)
-        if torch.is_autocast_enabled(x_BTD.device.type):
-            # The sums between layers in the precision of the products, too: half the memory to move, and no casts.
-            x_BTD = x_BTD.to(torch.get_autocast_dtype(x_BTD.device.type))
         for layer in self.layers:
             x_BTD = layer(x_BTD, attention_mask, maps)
         return self.final_norm(x_BTD)
@@ -288,6 +334,24 @@ class Encoder(nn.Module):
         maps: list[Tensor] = []
         self(*batch, maps=maps)
         return torch.stack(maps)
+
+
+class Decoder(nn.Module):
+    """The decoder: a vector for each token in the context of earlier ones and of a memory, to guess the next."""
+
+    def __init__(self, config: ModelConfig, *, num_layers: int) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(DecoderLayer(config) for _ in range(num_layers))
+        self.final_norm = final_norm(config)
+        self.apply(initialize)
+
+    def forward(self, x_BTD: Tensor, attention_mask: Tensor, memory_BSD: Tensor, memory_mask: Tensor) -> Tensor:
+        """Vectors of tokens, (B, T, D), from embedded ones and from vectors of an encoder; both with their masks."""
+        position = torch.arange(x_BTD.shape[1], device=x_BTD.device)
+        causal_mask_BTT = attention_mask[:, None] & (position <= position[:, None])
+        for layer in self.layers:
+            x_BTD = layer(x_BTD, causal_mask_BTT, memory_BSD, memory_mask)
+        return self.final_norm(x_BTD)
 
 
 class ClassifierHead(nn.Module):
@@ -323,3 +387,11 @@ class EncoderClassifier(nn.Module):
     def forward(self, input_ids: Tensor, attention_mask: Tensor, char_ngrams: CharNgramBatch | None = None) -> Tensor:
         """Logits, (B, C), always float32; arguments as of `Encoder.forward`."""
         return self.head(self.encoder(input_ids, attention_mask, char_ngrams), attention_mask)
+
+
+class DenoisingAutoencoder(EncoderClassifier):
+    """The same with a decoder for pretraining, which reads the encoder's input embeddings."""
+
+    def __init__(self, config: ModelConfig, *, vocab_size: int, num_classes: int) -> None:
+        super().__init__(config, vocab_size=vocab_size, num_classes=num_classes)
+        self.decoder = Decoder(config, num_layers=1)  # so weak that it needs the encoder

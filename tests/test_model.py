@@ -15,6 +15,7 @@ from encoder_cls.model import (
     CharNgramBatch,
     CharNgramEmbedding,
     ClassifierHead,
+    Decoder,
     EncoderClassifier,
     SequenceDropout,
     sinusoids,
@@ -238,6 +239,23 @@ def test_tables_can_be_left_out(off):
         optimizer.step()
 
 
+def test_a_decoder_sees_no_later_tokens_and_no_padding_of_its_memory():
+    """Vectors depend on earlier tokens and on real vectors of the memory, and on nothing else."""
+    torch.manual_seed(0)
+    decoder = Decoder(CONFIG, num_layers=2).eval()
+    with torch.no_grad():
+        for parameter in decoder.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))
+    x, memory, mask = torch.randn(3, 8, CONFIG.d_model), torch.randn(3, 5, CONFIG.d_model), ragged_batch()[1]
+    memory_mask = torch.arange(5) < torch.tensor([[2], [5], [1]])
+    vectors = decoder(x, mask, memory, memory_mask)
+    later, hidden, seen = x.clone(), memory.clone(), memory.clone()
+    later[:, 4:], hidden[~memory_mask], seen[:, 0] = 1, 1, 1
+    torch.testing.assert_close(decoder(later, mask, hidden, memory_mask)[:, :4], vectors[:, :4])
+    assert not torch.isclose(decoder(later, mask, memory, memory_mask)[1, 4:], vectors[1, 4:]).any(dim=1).all()
+    assert (decoder(x, mask, seen, memory_mask) - vectors).abs().mean(dim=2).min() > 0.01
+
+
 # ---------------------------------------------------------------- attention and head
 
 
@@ -260,12 +278,13 @@ def test_plain_attention_equals_the_fused_kernel(monkeypatch):
     monkeypatch.setattr(
         nn.functional, "scaled_dot_product_attention", lambda *of, **more: calls.append(1) or fused(*of, **more)
     )
-    trained = attention(x, mask)
-    assert not calls
-    with torch.inference_mode():
-        used = attention(x, mask)
-    assert calls == [1]
-    torch.testing.assert_close(trained[mask], used[mask], atol=1e-5, rtol=1e-5)
+    for memory in (None, torch.randn(3, 8, CONFIG.d_model)):
+        trained = attention(x, mask[:, None], memory_BSD=memory)
+        assert not calls
+        with torch.inference_mode():
+            used = attention(x, mask[:, None], memory_BSD=memory)
+        assert calls.pop() == 1
+        torch.testing.assert_close(trained[mask], used[mask], atol=1e-5, rtol=1e-5)
 
 
 def test_head_is_the_mean_over_real_tokens():

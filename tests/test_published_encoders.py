@@ -1,4 +1,6 @@
-"""`Encoder` gives what each of five published encoders gives, which are written out here in plain tensors.
+"""`Encoder` gives what each of five published encoders gives, and `Decoder` what the decoder of one of them gives.
+
+They are written out here in plain tensors.
 
 A reference (`encode_a` ...) takes weights in the form in which its authors keep them; a fold (`fold_a` ...)
 turns them into the state dict of `Encoder`. Where the five differ, and where the difference goes:
@@ -16,16 +18,17 @@ Where a norm adds its epsilon is folded nowhere: it is lost in the tolerance.
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from encoder_cls.config import ModelConfig
-from encoder_cls.model import Encoder, EncoderClassifier
+from encoder_cls.model import Decoder, Encoder, EncoderClassifier, InputEmbedding
 
 B, T, D, H, L = 5, 11, 32, 4, 3  # batch, tokens, d_model, heads, layers
+S = 7  # vectors that the decoder looks at
 K = D // H  # width of a head
 F = 4 * D  # width inside the feed-forward network; E fixes it, the others leave it open
 VOCAB_SIZE, NUM_CLASSES = 50, 7
@@ -34,6 +37,8 @@ TOLERANCE = 1e-5  # absolute, in float32
 
 Weights = dict[str, Any]  # name -> tensor or Pair; "layers" -> a list of such dicts
 Pair = tuple[Tensor, Tensor]  # weight and bias of a linear map, or gain and bias of a norm
+
+Module = TypeVar("Module", bound=nn.Module)
 
 every_seed = pytest.mark.parametrize("seed", range(5))
 
@@ -250,23 +255,70 @@ def encode_e(weights: Weights, ids: Tensor, mask: Tensor) -> Tensor:
     """Post-norm, q and k each over d_model^(1/4), no bias in attention, the exact GELU, d_ff = 4 d_model."""
     x = weights["embedding"][ids] + positions()  # (B, T, D)
     for layer in weights["layers"]:
-        q, k, v = (heads(x @ layer[name].T) for name in ("q", "k", "v"))  # (B, H, T, K)
-        scores = (q / D**0.25) @ (k / D**0.25).mT
-        maps = scores.masked_fill(mask[:, None, None, :] == 0, -math.inf).softmax(-1)  # (B, H, T, T)
-        x = layer_norm(x + mix(maps, v) @ layer["out"].T, layer["attention_norm"])
-        hidden = linear(x, layer["up"])
-        hidden = hidden * (1 + torch.erf(hidden / math.sqrt(2))) / 2
-        x = layer_norm(x + linear(hidden, layer["down"]), layer["feed_forward_norm"])
+        x = block_e(layer, x, x, mask[:, None, None, :])
     return x
 
 
-def fold_e(weights: Weights) -> dict[str, Tensor]:
-    def with_bias(layer: Weights) -> Weights:
-        # Encoder divides the scores by sqrt(d_k); this factor makes it sqrt(d_model).
-        factors = {"q": math.sqrt(K / D), "k": 1, "v": 1, "out": 1}
-        return layer | {name: (factor * layer[name], torch.zeros(D)) for name, factor in factors.items()}
+def block_e(layer: Weights, x: Tensor, memory: Tensor, mask: Tensor) -> Tensor:
+    """Attention from `x` to a memory, which is `x` itself in an encoder, then feed-forward."""
+    x = layer_norm(x + attend_e(layer, x, memory, mask), layer["attention_norm"])
+    hidden = linear(x, layer["up"])
+    hidden = hidden * (1 + torch.erf(hidden / math.sqrt(2))) / 2
+    return layer_norm(x + linear(hidden, layer["down"]), layer["feed_forward_norm"])
 
+
+def attend_e(layer: Weights, x: Tensor, memory: Tensor, mask: Tensor) -> Tensor:
+    q, k, v = heads(x @ layer["q"].T), heads(memory @ layer["k"].T), heads(memory @ layer["v"].T)  # (B, H, ., K)
+    scores = (q / D**0.25) @ (k / D**0.25).mT
+    return mix(scores.masked_fill(mask == 0, -math.inf).softmax(-1), v) @ layer["out"].T
+
+
+def fold_e(weights: Weights) -> dict[str, Tensor]:
     return state_dict(weights["embedding"], [side_by_side(with_bias(layer)) for layer in weights["layers"]])
+
+
+def with_bias(layer: Weights) -> Weights:
+    # Encoder divides the scores by sqrt(d_k); this factor makes it sqrt(d_model).
+    factors = {"q": math.sqrt(K / D), "k": 1, "v": 1, "out": 1}
+    return layer | {name: (factor * layer[name], torch.zeros(D)) for name, factor in factors.items()}
+
+
+# --- The decoder of E -------------------------------------------------------------------------------
+
+
+def draw_e_decoder(draw: Draw) -> Weights:
+    weights = draw_e(draw)
+    for layer in weights["layers"]:
+        own = {name: draw.tensor(D, D) for name in ("q", "k", "v", "out")}
+        layer["own"] = own | {"attention_norm": draw.norm(D)}
+    return weights
+
+
+def decode_e(weights: Weights, ids: Tensor, mask: Tensor, memory: Tensor, memory_mask: Tensor) -> Tensor:
+    """Causal self-attention, then a block of E from that to the encoder's vectors; a map to tokens follows.
+
+    As published, the residual sum of the second attention adds its key: the encoder's vectors, which would have to be
+    as many, in place of the decoder's own. Here it adds the query. The map has the embedding's weights (published: its
+    own), as `Encoder` guesses masked tokens.
+    """
+    x = weights["embedding"][ids] + positions()  # (B, T, D)
+    causal = torch.ones(T, T).tril() * mask[:, None, None, :]  # (B, 1, T, T)
+    for layer in weights["layers"]:
+        x = layer_norm(x + attend_e(layer["own"], x, x, causal), layer["own"]["attention_norm"])
+        x = block_e(layer, x, memory, memory_mask[:, None, None, :])
+    return x
+
+
+def fold_e_decoder(weights: Weights) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """The state dicts of the embedding and of `Decoder`."""
+    state = {}
+    for index, layer in enumerate(weights["layers"]):
+        paths = {name: path.replace("attention", "cross_attention") for name, path in PATHS.items()}
+        state |= folded(f"layers.{index}", side_by_side(with_bias(layer)), paths)
+        own = {name: PATHS[name] for name in ("qkv", "out", "attention_norm")}
+        state |= folded(f"layers.{index}", side_by_side(with_bias(layer["own"])), own)
+    embedding = state_dict(weights["embedding"], [])
+    return {name.removeprefix("embedding."): tensor for name, tensor in embedding.items()}, state
 
 
 # --- What the folds share ---------------------------------------------------------------------------
@@ -297,8 +349,14 @@ def state_dict(embedding: Tensor, layers: list[Weights]) -> dict[str, Tensor]:
     # The published sinusoids are added at full size, which is the scale 1.
     state = {"embedding.tokens.weight": embedding, "embedding.positions.scale": torch.tensor(1.0)}
     for index, layer in enumerate(layers):
-        for name, path in PATHS.items():
-            state |= named(f"layers.{index}.{path}", layer[name])
+        state |= folded(f"layers.{index}", layer, PATHS)
+    return state
+
+
+def folded(prefix: str, layer: Weights, paths: dict[str, str]) -> dict[str, Tensor]:
+    state = {}
+    for name, path in paths.items():
+        state |= named(f"{prefix}.{path}", layer[name])
     return state
 
 
@@ -312,9 +370,12 @@ def config(**choices: Any) -> ModelConfig:
 
 
 def encoder_with(state: dict[str, Tensor], **choices: Any) -> Encoder:
-    encoder = Encoder(config(**choices), vocab_size=VOCAB_SIZE)
-    encoder.load_state_dict(state, strict=True)
-    return encoder.eval()  # dropout off
+    return loaded(Encoder(config(**choices), vocab_size=VOCAB_SIZE), state)
+
+
+def loaded(module: Module, state: dict[str, Tensor]) -> Module:
+    module.load_state_dict(state, strict=True)
+    return module.eval()  # dropout off
 
 
 def assert_same(ours: Tensor, reference: Tensor) -> None:
@@ -345,9 +406,7 @@ def test_classifier_equals_c(seed: int) -> None:
     draw = Draw(seed)
     weights, (ids, mask) = draw_c(draw), draw.texts()
     shape = config(norm="post", activation="relu")
-    classifier = EncoderClassifier(shape, vocab_size=VOCAB_SIZE, num_classes=NUM_CLASSES)
-    classifier.load_state_dict(fold_c(weights), strict=True)
-    classifier.eval()
+    classifier = loaded(EncoderClassifier(shape, vocab_size=VOCAB_SIZE, num_classes=NUM_CLASSES), fold_c(weights))
     assert_same(classifier.encoder(ids, mask)[mask], encode_b(weights, ids, mask)[mask])
     assert_same(classifier(ids, mask).log_softmax(dim=-1), classify_c(weights, ids, mask))
 
@@ -372,3 +431,22 @@ def test_encoder_equals_e(seed: int) -> None:
     weights, (ids, mask) = draw_e(draw), draw.texts()
     encoder = encoder_with(fold_e(weights), norm="post", activation="gelu")
     assert_same(encoder(ids, mask)[mask], encode_e(weights, ids, mask)[mask])
+
+
+@every_seed
+@torch.no_grad()
+def test_decoder_equals_that_of_e(seed: int) -> None:
+    """With an encoder's vectors of another length, the decoder of E gives the same vectors and scores of tokens."""
+    draw = Draw(seed)
+    weights, (ids, mask) = draw_e_decoder(draw), draw.texts()
+    memory = torch.randn(B, S, D, generator=draw.generator)
+    memory_mask = torch.arange(S) < torch.arange(1, B + 1)[:, None]
+    shape = config(norm="post", activation="gelu")
+    of_embedding, of_decoder = fold_e_decoder(weights)
+    embedding = loaded(InputEmbedding(shape, vocab_size=VOCAB_SIZE), of_embedding)
+    decoder = loaded(Decoder(shape, num_layers=L), of_decoder)
+    vectors = decoder(embedding(ids, None), mask, memory, memory_mask)[mask]
+    reference = decode_e(weights, ids, mask, memory, memory_mask)[mask]
+    assert_same(vectors, reference)
+    scores = embedding.token_scores(vectors, torch.arange(VOCAB_SIZE))
+    assert_same(scores / D, reference @ weights["embedding"].T / D)  # sums of D products, whose rounding adds up

@@ -137,7 +137,8 @@ def described(prepared: Prepared) -> Iterator[str]:
         beside = ", no linear model beside it (too much text for so many classes)"
     shape = f"{counted(config.model.num_layers, 'layer')} of width {config.model.d_model}"
     yield f"model: {shape}, {prepared.num_parameters:,} parameters{beside}"
-    lengths = {"masked-LM pretraining": plan.pretraining, "training on labels": plan.training}
+    objective = {"masked_lm": "masked-LM", "denoising": "denoising"}[config.pretrain.objective]
+    lengths = {f"{objective} pretraining": plan.pretraining, "training on labels": plan.training}
     passes = [f"{counted(it.epochs, 'epoch')} of {what}" for what, it in lengths.items() if it]
     yield f"steps: {plan.total_steps:,} in all; {', '.join(passes)}"
 

@@ -197,8 +197,11 @@ class ModelConfig(Section):
 
 
 class PretrainConfig(Section):
-    """Masked-LM pretraining, before any class is learned; with the batches, learning rate and precision of `train`."""
+    """Pretraining, before any class is learned; with the batches, learning rate and precision of `train`."""
 
+    objective: Literal["masked_lm", "denoising"] = "masked_lm"
+    """What is learned: `masked_lm`, to guess masked tokens; `denoising`, where tokens are deleted and a decoder, thrown
+    away afterwards, writes the whole text."""
     epochs: Annotated[int, Field(ge=0, lt=2**31)] | Literal["auto"] = "auto"
     """Passes over the texts; `auto`: none unless most texts have no label, then the fewer the more text there is; 0: no
     pretraining."""
@@ -206,7 +209,7 @@ class PretrainConfig(Section):
     """The most time it may take, such as 90s or 5m, estimated from its first steps; a bare number is minutes; null: no
     limit."""
     mask_probability: Annotated[float, Field(gt=0, lt=1)] = 0.4
-    """The part of the tokens that is masked."""
+    """The part of the tokens that is masked or deleted."""
 
 
 class TrainConfig(Section):

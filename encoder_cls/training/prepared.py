@@ -93,11 +93,11 @@ class Prepared:
         train, unlabelled = self.dataset.train, self.dataset.unlabelled
         return train.where[text] if text < len(train) else unlabelled.where[text - len(train)]
 
-    def new_model(self, seed: int) -> EncoderClassifier:
+    def new_model(self, seed: int, kind: type[EncoderClassifier] = EncoderClassifier) -> EncoderClassifier:
         """A model with random weights, a function of the seed."""
         torch.manual_seed(seed)
         classes = len(self.dataset.label_names)
-        return EncoderClassifier(self.config.model, vocab_size=self.vocab_size, num_classes=classes)
+        return kind(self.config.model, vocab_size=self.vocab_size, num_classes=classes)
 
     def new_classifier(self, encoder: Encoder | None) -> Classifier:
         """A classifier of this data without a linear part."""

@@ -5,8 +5,8 @@
 
 FOLDER has a subfolder for each data set (trec6, sst2, ...) with train.parquet, test.parquet and perhaps
 validation.parquet, of the columns `text` and `label`; `example` is the bundled data. A round's number is its seed. With
---texts so many labelled texts, a tenth of them for validation, take the place of all. fastText comes with
-`pip install -e '.[bench]'`.
+--texts so many labelled texts, a tenth of them for validation, take the place of all. fastText and spaCy (its
+TextCatEnsemble) come with `pip install -e '.[bench]'`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,12 @@ PLAIN = (
 )  # fmt: skip
 DEFAULT = "encoder-cls"
 OURS = {DEFAULT: (), "plain encoder": PLAIN}
-PEERS = {"fastText": "fasttext", "TF-IDF, words": "tfidf-words", "TF-IDF, characters too": "tfidf-chars"}
+PEERS = {
+    "fastText": "fasttext",
+    "TF-IDF, words": "tfidf-words",
+    "TF-IDF, characters too": "tfidf-chars",
+    "spaCy": "spacy-ensemble",
+}
 METHODS = (*OURS, *PEERS)
 FOREVER = 1e9  # seconds of a search
 

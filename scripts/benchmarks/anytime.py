@@ -33,6 +33,7 @@ SYSTEMS = {
     "fasttext": "fasttext-usual-first",
     "fasttext-autotune": "fasttext-autotune",
     "hf-trainer": "hf-trainer",
+    "spacy": "spacy-ensemble",
 }
 MOMENTS = (2, 16)  # times what TF-IDF and a linear SVM need for their first model
 SECONDS_BETWEEN_LOOKS = 0.1

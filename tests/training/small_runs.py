@@ -32,6 +32,7 @@ LABELLED, WITH_TECHNIQUES = {}, {"linear": True}
 NO_TECHNIQUES = {"naive_bayes_em": False, "label_names_as_texts": False, "lsa_dimensions": 0, "self_training": False}
 WITH_LINEAR = WITH_TECHNIQUES | NO_TECHNIQUES
 PRETRAINED = WITH_LINEAR | {"pretrain": {"epochs": 2}}
+DENOISED = WITH_LINEAR | {"pretrain": {"epochs": 2, "objective": "denoising"}}
 
 
 def write_data(folder: Path, *, texts: int) -> Path:

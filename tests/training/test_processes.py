@@ -23,6 +23,7 @@ from encoder_cls.training.encoder.replica import sum_gradients
 from encoder_cls.training.prepare import prepare
 
 SHARDS = 3
+DENOISING = ["--set", "pretrain.objective=denoising"]
 MOST_ROUNDING = 0.05  # of a loss: at this learning rate it grows to a hundredth within forty steps
 
 pytestmark = pytest.mark.xdist_group("processes")  # jobs are run once for all tests, on one worker
@@ -92,6 +93,8 @@ def slow_jobs(tmp_path_factory) -> Jobs:
         {"name": "killed", "size": 2, "restarts": 1},
         {"name": "stopped", "size": 2, "signal": "SIGTERM", "to": 1},
         {"name": "stopped", "size": 3, "more": ["--resume"]},
+        {"name": "denoised by one", "size": 1, "more": DENOISING},
+        {"name": "denoised by three", "size": 3, "more": DENOISING},
         {"name": "unequal", "size": 2, "arguments_of": {"1": ["--set", "seed=7"]}},
         {"name": "diverged", "size": 2, "more": ["--set", "train.learning_rate=1e37"]},
     )
@@ -158,8 +161,8 @@ def test_what_is_wrong_in_any_process_is_printed_once(jobs):
 @pytest.mark.slow
 def test_other_configs_and_numbers_that_are_not_finite_end_all(slow_jobs):
     """Each printed once."""
-    check_printed_once(slow_jobs, "unequal 6", code=2, message="process 1 has another config than process 0")
-    check_printed_once(slow_jobs, "diverged 7", code=4, message="diverged at step")
+    check_printed_once(slow_jobs, "unequal 8", code=2, message="process 1 has another config than process 0")
+    check_printed_once(slow_jobs, "diverged 9", code=4, message="diverged at step")
 
 
 @pytest.mark.slow
@@ -172,6 +175,13 @@ def test_a_restart_and_a_resume_of_other_numbers_of_processes_end_the_same(slow_
     assert_close(slow_jobs, "one", "two", "killed", "stopped")
 
 
+@pytest.mark.slow
+def test_processes_denoise_together(slow_jobs):
+    """The decoder's gradients are summed, too."""
+    assert slow_jobs.ended["denoised by three 7"]["codes"] == [0, 0, 0]
+    assert_close(slow_jobs, "denoised by one", "denoised by three")
+
+
 def test_shards_are_parts_of_each_batch():
     """Each text in one of them; as many as can be in each."""
     indices = torch.randperm(11).numpy()
@@ -181,10 +191,11 @@ def test_shards_are_parts_of_each_batch():
     assert [len(Shard(number, 4).of(indices[:2])) for number in range(4)] == [0, 1, 0, 1]
 
 
-@pytest.mark.parametrize("stage_number", [0, 1])
-def test_shards_change_no_objective(tmp_path, stage_number):
+@pytest.mark.parametrize(("stage_number", "objective"), [(0, "masked_lm"), (0, "denoising"), (1, "masked_lm")])
+def test_shards_change_no_objective(tmp_path, stage_number, objective):
     """Without dropout and masking by chance, steps in five shards go where whole ones do."""
-    values = PRETRAINED | {"pretrain": {"epochs": 1, "mask_probability": 0.999999}, "word_dropout": 0.0}
+    pretrain = {"epochs": 1, "objective": objective, "mask_probability": 0.999999}
+    values = PRETRAINED | {"pretrain": pretrain, "word_dropout": 0.0}
     values |= {"model": {"dropout": 0.0, "head_dropout": 0.0}, "batch_size": 7, "precision": "float32"}
     moved = []
     for num_shards in (1, 5):

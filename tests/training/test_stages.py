@@ -14,7 +14,15 @@ from encoder_cls.inference.task import Logits, combine_logits
 from encoder_cls.system.stop import checking
 from encoder_cls.text.tokens import CLS_ID, MASK_ID, PAD_ID, UNK_ID
 from encoder_cls.training.encoder import stages, validation
-from encoder_cls.training.encoder.stages import NO_ANSWERS, ModelStage, PretrainingStage, drop_tokens, make_stages
+from encoder_cls.training.encoder.stages import (
+    NO_ANSWERS,
+    DenoisingStage,
+    ModelStage,
+    PretrainingStage,
+    delete_tokens,
+    drop_tokens,
+    make_stages,
+)
 from encoder_cls.training.encoder.validation import judge
 from encoder_cls.training.linear.calibration import fit_mixture_weights
 from encoder_cls.training.linear.fit import Fitted, answers_of
@@ -220,17 +228,17 @@ def test_masked_tokens_are_to_be_found_among_those_of_the_batch(tmp_path):
             strict=True,
         ):
             whole = pad(setup.train_texts, indices)
-            assert torch.equal(batch.inputs.input_ids == MASK_ID, batch.is_masked)
-            assert torch.equal(batch.inputs.input_ids[~batch.is_masked], whole.input_ids[~batch.is_masked])
-            assert torch.equal(batch.candidates[batch.targets], whole.input_ids[batch.is_masked])
+            assert torch.equal(batch.inputs.input_ids == MASK_ID, batch.is_guessed)
+            assert torch.equal(batch.inputs.input_ids[~batch.is_guessed], whole.input_ids[~batch.is_guessed])
+            assert torch.equal(batch.candidates[batch.targets], whole.input_ids[batch.is_guessed])
             assert set(batch.candidates.tolist()) == set(whole.input_ids.flatten().tolist())
-            assert not batch.is_masked[:, 0].any()
-            assert batch.normalizer == batch.is_masked.sum()
+            assert not batch.is_guessed[:, 0].any()
+            assert batch.normalizer == batch.is_guessed.sum()
             char_ngrams = batch.inputs.char_ngrams
             letters = char_ngrams.offsets.diff()[char_ngrams.words]
-            assert (letters[batch.is_masked] == 0).all()
-            assert (letters[:, 1:][~batch.is_masked[:, 1:]] > 0).all()
-            masked, words = masked + int(batch.is_masked.sum()), words + whole.input_ids[:, 1:].numel()
+            assert (letters[batch.is_guessed] == 0).all()
+            assert (letters[:, 1:][~batch.is_guessed[:, 1:]] > 0).all()
+            masked, words = masked + int(batch.is_guessed.sum()), words + whole.input_ids[:, 1:].numel()
     assert masked / words == pytest.approx(0.3, abs=0.08)
 
 
@@ -239,7 +247,7 @@ def test_the_loss_of_masked_tokens_is_that_of_a_softmax_with_the_tokens_own_vect
     setup = prepared(tmp_path, {"epochs": 1, "mask_probability": 0.5})
     model = setup.new_model(make_stages(setup, CPU)[0].seed).eval()
     batch = masked_lm_objective(setup).batches_at(0)[0]
-    vectors = model.encoder(*batch.inputs)[batch.is_masked]
+    vectors = model.encoder(*batch.inputs)[batch.is_guessed]
     scores = vectors @ model.encoder.embedding.tokens.weight[batch.candidates].T
     expected = -scores.log_softmax(dim=1)[torch.arange(len(scores)), batch.targets].sum()
     loss = batch.loss(model)
@@ -248,12 +256,12 @@ def test_the_loss_of_masked_tokens_is_that_of_a_softmax_with_the_tokens_own_vect
     assert model.encoder.embedding.tokens.weight.grad.is_sparse
 
 
-def test_a_batch_in_which_nothing_is_masked_teaches_nothing_and_breaks_nothing(tmp_path):
+def test_a_batch_in_which_nothing_is_guessed_teaches_nothing_and_breaks_nothing(tmp_path):
     """By chance no token is masked: the loss is 0, not 0 / 0."""
     setup = prepared(tmp_path, {"epochs": 1, "mask_probability": 1e-9})
     model = setup.new_model(make_stages(setup, CPU)[0].seed)
     batch = masked_lm_objective(setup).batches_at(0)[0]
-    assert not batch.is_masked.any()
+    assert not batch.is_guessed.any()
     loss = batch.loss(model) / batch.normalizer
     loss.backward()
     assert loss.item() == 0
@@ -284,6 +292,56 @@ def test_a_validation_of_pretraining_masks_the_same_tokens_each_time(tmp_path):
     with torch.no_grad():
         model.encoder.embedding.tokens.weight.fill_(torch.nan)
     assert objective.validate(model) is None
+
+
+def denoising(folder, fraction: float) -> tuple[Prepared, DenoisingStage]:
+    setup = prepared(folder, {"epochs": 2, "objective": "denoising", "mask_probability": fraction})
+    return setup, make_stages(setup, CPU)[0]
+
+
+def test_deleted_tokens_leave_no_trace(tmp_path):
+    """A third of the words, never [CLS]; what is left is in order, with its letters, as if there were no others."""
+    setup, _ = denoising(tmp_path, 0.3)
+    whole = pad(setup.train_texts, np.arange(30))
+    torch.manual_seed(0)
+    left = delete_tokens(whole, fraction=0.3)
+    is_kept = torch.isin(whole.input_ids, left.input_ids)  # each word is in one text
+    assert (~is_kept[:, 1:]).float().mean() == pytest.approx(0.3, abs=0.08)
+    assert left.input_ids.shape == left.attention_mask.shape == (30, int(is_kept.sum(dim=1).max()))
+    assert torch.equal(left.input_ids[left.attention_mask], whole.input_ids[is_kept])
+    assert torch.equal(left.attention_mask.sum(dim=1), is_kept.sum(dim=1))
+    assert (left.input_ids[~left.attention_mask] == PAD_ID).all()
+    assert torch.equal(left.char_ngrams.words[left.attention_mask], whole.char_ngrams.words[is_kept])
+
+
+def test_denoising_guesses_each_word_from_those_before_it_and_what_the_encoder_read(tmp_path):
+    """Its loss is that of a softmax over the words of the batch; all weights but those of the classes learn."""
+    setup, stage = denoising(tmp_path, 0.4)
+    model, batch = stage.new_model().eval(), stage.batches_at(0)[0]
+    whole = pad(setup.train_texts, stage.sampler.batches_of_step(0)[0])
+    assert torch.equal(batch.inputs.input_ids, whole.input_ids)
+    assert torch.equal(batch.candidates[batch.targets], whole.input_ids[:, 1:][whole.attention_mask[:, 1:]])
+    assert batch.normalizer == whole.attention_mask[:, 1:].sum()
+    embedding, memory = model.encoder.embedding, model.encoder(*batch.corrupted)
+    vectors = model.decoder(embedding(whole.input_ids, whole.char_ngrams), whole.attention_mask, memory, batch.corrupted.attention_mask)  # fmt: skip # noqa: E501
+    scores = vectors[:, :-1].flatten(0, 1) @ embedding.tokens.weight[batch.candidates].T
+    expected = -scores.log_softmax(dim=1)[torch.arange(len(scores)), batch.targets].sum()
+    loss = batch.loss(model)
+    torch.testing.assert_close(loss, expected)
+    loss.backward()
+    assert {name for name, it in model.named_parameters() if it.grad is None} == {
+        "head.linear.weight",
+        "head.linear.bias",
+    }
+    with pytest.raises(TypeError, match="without a decoder"):
+        batch.loss(setup.new_model(0))
+
+
+def test_a_validation_of_denoising_deletes_the_same_tokens_each_time(tmp_path):
+    """So that its losses compare."""
+    _, stage = denoising(tmp_path, 0.4)
+    model = stage.new_model()
+    assert stage.validate(model) == stage.validate(model)
 
 
 def test_word_dropout_replaces_words_only():

@@ -8,6 +8,7 @@ import threading
 import pytest
 from small_runs import (
     CPU,
+    DENOISED,
     LABELLED,
     PRETRAINED,
     WITH_LINEAR,
@@ -73,6 +74,7 @@ def straight(tmp_path_factory):
         pytest.param(PRETRAINED, [2], (0, 1, 0), id="in pretraining"),
         pytest.param(PRETRAINED, [3], (0, 2, 0), id="in a validation of pretraining"),
         pytest.param(PRETRAINED, [10], (1, 6, 6), id="after pretraining"),
+        pytest.param(DENOISED, [3, 3], (0, 3, 2), id="in denoising"),
         pytest.param(PRETRAINED, [12], (1, 8, 6), id="in the model's validation", marks=SLOW),
         pytest.param(PRETRAINED, [17], (1, 11, 10), id="between the model's validations", marks=SLOW),
         pytest.param(PRETRAINED, [23], (1, 15, 14), id="in the last validation"),

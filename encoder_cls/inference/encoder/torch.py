@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from encoder_cls.config import ModelConfig
 from encoder_cls.inference.classifier import Classifier
@@ -83,8 +83,8 @@ class TorchEncoder:
 
     def weights(self) -> dict[str, NDArray[np.float32]]:
         """See `Encoder`."""
-        tensors = self.model.state_dict().items()
-        return {name: tensor.detach().cpu().contiguous().numpy() for name, tensor in tensors}
+        parts = nn.ModuleDict({"encoder": self.model.encoder, "head": self.model.head})  # without a decoder
+        return {name: tensor.detach().cpu().contiguous().numpy() for name, tensor in parts.state_dict().items()}
 
     def logits(self, texts: TokenizedTexts, *, batch_tokens: int | None = None) -> Logits:
         """See `Encoder`."""

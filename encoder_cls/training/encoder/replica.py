@@ -50,7 +50,7 @@ class Replica:
         self.is_last = number == len(stages) - 1
         prepared, device = self.stage.prepared, self.stage.device
         self._config = prepared.config.train
-        self.model = prepared.new_model(self.stage.seed).to(device)
+        self.model = self.stage.new_model().to(device)
         self.optimizers = make_optimizers(self.model, self._config)
         self._precision = resolve_precision(self._config.precision, device)
         # The weights of an earlier stage are for training alone, so they stay as they are.

@@ -28,7 +28,9 @@ from typing import Any
 from shared.page import table, write_section
 
 ROOT = Path(__file__).parents[3]
-LIBRARIES = ("torch", "tokenizers", "scikit-learn", "numpy", "fasttext-numpy2-wheel", "transformers", "model2vec")
+LIBRARIES = (
+    "torch", "tokenizers", "scikit-learn", "numpy", "fasttext-numpy2-wheel", "transformers", "model2vec", "spacy"
+)  # fmt: skip
 INTERRUPTED = 130  # the exit code
 WIDTH = 120
 

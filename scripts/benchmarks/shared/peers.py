@@ -3,8 +3,8 @@
     python -m shared.peers SYSTEM SEED SECONDS FOLDER    # a search: prints its `Curve` as JSON
 
 FOLDER has train.parquet, validation.parquet and test.parquet. A search ends after so many seconds, and says when its
-best model on the validation texts changed, and how accurate that was on the test texts. fastText and Hugging Face's
-libraries are loaded only where they are used.
+best model on the validation texts changed, and how accurate that was on the test texts. fastText, spaCy and Hugging
+Face's libraries are loaded only where they are used.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ from shared.benchmark import note
 from shared.data import Texts, read
 
 TOKEN = r"\w+|[^\w\s]+"  # words and runs of punctuation
-MUCH_TEXT = 1_000_000  # training tokens from which fastText reads the texts less often
+MUCH_TEXT = 1_000_000  # training tokens from which fastText and spaCy read the texts less often
+SPACY_EPOCHS = (20, 5)  # at most, of little and of much text
 AUTOTUNED = (10, 30, 60, 120, 300)  # seconds of fastText's own search
 TFIDF_SETTINGS = [
     *(("logistic regression", c) for c in (1.0, 3.0, 10.0, 30.0, 100.0)),
@@ -219,6 +220,32 @@ def fasttext_model(path: Path, classes: Sequence[str], options: dict[str, Any]) 
     return predict
 
 
+def spacy_ensemble(train: Texts, _validation: Texts, seed: int) -> Iterator[Trial]:
+    """SpaCy's TextCatEnsemble, n-grams and a small network that are trained together, as `spacy train`, by epochs."""
+    import spacy
+    from spacy.training import Example
+    from spacy.util import fix_random_seed, registry
+
+    fix_random_seed(seed)
+    began, nlp = time.perf_counter(), spacy.blank("en")
+    nlp.add_pipe("textcat")  # its default is the ensemble
+    usual, random = nlp.config["training"], np.random.default_rng(seed)
+    batches_of = registry.resolve({"batcher": usual["batcher"]})["batcher"]
+    categories = {label: {it: float(it == label) for it in train.classes} for label in train.classes}
+    pairs = zip(map(nlp.make_doc, train.texts), train.labels, strict=True)
+    examples = [Example.from_dict(doc, {"cats": categories[label]}) for doc, label in pairs]
+    optimizer = nlp.initialize(lambda: examples)
+
+    def predict(texts: Sequence[str]) -> Sequence[str]:
+        return [max(doc.cats, key=doc.cats.__getitem__) for doc in nlp.pipe(texts)]
+
+    many = sum(len(it.reference) for it in examples) > MUCH_TEXT
+    for epoch in range(1, SPACY_EPOCHS[many] + 1):
+        for batch in batches_of([examples[row] for row in random.permutation(len(examples))]):
+            nlp.update(batch, sgd=optimizer, drop=usual["dropout"])
+        yield Trial(f"{epoch} epochs", time.perf_counter() - began, predict)
+
+
 def hf_trainer(train: Texts, seed: int, take: Callable[[Trial], bool]) -> None:
     """Hugging Face's Trainer with a BERT from random weights, of the size of encoder-cls's default, epoch by epoch."""
     from tokenizers import BertWordPieceTokenizer
@@ -234,7 +261,7 @@ def hf_trainer(train: Texts, seed: int, take: Callable[[Trial], bool]) -> None:
     fit(bert, train, after_epoch=lambda: take(Trial("", 0.0, bert.predict)), num_train_epochs=30, **options)
 
 
-HF_TRAINER = "hf-trainer"
+HF_TRAINER, SPACY = "hf-trainer", "spacy-ensemble"
 SEARCHES: dict[str, Search] = {
     "fasttext": fasttext,
     "tfidf-words": tfidf,
@@ -242,10 +269,12 @@ SEARCHES: dict[str, Search] = {
     "tfidf-svm": partial(tfidf, settings=SVM_SETTINGS, chars=(False, True)),
     "fasttext-usual-first": partial(fasttext, usual_first=True),
     "fasttext-autotune": fasttext_autotune,
+    SPACY: spacy_ensemble,
 }
 LIBRARIES = {
-    HF_TRAINER: ("transformers", "accelerate", "torch"),
     **{name: (("fasttext",) if name.startswith("fasttext") else ("sklearn.linear_model",)) for name in SEARCHES},
+    HF_TRAINER: ("transformers", "accelerate", "torch"),
+    SPACY: ("spacy",),
 }
 
 
