@@ -124,9 +124,10 @@ def described(prepared: Prepared) -> Iterator[str]:
         yield f"corrections: {changed} of {config.data.corrections} in place of those of the data"
     yield from _groups(dataset, config.data.group_column)
     tokens = f"tokens: vocabulary {prepared.vocab_size:,}, unknown in validation {statistics['unknown_fraction']:.1%}"
-    if not config.model.encoder:
+    if not prepared.plan.has_encoder:
+        why = "few labels" if config.model.encoder else "model.encoder=false"
         yield tokens
-        yield "model: a linear model alone, without steps of training (model.encoder=false)"
+        yield f"model: a linear model alone, without steps of training ({why})"
         return
     truncated, padding = statistics["truncated_fraction"], statistics["padding_fraction"]
     yield f"{tokens}, texts longer than the encoder reads {truncated:.1%}, padding {padding:.1%}"

@@ -179,8 +179,9 @@ class ModelConfig(Section):
     """Dropout on the embeddings and on each sublayer's output."""
     head_dropout: Fraction = 0.1
     """Dropout on the pooled vector before the last linear map."""
-    encoder: bool = True
-    """Whether to train an encoder; false: the linear classifier alone is the model, trained in seconds."""
+    encoder: bool | Literal["auto"] = "auto"
+    """Whether to train an encoder; `auto`: unless at most 2,000 texts have labels and more have none; false: the linear
+    classifier alone is the model, trained in seconds."""
     linear: bool = True
     """Whether to add the logits of a linear classifier of word and character n-grams to the encoder's; beyond 12
     million tokens it learns from a stream, from words and pairs of words."""

@@ -179,6 +179,7 @@ def model_card(
     *,
     best_step: int,
     vocab_size: int,
+    has_encoder: bool,
     linear_max_tokens: int | None,
     refits_on_validation: bool = False,
 ) -> str:
@@ -193,7 +194,7 @@ def model_card(
             config=config,
             dataset=dataset,
             sections=sections,
-            has_encoder=config.model.encoder and not dataset.has_names_alone,
+            has_encoder=has_encoder,
             num_refitted=len(dataset.selection) if refits_on_validation else 0,
             report=report,
             best_step=best_step,

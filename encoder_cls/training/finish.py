@@ -51,6 +51,7 @@ def write_final_report(
         report,
         best_step=best_step,
         vocab_size=prepared.vocab_size,
+        has_encoder=prepared.plan.has_encoder,
         linear_max_tokens=linear and linear.max_tokens,
         refits_on_validation=prepared.plan.refits_on_validation,
     )

@@ -164,8 +164,8 @@ def make_plan(config: Config, counts: Counts, *, model_corpus: Callable[[bool], 
 
     `model_corpus` measures what the encoder learns classes from, with pseudo-labels or without.
     """
-    has_encoder = config.model.encoder and not counts.names_only  # without labels nothing could end its training
     linear, linear_fit = _linear(config, counts)
+    has_encoder = _has_encoder(config, counts, linear_fit)
     if not (has_encoder or linear):
         raise ConfigError(
             f"model.encoder=false: there is too much text for a linear classifier of {counts.classes:,} classes; train "
@@ -186,6 +186,13 @@ def make_plan(config: Config, counts: Counts, *, model_corpus: Callable[[bool], 
         and (linear_fit == "few_labels" or (linear_fit == "plain" and may_refit)),
         has_pseudo_labels=has_pseudo_labels,
     )
+
+
+def _has_encoder(config: Config, counts: Counts, linear_fit: LinearFit | None) -> bool:
+    """Train an encoder, unless without labels nothing could end it, or with few it would only repeat the other answers."""
+    if counts.names_only or config.model.encoder != "auto":
+        return bool(config.model.encoder) and not counts.names_only
+    return linear_fit != "few_labels" or counts.unlabelled <= counts.labelled or counts.has_base_encoder
 
 
 def _linear(config: Config, counts: Counts) -> tuple[LinearInput | None, LinearFit | None]:

@@ -31,7 +31,7 @@ def test_the_card_of_a_run_says_what_it_is(trained_run, dataset, report):
     low, high = report.scores.interval
     f1_low, f1_high = report.scores.macro_f1_interval
     linear, encoder, sentence = report.parts["linear"], report.parts["encoder"], comparison_sentence(report)
-    card = model_card(config, dataset, report, best_step=36, vocab_size=1234, linear_max_tokens=None)
+    card = model_card(config, dataset, report, best_step=36, vocab_size=1234, has_encoder=True, linear_max_tokens=None)
     assert (
         card
         == f"""# tiny
@@ -61,7 +61,9 @@ def test_the_card_has_notes_where_there_is_something_to_note(dataset, report):
     """Of the linear classifier and of the linear model, and of a split that is no test split; names are code."""
     dataset = replace(dataset, label_names=("a`b", "c\n<d>", "ß"))
     report = replace(report, split="validation", linear_reference=REFERENCE | {"accuracy": 0.75, "of_texts": 9000})
-    card = model_card(load_config(), dataset, report, best_step=1, vocab_size=9, linear_max_tokens=4096)
+    card = model_card(
+        load_config(), dataset, report, best_step=1, vocab_size=9, has_encoder=True, linear_max_tokens=4096
+    )
     classes, _, scores, _, reads = [line for line in card.splitlines() if line.startswith("- ")]
     assert classes == r"- Classes: `` a`b ``, `c\n<d>`, `ß`"
     assert scores.startswith("- Validation split: 15 texts, accuracy ")
@@ -74,7 +76,7 @@ def test_the_card_of_a_linear_model_alone_says_nothing_of_an_encoder(dataset, re
     """Nor of steps, nor of parts."""
     report = replace(report, comparison=None, parts={"combined": report.parts["linear"]})
     config = load_config(None, ["model.encoder=false"])
-    card = model_card(config, dataset, report, best_step=0, vocab_size=9, linear_max_tokens=4096)
+    card = model_card(config, dataset, report, best_step=0, vocab_size=9, has_encoder=False, linear_max_tokens=4096)
     assert "\nA linear text classifier, trained" in card
     assert "\n- Reads the first 4,096 tokens of a text; 9 tokens known\n" in card
     assert not {"encoder", "step", "parts"} & set(card.replace("encoder-cls", "").replace("encoder_cls", "").split())

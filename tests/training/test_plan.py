@@ -102,6 +102,20 @@ def test_most_texts_have_to_be_without_labels_for_pretraining(unlabelled, epochs
     assert (decided.pretraining is not None) == pretrains
 
 
+@pytest.mark.parametrize(
+    ("counts", "encoder", "is_trained"),
+    [
+        ({"labelled": 100, "unlabelled": 101}, "auto", False),
+        ({"labelled": 100, "unlabelled": 101}, True, True),
+        ({"labelled": 100, "unlabelled": 100}, "auto", True),
+        ({"labelled": 2001, "unlabelled": 9000}, "auto", True),
+        ({"labelled": 2001, "unlabelled": 0}, False, False),
+    ],
+)
+def test_few_labels_among_many_texts_train_no_encoder_unless_it_is_asked_for(counts, encoder, is_trained):
+    assert plan(MANY, sections={"model": {"encoder": encoder}}, **counts).has_encoder == is_trained
+
+
 def test_more_text_is_never_seen_more_often():
     """Every number falls or stays as the text grows, and each falls somewhere."""
 
