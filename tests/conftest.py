@@ -45,7 +45,8 @@ CONFIG = """\
 name: tiny
 data: {{train: {folder}/train.csv, validation: {folder}/validation.csv, test: {folder}/test.csv}}
 model:
-  {{d_model: 16, num_layers: 1, num_heads: 2, d_ff: 32, max_seq_len: 16, char_ngram_buckets: 64, bigram_buckets: 64}}
+  {{d_model: 16, num_layers: 1, num_heads: 2, d_ff: 32, max_seq_len: 16, char_ngram_buckets: 64, bigram_buckets: 64,
+  cascade: false}}
 pretrain: {{epochs: 0}}
 train: {{epochs: 6, batch_size: 12, learning_rate: 0.01, precision: float32}}
 """

@@ -23,7 +23,7 @@ LIMITS = {
     "package: own modules that a file imports": 20,
     "tests: lines": 22_400,
     "scripts: lines": 6_300,
-    "documents: words": 25_100,
+    "documents: words": 25_250,
 }
 NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 

@@ -157,7 +157,7 @@ def test_predict_gives_the_labels_that_are_as_probable_as_their_thresholds(cli, 
         json.loads(line)
         for line in cli("predict", "--model", linear_run.path, "--format", "jsonl", *texts).out.splitlines()
     ]
-    assert list(found[0]) == ["labels", "top", "truncated", "unknown_words"]
+    assert list(found[0]) == ["labels", "top", "truncated", "unknown_words", "answered_by"]
     assert sorted(found[0]["labels"]) == ["food", "sport"]
     assert [it["label"] for it in found[0]["top"]] == found[0]["labels"]
     assert (found[1]["labels"], len(found[1]["top"])) == ([], 1)

@@ -38,6 +38,8 @@ def test_the_page_gives_the_probabilities_of_the_classifier(trained_run, tmp_pat
     if parts != "both":
         classifier.mixture_weights = (1.0,)
         setattr(classifier, "linear" if parts == "encoder" else "encoder", None)
+    else:
+        classifier.gate = 0.8
     save_classifier(classifier, tmp_path, dtypes=dict.fromkeys(classifier.parts, dtype))
     saved = load_classifier(tmp_path, engine="numpy")
     for text, expected in zip(TEXTS, saved.predict_proba(TEXTS), strict=True):

@@ -26,7 +26,7 @@ SHORT = ["model.d_model=16", "model.d_ff=32", "model.num_layers=1", "model.char_
 SHORT += ["model.bigram_buckets=512", "train.batch_size=400", "train.batch_tokens=100000", "train.log_every=1"]
 SHORT += ["train.precision=float32", "train.epochs=1"]
 RUNS = {
-    "default": ["pretrain.epochs=1", "model.linear=true"],
+    "default": ["pretrain.epochs=1", "model.linear=true", "model.cascade=false"],
     "encoder": ["pretrain.epochs=0", "model.linear=false", "train.rdrop_weight=0", "train.class_weights=balanced"],
 }
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from encoder_cls.data.rows import Reading, SourceLocation
     from encoder_cls.inference.classifier import Classifier
 
-CHUNK = 2048  # texts classified at once; sorted by length within a chunk
+CHUNK = 4096  # texts classified at once: the encoder's batches are of similar length, and full
 READ_BYTES = 1 << 20
 HEADED = {".csv", ".tsv", ".xlsx", ".txt"}  # endings of files whose first row has all columns
 SPREADSHEETS = {".csv", ".xlsx"}  # files of which CSV has all columns, unless it is asked for without

@@ -133,8 +133,8 @@ def ngram_vectors(texts: TokenizedTexts, linear: LinearClassifier | None) -> Vec
     ):
         weights = 1 + np.log(counts.values)
         if linear:
-            weights *= np.append(linear.idf, linear.idf.max())[find(counts, linear.feature_ids)]
-        hashes = counts.columns.astype(np.int64) * HASH_MULTIPLIER >> 7
+            weights *= np.append(linear.idf, linear.idf.max())[find(counts.ids, linear.feature_ids)][counts.columns]
+        hashes = counts.ids[counts.columns].astype(np.int64) * HASH_MULTIPLIER >> 7
         signs = np.where(hashes >> 20 & 1, 1, -1)
         rows = np.repeat(np.arange(len(counts)), np.diff(counts.offsets))
         cells = np.bincount(

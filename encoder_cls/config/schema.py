@@ -185,6 +185,9 @@ class ModelConfig(Section):
     linear: bool = True
     """Whether to add the logits of a linear classifier of word and character n-grams to the encoder's; beyond 12
     million tokens it learns from a stream, from words and pairs of words."""
+    cascade: bool = True
+    """Whether a text skips the encoder where the linear classifier is sure, if validation texts show that this changes
+    next to nothing; false: both answer every text."""
 
     @model_validator(mode="after")
     def _check_shape(self) -> ModelConfig:

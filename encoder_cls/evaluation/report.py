@@ -44,6 +44,7 @@ class Report:
         parts: the scores of the classifier, `combined`, and of its parts `linear` and `encoder` alone.
         comparison: None without both parts.
         mixture_shares: see `Classifier`.
+        cascade: the `gate`, and the `skipped_fraction` of the texts that skip the encoder; None without a gate.
         linear_reference: the scores of the TF-IDF baseline as in JSON; None where its training texts are gone.
         threshold: suggested, where a text has one label.
         truncated_fraction: the fraction of the texts that are longer than the encoder, else the linear part, reads.
@@ -72,6 +73,7 @@ class Report:
     guarantees: MeasuredGuarantees | None = None
     against: PairedComparison | None = None
     base_answers: BaseAnswers | None = None
+    cascade: Mapping[str, float] | None = None
 
     @property
     def scores(self) -> PartScores:
@@ -89,6 +91,7 @@ class Report:
             "parts": {name: scores.to_dict() for name, scores in self.parts.items()},
             "comparison": asdict(self.comparison) if self.comparison else None,
             "mixture_shares": self.mixture_shares,
+            "cascade": self.cascade,
             "linear_reference": self.linear_reference,
             "suggested_threshold": self.threshold and self.threshold.value,
             "answered_fraction": self.threshold and self.threshold.answered_fraction,
@@ -150,6 +153,12 @@ def evaluate(
         doubtful_labels=doubtful,
         threshold=threshold,
         guarantees=guarantees,
+        cascade=None
+        if classifier.gate is None
+        else {
+            "gate": classifier.gate,
+            "skipped_fraction": float(classifier.skip_encoder(of_parts["linear"]).mean()),
+        },
     )
     return report, answered
 

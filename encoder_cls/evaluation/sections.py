@@ -116,6 +116,8 @@ def _part_lines(report: Report) -> Iterator[str]:
         for part in ("linear", "encoder"):
             yield f"{PARTS[part]}: {_scores(report.parts[part].to_dict())}"
         yield comparison_sentence(report)
+    if report.cascade:
+        yield cascade_sentence(report)
     if advised := advice(report):
         yield advised
 
@@ -171,6 +173,14 @@ def comparison_sentence(report: Report) -> str:
     sure = "sure" if report.comparison.is_sure else "not sure"
     gain = f"{by} the linear model alone ({sure}; 95% interval {100 * low:+.1f} to {100 * high:+.1f})"
     return f"{gain}; {_weights(report.mixture_shares)}" if report.mixture_shares else gain
+
+
+def cascade_sentence(report: Report) -> str:
+    """How many texts skip the encoder; empty where none does."""
+    if not report.cascade:
+        return ""
+    skipped, gate = report.cascade["skipped_fraction"], report.cascade["gate"]
+    return f"the linear model alone answers {skipped:.0%} of the texts, those where its probability is {gate:g} or more"
 
 
 def _weights(mixture_shares: Mapping[str, float]) -> str:

@@ -17,6 +17,7 @@ from encoder_cls.inference.linear import LinearClassifier
 from encoder_cls.inference.task import SINGLE_LABEL, Logits, Task, combine_logits
 from encoder_cls.system.display import counted, kind, shown
 from encoder_cls.system.encodings import UTF8
+from encoder_cls.system.installed import log
 from encoder_cls.text.tokenizer import parse_tokenizer, tokenize
 from encoder_cls.text.tokens import KEPT_PER_TOKEN, TokenizedTexts
 
@@ -40,6 +41,7 @@ class Prediction:
         reason: why it has no label: `blank`, the text has no words.
         unfamiliar: whether the text is out of distribution; none where the model does not measure that.
         labels: multi-label, the labels that reach their thresholds, the most probable first; single-label none.
+        answered_by: the parts of the answer: `linear`, `encoder` or `both`; none where each text is answered by both.
     """
 
     label: str | None
@@ -50,6 +52,7 @@ class Prediction:
     reason: str | None = None
     unfamiliar: bool | None = None
     labels: tuple[str, ...] | None = None
+    answered_by: str | None = None
 
     @property
     def is_multi_label(self) -> bool:
@@ -99,6 +102,8 @@ class Prediction:
             "truncated": self.truncated,
             "unknown_words": self.unknown_words,
         }
+        if self.answered_by is not None:
+            record["answered_by"] = self.answered_by
         if self.unfamiliar is not None:
             record["unfamiliar"] = self.unfamiliar
         if self.reason:
@@ -116,7 +121,8 @@ class Classifier:
 
     Wide and deep learning (Cheng et al., 2016, https://arxiv.org/abs/1606.07792): the meaning of a few words by
     themselves is learned best from their counts, that of all together by an encoder; the answer is a weighted sum of
-    both logits.
+    both logits. With a `gate` (a cascade: Viola and Jones, 2001, https://doi.org/10.1109/CVPR.2001.990517), where the
+    linear classifier is sure, it answers alone.
 
     `batch_tokens` of its methods is that of `Encoder`.
 
@@ -126,6 +132,7 @@ class Classifier:
         mixture_weights: factors of the logits of the parts, the encoder's first, by which they are calibrated.
         mixture_shares: how much of the answer comes from each part: its mixture weight in units of the one that it
             would have alone; they sum to 1. None if unknown.
+        gate: the linear classifier's probability of its answer from which the encoder is skipped; none: it never is.
         text_columns: the columns of the texts of training.
         dtypes: data types of the weights of each part in the folder.
         thresholds: multi-label, the probability from which a text has each label; single-label there are none.
@@ -145,6 +152,7 @@ class Classifier:
     linear: LinearClassifier | None = None
     mixture_weights: tuple[float, ...] = ()
     mixture_shares: Mapping[str, float] | None = None
+    gate: float | None = None
     text_columns: tuple[str, ...] = ("text",)
     dtypes: dict[str, str] = field(default_factory=dict)
     task: Task = SINGLE_LABEL
@@ -220,19 +228,23 @@ class Classifier:
             numbers = text_numbers(probabilities, texts.unknown_share, answers.rarity)
             unfamiliar = self.familiarity.are_unfamiliar(numbers).tolist()
         are_blank = texts.lengths < 2  # nothing but [CLS]
-        of_texts = zip(probabilities, self.truncated(texts), texts.unknown, unfamiliar, are_blank, strict=True)
+        best = probabilities.argmax(axis=1)
+        columns = (self.truncated(texts), texts.unknown, are_blank, answers.skip_encoder, best)
+        of_texts = zip(probabilities, unfamiliar, *(it.tolist() for it in columns), strict=True)
+        by_rest = self.parts[0] if len(self.parts) == 1 else None if self.gate is None else "both"
         return [
             Prediction(
-                label=None if is_blank else self.label_names[int(of_classes.argmax())],
-                probability=None if is_blank else float(of_classes.max()),
+                label=None if is_blank else self.label_names[label],
+                probability=None if is_blank else float(of_classes[label]),
                 probabilities=dict(zip(self.label_names, of_classes.tolist(), strict=True)),
-                truncated=bool(truncated),
-                unknown_words=int(unknown),
+                truncated=truncated,
+                unknown_words=unknown,
                 reason="blank" if is_blank else None,
                 unfamiliar=is_unfamiliar,
-                labels=self._labels(of_classes, is_blank=bool(is_blank)),
+                labels=self._labels(of_classes, is_blank=is_blank),
+                answered_by="linear" if skips else by_rest,
             )
-            for of_classes, truncated, unknown, is_unfamiliar, is_blank in of_texts
+            for of_classes, is_unfamiliar, truncated, unknown, is_blank, skips, label in of_texts
         ]
 
     def _labels(self, probabilities: NDArray[np.float64], *, is_blank: bool) -> tuple[str, ...] | None:
@@ -255,9 +267,11 @@ class Classifier:
         are_longer: NDArray[np.bool_] = np.diff(texts.offsets) > most_tokens
         return are_longer
 
-    def logits(self, texts: TokenizedTexts, *, batch_tokens: int | None = None) -> Logits:
-        """Calibrated logits, (texts, classes)."""
-        return self._answer(texts, batch_tokens=batch_tokens).logits
+    def logits(
+        self, texts: TokenizedTexts, *, batch_tokens: int | None = None, skip_encoder: bool | None = None
+    ) -> Logits:
+        """Calibrated logits, (texts, classes); `skip_encoder`, where given, decides for all texts."""
+        return self._answer(texts, batch_tokens=batch_tokens, skip_encoder=skip_encoder).logits
 
     def part_logits(self, texts: TokenizedTexts, *, batch_tokens: int | None = None) -> dict[str, Logits]:
         """The logits by which each of the `parts` is scored, (texts, classes); the linear part's by `before_refit`."""
@@ -271,6 +285,13 @@ class Classifier:
         probabilities = self.task.probabilities(answers.logits)
         return answers.logits, text_numbers(probabilities, texts.unknown_share, answers.rarity)
 
+    def skip_encoder(self, linear: Logits) -> NDArray[np.bool_]:
+        """Which texts the linear part answers alone, (texts,), by its logits, which NumPy computes for every engine."""
+        if self.gate is None or len(self.parts) == 1:
+            return np.zeros(len(linear), dtype=bool)
+        is_sure: NDArray[np.bool_] = self.task.confidence(self.task.probabilities(linear)) >= self.gate
+        return is_sure
+
     def _answer(
         self,
         texts: TokenizedTexts,
@@ -278,30 +299,45 @@ class Classifier:
         batch_tokens: int | None = None,
         with_rarity: bool = False,
         to_score: bool = False,
+        skip_encoder: bool | None = None,
     ) -> _Answers:
         """Ask the parts: the one place that decides which of them reads a text, and how their logits are combined.
 
-        `with_rarity` takes a linear part; `to_score` gives its logits by `before_refit`.
+        `with_rarity` takes a linear part; `to_score` gives its logits by `before_refit`, and those of both parts.
         """
-        of_parts, rarity = {}, None
-        if self.encoder:
-            of_parts["encoder"] = self.encoder.logits(texts, batch_tokens=batch_tokens)
+        of_parts: dict[str, Logits] = {}
+        skip, rarity = np.zeros(len(texts), dtype=bool), None
         if self.linear:
             before_refit = self.before_refit if to_score else None
             linear, rarity = self.linear.read(texts, with_rarity=with_rarity, leave_out=before_refit is not None)
             of_parts["linear"] = before_refit(linear, texts) if before_refit else linear
-        return _Answers(self.combined(of_parts), of_parts, rarity)
+            skip = self.skip_encoder(of_parts["linear"]) if skip_encoder is None else np.full(len(texts), skip_encoder)
+        if self.encoder and (to_score or not skip.any()):
+            of_parts["encoder"] = self.encoder.logits(texts, batch_tokens=batch_tokens)
+        elif self.encoder:
+            (asked,) = np.nonzero(~skip)
+            log("debug", f"the linear model answers {skip.sum():,} of {counted(len(texts), 'text')} alone")
+            of_parts["encoder"] = np.zeros_like(of_parts["linear"])
+            if len(asked):
+                of_parts["encoder"][asked] = self.encoder.logits(texts.take(asked), batch_tokens=batch_tokens)
+        of_parts = {part: of_parts[part] for part in self.parts}
+        return _Answers(self._combined(of_parts, skip), of_parts, skip, rarity)
 
     def combined(self, part_logits: Mapping[str, Logits]) -> Logits:
-        """Calibrated logits from those of the parts."""
-        return combine_logits(list(part_logits.values()), self.mixture_weights).astype(np.float32)
+        """Calibrated logits from those of the parts, in their order: the linear part is the last."""
+        return self._combined(part_logits, self.skip_encoder(list(part_logits.values())[-1]))
+
+    def _combined(self, part_logits: Mapping[str, Logits], skip: NDArray[np.bool_]) -> Logits:
+        logits = combine_logits(list(part_logits.values()), self.mixture_weights).astype(np.float32)
+        return np.where(skip[:, None], part_logits["linear"], logits) if skip.any() else logits
 
 
 class _Answers(NamedTuple):
-    """Calibrated logits of texts, those of each part, and on request the rarity of each text's features."""
+    """Calibrated logits of texts, those of each part, whether the linear part's are the answer; rarity on request."""
 
     logits: Logits
     of_parts: dict[str, Logits]
+    skip_encoder: NDArray[np.bool_]
     rarity: NDArray[np.float64] | None
 
 

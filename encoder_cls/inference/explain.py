@@ -91,7 +91,10 @@ def explain(
     most_tokens = most_tokens or MOST_TOKENS
 
     def weights_of(words: Sequence[_Word], tokens: TokenizedTexts, label: int) -> list[float]:
-        logits = [classifier.logits(some, batch_tokens=batch_tokens) for some in _variants(tokens, words)]
+        # Each by the parts of the whole text: no weight is to be that of the other parts.
+        skips = bool(classifier.linear and classifier.skip_encoder(classifier.linear.logits(tokens))[0])
+        variants = _variants(tokens, words)
+        logits = [classifier.logits(some, batch_tokens=batch_tokens, skip_encoder=skips) for some in variants]
         whole, *without = classifier.task.log_odds(np.concatenate(logits).astype(np.float64), label)
         return [float(whole - odds) for odds in without]
 

@@ -28,7 +28,6 @@ from encoder_cls.errors import ConfigError, EncoderClsError
 from encoder_cls.inference import metadata as description
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.encoder.auto import ENGINES, new_encoder
-from encoder_cls.inference.guarantees import Familiarity, Guarantees
 from encoder_cls.inference.hub_models import SCHEME, download
 from encoder_cls.inference.linear import LINEAR, LinearClassifier
 from encoder_cls.inference.metadata import CONFIG_FILE, FORMAT, TOKENIZER_FILE, WEIGHTS_FILE
@@ -190,14 +189,14 @@ def save_classifier(classifier: Classifier, folder: Path, *, dtypes: Mapping[str
             write_file(path, content)
 
 
-def save_guarantees(folder: Path, guarantees: Guarantees | None, familiarity: Familiarity | None) -> None:
-    """Replace the guarantees of a model folder; its weights stay as they are. Errors as of `save_classifier`."""
+def save_measured(classifier: Classifier, folder: Path) -> None:
+    """Replace gate and guarantees in a model folder; its weights stay as they are. Errors as of `save_classifier`."""
     _read(folder)
     with reporting_os_errors(folder / WEIGHTS_FILE):
         content = (folder / WEIGHTS_FILE).read_bytes()
     metadata = _metadata(content[: 8 + int.from_bytes(content[:8], "little")])
     del metadata["sha256"]
-    metadata |= description.guarantees_of(guarantees, familiarity)
+    metadata |= description.measured(classifier)
     _write_weights(folder, safetensors.numpy.load(content), metadata)
 
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -20,7 +22,6 @@ from encoder_cls.text.ngrams import (
     TEMPLATE_IDS,
     count_features,
     find,
-    keep_known,
     rarity,
     tfidf,
 )
@@ -91,11 +92,25 @@ class LinearClassifier:
             frequent_token_ids=self.frequent_token_ids,
             use_char_ngrams=bool((self.feature_ids[-1:] >= TEMPLATE_IDS).any()),
         ):
-            found = find(counts, self.feature_ids)
-            features = tfidf(keep_known(counts, found), self.feature_ids, self.idf)
+            # Looked up once for all these texts; unknown features weigh nothing.
+            found = find(counts.ids, self.feature_ids)
+            idf, weights = np.where(found < 0, 0, self.idf[found]), self.weights.take(found)
+            values = tfidf(counts, counts.ids, idf).values
+            some = margins[row : row + len(counts)]
+            if weights.shape[1] == 1:
+                rows = np.repeat(np.arange(len(counts)), np.diff(counts.offsets))
+                products = values * weights[counts.columns, 0]
+                some[:, 0] += np.bincount(rows, weights=products, minlength=len(counts))
+            else:
+                for text, (start, end) in enumerate(pairwise(counts.offsets)):
+                    some[text] += values[start:end] @ weights[counts.columns[start:end]]
             if with_rarity:
-                rarities.append(rarity(counts, found, self.idf, leave_out=leave_out))
-            for start, end in zip(features.offsets[:-1], features.offsets[1:], strict=True):
-                margins[row] += features.values[start:end] @ self.weights.take(features.columns[start:end])
-                row += 1
+                idf[idf == self._rarest if leave_out else False] = 0
+                rarities.append(rarity(counts, idf, rarest=self._rarest))
+            row += len(counts)
         return self.task.margins_to_logits(margins), np.concatenate(rarities) if with_rarity else None
+
+    @cached_property
+    def _rarest(self) -> float:
+        """The inverse document frequency of the rarest features."""
+        return float(self.idf.max(initial=0))

@@ -59,13 +59,18 @@ def state_of(classifier: Classifier, dtypes: Mapping[str, str]) -> dict[str, Any
         "mixture_shares": shares if shares and shares.keys() == set(classifier.parts) else None,
         "dtypes": dict(dtypes),
         "thresholds": list(classifier.thresholds) if classifier.thresholds else None,
-        **guarantees_of(classifier.guarantees, classifier.familiarity),
+        **measured(classifier),
     }
 
 
-def guarantees_of(guarantees: Guarantees | None, familiarity: Familiarity | None) -> dict[str, Any]:
+def measured(classifier: Classifier) -> dict[str, Any]:
     """The metadata that is measured on held-out texts."""
-    return {"promises": guarantees and guarantees.to_json(), "familiarity": familiarity and familiarity.to_json()}
+    guarantees, familiarity = classifier.guarantees, classifier.familiarity
+    return {
+        "gate": classifier.gate,
+        "promises": guarantees and guarantees.to_json(),
+        "familiarity": familiarity and familiarity.to_json(),
+    }
 
 
 def read_config(values: Any, *, vocab_size: int) -> tuple[dict[str, Any], dict[str, Shapes]]:
@@ -139,7 +144,7 @@ def read_state(values: Mapping[str, Any], config: Mapping[str, Any], *, describe
     is_single, num_classes = config["task"] is SINGLE_LABEL, len(config["label_names"])
     parts = [part for part in PARTS if part in values["parts"]]
     dtypes, thresholds = values["dtypes"], values["thresholds"]
-    mixture_weights, shares = values["mixture_weights"], values.get("mixture_shares")
+    mixture_weights, shares, gate = values["mixture_weights"], values.get("mixture_shares"), values.get("gate")
     _check(
         WEIGHTS_FILE,
         parts=bool(parts) and sorted(values["parts"]) == sorted(parts) and set(parts) <= set(described),
@@ -148,6 +153,7 @@ def read_state(values: Mapping[str, Any], config: Mapping[str, Any], *, describe
         and all(1 / LARGEST_WEIGHT < float(weight) < LARGEST_WEIGHT for weight in mixture_weights.values()),
         mixture_shares=shares is None
         or (sorted(shares) == sorted(parts) and all(0 <= float(share) <= 1 for share in shares.values())),
+        gate=gate is None or (len(parts) > 1 and 0 <= float(gate) <= 1),
         thresholds=thresholds is None
         if is_single
         else len(thresholds) == num_classes and all(0 <= float(it) <= 1 for it in thresholds),
@@ -158,6 +164,7 @@ def read_state(values: Mapping[str, Any], config: Mapping[str, Any], *, describe
         "dtypes": dtypes,
         "mixture_weights": tuple(float(mixture_weights[part]) for part in parts),
         "mixture_shares": shares and {part: float(shares[part]) for part in parts},
+        "gate": None if gate is None else float(gate),
         "thresholds": tuple(map(float, thresholds or ())),
         "guarantees": None if guarantees is None else Guarantees.from_json(guarantees),
         "familiarity": None if familiarity is None else Familiarity.from_json(familiarity, num_numbers=num_numbers),

@@ -67,6 +67,11 @@ class Task:
         """The probabilities of the classes, (texts, classes)."""
         return softmax(logits)
 
+    def confidence(self, probabilities: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The probability of each text's answer, (texts,); multi-label, of its least sure label."""
+        confidence: NDArray[np.float64] = probabilities.max(axis=1)
+        return confidence
+
     def log_odds(self, logits: NDArray[np.float64], label: int) -> NDArray[np.float64]:
         """ln(p / (1 - p)) of a class, (texts,)."""
         others: NDArray[np.float64] = np.logaddexp.reduce(np.delete(logits, label, axis=1), axis=1)
@@ -87,6 +92,10 @@ class _MultiLabel(Task):
 
     def probabilities(self, logits: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
         return sigmoid(logits)
+
+    def confidence(self, probabilities: NDArray[np.float64]) -> NDArray[np.float64]:
+        confidence: NDArray[np.float64] = np.maximum(probabilities, 1 - probabilities).min(axis=1)
+        return confidence
 
     def log_odds(self, logits: NDArray[np.float64], label: int) -> NDArray[np.float64]:
         return logits[:, label]

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,7 +37,7 @@ NUM_FEATURE_IDS = CHAR_NGRAM_IDS + HASHES
 GROUP_NORMS = (1.0, 0.4, 1.0)  # of the vectors of a text's words and pairs, of its templates, of its character n-grams
 KINDS_BEGIN = (0, HASHES, TEMPLATE_IDS, CHAR_NGRAM_IDS)  # of words, pairs, templates, character n-grams
 RARITY_NUMBERS = 2 * len(KINDS_BEGIN)
-TOKENS_AT_ONCE = 1 << 17  # counting takes many times the memory of the counts
+TOKENS_AT_ONCE = 1 << 15  # counting takes many times the memory of the counts, and sorting more is slower
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,8 +58,25 @@ class SparseRows:
         return len(self.offsets) - 1
 
 
-Found = tuple[NDArray[np.int64], NDArray[np.int64]]
-"""The hashes of features, and the token at which each ends."""
+@dataclass(frozen=True, kw_only=True)
+class Counts(SparseRows):
+    """How often features occur in texts; columns are indices of `ids`.
+
+    Attributes:
+        ids: of the features of all these texts, increasing.
+        kinds: where the words, pairs, templates and character n-grams of each text begin, (texts, 4).
+    """
+
+    ids: NDArray[np.int32]
+    kinds: NDArray[np.int64]
+
+
+class Found(NamedTuple):
+    """Features of one kind: their hashes, which of them occur, and the token at which each of these ends."""
+
+    hashes: NDArray[np.int64]
+    ends: NDArray[np.int64]
+    occurrences: NDArray[np.int64] | slice = slice(None)
 
 
 def frequent_tokens(texts: TokenizedTexts, *, max_tokens: int) -> NDArray[np.int32]:
@@ -72,8 +90,8 @@ def frequent_tokens(texts: TokenizedTexts, *, max_tokens: int) -> NDArray[np.int
 
 def count_features(
     texts: TokenizedTexts, *, max_tokens: int, frequent_token_ids: NDArray[np.int32], use_char_ngrams: bool
-) -> Iterator[SparseRows]:
-    """Count the features of texts, some texts at a time; columns are feature ids.
+) -> Iterator[Counts]:
+    """Count the features of texts, some texts at a time.
 
     In templates all tokens but `frequent_token_ids` are wildcards. `use_char_ngrams` counts templates and character
     n-grams, too, with twenty times the memory.
@@ -84,22 +102,51 @@ def count_features(
         kinds = [_words(ids, position), *_pairs(ids, position)]
         if use_char_ngrams:
             kinds += [_templates(ids, position, frequent_token_ids), _char_ngrams(texts, tokens)]
-        feature_ids = np.concatenate([hashes % HASHES + HASHES * kind for kind, (hashes, _) in enumerate(kinds)])
-        text_of = np.repeat(np.arange(len(lengths)), lengths)
-        rows = text_of[np.concatenate([ends for _, ends in kinds])]
-        keys, counts = np.unique(rows * NUM_FEATURE_IDS + feature_ids, return_counts=True)
-        yield SparseRows(
-            columns=(keys % NUM_FEATURE_IDS).astype(np.int32),
-            values=counts.astype(np.float32),
-            offsets=np.searchsorted(keys, np.arange(len(lengths) + 1) * NUM_FEATURE_IDS),
+        distinct, columns = zip(*(_distinct(it.hashes & (HASHES - 1)) for it in kinds), strict=True)
+        begins = ends_from_zero(np.array([*map(len, distinct)]))  # of the columns of each kind
+        num_columns = int(begins[-1])
+        # A key is a row and a column. Small ones are sorted in half the time.
+        key: Any = np.uint32 if len(lengths) * num_columns < 1 << 32 else np.uint64
+        rows = (np.arange(len(lengths)) * num_columns).astype(key)
+        row_of = np.repeat(rows, lengths)
+        keys = np.concatenate(
+            [
+                row_of[it.ends] + (begin + of_kind.astype(key))[it.occurrences]
+                for it, of_kind, begin in zip(kinds, columns, begins[:-1].astype(key), strict=True)
+            ]
+        )
+        keys.sort()
+        firsts = np.flatnonzero(np.concatenate([keys[:1] >= 0, keys[1:] != keys[:-1]]))
+        num_keys, keys = len(keys), keys[firsts]
+        feature_ids = np.concatenate([it + HASHES * kind for kind, it in enumerate(distinct)]).astype(np.int32)
+        kinds_begin = np.searchsorted(feature_ids, KINDS_BEGIN).astype(key)
+        of_kinds = np.searchsorted(keys, rows[:, None] + kinds_begin)
+        yield Counts(
+            columns=(keys - np.repeat(rows, np.diff(of_kinds[:, 0], append=len(keys)))).astype(np.int32),
+            values=np.diff(firsts, append=num_keys).astype(np.float32),
+            offsets=np.append(of_kinds[:, 0], len(keys)),
+            ids=feature_ids,
+            kinds=of_kinds,
         )
 
 
-def find(counts: SparseRows, feature_ids: NDArray[np.int32]) -> NDArray[np.int32]:
-    """The index of each column among increasing feature ids, (values,); -1: none of them."""
-    columns = np.searchsorted(feature_ids, counts.columns).astype(np.int32)
+def _distinct(hashes: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.integer[Any]]]:
+    """The different hashes, increasing, and the index of each hash among them."""
+    if len(hashes) < HASHES >> 8:
+        return np.unique(hashes, return_inverse=True)
+    is_there = np.zeros(HASHES, dtype=bool)  # many are looked up in tables in less time than sorted
+    is_there[hashes] = True
+    distinct = np.flatnonzero(is_there)
+    index = np.empty(HASHES, dtype=np.int32)
+    index[distinct] = np.arange(len(distinct))
+    return distinct, index[hashes]
+
+
+def find(ids: NDArray[np.int32], feature_ids: NDArray[np.int32]) -> NDArray[np.int32]:
+    """The index of each id among increasing feature ids, (ids,); -1: none of them."""
+    columns = np.searchsorted(feature_ids, ids).astype(np.int32)
     columns[columns == len(feature_ids)] = -1
-    columns[feature_ids[columns] != counts.columns] = -1
+    columns[feature_ids[columns] != ids] = -1
     return columns
 
 
@@ -110,35 +157,18 @@ def keep_known(counts: SparseRows, found: NDArray[np.int32]) -> SparseRows:
     return SparseRows(columns=found[known], values=counts.values[known], offsets=offsets)
 
 
-def rarity(
-    counts: SparseRows, found: NDArray[np.int32], idf: NDArray[np.float32], *, leave_out: bool = False
-) -> NDArray[np.float64]:
+def rarity(counts: Counts, idf: NDArray[np.float32], *, rarest: float) -> NDArray[np.float64]:
     """Measure the rarity of the features of texts, (texts, `RARITY_NUMBERS`).
 
     The mean inverse document frequency of the words, pairs, templates and character n-grams of a text, where the
     unknown count as the rarest; then the unknown share of each of the four. Both are 0 for a kind that a text lacks.
-    `found` is from `find`. `leave_out` treats the texts, which were learned from, as if they were not: a feature of a
-    single text is unknown.
+    `idf` is of the features of the counts, 0 of unknown ones; `rarest` is that of the rarest known one.
     """
-    if leave_out:
-        found = np.where(np.append(idf, 0)[found] == idf.max(), -1, found)
-    starts = np.stack([_first_at_least(counts, first) for first in KINDS_BEGIN], axis=1)
-    numbers = np.diff(starts, axis=1, append=counts.offsets[1:, None])  # columns increase, so a kind is a run of them
-    of_features = np.append(idf, idf.max())[found]
-    sums = [np.add.reduceat(np.append(it, 0), starts.ravel()).reshape(starts.shape) for it in (of_features, found < 0)]
+    numbers = np.diff(counts.kinds, axis=1, append=counts.offsets[1:, None])
+    of_features, are_unknown = (it[counts.columns] for it in (np.where(idf > 0, idf, np.float32(rarest)), idf == 0))
+    starts = counts.kinds.ravel()
+    sums = [np.add.reduceat(np.append(it, 0), starts).reshape(numbers.shape) for it in (of_features, are_unknown)]
     return np.hstack([np.where(numbers > 0, it, 0) / np.maximum(1, numbers) for it in sums])
-
-
-def _first_at_least(rows: SparseRows, column: int) -> NDArray[np.int64]:
-    """The index of the first value of each row in this column or a later one, else the row's end, (rows,)."""
-    low, high = rows.offsets[:-1].copy(), rows.offsets[1:].copy()
-    while (is_open := low < high).any():
-        middle = (low + high) // 2
-        is_before = np.zeros(len(low), dtype=bool)
-        is_before[is_open] = rows.columns[middle[is_open]] < column
-        low = np.where(is_open & is_before, middle + 1, low)
-        high = np.where(is_open & ~is_before, middle, high)
-    return low
 
 
 def tfidf(counts: SparseRows, feature_ids: NDArray[np.int32], idf: NDArray[np.float32]) -> SparseRows:
@@ -147,8 +177,9 @@ def tfidf(counts: SparseRows, feature_ids: NDArray[np.int32], idf: NDArray[np.fl
     Columns are indices of the feature ids.
     """
     values = (1 + np.log(counts.values)) * idf[counts.columns]
-    group_of = np.searchsorted((TEMPLATE_IDS, CHAR_NGRAM_IDS), feature_ids, side="right")[counts.columns]
-    vectors = len(GROUP_NORMS) * np.repeat(np.arange(len(counts)), np.diff(counts.offsets)) + group_of
+    vectors = np.repeat(len(GROUP_NORMS) * np.arange(len(counts)), np.diff(counts.offsets))
+    for begin in np.searchsorted(feature_ids, (TEMPLATE_IDS, CHAR_NGRAM_IDS)):
+        vectors += counts.columns >= begin
     squares = np.bincount(vectors, weights=values.astype(np.float64) ** 2, minlength=len(GROUP_NORMS) * len(counts))
     scales = np.tile(GROUP_NORMS, len(counts)) / np.sqrt(np.where(squares > 0, squares, 1))
     return replace(counts, values=(values * scales[vectors]).astype(np.float32))
@@ -165,13 +196,13 @@ def _in_chunks(texts: TokenizedTexts, max_tokens: int) -> Iterator[tuple[NDArray
 
 def _words(ids: NDArray[np.int64], position: NDArray[np.int64]) -> Found:
     (ends,) = np.nonzero(position)  # without [CLS], which every text has
-    return ids[ends], ends
+    return Found(ids[ends], ends)
 
 
 def _pairs(ids: NDArray[np.int64], position: NDArray[np.int64]) -> Iterator[Found]:
     for distance in DISTANCES:
         (ends,) = np.nonzero(position >= distance)
-        yield ids[ends - distance] * PAIR_MULTIPLIER + ids[ends], ends
+        yield Found(ids[ends - distance] * PAIR_MULTIPLIER + ids[ends], ends)
 
 
 def _templates(ids: NDArray[np.int64], position: NDArray[np.int64], frequent_token_ids: NDArray[np.int32]) -> Found:
@@ -179,16 +210,15 @@ def _templates(ids: NDArray[np.int64], position: NDArray[np.int64], frequent_tok
     slots = np.where((position == 0) | np.isin(ids, frequent_token_ids), ids, MASK_ID)
     found, grown = [], slots
     for size in TEMPLATE_SIZES:  # each grows by the next word
-        grown = np.roll(grown, 1) * PAIR_MULTIPLIER % HASHES + slots
+        grown = (np.roll(grown, 1) * PAIR_MULTIPLIER & (HASHES - 1)) + slots
         (ends,) = np.nonzero(position >= size - 1)
         found.append((grown[ends], ends))
-    hashes, ends = (np.concatenate(parts) for parts in zip(*found, strict=True))
-    return hashes, ends
+    return Found(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
 
 
 def _char_ngrams(texts: TokenizedTexts, tokens: NDArray[np.int64]) -> Found:
     distinct, words = np.unique(texts.words[tokens], return_inverse=True)
     of_distinct = texts.char_ngrams.take(distinct)
-    lengths = np.diff(of_distinct.offsets)
-    indices = flat_indices(of_distinct.offsets[words], lengths[words])
-    return of_distinct.ngrams[indices].astype(np.int64), np.repeat(np.arange(len(words)), lengths[words])
+    lengths = np.diff(of_distinct.offsets)[words]
+    ends = np.repeat(np.arange(len(words)), lengths)
+    return Found(of_distinct.ngrams.astype(np.int64), ends, flat_indices(of_distinct.offsets[words], lengths))

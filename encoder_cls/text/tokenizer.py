@@ -66,8 +66,9 @@ def token_ids(words: Sequence[str], id_of: Callable[[str], int | None]) -> NDArr
 def token_reader(tokenizer: Tokenizer) -> TokenReader:
     """A reader of words, the unknown as written, or of pieces of words."""
     if isinstance(tokenizer.model, models.WordLevel):
+        is_lowercase = lowercases(tokenizer)
         return lambda texts, most_tokens: _coded(
-            [SPECIAL_TOKENS[CLS_ID], *_split_words(tokenizer, text)][:most_tokens] for text in texts
+            [SPECIAL_TOKENS[CLS_ID], *_split_words(tokenizer, text, is_lowercase)][:most_tokens] for text in texts
         )
     vocabulary = tokenizer.get_vocab()
     tokens = sorted(vocabulary, key=vocabulary.__getitem__)
@@ -86,12 +87,11 @@ def _coded(token_lists: Iterable[list[str]]) -> TokenChunk:
     return TokenChunk(list(rows), indices, np.array([*map(len, coded)], dtype=np.int64))
 
 
-def _split_words(tokenizer: Tokenizer, text: str) -> list[str]:
+def _split_words(tokenizer: Tokenizer, text: str, is_lowercase: bool) -> list[str]:
     """The words of a text, normalized."""
-    text = replace_surrogates(text)
     if text.isascii():
-        return ASCII_WORD.findall(text.lower() if lowercases(tokenizer) else text)
-    return split_by_tokenizer(tokenizer, text)
+        return ASCII_WORD.findall(text.lower() if is_lowercase else text)
+    return split_by_tokenizer(tokenizer, replace_surrogates(text))
 
 
 def split_by_tokenizer(tokenizer: Tokenizer, text: str) -> list[str]:

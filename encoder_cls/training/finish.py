@@ -11,13 +11,14 @@ from encoder_cls.evaluation.files import write_report
 from encoder_cls.evaluation.page import model_card
 from encoder_cls.evaluation.report import Report
 from encoder_cls.inference.classifier import Classifier
+from encoder_cls.inference.folder import save_measured
 from encoder_cls.system.files import write_file
 from encoder_cls.tracking.metric_log import MetricLog, log_final_report
 from encoder_cls.tracking.run_dir import RunDir
 from encoder_cls.tracking.validation_logits import classifier_to_score
 from encoder_cls.training.prepared import Prepared
 from encoder_cls.training.score import score_run
-from encoder_cls.training.shrink import compact, fit_guarantees
+from encoder_cls.training.shrink import compact, fit_gate, fit_guarantees
 
 
 def write_final_report(
@@ -60,16 +61,20 @@ def write_final_report(
 
 
 def _finished_model(prepared: Prepared, run: RunDir, *, device: str) -> Classifier:
-    """Save the best weights in the smallest types, with guarantees, and load them."""
+    """Save the best weights in the smallest types, with gate and guarantees, and load them."""
     dataset, texts, labels = prepared.dataset, prepared.validation_texts, prepared.dataset.selection.labels
     if len(labels):
         compact(run.model, texts, labels, device=device)
     best = classifier_to_score(run.path, device=device)
-    if len(labels) and not dataset.is_multi_label:
+    if not len(labels):
+        return best
+    if prepared.config.model.cascade:
+        fit_gate(best, texts, labels)
+    if not dataset.is_multi_label:
         answers_all = prepared.plan.answers_labels_out_of_fold
         held_out = [dataset.validation, *([dataset.train] if answers_all else [])]
         if held_out[-1] is not dataset.selection:
             texts = best.tokenize([text for split in held_out for text in split.texts])
-        labels = np.concatenate([split.labels for split in held_out])
-        fit_guarantees(best, run.model, texts, labels)
+        fit_guarantees(best, texts, np.concatenate([split.labels for split in held_out]))
+    save_measured(best, run.model)
     return best

@@ -17,7 +17,7 @@ from encoder_cls.inference.guarantees import (
     starts,
     text_numbers,
 )
-from encoder_cls.text.ngrams import CHAR_NGRAM_IDS, RARITY_NUMBERS, SparseRows, count_features, find, rarity
+from encoder_cls.text.ngrams import CHAR_NGRAM_IDS, RARITY_NUMBERS, Counts, count_features, rarity
 
 
 def draw(random, texts: int) -> tuple[np.ndarray, np.ndarray]:
@@ -141,11 +141,16 @@ def test_a_table_that_contradicts_itself_is_refused(damage):
 
 def test_rarity_is_the_mean_idf_and_the_unknown_share_of_each_kind():
     """Of words, pairs, templates and character n-grams; a text without features has zeros."""
-    ids = np.array([1, 4, CHAR_NGRAM_IDS + 7], dtype=np.int32)
-    idf = np.array([2.0, 5.0, 3.0], dtype=np.float32)
-    columns = np.array([1, 2, 4, CHAR_NGRAM_IDS + 7, 1], dtype=np.int32)
-    counts = SparseRows(columns=columns, values=np.ones(5, dtype=np.float32), offsets=np.array([0, 4, 4, 5, 5]))
-    found = rarity(counts, find(counts, ids), idf)
+    ids = np.array([1, 2, 4, CHAR_NGRAM_IDS + 7], dtype=np.int32)
+    idf = np.array([2.0, 0, 5.0, 3.0], dtype=np.float32)
+    counts = Counts(
+        columns=np.array([0, 1, 2, 3, 0], dtype=np.int32),
+        values=np.ones(5, dtype=np.float32),
+        offsets=np.array([0, 4, 4, 5, 5]),
+        ids=ids,
+        kinds=np.array([[0, 3, 3, 3], [4, 4, 4, 4], [4, 5, 5, 5], [5, 5, 5, 5]]),
+    )
+    found = rarity(counts, idf, rarest=5.0)
     assert found.shape == (4, RARITY_NUMBERS)
     np.testing.assert_allclose(found[0], [(2 + 5 + 5) / 3, 0, 0, 3, 1 / 3, 0, 0, 0])
     np.testing.assert_allclose(found[[1, 3]], 0)
@@ -161,13 +166,22 @@ def test_rarity_of_real_texts_is_what_a_loop_finds(classifier):
     )
     found = linear.read(texts)[1]
     known = dict(zip(linear.feature_ids.tolist(), linear.idf.tolist(), strict=True))
+    words_of = []
     for row, numbers in enumerate(found):
-        columns = counts.columns[counts.offsets[row] : counts.offsets[row + 1]].tolist()
+        columns = counts.ids[counts.columns[counts.offsets[row] : counts.offsets[row + 1]]].tolist()
         words = [column for column in columns if column < 1 << 22]
+        words_of.append(words)
         expected = [known.get(column, max(known.values())) for column in words]
         assert numbers[0] == pytest.approx(np.mean(expected) if words else 0, rel=1e-6)
         assert numbers[4] == pytest.approx(np.mean([column not in known for column in words]) if words else 0)
     np.testing.assert_array_equal(linear.read(texts)[0], linear.logits(texts))
+    # Of texts that it has learned from, the rarest features are those of a single text: as if they were unknown.
+    left_out = linear.read(texts, leave_out=True)[1]
+    rare = [len(columns) and np.mean([known.get(it, 9.0) == linear.idf.max() or it not in known for it in columns])
+            for columns in words_of]  # fmt: skip
+    np.testing.assert_allclose(left_out[:, 4], rare, rtol=1e-6)
+    assert (left_out[:, :4] == found[:, :4]).all()
+    assert (left_out[:, 4:] > found[:, 4:]).any()
 
 
 def test_a_hundredth_of_the_usual_texts_is_flagged_and_strange_ones_are():

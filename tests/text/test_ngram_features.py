@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -39,9 +42,15 @@ def ids_of(*words: str) -> NDArray[np.int32]:
     return np.array(sorted(TOKENIZER.token_to_id(word) for word in words), dtype=np.int32)
 
 
+def count(texts: TokenizedTexts, **options: Any) -> list[SparseRows]:
+    """`count_features` with feature ids as columns."""
+    pieces = count_features(texts, **{"max_tokens": MAX_SEQ_LEN, **options})
+    return [SparseRows(columns=it.ids[it.columns], values=it.values, offsets=it.offsets) for it in pieces]
+
+
 def found(text: str, frequent: str = "what who is the of", *, max_tokens: int = MAX_SEQ_LEN) -> dict[int, float]:
     """The features of a text and how often each occurs."""
-    (counts,) = count_features(
+    (counts,) = count(
         read(text), max_tokens=max_tokens, frequent_token_ids=ids_of(*frequent.split()), use_char_ngrams=True
     )
     return dict(zip(counts.columns.tolist(), counts.values.tolist(), strict=True))
@@ -149,20 +158,34 @@ def test_what_lies_beyond_max_tokens_is_not_counted():
 def test_texts_are_counted_some_at_a_time(monkeypatch, at_once, sizes):
     """The same rows, however many at a time; no feature crosses from one text into the next."""
     texts = read(*TEXTS, "zzz is", "the")
-    options = {"max_tokens": MAX_SEQ_LEN, "frequent_token_ids": ids_of("is", "the"), "use_char_ngrams": True}
-    (whole,) = count_features(texts, **options)
+    options = {"frequent_token_ids": ids_of("is", "the"), "use_char_ngrams": True}
+    (whole,) = count(texts, **options)
     monkeypatch.setattr(features, "TOKENS_AT_ONCE", at_once)
-    parts = list(count_features(texts, **options))
+    parts = list(count(texts, **options))
     assert [len(part) for part in parts] == sizes
     assert (dense(whole) != sp.vstack([dense(part) for part in parts])).nnz == 0
     assert dense(whole)[4].nnz == 0  # the empty text
 
 
+def test_features_are_the_same_in_a_large_chunk(monkeypatch):
+    """Of which hashes are looked up in a table, and keys of rows and columns are longer; text by text they are not."""
+    words = np.random.default_rng(0).integers(97, 123, (96_000, 10), dtype=np.uint8).view("S10").astype(str)
+    texts = read(*map(" is ".join, words.reshape(-1, 12)), "")
+    options = {"frequent_token_ids": ids_of("is", "the"), "use_char_ngrams": True}
+    monkeypatch.setattr(features, "TOKENS_AT_ONCE", 1 << 18)
+    (whole,) = count_features(texts, max_tokens=MAX_SEQ_LEN, **options)
+    assert len(whole) * len(whole.ids) > 1 << 32
+    assert (np.diff(whole.ids) > 0).all()
+    monkeypatch.setattr(features, "TOKENS_AT_ONCE", 300)
+    whole = dense(replace(whole, columns=whole.ids[whole.columns]))
+    assert (whole != sp.vstack([dense(it) for it in count(texts, **options)])).nnz == 0
+
+
 def test_of_much_text_there_are_words_and_pairs_only():
     """Counted as with all the others."""
-    options = {"max_tokens": MAX_SEQ_LEN, "frequent_token_ids": ids_of("is")}
-    (every,) = count_features(read("who is she"), use_char_ngrams=True, **options)
-    (words,) = count_features(read("who is she"), use_char_ngrams=False, **options)
+    options = {"frequent_token_ids": ids_of("is")}
+    (every,) = count(read("who is she"), use_char_ngrams=True, **options)
+    (words,) = count(read("who is she"), use_char_ngrams=False, **options)
     assert words.values.sum() == 3 + 3 + 2
     assert words.columns.tolist() == [it for it in every.columns.tolist() if it < TEMPLATE_IDS]
 
@@ -174,10 +197,10 @@ def test_the_groups_of_a_text_have_their_norms():
     """Words and pairs, templates, character n-grams: whatever the text and however long; nothing has no length."""
     texts = read(*TEXTS)
     frequent = ids_of("is", "the")
-    (counts,) = count_features(texts, max_tokens=MAX_SEQ_LEN, frequent_token_ids=frequent, use_char_ngrams=True)
+    (counts,) = count(texts, frequent_token_ids=frequent, use_char_ngrams=True)
     ids = np.unique(counts.columns).astype(np.int32)
     idf = np.random.default_rng(0).uniform(1, 3, len(ids)).astype(np.float32)
-    vectors = dense(tfidf(keep_known(counts, find(counts, ids)), ids, idf), len(ids)).toarray()
+    vectors = dense(tfidf(keep_known(counts, find(counts.columns, ids)), ids, idf), len(ids)).toarray()
     for text in range(len(TEXTS) - 1):
         squares = np.bincount(np.digitize(ids, (TEMPLATE_IDS, CHAR_NGRAM_IDS)), weights=vectors[text] ** 2)
         np.testing.assert_allclose(np.sqrt(squares), GROUP_NORMS, rtol=1e-5)
@@ -186,24 +209,20 @@ def test_the_groups_of_a_text_have_their_norms():
 
 def test_rare_features_count_more_and_often_counts_less_than_so_often():
     """(1 + ln count) * idf, before a vector is made as long as it is to be."""
-    (counts,) = count_features(
-        read("is is is she"), max_tokens=MAX_SEQ_LEN, frequent_token_ids=ids_of("is"), use_char_ngrams=False
-    )
+    (counts,) = count(read("is is is she"), frequent_token_ids=ids_of("is"), use_char_ngrams=False)
     ids = np.array([TOKENIZER.token_to_id("is"), TOKENIZER.token_to_id("she")], dtype=np.int32)
     order = np.argsort(ids)
     idf = np.array([1.0, 2.5], dtype=np.float32)
-    row = tfidf(keep_known(counts, find(counts, ids[order])), ids[order], idf[order]).values[np.argsort(order)]
+    row = tfidf(keep_known(counts, find(counts.columns, ids[order])), ids[order], idf[order]).values[np.argsort(order)]
     assert row[0] / row[1] == pytest.approx((1 + np.log(3)) / 2.5)
 
 
 def test_of_features_only_those_asked_for_are_selected():
     """In the order of their ids; those that no text has are nothing."""
-    (counts,) = count_features(
-        read("who is", "she"), max_tokens=MAX_SEQ_LEN, frequent_token_ids=ids_of("is"), use_char_ngrams=False
-    )
+    (counts,) = count(read("who is", "she"), frequent_token_ids=ids_of("is"), use_char_ngrams=False)
     ids = np.array([*ids_of("is", "she", "bread"), CHAR_NGRAM_IDS], dtype=np.int32)
     expected = [[float(word in text.split()) for word in ("is", "she", "bread")] for text in ("who is", "she")]
     columns = np.argsort(np.argsort([TOKENIZER.token_to_id(word) for word in ("is", "she", "bread")]))
-    found = dense(keep_known(counts, find(counts, ids)), len(ids)).toarray()
+    found = dense(keep_known(counts, find(counts.columns, ids)), len(ids)).toarray()
     assert found[:, columns].tolist() == expected
     assert not found[:, 3].any()

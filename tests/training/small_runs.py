@@ -67,7 +67,7 @@ def make_config(
             "name": "test",
             "seed": seed,
             "data": {"train": str(write_data(folder, texts=texts)), "validation_fraction": 0.2} | (data or {}),
-            "model": SHAPE | {"linear": linear} | (model or {}),
+            "model": SHAPE | {"linear": linear, "cascade": False} | (model or {}),
             "pretrain": pretrain or {"epochs": 0},
             "train": train | train_values,
         }

@@ -13,7 +13,7 @@ import pyarrow.parquet
 import pytest
 
 from encoder_cls.evaluation.report import measure_guarantees
-from encoder_cls.inference.folder import load_classifier, save_classifier
+from encoder_cls.inference.folder import load_classifier, save_classifier, save_measured
 from encoder_cls.inference.task import softmax
 from encoder_cls.training import plan as training_plan
 from encoder_cls.training.shrink import fit_guarantees
@@ -36,13 +36,18 @@ def held_out() -> tuple[list[str], np.ndarray]:
     return [*texts, ""], np.array([*labels, 0])
 
 
+def measure(classifier, folder, held_out) -> None:
+    fit_guarantees(classifier, classifier.tokenize(held_out[0]), held_out[1])
+    save_measured(classifier, folder)
+
+
 @pytest.fixture(scope="module")
 def folder(trained_run, held_out, tmp_path_factory) -> Path:
     """A model folder with guarantees."""
     folder = tmp_path_factory.mktemp("promising") / "model"
     shutil.copytree(trained_run.model, folder)
     classifier = load_classifier(folder, device="cpu")
-    fit_guarantees(classifier, folder, classifier.tokenize(held_out[0]), held_out[1])
+    measure(classifier, folder, held_out)
     return folder
 
 
@@ -54,7 +59,7 @@ def test_promises_are_in_the_header_alone(folder, trained_run, held_out):
     assert after.guarantees.num_texts == 240
     assert (before.guarantees.num_texts, before.familiarity) == (12, None)  # of twelve validation texts
     again = load_classifier(folder)
-    fit_guarantees(again, folder, again.tokenize(held_out[0]), held_out[1])
+    measure(again, folder, held_out)
     assert load_classifier(folder).sha256 == after.sha256
 
 
@@ -63,10 +68,9 @@ def test_logits_of_another_classifier_are_what_is_promised_by(folder, held_out, 
     shutil.copytree(folder, tmp_path / "model")
     classifier = load_classifier(folder)
     logits = np.tile(np.array([9.0, 0, 0], dtype=np.float32), (241, 1))
-    texts = classifier.tokenize(held_out[0])
     classifier.before_refit = lambda learned, texts: logits
-    classifier.combined = lambda of_parts: of_parts["linear"]
-    fit_guarantees(classifier, tmp_path / "model", texts, held_out[1])
+    classifier.gate = 0.9  # from which the linear part alone is the answer
+    measure(classifier, tmp_path / "model", held_out)
     assert load_classifier(tmp_path / "model").guarantees.right[0] == (held_out[1][:-1] == 0).sum()
 
 

@@ -89,7 +89,7 @@ class Vocabulary(NamedTuple):
         """Count all features of texts, some texts after the other; columns are feature ids."""
         frequent, max_tokens, char_ngrams = self[:3]
         counts = count_features(texts, max_tokens=max_tokens, frequent_token_ids=frequent, use_char_ngrams=char_ngrams)
-        return list(counts)
+        return [SparseRows(columns=it.ids[it.columns], values=it.values, offsets=it.offsets) for it in counts]
 
     def with_idf_of(self, counts: sp.csr_matrix) -> Vocabulary:
         """Take the inverse document frequencies from these texts."""
@@ -155,7 +155,7 @@ def feature_columns(feature_ids: NDArray[np.int32], num_ids: int = NUM_FEATURE_I
 def count_matrix(pieces: Sequence[SparseRows], feature_ids: NDArray[np.int32]) -> sp.csr_matrix:
     """Select the columns of these features from pieces whose columns are feature ids."""
     columns = feature_columns(feature_ids) if _num_values(pieces) > FEW_VALUES else None
-    found = (find(piece, feature_ids) if columns is None else columns[piece.columns] for piece in pieces)
+    found = (find(piece.columns, feature_ids) if columns is None else columns[piece.columns] for piece in pieces)
     chosen = [keep_known(piece, known) for piece, known in zip(pieces, found, strict=True)]
     return sp.vstack([as_matrix(piece, len(feature_ids)) for piece in chosen], format="csr")
 
