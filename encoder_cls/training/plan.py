@@ -189,7 +189,7 @@ def make_plan(config: Config, counts: Counts, *, model_corpus: Callable[[bool], 
 
 
 def _has_encoder(config: Config, counts: Counts, linear_fit: LinearFit | None) -> bool:
-    """Train an encoder, unless without labels nothing could end it, or with few it would only repeat the other answers."""
+    """Train none without labels, where nothing could end it; with few it would only repeat the other answers."""
     if counts.names_only or config.model.encoder != "auto":
         return bool(config.model.encoder) and not counts.names_only
     return linear_fit != "few_labels" or counts.unlabelled <= counts.labelled or counts.has_base_encoder

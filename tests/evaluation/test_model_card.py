@@ -61,9 +61,8 @@ def test_the_card_has_notes_where_there_is_something_to_note(dataset, report):
     """Of the linear classifier and of the linear model, and of a split that is no test split; names are code."""
     dataset = replace(dataset, label_names=("a`b", "c\n<d>", "ß"))
     report = replace(report, split="validation", linear_reference=REFERENCE | {"accuracy": 0.75, "of_texts": 9000})
-    card = model_card(
-        load_config(), dataset, report, best_step=1, vocab_size=9, has_encoder=True, linear_max_tokens=4096
-    )
+    values = {"best_step": 1, "vocab_size": 9, "has_encoder": True, "linear_max_tokens": 4096}
+    card = model_card(load_config(), dataset, report, **values)
     classes, _, scores, _, reads = [line for line in card.splitlines() if line.startswith("- ")]
     assert classes == r"- Classes: `` a`b ``, `c\n<d>`, `ß`"
     assert scores.startswith("- Validation split: 15 texts, accuracy ")

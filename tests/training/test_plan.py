@@ -98,7 +98,9 @@ def test_the_parts_of_a_run_are_decided_once(counts, train, linear_fit, refits, 
 @pytest.mark.parametrize(("unlabelled", "epochs", "pretrains"), [(9, "auto", False), (10, "auto", True), (9, 1, True)])
 def test_most_texts_have_to_be_without_labels_for_pretraining(unlabelled, epochs, pretrains):
     """Unless it is asked for."""
-    decided = plan(MANY, labelled=9, unlabelled=unlabelled, sections={"pretrain": {"epochs": epochs}})
+    decided = plan(
+        MANY, labelled=9, unlabelled=unlabelled, sections={"pretrain": {"epochs": epochs}, "model": {"encoder": True}}
+    )
     assert (decided.pretraining is not None) == pretrains
 
 

@@ -38,6 +38,7 @@ from encoder_cls.training.linear import fit as linear_fit
 from encoder_cls.training.linear.calibration import fit_mixture_weights
 from encoder_cls.training.linear.features import Reading
 from encoder_cls.training.linear.fit import answers_of, fit_linear_classifier
+from encoder_cls.training.linear.folds import folds
 from encoder_cls.training.linear.svm import fit_linear
 from encoder_cls.training.prepare import prepare
 from encoder_cls.training.prepared import Prepared
@@ -174,6 +175,7 @@ def test_the_linear_classifier_is_that_of_the_labelled_texts(tmp_path, monkeypat
                 use_char_ngrams,
                 np.array([weights.get(name, 1) for name in setup.dataset.label_names], np.float32),
             ),
+            parts=folds(train_split.together),
         )[0]
         for weights in ({"red": 3.0, "blue": 0.5}, {})
     )
@@ -263,7 +265,8 @@ def few_and_many(tmp_path_factory) -> Prepared:
     texts = [" ".join([*random.choice(words[30 * (i % 3) :][:30], 2), random.choice(words)]) for i in range(260)]
     (folder / "train.csv").write_text("\n".join(["text,label", *(f"{texts[i]},{COLOURS[i % 3]}" for i in range(60))]))
     (folder / "more.txt").write_text("\n".join(texts[60:]))
-    return prepare(make_config(folder, linear=True, epochs=2, data={"unlabelled": str(folder / "more.txt")}))
+    data = {"unlabelled": str(folder / "more.txt")}
+    return prepare(make_config(folder, linear=True, epochs=2, data=data, model={"encoder": True}))
 
 
 def test_few_labels_held_out_are_learned_from_and_judged_by_cross_validation(tmp_path, few_and_many):
@@ -303,7 +306,8 @@ def test_texts_held_out_are_learned_from_in_the_end(tmp_path, monkeypatch):
     list(train(setup, run, device=CPU))
     saved, read, texts = load_classifier(run.model).linear, setup.plan.linear, setup.validation_texts
     reading = Reading(read.max_tokens, True, np.ones(3, np.float32))
-    before, _ = fit_linear(setup.train_texts, setup.dataset.train.labels, reading)
+    train_split = setup.dataset.train
+    before, _ = fit_linear(setup.train_texts, train_split.labels, reading, parts=folds(train_split.together))
     kept = read_validation_logits(run.validation_logits).logits
     assert np.allclose(kept, before.logits(texts), atol=1e-4)
     labels = one_hot(setup.dataset.selection.labels, 3)
