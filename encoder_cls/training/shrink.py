@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from encoder_cls.evaluation.metrics import MIN_PROBABILITY, ClassCounts, compute_metrics
+from encoder_cls.evaluation.metrics import ClassCounts, compute_metrics, losses_of_texts
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.encoder.torch import TorchEncoder
 from encoder_cls.inference.folder import load_classifier, save_classifier, weights_of_part
@@ -105,23 +105,23 @@ def fit_gate(classifier: Classifier, texts: TokenizedTexts, labels: NDArray[Any]
 
     Labels as in `compact`. At most `MOST_CHANGED` of the texts get another answer, the loss rises by `MOST_LOSS` at
     most, and no measure gets worse beyond its standard error; that of the calibration error is about the accuracy's.
+    Too few texts to show this give no gate.
     """
     classifier.gate = None
-    if len(classifier.parts) == 1:
+    if len(classifier.parts) == 1 or len(labels) * MOST_CHANGED < 1:
         return
     of_parts = classifier.part_logits(texts)
 
     def scores() -> tuple[NDArray[Any], NDArray[np.bool_], NDArray[np.float64], float]:
         """Answers, whether they are right, and the loss of each text, (texts,); the calibration error."""
         logits = classifier.combined(of_parts)
-        probabilities = np.clip(classifier.task.probabilities(logits), MIN_PROBABILITY, 1 - MIN_PROBABILITY)
         ece = compute_metrics(logits, labels, classifier.label_names, classifier.thresholds).ece
+        losses = losses_of_texts(classifier.task, logits, labels)
         if classifier.thresholds:
-            answers = probabilities >= np.array(classifier.thresholds)
-            losses = -np.log(np.where(labels, probabilities, 1 - probabilities)).sum(axis=1)
+            answers = classifier.task.probabilities(logits) >= np.array(classifier.thresholds)
             return answers, (answers == labels).all(axis=1), losses, ece
-        answers = probabilities.argmax(axis=1)
-        return answers, answers == labels, -np.log(probabilities[np.arange(len(labels)), labels]), ece
+        answers = logits.argmax(axis=1)
+        return answers, answers == labels, losses, ece
 
     answers, right, losses, ece = scores()
     of_accuracy, of_loss = (float(it.std()) / math.sqrt(len(labels)) for it in (right, losses))

@@ -15,6 +15,7 @@ from encoder_cls.inference.encoder.auto import new_encoder
 from encoder_cls.inference.explain import explain
 from encoder_cls.inference.folder import load_classifier, save_classifier
 from encoder_cls.inference.task import MULTI_LABEL, SINGLE_LABEL, sigmoid, softmax
+from encoder_cls.training import shrink
 from encoder_cls.training.shrink import GATES, fit_gate
 
 TEXTS = [
@@ -165,7 +166,8 @@ def test_the_gate_is_the_lowest_at_which_nothing_gets_worse():
 
 
 def test_there_is_no_gate_where_the_linear_part_is_surely_wrong():
-    """Nor where it is alone."""
+    """Nor where it is alone, nor where so few texts show nothing."""
+    assert [OfLogits([0], [3], texts=(texts,)).gate_for([1]) for texts in (199, 200)] == [None, GATES[0]]
     assert OfLogits([-30, 0], [9, 9]).gate_for([0, 1]) is None
     one = OfLogits([0], [1])
     one.parts = ("linear",)
@@ -182,8 +184,9 @@ def test_no_measure_may_get_worse():
     assert OfLogits([0.054, 0], [2.143, 0.5], texts=(200, 200)).gate_for([1, 1]) == 0.9
 
 
-def test_a_run_chooses_a_gate_unless_it_is_told_not_to(cli, trained_run, blank_plots):
+def test_a_run_chooses_a_gate_unless_it_is_told_not_to(cli, trained_run, blank_plots, monkeypatch):
     """`model.cascade`; the report, the card and the answers in JSON say so."""
+    monkeypatch.setattr(shrink, "MOST_CHANGED", 1)  # which a few texts can show
     options = ("train", trained_run.path.parent / "tiny.yaml", "--set", "train.epochs=1")
     outcome = cli(*options, "--set", "model.cascade=true", "--run-dir", "on")
     assert "the linear model alone answers" in outcome.err + outcome.out
