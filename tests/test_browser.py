@@ -112,9 +112,25 @@ def test_an_attention_map_tells_the_value_at_the_pointer(tmp_path):
         area = page.run("document.querySelector('[data-levels] image').getBoundingClientRect().toJSON()")
         at = {"x": area["x"] + 0.75 * area["width"], "y": area["y"] + 0.25 * area["height"]}
         page.call("Input.dispatchMouseEvent", type="mouseMoved", **at)
-        assert page.until("document.getElementById('pointed')?.textContent") == "[CLS] → 天気: 0.75"
+        assert (
+            page.until("document.getElementById('pointed')?.textContent")
+            == "\u2068[CLS]\u2069 → \u2068天気\u2069: 0.75"
+        )
         page.call("Input.dispatchMouseEvent", type="mouseMoved", x=1, y=1)
         page.until("!document.getElementById('pointed')")
+
+
+def test_tokens_of_both_directions_end_beside_the_map(tmp_path):
+    """What ends a token from right to left is at its left."""
+    maps = AttentionMaps(tokens=["end!", "סוף!"], weights=np.full((1, 1, 2, 2), 0.5, dtype=np.float32))
+    names = "[...document.querySelectorAll('text.row')]"
+    with shown(tmp_path, render_attention("x", [("", maps)])) as page:
+        ends = page.run(f"{names}.map((name) => name.getBBox().x + name.getBBox().width)")
+        assert abs(ends[0] - ends[1]) < 2
+        places = f"{names}.map((name) => [0, 3].map((at) => name.getStartPositionOfChar(at).x))"
+        (first, last), (hebrew_first, hebrew_last) = page.run(places)
+        assert first < last
+        assert hebrew_first > hebrew_last
 
 
 def test_four_heads_have_a_row_of_1200_pixels_where_letters_stay_legible(tmp_path):

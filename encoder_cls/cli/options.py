@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -70,21 +70,35 @@ def _bad_rows_named(value: str) -> str:
     return value
 
 
-def _separator_named(value: str) -> str:
+def _truth_named(value: str) -> bool:
+    if value not in {"true", "false"}:
+        raise ValueError(f"{value!r} is neither true nor false")
+    return value == "true"
+
+
+def _named(value: str) -> str:
     if not value:
-        raise ValueError("names no separator")
+        raise ValueError("names nothing")
     return value
 
 
-_PARSE = {
+def _columns_named(value: str) -> tuple[str, ...]:
+    is_list = value.startswith("[") and value.endswith("]")
+    return tuple(_named(name.strip()) for name in (value[1:-1].split(",") if is_list else [value]))
+
+
+_PARSE: dict[str, Callable[[str], Any]] = {
     "delimiter": delimiter_named,
     "encoding": encoding_named,
     "bad_rows": _bad_rows_named,
-    "label_separator": _separator_named,
+    "label_separator": _named,
+    "label_column": _named,
+    "text_column": _columns_named,
+    "fold_labels": _truth_named,
 }
 
 
-def reading_settings(overrides: Sequence[str], *, known: Sequence[str], unread: str = "") -> dict[str, str]:
+def reading_settings(overrides: Sequence[str], *, known: Sequence[str], unread: str = "") -> dict[str, Any]:
     """Parse how to read files, as in `--set data.encoding=windows-1252`, by the name of the value.
 
     Raises:
@@ -92,7 +106,7 @@ def reading_settings(overrides: Sequence[str], *, known: Sequence[str], unread: 
     """
     if overrides and unread:
         raise ConfigError(unread)
-    settings: dict[str, str] = {}
+    settings: dict[str, Any] = {}
     for override in overrides:
         key, equals, value = override.partition("=")
         name = key.strip().removeprefix("data.")

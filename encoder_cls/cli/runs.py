@@ -32,8 +32,8 @@ def eval_command(
         list[str] | None,
         typer.Option(
             "--set",
-            help="data.delimiter, data.encoding, data.bad_rows or data.label_separator=... of --data. Repeatable. "
-            "Default: as in training.",
+            help="data.text_column, label_column, delimiter, encoding, bad_rows, label_separator or fold_labels=... of "
+            "--data. Repeatable. Default: as in training.",
         ),
     ] = None,
     output: Annotated[Path | None, typer.Option(help="Write the report as JSON to this file.")] = None,
@@ -53,7 +53,7 @@ def eval_command(
     from encoder_cls.evaluation import REPORT_FILES
 
     unread = "" if data else "--set says how --data is read; the run's own data is read as in training"
-    known = ("delimiter", "encoding", "bad_rows", "label_separator")
+    known = ("text_column", "label_column", "delimiter", "encoding", "bad_rows", "label_separator", "fold_labels")
     settings = reading_settings(overrides or (), known=known, unread=unread)
     files = [report / name for name in REPORT_FILES] if report else []
     outputs = [output, *files] if output else files

@@ -69,8 +69,8 @@ class DataConfig(Section):
     """Further texts without labels, whose language the encoder learns: a file as above, or `.txt` with a text a line;
     null: none."""
     validation_fraction: Annotated[float, Field(gt=0, le=0.5)] = 0.1
-    """The part of train held out where `validation` is null, at most 50,000 texts. Texts that differ only in case and
-    white space are held out together."""
+    """The part of train held out where `validation` is null, at most 50,000 texts. Texts that differ only in case,
+    white space, punctuation and digits are held out together."""
     split_seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
     """Seed of what is held out, separate from `seed`: runs with another `seed` are validated on the same texts."""
     text_column: Names = ("text",)
@@ -89,7 +89,10 @@ class DataConfig(Section):
     test, its text and its new label; null: no corrections."""
     label_names: tuple[str, ...] | None = None
     """The names of the classes in order. Labels are either all names, or all numbers: 0 for the first name, and so
-    on."""
+    on. Spaces around a label do not count."""
+    fold_labels: bool = False
+    """Whether labels that differ only in case, in spaces or in how Unicode writes the same characters are one class. It
+    is called as in `label_names`, else by the most frequent spelling in train."""
     empty_texts: Literal["auto", "drop", "error"] = "auto"
     """Rows with an empty text: `auto` drops up to 1% of a split, with a warning, and refuses more; `drop` drops all of
     them, `error` refuses any."""

@@ -1,12 +1,12 @@
 """Load the data set of a config, joined with that of its base run.
 
-A text that the base run has held out, or was tested on, is never learned from, also where the new data has it or
-another text of its group.
+A text that the base run has held out, or was tested on, is never learned from, also where the new data has it, a text
+like it or another text of its group.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from encoder_cls.config import Config, load_config, missing_sources
 from encoder_cls.data.checks import shared_groups
-from encoder_cls.data.dataset import NO_GROUP, Dataset, Split, concatenated, equal_texts
+from encoder_cls.data.dataset import NO_GROUP, Dataset, Split, concatenated, equal_texts, texts_alike
 from encoder_cls.data.load import load_dataset
 from encoder_cls.data.rows import Notes, Row
 from encoder_cls.errors import ConfigError, DataError
@@ -53,8 +53,8 @@ def names_validation(config: Config) -> bool:
 def joined(former: Dataset, new: Dataset, *, run: str) -> Dataset:
     """The data of a base run, then the rows that are new in other data.
 
-    Left out of the new train are texts that the base run held out or has with the same label; of the new validation and
-    test all its texts. So are texts of groups that it has in another split.
+    Left out of the new train are texts like those that the base run held out, and those it has with the same label; of
+    the new validation and test texts like any of its own. So are texts of groups that it has in another split.
     """
     if former.is_multi_label != new.is_multi_label:
         one, other = ("several labels", "one label") if former.is_multi_label else ("one label", "several labels")
@@ -63,24 +63,29 @@ def joined(former: Dataset, new: Dataset, *, run: str) -> Dataset:
         what = "a run goes on from another with labelled texts, and of one of both no text has a label"
         raise ConfigError(f"{run}: {what}")
     names = tuple(dict.fromkeys((*former.label_names, *new.label_names)))
-    texts = {role: equal_texts(split.texts) for role, split in former.splits.items()}
-    learned = {*zip(texts["train"].tolist(), _label_texts(former.train, former.label_names), strict=True)}
+    learned = {*_labelled(former.train, former.label_names)}
+    # As held-out texts are compared. All at once: which patterns are too frequent to count is a matter of all texts.
+    splits_of_both = [*former.splits.values(), *new.splits.values()]
+    ends = np.cumsum([len(split) for split in splits_of_both])[:-1]
+    alike = np.split(texts_alike(concatenated(*(split.texts for split in splits_of_both))), ends)
+    former_alike = dict(zip(former.splits, alike, strict=False))
+    new_alike = dict(zip(new.splits, alike[len(former_alike) :], strict=True))
     notes = Notes()
     if former.train.groups is not None and new.train.groups is None:
         message = f"{run} keeps groups together; name their column of the new data, too, in data.group_column"
         notes.messages.append(message)
 
     def unseen(role: str, split: Split) -> Split:
-        numbers, others = equal_texts(split.texts), former.splits.keys() - {role}
-        is_known = np.isin(numbers, np.concatenate([texts[it] for it in (others if role == "train" else texts)]))
+        others = former.splits.keys() - {role}
+        of_former = [former_alike[it] for it in (others if role == "train" else former_alike)]
+        is_known = np.isin(new_alike[role], np.concatenate(of_former))
         if role == "train":
-            labelled = zip(numbers.tolist(), _label_texts(split, new.label_names), strict=True)
-            is_known |= np.array([text in learned for text in labelled])
+            is_known |= np.array([it in learned for it in _labelled(split, new.label_names)])
         is_elsewhere = np.zeros(len(split), dtype=bool)
         for other in others:
             is_elsewhere[shared_groups(former.splits[other], split)] = True
         for count, why in (
-            (is_known.sum(), f"which {run} has already"),
+            (is_known.sum(), f"which {run} has already, or texts like them"),
             ((is_elsewhere & ~is_known).sum(), f"whose groups {run} has in another split"),
         ):
             if count:
@@ -109,9 +114,10 @@ def joined(former: Dataset, new: Dataset, *, run: str) -> Dataset:
     )
 
 
-def _label_texts(split: Split, label_names: Sequence[str]) -> list[str]:
+def _labelled(split: Split, label_names: Sequence[str]) -> Iterator[tuple[int, str]]:
+    """For each example a number, the same for equal texts, and its label."""
     names = (*label_names, *split.unseen_names)
-    return [split.label_text(row, names) for row in range(len(split))]
+    return ((text, split.label_text(row, names)) for row, text in enumerate(equal_texts(split.texts).tolist()))
 
 
 def _renumbered(parts: Sequence[tuple[Split, Sequence[str]]], names: Sequence[str]) -> Split:

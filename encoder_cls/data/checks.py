@@ -11,7 +11,7 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
-from encoder_cls.data.dataset import NO_GROUP, Dataset, Split, listed
+from encoder_cls.data.dataset import NO_GROUP, Dataset, Split, label_key, listed
 from encoder_cls.system.display import counted, shortened, shown
 
 FEW = 3  # names in a warning
@@ -98,20 +98,17 @@ def _of_numbers_beside_names(dataset: Dataset) -> Iterator[str]:
 def _of_names_alike(names: Sequence[str]) -> Iterator[str]:
     alike = defaultdict(list)
     for name in names:
-        alike[_plain(name)].append(name)
+        alike[label_key(name)].append(name)
     groups = [group for group in alike.values() if len(group) > 1]
     for group in groups[:FEW]:
         is_one = len({unicodedata.normalize("NFC", name) for name in group}) < len(group)
         of_all = ", ".join(ascii(name) if is_one else repr(shortened(name, limit=80)) for name in group)
-        yield f"the classes {of_all} differ only in case, in spaces or in how Unicode writes the same characters"
+        yield (
+            f"the classes {of_all} differ only in case, in spaces or in how Unicode writes the same characters; "
+            "data.fold_labels=true makes them one"
+        )
     if len(groups) > FEW:
         yield f"groups of classes that differ only so, beside these: {len(groups) - FEW:,}"
-
-
-def _plain(name: str) -> str:
-    """What a person sees of a name: without case, spaces doubled, and characters that only format (zero-width ones)."""
-    visible = "".join(c for c in unicodedata.normalize("NFKC", name) if unicodedata.category(c) != "Cf")
-    return " ".join(unicodedata.normalize("NFKC", visible.casefold()).split())
 
 
 def _of_rare_classes(dataset: Dataset) -> Iterator[str]:

@@ -7,11 +7,13 @@ line of a row of the data; its cell `label` is the label of that row, where its 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from encoder_cls.config import DataConfig
+from encoder_cls.data.dataset import label_key
 from encoder_cls.data.readers import read_rows_and_columns
 from encoder_cls.data.rows import Reading, Row, SourceLocation
 from encoder_cls.errors import DataError, EncodingError
@@ -35,14 +37,16 @@ class Correction(NamedTuple):
 class Corrections:
     """The corrections of a data set; the rows of each of its sources are to be passed through `applied`."""
 
-    def __init__(self, source: str | None, *, encoding: str, label_names: Sequence[str] | None) -> None:
-        self._label_names = label_names
-        reading = Reading(encoding=encoding, is_sure=False)
+    def __init__(self, config: DataConfig) -> None:
+        self._label_names = config.label_names
+        self._key: Callable[[str], str] = label_key if config.fold_labels else str
+        reading = Reading(encoding=config.encoding, is_sure=False)
         self.notes = reading.notes
-        self._by_place = _by_place(source, reading) if source else {}
+        self._by_place = _by_place(config.corrections, reading) if config.corrections else {}
         self._resolved = lru_cache(_resolved)  # of the current folder
         self._left = dict(self._by_place)
-        self._known: set[str] = set(label_names or ())
+        self._named = {self._key(name): name for name in config.label_names or ()}
+        self._known = dict(self._named)
 
     def __len__(self) -> int:
         return len(self._by_place)
@@ -54,7 +58,8 @@ class Corrections:
             return
         for row in rows:
             if isinstance(row.label, str | int):
-                self._known.add(self._name(row.label))
+                name = self._name(row.label)
+                self._known.setdefault(self._key(name), name)
             place = (self._resolved(row.where.file), row.where.line)
             correction = self._left.pop(place, None) or self._by_place.get(place)
             yield self._corrected(row, correction) if correction else row
@@ -65,11 +70,15 @@ class Corrections:
             what = f"no row of the data is at {correction.of}: has the data been moved or changed since the review?"
             raise DataError(correction.where, f"{what} Mend the columns file and line, or remove the row")
         for correction in self._by_place.values():
-            if not {correction.label, correction.label.strip()} & self._known:
-                names = ", ".join(map(shown, sorted(self._known)[:20]))
+            if not self._keys(correction.label) & self._known.keys():
+                names = ", ".join(map(shown, sorted(self._known.values())[:20]))
                 what = f"label {shown(correction.label)} occurs nowhere in the data ({names})"
                 hint = "mend the cell, or give the row its new label in the data itself"
                 raise DataError(correction.where, what, hint)
+
+    def _keys(self, label: str) -> set[str]:
+        """A label as it is and without spaces around it, in both as `data.fold_labels` compares it."""
+        return {self._key(label), self._key(label.strip())}
 
     def _name(self, label: str | int) -> str:
         """The name of a label that may be an index into `data.label_names`."""
@@ -84,10 +93,11 @@ class Corrections:
             what += "changed since the review"
             raise DataError(correction.where, what, "remove the row, or review again")
         label, names = correction.label.strip(), self._label_names  # what is typed may have a blank behind it
-        if not isinstance(row.label, str | int) or self._name(row.label) in (correction.label, label):
+        if not isinstance(row.label, str | int) or self._key(self._name(row.label)) in self._keys(correction.label):
             return row
         # As the source writes its labels: a name, or an index into the names.
-        if names and label in names and str(row.label) not in names:
+        label = self._named.get(self._key(label), label)
+        if names and label in names and not self._keys(str(row.label)) & self._named.keys():
             label = str(names.index(label))
         is_integer = isinstance(row.label, int) and re.fullmatch(r"0|-?[1-9][0-9]{0,17}", label)
         return row._replace(label=int(label) if is_integer else label, corrected_from=row.label)

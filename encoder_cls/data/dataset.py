@@ -200,6 +200,12 @@ def group_number(group: str, *, kind: bytes = b"") -> int:
     return int.from_bytes(digest, "little", signed=True)
 
 
+def label_key(label: str) -> str:
+    """What a person sees of a label: no case, doubled spaces, or characters that only format (zero-width)."""
+    visible = "".join(c for c in unicodedata.normalize("NFKC", label) if unicodedata.category(c) != "Cf")
+    return " ".join(unicodedata.normalize("NFKC", visible.casefold()).split())
+
+
 def equal_texts(texts: Sequence[str]) -> NDArray[np.int64]:
     """A number for each text, the same for texts that differ in case and white space at most; no group has it."""
     numbers = (group_number(" ".join(text.casefold().split()), kind=b"text") for text in texts)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
-from encoder_cls.data.rows import Columns, Record, SourceLocation, check_columns, with_class_names
+from encoder_cls.data.rows import Columns, Record, SourceLocation, with_class_names
 from encoder_cls.errors import DataError
 from encoder_cls.system.display import shown
 from encoder_cls.system.installed import check_installed
@@ -52,7 +52,7 @@ def _records(source: _HubSource, role: str, columns: Columns) -> Iterator[Record
     split = source.split or role
     with _naming(source, split):
         table = _loaded(source, split)
-    check_columns(f"hub:{source.name}", table.column_names, columns.named)
+    columns.check_present(f"hub:{source.name}", table.column_names)
     # Only what is asked for: a test split whose labels are all -1 can still be predicted.
     if not columns.every:
         table = table.select_columns(list(dict.fromkeys([*columns.named, *({"id"} & set(table.column_names))])))

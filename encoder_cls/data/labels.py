@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import re
+import shlex
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
@@ -16,16 +17,17 @@ from numpy.typing import NDArray
 
 from encoder_cls.config import DataConfig
 from encoder_cls.data.corrections import Corrections
-from encoder_cls.data.dataset import NO_GROUP, NO_TEXTS, LabelsAre, Unlabelled, group_number
+from encoder_cls.data.dataset import NO_GROUP, NO_TEXTS, LabelsAre, Unlabelled, group_number, label_key
 from encoder_cls.data.readers import read_rows
-from encoder_cls.data.rows import DiskBackedLocations, Reading, Row, SourceLocation
+from encoder_cls.data.rows import DiskBackedLocations, LeftOut, Reading, Row, SourceLocation
 from encoder_cls.data.sources import FASTTEXT, JSON, TEXT
-from encoder_cls.errors import DataError
+from encoder_cls.errors import ConfigError, DataError
 from encoder_cls.system.disk_arrays import DiskBackedArray, DiskBackedTexts, in_chunks
-from encoder_cls.system.display import kind, shown
+from encoder_cls.system.display import json_text, kind, shown
 from encoder_cls.system.encodings import ending_of
 
 _NUMBER = re.compile(r"[0-9]{1,9}")  # a longer one is a name
+MOST_PASTED = 200  # names of classes in a message that is to be copied
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,7 @@ class LabelledRows:
         groups: the number of the group of each row, where `data.group_column` names them.
         corrected: by row, the label before `data.corrections` gave it another.
         several: the location of the first row whose labels are in a list, or several in a fastText line.
+        empty: the rows whose cell for the label is empty.
     """
 
     texts: DiskBackedTexts
@@ -49,6 +52,7 @@ class LabelledRows:
     groups: NDArray[np.int64] | None
     corrected: Mapping[int, str]
     several: SourceLocation | None
+    empty: LeftOut = field(default_factory=LeftOut)
 
     def divided(self) -> tuple[LabelledRows, Unlabelled]:
         """The rows that have a label, and the texts of the others."""
@@ -65,6 +69,30 @@ class LabelledRows:
         )
         return labelled, Unlabelled(texts=self.texts.select(others), where=self.where.select(others))
 
+    def by_frequency(self) -> list[str]:
+        """Labels before corrections, without spaces around them: the most frequent first, of equally many the first."""
+        labels, numbers = [*map(str, self.labels), *self.corrected.values()], self.numbers
+        if self.corrected:
+            numbers = numbers.copy()
+            numbers[[*self.corrected]] = np.arange(len(self.labels), len(labels))
+        counts: dict[str, int] = defaultdict(int)
+        found, firsts, of_each = np.unique(numbers, return_index=True, return_counts=True)
+        for place in np.argsort(firsts):
+            counts[labels[found[place]].strip()] += int(of_each[place])
+        return sorted(counts, key=lambda label: -counts[label])
+
+    def respelled(self, spelling: Mapping[str, str]) -> LabelledRows:
+        """The same rows with some labels written otherwise, of which several may become one."""
+        new = [spelling.get(str(label), label) for label in self.labels]
+        labels: dict[str | int, SourceLocation] = {}
+        for label, where in zip(new, self.labels.values(), strict=True):
+            labels.setdefault(label, where)
+        places = {label: place for place, label in enumerate(labels)}
+        numbers = np.array([places[label] for label in new], dtype=np.int32)[self.numbers]
+        corrected = {row: spelling.get(label, label) for row, label in self.corrected.items()}
+        changed = {row: label for row, label in corrected.items() if str(new[self.numbers[row]]) != label}
+        return replace(self, labels=labels, numbers=numbers, corrected=changed)
+
 
 def read_labelled(
     source: str, role: str, config: DataConfig, reading: Reading, corrections: Corrections | None = None
@@ -80,8 +108,20 @@ def read_labelled(
     )
     if corrections:
         rows = corrections.applied(rows)
-    may_have_none = role == "train" and config.label_names is not None
-    return collect_labelled(rows, source, config, reading, may_have_none=may_have_none)
+    if role != "train":
+        return collect_labelled(rows, source, config, reading)
+    empty = LeftOut()
+    may_have_none = config.label_names is not None or not reading.skips
+    collected = collect_labelled(_noted(rows, empty, config), source, config, reading, may_have_none=may_have_none)
+    return replace(collected, empty=empty)
+
+
+def _noted(rows: Iterable[Row], empty: LeftOut, config: DataConfig) -> Iterator[Row]:
+    """Count rows whose label is empty, which of several labels in a cell means none."""
+    for row in rows:
+        if _is_empty(row.label) and (row.label is None or config.label_separator is None) and row.text.strip():
+            empty.add(row.where)
+        yield row
 
 
 def collect_labelled(
@@ -123,8 +163,7 @@ def _with_text(
             continue
         try:
             _check_unicode(row)
-            is_empty = row.label is None or (isinstance(row.label, str) and not row.label.strip())
-            labels = [] if may_have_none and is_empty else _labels(row, config.label_separator)
+            labels = [] if may_have_none and _is_empty(row.label) else _labels(row, config.label_separator)
         except DataError as error:
             reading.bad_row(error)
             continue
@@ -142,6 +181,37 @@ def _check_left_out(source: str, num_texts: int, config: DataConfig, reading: Re
     if not num_texts:
         left_out = f" ({skipped.count:,} are left out; {skipped.first[0]}: {skipped.reason})" if skipped.count else ""
         raise DataError(source, f"no rows with a text{left_out}")
+
+
+def _is_empty(label: object) -> bool:
+    return label is None or (isinstance(label, str) and not label.strip())
+
+
+def check_none_empty(all_rows: Mapping[str, LabelledRows], config: DataConfig, *, is_multi_label: bool) -> None:
+    """Raise a DataError if rows of train have an empty label and no class has a name."""
+    empty = all_rows["train"].empty if "train" in all_rows else LeftOut()
+    if not empty.count or config.label_names is not None or config.bad_rows == "skip":
+        return
+    several = f", as in {empty.count:,} of {len(all_rows['train'].texts):,} rows" if empty.count > 1 else ""
+    hint = use_of_empty(all_rows, config, is_multi_label=is_multi_label)
+    raise DataError(empty.first[0], f"the label is empty{several}", hint)
+
+
+def use_of_empty(all_rows: Mapping[str, LabelledRows], config: DataConfig, *, is_multi_label: bool = False) -> str:
+    """What can be done with rows of train that have no label."""
+    if not all_rows["train"].labels:
+        return "name the classes in data.label_names to learn from their names"
+    skip = "data.bad_rows=skip leaves such rows out"
+    if is_multi_label:
+        return f"write [] where a text has none of the labels; {skip}"
+    spelling = spellings(all_rows.values(), config)
+    written = first_locations(all_rows.values())
+    names = Classes(None, "names").in_order(spelling.get(it, it).strip() for it in written)
+    setting = f"data.label_names=[{', '.join(map(json_text, names))}]"
+    how = f"add --set {shlex.quote(setting)}"
+    if len(names) > MOST_PASTED:
+        how = f"list the names of the {len(names):,} classes in data.label_names"
+    return f"to use such rows as texts without labels, {how}; {skip}"
 
 
 def _check_unicode(row: Row) -> None:
@@ -178,7 +248,7 @@ def _label(row: Row, label: object) -> str | int:
     if isinstance(label, bool) or not isinstance(label, str | int):
         raise DataError(row.where, f"the label is {kind(label)}; a name or an integer is expected")
     if isinstance(label, str) and not label.strip():
-        raise DataError(row.where, "the label is empty", "only in train may it be, and where data.label_names is there")
+        raise DataError(row.where, "the label is empty", "only in train may it be, with data.label_names")
     return label
 
 
@@ -200,6 +270,34 @@ def labels_of_two_types(all_rows: Iterable[LabelledRows]) -> dict[str, tuple[str
             if where.file.startswith("hub:") or _ending(where.file) in (".jsonl", JSON, ".parquet", ".xlsx"):
                 types[str(label)].setdefault(type(label), where)
     return {label: (it[int], it[str]) for label, it in types.items() if len(it) > 1}
+
+
+def spellings(all_rows: Iterable[LabelledRows], config: DataConfig, known: Sequence[str] = ()) -> dict[str, str]:
+    """The class of each label that is written otherwise, as `data.fold_labels` and `data.label_names` have it.
+
+    Args:
+        all_rows: those of train first, whose spelling holds.
+        config: of this data.
+        known: further classes, which are written so.
+
+    Raises:
+        ConfigError: two classes that have a name are one with `data.fold_labels`.
+    """
+    every, names = list(all_rows), config.label_names or ()
+    labels = {str(label) for rows in every for label in (*rows.labels, *rows.corrected.values())}
+    if not config.fold_labels:
+        return {label: label.strip() for label in labels if names and label not in names}
+    classes: dict[str, str] = {}
+    for name in (*known, *names):
+        other = classes.setdefault(label_key(name), name)
+        if other != name:
+            where = "data.label_names" if name in names else "the run"
+            what = f"data.fold_labels=true makes one class of {other!a} and {name!a}, which are two in {where}"
+            raise ConfigError(what)
+    for rows in every:
+        for label in rows.by_frequency():
+            classes.setdefault(label_key(label), label)
+    return {label: classes[label_key(label)] for label in labels}
 
 
 def what_labels_are(found: Mapping[str, str], names: Sequence[str] | None) -> LabelsAre:

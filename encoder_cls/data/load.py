@@ -16,11 +16,14 @@ from encoder_cls.data.holdout import hold_out
 from encoder_cls.data.labels import (
     Classes,
     LabelledRows,
+    check_none_empty,
     collect_labelled,
     first_locations,
     labels_of_two_types,
     names_as_texts,
     read_labelled,
+    spellings,
+    use_of_empty,
     what_labels_are,
 )
 from encoder_cls.data.readers import content_hash, read_rows
@@ -75,7 +78,7 @@ def _content(config: DataConfig) -> dict[str, str] | None:
 
 
 def _read_dataset(config: DataConfig, train_rows: Iterable[Row] | None, known: Sequence[str]) -> Dataset:
-    corrections = Corrections(config.corrections, encoding=config.encoding, label_names=config.label_names)
+    corrections = Corrections(config)
     sources = {role: source for role in ROLES if (source := getattr(config, role)) is not None}
     readings = {name: reading_of(config) for name in (*sources, *([UNLABELLED] if config.unlabelled else ()))}
     rows: dict[str, LabelledRows] = {}
@@ -92,14 +95,19 @@ def _read_dataset(config: DataConfig, train_rows: Iterable[Row] | None, known: S
         several_labels = f"several, as at {several}" if several else "several, as data.label_separator has it"
         what = f"data.corrections is for data with one label a text, and here a text may have {several_labels}"
         raise ConfigError(f"{config.corrections}: {what}; mend the labels in the data itself")
+    check_none_empty(rows, config, is_multi_label=is_multi_label)
     if not is_multi_label:
         for role, of_role in rows.items():
             rows[role], others = of_role.divided()
             if role == "train" and config.label_names is not None:
                 unlabelled = unlabelled.joined(others)
             else:
-                _leave_out(others, readings[role])
+                hint = use_of_empty(rows, config) if role == "train" and others.texts else ""
+                _leave_out(others, readings[role], hint)
     corrections.check_all_applied()
+    of_two_types = labels_of_two_types(rows.values())
+    spelling = spellings(rows.values(), config, known)
+    rows = {role: it.respelled(spelling) for role, it in rows.items()}
     locations = first_locations(rows.values())
     classes = Classes(config.label_names, what_labels_are(locations, config.label_names))
     has_labels = "train" in rows and len(rows["train"].labels) > 0
@@ -132,7 +140,7 @@ def _read_dataset(config: DataConfig, train_rows: Iterable[Row] | None, known: S
         test=splits.get("test"),
         unlabelled=unlabelled,
         labels_are=classes.labels_are,
-        of_two_types=labels_of_two_types(rows.values()),
+        of_two_types=of_two_types,
         corrected={
             it.where[row]: classes.name(label, UNCORRECTED)
             for it in rows.values()
@@ -165,6 +173,7 @@ def load_split(
             raise DataError(rows.several or source, "texts may have several labels here; of this model they have one")
         rows, others = rows.divided()
         _leave_out(others, reading)
+    rows = rows.respelled(spellings([rows], config, label_names))
     locations = first_locations([rows])
     classes = Classes(config.label_names, labels_are or what_labels_are(locations, config.label_names))
     return _to_split(rows, label_names, classes, is_multi_label=is_multi_label)
@@ -175,9 +184,11 @@ def reading_of(config: DataConfig) -> Reading:
     return Reading(delimiter=config.delimiter, encoding=config.encoding, bad_rows=config.bad_rows)
 
 
-def _leave_out(unlabelled: Unlabelled, reading: Reading) -> None:
+def _leave_out(unlabelled: Unlabelled, reading: Reading, hint: str = "") -> None:
+    count = 1 if reading.skips else len(unlabelled.texts)
+    several = f", as {count:,} in all have none" if count > 1 else ""
     for where in unlabelled.where:
-        reading.bad_row(DataError(where, f"the line has no label; {_FASTTEXT_LINES}"))
+        reading.bad_row(DataError(where, f"the line has no label{several}; {_FASTTEXT_LINES}", hint))
 
 
 def _unlabelled(config: DataConfig, reading: Reading) -> Unlabelled:

@@ -84,33 +84,34 @@ class Columns(NamedTuple):
         """Each name once."""
         return list(dict.fromkeys(name for name in (*self.text, self.label, self.group) if name))
 
+    def check_present(self, where: Path | str, names: Sequence[str]) -> None:
+        """Raise a DataError that names the columns there are if one of these is missing."""
+        missing = next((column for column in self.named if column not in names), None)
+        if missing is None:
+            return
+        key = "label" if missing == self.label else "group" if missing == self.group else "text"
+        hint = f"name the right one with --set data.{key}_column=NAME"
+        if self.label is None:  # as in predict
+            hint = "name the right one with --text-column NAME, in a config with data.text_column"
+        alike = next((name for name in names if name.strip().lower() == missing.lower()), None)
+        if alike is not None:
+            hint = f"did you mean {shown(alike)}? {hint}"
+        elif len(names) == 1 and (separator := next((it for it in ";|\t" if it in names[0]), None)):
+            hint = f"its fields seem to be separated by {shown(separator)}, which data.delimiter can name; {hint}"
+        raise DataError(where, f"no column {shown(missing)}; it has {', '.join(map(shown, names[:20]))} ({hint})")
+
     def checked(self, path: Path | str, header: Sequence[str], *, line: str = "") -> list[str]:
         """Make sure that a table has these columns, each once; the names of all its columns.
 
         Raises:
             DataError: a column is missing or doubled.
         """
-        check_columns(path, header, self.named)
+        self.check_present(path, header)
         wanted = header if self.every and not line else [*self.named, "id"]
         doubled = next((name for name in wanted if header.count(name) > 1), None)
         if doubled is not None:
             raise DataError(f"{path}{line}", f"two columns are called {shown(doubled)}")
         return numbered(header) if self.every else list(header)
-
-
-def check_columns(where: Path | str, names: Sequence[str], wanted: Sequence[str]) -> None:
-    """Raise a DataError that names the columns if a wanted one is missing."""
-    missing = next((column for column in wanted if column not in names), None)
-    if missing is None:
-        return
-    alike = next((name for name in names if name.strip().lower() == missing.lower()), None)
-    hint = "name the right one: data.text_column, data.label_column and data.group_column in the config, "
-    hint += "--text-column in predict"
-    if alike is not None:
-        hint = f"did you mean {shown(alike)}? {hint}"
-    elif len(names) == 1 and (separator := next((it for it in ";|\t" if it in names[0]), None)):
-        hint = f"its fields seem to be separated by {shown(separator)}, which data.delimiter can name; {hint}"
-    raise DataError(where, f"no column {shown(missing)}; it has {', '.join(map(shown, names[:20]))} ({hint})")
 
 
 def numbered(header: Sequence[str]) -> list[str]:

@@ -108,6 +108,7 @@ def template_environment() -> Environment:
         "digits": "{:.4f}".format,
         "score": sections.score_text,
         "sentence": lambda words: Markup(isolated(f"{words[:1].upper()}{words[1:]}.")),
+        "isolated": lambda words: Markup(isolated(words, in_attribute=True)),
         "interval": lambda interval: "{:.4f} to {:.4f}".format(*interval),
         "words": lambda pieces: Markup(words_html(pieces)),
         "breakable": lambda name: Markup(f"<bdi>{escaped(name).replace('_', '_<wbr>')}</bdi>"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from encoder_cls.config import Config, DataConfig, missing_sources
 from encoder_cls.data.base_run import load_all_data
@@ -63,7 +64,7 @@ def load_labelled(
     classifier: Classifier,
     config: Config | None,
     dataset: Dataset | None,
-    reading: Mapping[str, str],
+    reading: Mapping[str, Any],
     *,
     tell: Callable[[str], None],
 ) -> Split:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from encoder_cls.data.dataset import listed
 from encoder_cls.errors import ConfigError, EncoderClsError
@@ -26,7 +27,7 @@ def evaluate_run(
     data: str | None,
     folder: Path | None,
     tell: Callable[[str], None],
-    reading: Mapping[str, str] | None = None,
+    reading: Mapping[str, Any] | None = None,
     against: Path | None = None,
 ) -> Report:
     """Score the classifier of a run or model folder.

@@ -26,7 +26,9 @@ document.querySelectorAll("svg[data-levels]").forEach((map) => {
     const at = (value, start, size) => Math.max(0, Math.min(side - 1, Math.floor(((value - start) / size) * side)));
     const row = at(event.clientY, area.top, area.height), column = at(event.clientX, area.left, area.width);
     const weight = (levels.charCodeAt(row * side + column) / 255) ** 2;
-    box.textContent = `${names[row].textContent} → ${names[column].textContent}: ${weight.toFixed(weight < 0.1 ? 3 : 2)}`;
+    // Isolated, so that names from right to left do not turn the arrow round.
+    const [from, to] = [row, column].map((at) => `\u2068${names[at].textContent}\u2069`);
+    box.textContent = `${from} → ${to}: ${weight.toFixed(weight < 0.1 ? 3 : 2)}`;
     document.querySelector("main").append(box);
     box.style.left = Math.min(event.clientX + 12, innerWidth - box.offsetWidth - 6) + "px";
     box.style.top = Math.max(6, event.clientY - box.offsetHeight - 10) + "px";

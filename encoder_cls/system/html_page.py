@@ -41,9 +41,13 @@ def escaped(text: str) -> str:
     return html.escape(replace_unprintable(text, keep="\n\t"))
 
 
-def isolated(text: str) -> str:
-    """A sentence as HTML in which words from right to left, such as the names of classes, move nothing beside them."""
-    return _RIGHT_TO_LEFT.sub(r"<bdi>\g<0></bdi>", escaped(text))
+def isolated(text: str, *, in_attribute: bool = False) -> str:
+    """A sentence as HTML in which words from right to left, such as the names of classes, move nothing beside them.
+
+    `in_attribute`, such as a title, has no tags: there characters of Unicode isolate them.
+    """
+    before, after = ("\u2068", "\u2069") if in_attribute else ("<bdi>", "</bdi>")
+    return _RIGHT_TO_LEFT.sub(rf"{before}\g<0>{after}", escaped(text))
 
 
 def shade(strength: float) -> str:

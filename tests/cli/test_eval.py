@@ -97,6 +97,27 @@ def test_to_score_the_training_texts_is_warned_of(cli, run_copy):
     assert RunDir(run_copy.path).is_finished()
 
 
+@pytest.mark.parametrize("of", ["run", "model"])
+def test_other_columns_and_spellings_can_be_named(cli, run_copy, of):
+    """The error of a missing column has the setting that names it."""
+    rows = [line.split(",") for line in Path(run_copy.load_config().data.test).read_text("utf-8").splitlines()[1:]]
+    header, lines = "body,kind\n", (f"{text}, {label.upper()}\n" for text, label in rows)
+    Path("other.csv").write_text(header + "".join(lines), "utf-8")
+    shutil.copytree(run_copy.model, "alone")
+    arguments = ["eval", run_copy.path if of == "run" else "alone", "--data", "other.csv", "--json"]
+    for key, column in (("text_column", "body"), ("label_column", "kind")):
+        refused = cli(*arguments)
+        assert_failed(refused, 3, f"no column '{key[:-7]}'; it has 'body', 'kind'", f"--set data.{key}=NAME")
+        assert "--text-column" not in refused.err
+        arguments += ["--set", f"data.{key}={column}"]
+    assert_failed(cli(*arguments), 3, "' KÜCHE' never occurs in train")
+    scored = cli(*arguments, "--set", "data.fold_labels=true")
+    assert scored.code == 0, scored.err
+    expected = json.loads(cli("eval", run_copy.path, "--json").out)
+    assert json.loads(scored.out)["accuracy"] == expected["accuracy"]
+    assert_failed(cli(*arguments, "--set", "data.fold_labels=yes"), 2, "'yes' is neither true nor false")
+
+
 def test_another_classifier_answers_the_same_texts(cli, run_copy):
     """Also one with other classes, in another order: answers are compared by name; the run's own report is as ever."""
     folder = Path("other")

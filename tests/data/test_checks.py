@@ -78,7 +78,8 @@ def test_classes_that_are_written_alike_are_named():
     dataset = dataset_of([(f"{n}{i}", n) for n in range(5) for i in "ab"], of_each, [("e", 5)], names=names)
     dataset = replace(dataset, test=replace(dataset.test, unseen_names=("OTHER",)))
     assert [line for line in data_warnings(dataset) if "differ" in line] == [
-        f"the classes {alike} differ only in case, in spaces or in how Unicode writes the same characters"
+        f"the classes {alike} differ only in case, in spaces or in how Unicode writes the same characters; "
+        "data.fold_labels=true makes them one"
         for alike in ("'Billing', 'billing'", "'a  b', 'a b '", "'other', 'OTHER'")
     ]
 

@@ -776,8 +776,8 @@ def test_fasttext_files_in_a_folder_or_a_glob_are_one_split():
     [
         (
             "a.txt",
-            "__label__x one\nno label\n",
-            r"a\.txt:2: the line has no label; .* are fastText's",
+            "__label__x one\nno label\nnone\n",
+            r"a\.txt:2: the line has no label, as 2 in all have none; .*fastText.* --set 'data.label_names=\[\"x\"\]'",
         ),
         ("a.ft", "one __label__x\n", r"a\.ft:1: the line has no label"),
         ("a.ft", "__label__x one\n__label__ two\n", r"a\.ft:2: the label is empty"),

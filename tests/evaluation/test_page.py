@@ -58,6 +58,16 @@ def test_the_matrix_has_every_class_that_occurs_and_no_other(classifier):
     assert "147 classes are left out, since they occur neither as label nor as answer here" in page
 
 
+def test_names_of_the_matrix_are_isolated_from_what_is_beside_them(classifier):
+    """In its heads by elements, in the titles of its cells by characters."""
+    report, answered = of_many_classes(classifier, [3, 3], [3, 7], 9)
+    names = tuple({"class 3": "سؤال!", "class 7": "a < b"}.get(name, name) for name in report.label_names)
+    page = render_report("x", replace(report, label_names=names), answered)
+    matrix = page.partition('<table class="sortable matrix"')[2].partition("</table>")[0]
+    assert re.findall(r"<th[^>]*><bdi>(.*?)</bdi></th>", matrix) == 2 * ["سؤال!", "a &lt; b"]
+    assert 'title="\u2068سؤال\u2069!, taken for a &lt; b: 1">1</td>' in matrix
+
+
 @pytest.mark.parametrize(("classes", "drawn"), [(LARGEST_MATRIX, True), (LARGEST_MATRIX + 1, False)])
 def test_of_many_classes_the_page_names_the_confused_pairs_instead_of_a_matrix(classifier, classes, drawn):
     """A matrix of a thousand classes had a million cells: 65 MB that nobody could read."""

@@ -43,3 +43,4 @@ def test_any_text_can_stand_in_a_page(text):
 def test_names_from_right_to_left_move_nothing_beside_them():
     """Each with its spaces is isolated, so that numbers stay at its end."""
     assert isolated("حساب بنكي (3), a & b (4)") == "<bdi>حساب بنكي</bdi> (3), a &amp; b (4)"
+    assert isolated('حساب, "b"', in_attribute=True) == "\u2068حساب\u2069, &quot;b&quot;"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import json
 import shutil
+from collections.abc import Iterable
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -103,7 +105,32 @@ def test_data_is_joined_and_each_text_stays_on_its_side():
         assert all(
             text in Path(where.split(":")[0]).read_text() for text, where in zip(split.texts, split.where, strict=True)
         )
-    assert "test: 1 of 10 new texts are left out, which old has already" in dataset.notes
+    assert "test: 1 of 10 new texts are left out, which old has already, or texts like them" in dataset.notes
+
+
+def test_texts_like_those_of_another_split_are_left_out():
+    """Punctuation and digits do not count, as in what is held out; what is like a learned text is learned."""
+
+    def table(name: str, texts: Iterable[str]) -> str:
+        rows = (f"{text},{'red' if row % 2 else 'green'}\n" for row, text in enumerate(texts))
+        Path(name).write_text("text,label\n" + "".join(rows))
+        return name
+
+    one, two, three = (["".join(word) for word in product(letter, "bcdf", "aeiou")] for letter in "kmp")
+    Path("base").mkdir()
+    base = load_config(None, [f"data.train={table('one.csv', one)}", f"data.test={table('two.csv', two)}"])
+    Path("base/config.yaml").write_text(base.to_yaml())
+    former = load_all_data(base)
+    held_out, tested, learned = (f"{it.texts[0]} - 42!!" for it in (former.validation, former.test, former.train))
+    new = [
+        f"data.train={table('new.csv', [held_out, tested, learned, *three])}",
+        f"data.test={table('t.csv', [learned])}",
+    ]
+    dataset = load_all_data(load_config(None, new, from_run=Path("base")))
+    assert sorted([*dataset.train.texts, *dataset.validation.texts]) == sorted([*one, learned, *three])
+    assert learned in dataset.train.texts
+    assert [*dataset.test.texts] == two
+    assert "train: 2 of 21 new texts are left out, which base has already, or texts like them" in dataset.notes
 
 
 def test_groups_stay_on_their_side(tmp_path):

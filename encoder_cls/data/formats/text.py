@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from encoder_cls.data.rows import Columns, Reading, Record, SourceLocation, check_columns
+from encoder_cls.data.rows import Columns, Reading, Record, SourceLocation
 from encoder_cls.data.sources import FASTTEXT, LABEL_PREFIX, texts_of
 from encoder_cls.errors import DataError
 from encoder_cls.system.display import kind, shown
@@ -109,7 +109,7 @@ def _record(where: SourceLocation, item: Any, columns: Columns, reading: Reading
         reading.bad_row(DataError(where, f"a JSON object is expected, not {kind(item)}"))
         return
     try:
-        check_columns(where, list(item), columns.named)
+        columns.check_present(where, list(item))
     except DataError as error:
         reading.bad_row(error)
     else:
