@@ -573,7 +573,7 @@ def raising(error: BaseException):
 )
 def test_any_error_is_one_line(cli, trained_run, monkeypatch, fail, code, message):
     """With its exit code; Ctrl-C is no error, even if a library has made another one of it."""
-    monkeypatch.setattr("encoder_cls.inference.classifier.Classifier.combined", lambda *_, **__: fail())
+    monkeypatch.setattr("encoder_cls.inference.classifier.Classifier.predict_tokenized", lambda *_, **__: fail())
     outcome = cli("predict", "--model", trained_run.path, "rain")
     assert outcome.code == code
     assert re.fullmatch(message, outcome.err)

@@ -193,7 +193,6 @@ def test_where_the_base_run_has_no_encoder_a_new_one_begins():
     continued = load_config(Path("new.yaml"), ["model.encoder=true"], from_run=Path("linear"))
     prepared = prepare(continued)
     assert "linear has kept no encoder, so a new one begins from nothing" in "".join(prepared.warnings())
-    assert prepared.plan.pretraining is not None
     assert prepared.plan.training.epochs > CONTINUED_EPOCHS[1]
     short = ["model.encoder=true", "train.epochs=1", "pretrain.epochs=0"]
     run_all(load_config(Path("new.yaml"), short, from_run=Path("linear")), Path("new"))
