@@ -2,31 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from encoder_cls.answers.inputs import Input
 from encoder_cls.answers.request import Request
 from encoder_cls.inference.classifier import Classifier, Prediction
-from encoder_cls.inference.encoder.auto import AutoEncoder
+from encoder_cls.inference.encoder.auto import AutoEncoder, is_on_gpu
 from encoder_cls.system.display import counted
+from encoder_cls.system.processes import Workers, usable_processes
 from encoder_cls.system.terminal import note
+from encoder_cls.text.tokenizer import count_tokens
 
 if TYPE_CHECKING:
+    from encoder_cls.answers.formats import Writer
     from encoder_cls.inference.explain import Explanation
     from encoder_cls.text.tokens import TokenizedTexts
 
-UNFAMILIAR, UNKNOWN = "unfamiliar (unlike the training texts)", "with unknown words"
+Chunk = Sequence[Input]
+TEXTS, UNFAMILIAR, UNKNOWN = "texts", "unfamiliar (unlike the training texts)", "with unknown words"
 BYTES_PER_TOKEN = 6  # of English text, about
+SHARED_BYTES = 8_000_000  # of files, from which starting processes takes less time than they save
 LEFT_OUT = "warning: of very long texts only the first words are explained; each result says how many are left out"
 
 
 class Answer(NamedTuple):
     """A text with its prediction, and what is withheld of that applied.
 
-    Multi-label, the answer is `labels`, and `label` is none.
+    Multi-label, the answer is `labels`, and `label` is none. Where lines for people are written, the `length` of a
+    truncated text is that of `count_tokens`.
     """
 
     item: Input
@@ -34,28 +41,62 @@ class Answer(NamedTuple):
     label: str | None
     words: Explanation | None = None
     labels: tuple[str, ...] | None = None
+    length: tuple[int, bool] | None = None
 
 
 class Answerer:
-    """Answers chunks of texts, and counts over all of them; `warn` is called with each warning, once."""
+    """Answers chunks of texts, and counts over all of them; `warn` is called with each warning, once.
+
+    Copies of it in the `workers`, where there are some, do the work.
+    """
 
     def __init__(self, classifier: Classifier, request: Request, *, warn: Callable[[str], None] = note) -> None:
         self.classifier = classifier
         self.request = request
         self.warn = warn
-        self.num_texts = 0
+        self.workers: Workers[tuple[Writer, Chunk], tuple[Any, Counter[str]]] | None = None
         self._threshold = request.threshold or 0.0
         why = f"--threshold {self._threshold:g}"
         if request.min_precision is not None:
             why = f"--min-precision {request.min_precision:g}: probability below {self._threshold:.3f}"
         self._truncated = f"truncated (longer than {classifier.max_seq_len:,} tokens)"
         self._withheld = f"withheld ({why})"
-        counted_things = (self._truncated, self._withheld, "without a label", "blank", UNFAMILIAR, UNKNOWN)
-        self._counts = dict.fromkeys(counted_things, 0)
-        self._has_warned = False
+        self._counts: Counter[str] = Counter()
 
-    def __call__(self, chunk: Sequence[Input]) -> list[Answer]:
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"warn": None, "workers": None}
+
+    def __call__(self, chunk: Chunk) -> list[Answer]:
         """Answer some texts."""
+        answers = self._answers(chunk)
+        self._count(self._counts_of(answers))
+        return answers
+
+    def pieces(self, chunks: Iterable[Chunk], writer: Writer) -> Iterator[Any]:
+        """Answer texts, in what the writer makes of each chunk."""
+        jobs = ((writer, chunk) for chunk in chunks)
+        for piece, counts in self.workers.map(jobs) if self.workers else map(self.piece, jobs):
+            self._count(counts)
+            yield piece
+
+    def piece(self, job: tuple[Writer, Chunk]) -> tuple[Any, Counter[str]]:
+        """What a writer makes of the answers to a chunk, and their counts, which are not added here."""
+        writer, chunk = job
+        answers = self._answers(chunk)
+        return writer.encode(answers), self._counts_of(answers)
+
+    @property
+    def num_texts(self) -> int:
+        """How many texts are answered."""
+        return self._counts[TEXTS]
+
+    def summary(self) -> str | None:
+        """The counts that are not zero; none where all are."""
+        kinds = (self._truncated, self._withheld, "without a label", "blank", UNFAMILIAR, UNKNOWN)
+        counts = ", ".join(f"{self._counts[what]:,} {what}" for what in kinds if self._counts[what])
+        return f"of {counted(self.num_texts, 'text')}: {counts}" if counts else None
+
+    def _answers(self, chunk: Chunk) -> list[Answer]:
         tokenized = self.classifier.tokenize([item.text for item in chunk])
         predictions = self.classifier.predict_tokenized(tokenized, batch_tokens=self.request.batch_tokens)
         explanations: Sequence[Explanation | None] = [None] * len(chunk)
@@ -63,28 +104,33 @@ class Answerer:
             explanations = self._explanations(chunk, tokenized, predictions)
         return [*map(self._answer, chunk, predictions, explanations)]
 
-    def summary(self) -> str | None:
-        """The counts that are not zero; none where all are."""
-        counts = ", ".join(f"{count:,} {what}" for what, count in self._counts.items() if count)
-        return f"of {counted(self.num_texts, 'text')}: {counts}" if counts else None
-
     def _answer(self, item: Input, prediction: Prediction, words: Explanation | None) -> Answer:
-        """The answer to a text, which is counted."""
-        label, labels = prediction.label_from(self._threshold), None
+        label, labels, length = prediction.label_from(self._threshold), None, None
         if prediction.is_multi_label:
             label, labels = None, prediction.labels_from(self._threshold)
-        self.num_texts += 1
-        counts = self._counts
-        counts[self._truncated] += prediction.truncated
-        counts[UNKNOWN] += prediction.unknown_words > 0
-        counts[UNFAMILIAR] += bool(prediction.unfamiliar)
-        if prediction.reason is not None:
-            counts["blank"] += 1
-        elif labels is None:
-            counts[self._withheld] += label is None
-        else:
-            counts["without a label"] += not labels
-        return Answer(item, prediction, label, words, labels)
+        if prediction.truncated and self.request.output_format in {None, "text"}:
+            length = count_tokens(self.classifier.tokenizer, item.text)
+        return Answer(item, prediction, label, words, labels, length)
+
+    def _counts_of(self, answers: Sequence[Answer]) -> Counter[str]:
+        counts = Counter({TEXTS: len(answers)})
+        for _, prediction, label, words, labels, _ in answers:
+            counts[self._truncated] += prediction.truncated
+            counts[UNKNOWN] += prediction.unknown_words > 0
+            counts[UNFAMILIAR] += bool(prediction.unfamiliar)
+            counts[LEFT_OUT] += bool(words and words.left_out)
+            if prediction.reason is not None:
+                counts["blank"] += 1
+            elif labels is None:
+                counts[self._withheld] += label is None
+            else:
+                counts["without a label"] += not labels
+        return counts
+
+    def _count(self, counts: Counter[str]) -> None:
+        if counts[LEFT_OUT] and not self._counts[LEFT_OUT]:
+            self.warn(LEFT_OUT)
+        self._counts.update(counts)
 
     def _explanations(
         self, chunk: Sequence[Input], tokenized: TokenizedTexts, predictions: Sequence[Prediction]
@@ -95,15 +141,30 @@ class Answerer:
         numbers = {name: number for number, name in enumerate(self.classifier.label_names)}
         best = [numbers[prediction.label] if prediction.label else 0 for prediction in predictions]
         texts = [item.text for item in chunk]
-        explanations = explain(self.classifier, texts, tokenized, best, batch_tokens=self.request.batch_tokens)
-        if not self._has_warned and any(words.left_out for words in explanations):
-            self._has_warned = True
-            self.warn(LEFT_OUT)
-        return explanations
+        return explain(self.classifier, texts, tokenized, best, batch_tokens=self.request.batch_tokens)
 
 
-def expect_files(classifier: Classifier, files: Sequence[Path]) -> None:
-    """Choose the engine by all the text that is to come, where files have a size."""
-    if isinstance(classifier.encoder, AutoEncoder) and files and all(file.is_file() for file in files):
+@contextmanager
+def answering(
+    classifier: Classifier, request: Request, files: Sequence[Path], *, warn: Callable[[str], None]
+) -> Iterator[Answerer]:
+    """An answerer for the texts of files, with workers where the texts are so many that processes are quicker."""
+    answerer = Answerer(classifier, request, warn=warn)
+    size = expect_files(classifier, files)
+    number = usable_processes() if size >= SHARED_BYTES and request.output_format != "html" else 1
+    if number < 2 or is_on_gpu(classifier.encoder, request.device):
+        yield answerer
+        return
+    with Workers(answerer.piece, number) as answerer.workers:
+        yield answerer
+
+
+def expect_files(classifier: Classifier, files: Sequence[Path]) -> int:
+    """Choose the engine by all the text that is to come, where files have a size: their bytes."""
+    size = 0
+    if files and all(file.is_file() for file in files):
         with suppress(OSError):  # reading a file that is gone reports it
-            classifier.encoder.expect(sum(file.stat().st_size for file in files) // BYTES_PER_TOKEN)
+            size = sum(file.stat().st_size for file in files)
+    if isinstance(classifier.encoder, AutoEncoder):
+        classifier.encoder.expect(size // BYTES_PER_TOKEN)
+    return size

@@ -14,7 +14,6 @@ from encoder_cls.answers.tables import Table, answer_name, cell, encodable, reco
 from encoder_cls.inference.task import MULTI_LABEL
 from encoder_cls.system.display import counted, csv_row, json_text, printable, shown
 from encoder_cls.system.files import write_output
-from encoder_cls.text.tokenizer import count_tokens
 
 if TYPE_CHECKING:
     from encoder_cls.answers.request import Request
@@ -32,8 +31,11 @@ MOST_PAGE_TEXTS = 1000  # on a page of predictions: more is slow to explain, and
 class Writer(Protocol):
     """A format of answers."""
 
-    def content(self, answers: Iterable[list[Answer]]) -> Iterator[bytes]:
-        """The bytes of the answers, those of a chunk as soon as it is answered."""
+    def encode(self, answers: Sequence[Answer]) -> Any:
+        """What `content` needs of the answers to a chunk; another process may make it."""
+
+    def content(self, pieces: Iterable[Any]) -> Iterator[bytes]:
+        """The bytes of all answers, those of a chunk as soon as it is answered."""
 
 
 def written(source: Source, answerer: Answerer, *, on_terminal: bool = False) -> Iterator[bytes]:
@@ -54,7 +56,7 @@ def written(source: Source, answerer: Answerer, *, on_terminal: bool = False) ->
         if columns is None:
             add_columns(columns := {}, first_chunk)
         writer = _new_writer(source, answerer, columns, on_terminal=on_terminal)
-        yield from writer.content(map(answerer, chunks))
+        yield from writer.content(answerer.pieces(chunks, writer))
     for warning in source.skipped():
         answerer.warn(warning)
 
@@ -64,7 +66,7 @@ def _new_writer(source: Source, answerer: Answerer, columns: Columns, *, on_term
     if request.output_format == "jsonl":
         return JsonWriter(request, columns)
     if request.output_format not in {"tsv", "csv", "parquet"}:
-        return TextWriter(answerer, coloured=on_terminal)
+        return TextWriter(request, max_seq_len=classifier.max_seq_len, coloured=on_terminal)
     table = Table(
         columns,
         request,
@@ -93,12 +95,15 @@ class LineWriter:
         """The line of an answer, without its end."""
         raise NotImplementedError
 
-    def content(self, answers: Iterable[list[Answer]]) -> Iterator[bytes]:
+    def encode(self, answers: Sequence[Answer]) -> bytes:
+        """See `Writer`."""
+        return "".join(f"{self.line(answer)}\n" for answer in answers).encode()
+
+    def content(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
         """See `Writer`."""
         if self.header is not None:
             yield f"{self.header}\n".encode()
-        for chunk in answers:
-            yield "".join(f"{self.line(answer)}\n" for answer in chunk).encode()
+        yield from pieces
 
 
 class JsonWriter(LineWriter):
@@ -109,7 +114,7 @@ class JsonWriter(LineWriter):
 
     def line(self, answer: Answer) -> str:
         """The JSON object of an answer."""
-        item, prediction, label, words, labels = answer
+        item, prediction, label, words, labels, _ = answer
         request = self._request
         top_k = max(request.top_k, len(labels or ()))
         record = prediction.to_json(top_k=top_k, threshold=0, set_threshold=request.set_threshold, words=words)
@@ -163,12 +168,12 @@ def _field(value: Any) -> str:
 class TextWriter(LineWriter):
     """Lines for people."""
 
-    def __init__(self, answerer: Answerer, *, coloured: bool) -> None:
-        self._request, self._classifier, self._coloured = answerer.request, answerer.classifier, coloured
+    def __init__(self, request: Request, *, max_seq_len: int, coloured: bool) -> None:
+        self._request, self._max_seq_len, self._coloured = request, max_seq_len, coloured
 
     def line(self, answer: Answer) -> str:
         """Labels, text and what else there is to know."""
-        item, prediction, _, words, _ = answer
+        item, prediction, _, words, _, length = answer
         text = shown(item.text, limit=60)
         if prediction.reason:
             return f"?  {text}  ({prediction.reason})"
@@ -179,10 +184,10 @@ class TextWriter(LineWriter):
             notes += _reasons(words)
         if words and words.left_out:
             notes.append(f"only the first {len(words):,} words explained")
-        if prediction.truncated:
-            num_tokens, are_all = count_tokens(self._classifier.tokenizer, item.text)
+        if length:
+            num_tokens, are_all = length
             of_all = f"{'' if are_all else 'more than '}{num_tokens:,}"
-            notes.append(f"{self._classifier.max_seq_len:,} of {of_all} tokens")
+            notes.append(f"{self._max_seq_len:,} of {of_all} tokens")
         if prediction.unknown_words:
             notes.append(counted(prediction.unknown_words, "unknown word"))
         names = _labels(answer, top_k=self._request.top_k)
@@ -191,7 +196,7 @@ class TextWriter(LineWriter):
 
 def _labels(answer: Answer, *, top_k: int) -> str:
     """The labels of an answer with their probabilities, and further classes where more than one is asked for."""
-    _, prediction, label, _, labels = answer
+    _, prediction, label, _, labels, _ = answer
     top = prediction.top(top_k)
     if labels is None:
         return _named([(label or "?", top[0][1]), *top[1:]])
@@ -251,7 +256,7 @@ def _page(chunks: Iterable[list[Input]], answerer: Answerer) -> bytes:
 
 
 def _page_row(answer: Answer, set_threshold: float | None) -> dict[str, Any]:
-    item, prediction, label, words, labels = answer
+    item, prediction, label, words, labels, _ = answer
     assert words is not None
     return {
         "text": item.text,

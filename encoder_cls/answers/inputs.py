@@ -7,7 +7,7 @@ import os
 import select
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from encoder_cls.answers.request import STANDARD_INPUT, Request
@@ -23,9 +23,11 @@ if TYPE_CHECKING:
     from encoder_cls.data.rows import Reading, SourceLocation
     from encoder_cls.inference.classifier import Classifier
 
+LABELS_ARE_TEXT = "the labels of fastText's lines are read as text; only in files named .ft are they taken off"
 CHUNK = 4096  # texts classified at once: the encoder's batches are of similar length, and full
 READ_BYTES = 1 << 20
-HEADED = {".csv", ".tsv", ".xlsx", ".txt"}  # endings of files whose first row has all columns
+TEXTUAL = {".csv", ".tsv", ".txt", ".ft"}  # endings of files whose values are all texts
+HEADED = {*TEXTUAL, ".xlsx", ".parquet"}  # of files whose first row has all columns
 SPREADSHEETS = {".csv", ".xlsx"}  # files of which CSV has all columns, unless it is asked for without
 
 # The columns that outputs take over, in order, with the types of their values; of a large integer, `object`.
@@ -102,7 +104,7 @@ class Source:
             source.keep_columns = all(ending_of(file) in SPREADSHEETS for file in source.files)
         return source
 
-    def read(self, *, counts: bool = True) -> Iterator[list[Input]]:
+    def read(self) -> Iterator[list[Input]]:
         """The texts, in chunks; in the progress, one counts as done once the next is asked for.
 
         Raises:
@@ -113,32 +115,43 @@ class Source:
         elif self.named == STANDARD_INPUT:
             yield from _as_they_come(sys.stdin.fileno())
         else:
+            from encoder_cls.data.sources import LABEL_PREFIX
+
             self._reading = self._new_reading(self._note_once)
             for chunk in self._chunks(self._reading):
+                if chunk[0].text.startswith(LABEL_PREFIX) and chunk[0].where:
+                    self._note_once(f"warning: {chunk[0].where.file}: {LABELS_ARE_TEXT}")
                 yield chunk
-                if counts and self.progress and (where := chunk[-1].where):
+                if self.progress and (where := chunk[-1].where):
                     self.progress.done(where, len(chunk))
 
-    def check(self, *, counts: bool = True) -> None:
-        """Read all files once, if they can be read again, so that a malformed row is reported before the work."""
-        if self._can_read_again():
-            columns = self._columns_of_files(self._new_reading(self._note_once))
-            for chunk in self.read(counts=counts):
-                add_columns(columns, chunk)
-            self.columns = columns
+    def look_ahead(self, request: Request) -> None:
+        """Read the columns ahead, and their types for Parquet, as far as the format of the answers needs them.
 
-    def look_ahead(self) -> None:
-        """Read the columns ahead: of a table from its first rows, else from as many as it takes."""
-        if self._can_read_again():
-            self.columns = columns = {}
-            is_table = len(self.files) == 1 and ending_of(self.files[0]) in HEADED
-            with suppress(DataError):  # reported where the rows are classified; rows after it are not answered
-                reading = self._new_reading()
-                columns.update(self._columns_of_files(reading))
-                for chunk in self._chunks(reading):
-                    add_columns(columns, chunk)
-                    if is_table or (columns and not self.keep_columns):
-                        break
+        Raises:
+            DataError: a file is malformed as far as it was read; where answers are printed, those before come first.
+        """
+        names = {"jsonl", "csv", "tsv", "parquet"} if self.keep_columns else {"csv", "tsv", "parquet"}
+        if request.output_format not in names or not self._can_read_again():
+            return
+        self.columns = columns = {}
+        reading = self._new_reading()
+        with suppress(DataError) if request.output is None else nullcontext():
+            columns.update(self._columns_of_files(reading))
+            for chunk in self._chunks(reading):
+                add_columns(columns, chunk)
+                if self._are_known(columns, with_types=request.output_format == "parquet"):
+                    break
+                if self.progress and (where := chunk[-1].where):
+                    self.progress.done(where, len(chunk))
+
+    def _are_known(self, columns: Columns, *, with_types: bool) -> bool:
+        """Whether further rows cannot add to columns after the first chunk of texts."""
+        endings = set(map(ending_of, self.files))
+        if with_types and not endings <= TEXTUAL:
+            return endings == {".parquet"} and all(seen != {type(None)} and seen for seen in columns.values())
+        is_headed = endings <= HEADED and (self.keep_columns or len(self.files) == 1)
+        return is_headed or bool(columns and not self.keep_columns)
 
     def skipped(self) -> Iterator[str]:
         """A warning about the rows that were left out, if any."""

@@ -36,23 +36,35 @@ class ParquetWriter:
 
     def __init__(self, table: Table, columns: Columns, files: Sequence[Path]) -> None:
         self._table = table
-        self._kept: _KeptColumns | _ParquetColumns
-        if table.keep_columns and files and all(file.suffix.lower() == ".parquet" for file in files):
-            self._kept = _ParquetColumns(files)
-        else:
-            self._kept = _KeptColumns(table, columns)
-
-    def content(self, answers: Iterable[list[Answer]]) -> Iterator[bytes]:
-        """See `Writer`."""
-        names = self._table.answer_names()  # `label_2` is a label
+        is_parquet = table.keep_columns and files and all(file.suffix.lower() == ".parquet" for file in files)
+        self._files = files if is_parquet else []
+        taken_over = () if is_parquet else table.taken_over
+        self._kept = pyarrow.schema([(encodable(name), _arrow_type(columns[name])) for name in taken_over])
+        names = table.answer_names()  # `label_2` is a label
         types = [TYPES[own if own in TYPES else own.rpartition("_")[0]] for own in names]
-        of_answers = pyarrow.schema(zip(map(encodable, names.values()), types, strict=True))
-        schema = pyarrow.schema([*self._kept.schema, *of_answers])
+        self._of_answers = pyarrow.schema(zip(map(encodable, names.values()), types, strict=True))
+
+    def encode(self, answers: Sequence[Answer]) -> Any:
+        """See `Writer`: the columns but those of `files`."""
+        columns = [] if self._files else self._taken_over(answers)
+        values = zip(*map(self._table.values_of_answer, answers), strict=True)
+        for value, field in zip(values, self._of_answers, strict=False):
+            columns.append(pyarrow.array(map(_as_stored, value), type=field.type))
+        if self._table.explained:
+            words = ([{"word": encodable(it.word), "weight": it.weight} for it in row.words or ()] for row in answers)
+            columns.append(pyarrow.array(words, type=self._of_answers[-1].type))
+        return pyarrow.table(columns, schema=pyarrow.schema([*self._kept, *self._of_answers]))
+
+    def content(self, pieces: Iterable[Any]) -> Iterator[bytes]:
+        """See `Writer`."""
+        of_files = _ParquetColumns(self._files) if self._files else None
+        schema = pyarrow.schema([*(of_files.schema if of_files else self._kept), *self._of_answers])
         file = _Buffer()
         with pyarrow.parquet.ParquetWriter(pyarrow.PythonFile(file, mode="w"), schema, compression="zstd") as writer:
             waiting: list[Any] = []
-            for chunk in answers:
-                waiting.append(pyarrow.table(self._columns(chunk, of_answers), schema=schema))
+            for piece in pieces:
+                kept = of_files.take(piece.num_rows) if of_files else []
+                waiting.append(pyarrow.table([*kept, *piece.columns], schema=schema))
                 if sum(it.num_rows for it in waiting) >= MOST_ROWS or sum(it.nbytes for it in waiting) >= MOST_BYTES:
                     writer.write_table(pyarrow.concat_tables(waiting), row_group_size=MOST_ROWS)
                     waiting = []
@@ -61,15 +73,15 @@ class ParquetWriter:
                 writer.write_table(pyarrow.concat_tables(waiting), row_group_size=MOST_ROWS)
         yield file.drain()
 
-    def _columns(self, answers: Sequence[Answer], fields: Any) -> list[Any]:
-        columns = self._kept.take(answers)
-        values = zip(*map(self._table.values_of_answer, answers), strict=True)
-        for value, field in zip(values, fields, strict=False):
-            columns.append(pyarrow.array(map(_as_stored, value), type=field.type))
-        if self._table.explained:
-            words = ([{"word": encodable(it.word), "weight": it.weight} for it in row.words or ()] for row in answers)
-            columns.append(pyarrow.array(words, type=fields[-1].type))
-        return columns
+    def _taken_over(self, answers: Sequence[Answer]) -> list[Any]:
+        """Columns of the input as values of Python."""
+        rows = [self._table.values_taken_over(answer.item) for answer in answers]
+        arrays = []
+        for values, field in zip(zip(*rows, strict=True), self._kept, strict=True):
+            is_text = pyarrow.types.is_string(field.type)
+            texts = [None if value is None else encodable(cell(value)) for value in values] if is_text else values
+            arrays.append(pyarrow.array(texts, type=field.type))
+        return arrays
 
 
 class _Buffer(io.BytesIO):
@@ -86,24 +98,6 @@ class _Buffer(io.BytesIO):
         return content
 
 
-class _KeptColumns:
-    """Columns that are taken over as values of Python, `id` among them."""
-
-    def __init__(self, table: Table, columns: Columns) -> None:
-        self._table = table
-        self.schema = pyarrow.schema([(encodable(name), _arrow_type(columns[name])) for name in table.taken_over])
-
-    def take(self, chunk: Sequence[Answer]) -> list[Any]:
-        """The columns of these rows."""
-        rows = [self._table.values_taken_over(answer.item) for answer in chunk]
-        arrays = []
-        for values, field in zip(zip(*rows, strict=True), self.schema, strict=True):
-            is_text = pyarrow.types.is_string(field.type)
-            texts = [None if value is None else encodable(cell(value)) for value in values] if is_text else values
-            arrays.append(pyarrow.array(texts, type=field.type))
-        return arrays
-
-
 class _ParquetColumns:
     """All columns of Parquet files as they are, read once more beside the texts; a column that one lacks is null."""
 
@@ -116,12 +110,12 @@ class _ParquetColumns:
         self._batches = self._read(files)
         self._waiting: pyarrow.Table = self.schema.empty_table()
 
-    def take(self, chunk: Sequence[Answer]) -> list[Any]:
-        """The columns of the next rows, which are those of these answers."""
-        while self._waiting.num_rows < len(chunk):
+    def take(self, rows: int) -> list[Any]:
+        """The columns of so many next rows."""
+        while self._waiting.num_rows < rows:
             self._waiting = pyarrow.concat_tables([self._waiting, next(self._batches)])
-        taken = self._waiting.slice(0, len(chunk))
-        self._waiting = self._waiting.slice(len(chunk))
+        taken = self._waiting.slice(0, rows)
+        self._waiting = self._waiting.slice(rows)
         return list(taken.columns)
 
     def _read(self, files: Sequence[Path]) -> Iterator[Any]:

@@ -20,7 +20,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from encoder_cls.answers.classify import Answerer, expect_files
+from encoder_cls.answers.classify import Answerer, answering
 from encoder_cls.answers.formats import written
 from encoder_cls.answers.inputs import Source
 from encoder_cls.answers.outputs import check_output_folder
@@ -28,7 +28,6 @@ from encoder_cls.answers.progress import Progress
 from encoder_cls.errors import ConfigError, DataError, EncoderClsError
 from encoder_cls.system.display import counted, shown
 from encoder_cls.system.files import (
-    TEMPORARY_PREFIX,
     LockedError,
     locked,
     reporting_os_errors,
@@ -43,7 +42,7 @@ if TYPE_CHECKING:
 
 RECORDS = "_parts"  # other programs take no data from names that start so
 RECORD_VERSION = 1
-OLD = 3600.0  # seconds after which nobody is still writing a temporary file
+GOES_ON = "the same command goes on with the rest"
 SECONDS_BETWEEN_TRIES = 0.5  # of parts that another process answers
 
 
@@ -78,7 +77,9 @@ def new_parts(request: Request, model: Path) -> list[_Part]:
 
     source, folder = str(request.source), Path(str(request.output))
     if class_folders(Path(source), is_labelled=False):
-        raise ConfigError(f"--output {folder}/: {source} has a file for each text; name one file for all the answers")
+        raise ConfigError(
+            f"--output {folder}/: {source} has a file for each text; name one file for all, such as answers.csv"
+        )
     parts = [_Part(file, folder, str(request.output_format)) for file in data_files(source, is_labelled=False)]
     by_name: dict[str, _Part] = {}
     for part in parts:
@@ -107,12 +108,19 @@ def predict_parts(classifier: Classifier, parts: Sequence[_Part], request: Reque
     folder, files = parts[0].folder, [part.source for part in parts]
     with reporting_os_errors(folder):
         (folder / RECORDS).mkdir(parents=True, exist_ok=True)
-    expect_files(classifier, files)  # of all, so that it does not depend on who does which
     # Each machine starts with another part, so that they share the work even without locks of each other.
     first = int(sha256(platform.node().encode())[:8], 16) % len(parts)
-    with Progress(files, doing="classified") as progress:
-        work = _Work(classifier, request, progress)
-        work.do_all([*parts[first:], *parts[:first]])
+    with (
+        Progress(files, doing="classified") as progress,
+        # Of all files, so that the engine does not depend on who does which.
+        answering(classifier, request, files, warn=progress.note) as answerer,
+    ):
+        work = _Work(answerer, progress)
+        try:
+            work.do_all([*parts[first:], *parts[:first]])
+        except KeyboardInterrupt:
+            progress.note(f"stopped; {folder}: {work.num_done:,} of {counted(len(parts), 'file')} done; {GOES_ON}")
+            raise
     other = next((part for part in parts if not work.is_asked_for(_read_record(part.record))), None)
     if other:
         raise EncoderClsError(
@@ -130,19 +138,27 @@ def predict_parts(classifier: Classifier, parts: Sequence[_Part], request: Reque
 class _Work:
     """Answers parts, each as a whole, and knows which are done as it is asked for."""
 
-    def __init__(self, classifier: Classifier, request: Request, progress: Progress) -> None:
-        self._classifier, self._request, self._progress = classifier, request, progress
+    def __init__(self, answerer: Answerer, progress: Progress) -> None:
+        self.answerer, self._progress = answerer, progress
+        self._classifier, self._request = classifier, request = answerer.classifier, answerer.request
         self._options = request.answer_options(classifier)
         self._asked_for = {
             "version": RECORD_VERSION,
             "model_sha256": classifier.sha256,
             "options_sha256": sha256(to_json(self._options)),
         }
-        self.answerer = Answerer(classifier, request, warn=progress.note)
-        self.num_written = 0
+        self.num_written = self.num_done = 0
 
     def do_all(self, parts: Sequence[_Part]) -> None:
-        """Answer all parts, and wait for those that other processes answer."""
+        """Answer all parts that are not done, and wait for those that other processes answer."""
+        done = [part for part in parts if self._is_done(part)]
+        for part in done:
+            self._progress.pass_over(part.source)
+        self.num_done = len(done)
+        if 0 < len(done) < len(parts):
+            self._progress.note(f"{done[0].folder}: {len(done):,} of {counted(len(parts), 'file')} done before")
+        # The lock of a part that is done was left by a process that was killed.
+        parts = [part for part in parts if part not in done or part.lock.exists()]
         is_waiting = False
         while parts:
             held = [part for part in parts if not self._do(part)]
@@ -159,22 +175,16 @@ class _Work:
 
     def _do(self, part: _Part) -> bool:
         """Answer a part if it is not done; False where another process is doing it."""
-        is_done = self._is_done(part)
-        if is_done:
-            self._progress.pass_over(part.source)
-            if not part.lock.exists():  # left by a process that was killed with its work done
-                return True
         with ExitStack() as held:
-            is_alone = True
             try:
                 held.enter_context(locked(part.lock, wait=False))
                 held.callback(part.lock.unlink, missing_ok=True)
             except LockedError:
-                return is_done
+                return False
             except EncoderClsError:  # no locks on this file system
-                is_alone = False
-            if not is_done and not self._is_done(part):  # nor by whoever had the lock until now
-                self._write(part, is_alone)
+                pass
+            if not self._is_done(part):  # by whoever had the lock until now
+                self._write(part)
         return True
 
     def _is_done(self, part: _Part) -> bool:
@@ -185,13 +195,12 @@ class _Work:
         is_of_input = record.get("input_sha256") == _hash_of(part.source)
         return is_of_input and record.get("output_sha256") == _hash_of(part.output)
 
-    def _write(self, part: _Part, is_alone: bool) -> None:
+    def _write(self, part: _Part) -> None:
         old_record, texts_before = _read_record(part.record), self.answerer.num_texts
         state, input_sha256 = _state_of(part.source), _hash_of(part.source)
-        mark = _remove_leftovers(part, is_alone=is_alone)
         source = Source.asked_for(self._request._replace(source=str(part.source)), self._classifier)
+        source.look_ahead(self._request)
         source.progress = self._progress
-        source.check(counts=False)
         output_hash = hashlib.sha256()
 
         def content() -> Iterator[bytes]:
@@ -201,7 +210,7 @@ class _Work:
             if _state_of(part.source) != state:  # then nothing is written
                 raise DataError(f"{part.source}: has changed while it was read; run the same command again")
 
-        write_file(part.output, content(), mark=mark)
+        write_file(part.output, content())
         _remove_old_format(part, old_record)
         record = {
             "input": part.source.name,
@@ -213,24 +222,9 @@ class _Work:
             "output": part.output.name,
             "output_sha256": output_hash.hexdigest(),
         }
-        write_file(part.record, to_json(record), mark=mark)
+        write_file(part.record, to_json(record))
         self.num_written += 1
-
-
-def _remove_leftovers(part: _Part, *, is_alone: bool) -> str:
-    """Remove what killed processes had begun to write of a part; returns its mark on this machine, see `write_file`.
-
-    Without the lock, another process may still be writing: then only what is old is removed.
-    """
-    of_part = f"{sha256(part.source.stem.encode())[:12]}-"
-    mark = f"{of_part}{sha256(platform.node().encode())[:12]}-"
-    with suppress(OSError):
-        for folder in (part.folder, part.record.parent):
-            for path in list(folder.glob(f"{TEMPORARY_PREFIX}{of_part}*")):
-                is_own = path.name.startswith(f"{TEMPORARY_PREFIX}{mark}")
-                if (is_own and is_alone) or time.time() - path.stat().st_mtime > OLD:
-                    path.unlink()
-    return mark
+        self.num_done += 1
 
 
 def _remove_old_format(part: _Part, old_record: dict[str, Any]) -> None:

@@ -44,7 +44,7 @@ def predict(request: Request, *, runs: Path) -> None:
     if request.source is None:  # a few texts need no pool of threads, which NumPy would make as it is imported
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-    from encoder_cls.answers.classify import Answerer, expect_files
+    from encoder_cls.answers.classify import answering
     from encoder_cls.answers.formats import written
     from encoder_cls.answers.inputs import Source
     from encoder_cls.answers.progress import Progress
@@ -57,17 +57,15 @@ def predict(request: Request, *, runs: Path) -> None:
         predict_parts(classifier, parts, request)
         return
     source = Source.asked_for(request, classifier)
-    expect_files(classifier, source.files)
     on_terminal = request.output is None and sys.stdout.isatty()
-    if request.output:  # which is written in the end, or not at all
-        with Progress(source.files, doing="checked") as source.progress:
-            source.check()
-    elif source.keep_columns or request.output_format in {"tsv", "csv"}:
-        source.look_ahead()
+    with Progress(source.files, doing="looked through", bar=not on_terminal) as source.progress:
+        source.look_ahead(request)
 
-    with Progress(source.files, doing="classified", bar=not on_terminal) as progress:
+    with (
+        Progress(source.files, doing="classified", bar=not on_terminal) as progress,
+        answering(classifier, request, source.files, warn=progress.note) as answerer,
+    ):
         source.progress = progress
-        answerer = Answerer(classifier, request, warn=progress.note)
         content = written(source, answerer, on_terminal=on_terminal)
         if request.output:
             write_output(Path(request.output), content)

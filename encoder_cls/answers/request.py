@@ -87,7 +87,9 @@ class Request(NamedTuple):
             (self.output == "", "--output: names no file"),
         )
         output = self.output or ""
-        into_folder = output.endswith(SLASHES) or (files and bool(output) and Path(output).is_dir())
+        into_folder = output.endswith(SLASHES) or (
+            files and bool(output) and (Path(output).is_dir() or self._names_folder(Path(output)))
+        )
         output_format = self.output_format or ("jsonl" if into_folder else _format_by_ending(output))
         where = f"--output {output}"
         _refuse(
@@ -117,6 +119,11 @@ class Request(NamedTuple):
             output_format=output_format,
             threshold=self.threshold or 0.0,
         )
+
+    def _names_folder(self, output: Path) -> bool:
+        """Whether a new name without an ending is for the answers to several files."""
+        source = Path(str(self.source))
+        return not output.suffix and not output.exists() and (source.is_dir() or not source.exists())
 
     def _check_runner(self) -> None:
         given = (name for name, value in self._asdict().items() if value != self._field_defaults[name])

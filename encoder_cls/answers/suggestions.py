@@ -25,6 +25,7 @@ from encoder_cls.inference.classifier import Classifier, Prediction
 from encoder_cls.inference.folder import load_classifier
 from encoder_cls.inference.linear import LinearClassifier
 from encoder_cls.inference.task import MULTI_LABEL
+from encoder_cls.system.encodings import ending_of
 from encoder_cls.system.terminal import note
 from encoder_cls.text.ngrams import count_features, find
 from encoder_cls.text.tokens import TokenizedTexts
@@ -47,8 +48,16 @@ class Suggestion(NamedTuple):
     vector: Vectors
 
 
-def suggest_from(request: Request, run: Path, number: int) -> list[Suggestion]:
-    """The texts of a request's source to label next, by the classifier of a run; see `suggest`.
+class CsvForm(NamedTuple):
+    """How CSV is written that a spreadsheet opens like the input: guarded where the input was for no spreadsheet."""
+
+    separator: str
+    has_mark: bool
+    is_guarded: bool
+
+
+def suggest_from(request: Request, run: Path, number: int) -> tuple[list[Suggestion], CsvForm]:
+    """The texts of a request's source to label next, with all columns, by the classifier of a run; see `suggest`.
 
     Raises:
         ConfigError: of the classifier a text may have several labels.
@@ -57,7 +66,7 @@ def suggest_from(request: Request, run: Path, number: int) -> list[Suggestion]:
     classifier = load_classifier(run)
     if classifier.task is MULTI_LABEL:
         raise ConfigError(f"{run}: suggest is for models with one label a text; of this one a text may have several")
-    source = Source.asked_for(request, classifier)
+    source = Source.asked_for(request._replace(keep_columns=True), classifier)
     source.role = "train"
     expect_files(classifier, source.files)
     with Progress(source.files, doing="classified") as source.progress:
@@ -66,7 +75,9 @@ def suggest_from(request: Request, run: Path, number: int) -> list[Suggestion]:
         note(warning)
     if len(suggestions) < number:
         note(f"warning: {source.named}: has only {len(suggestions):,} different texts to suggest")
-    return suggestions
+    is_csv = all(ending_of(file) in {".csv", ".tsv"} for file in source.files)
+    separator, has_mark = source.csv_form()
+    return suggestions, CsvForm(separator, has_mark or not is_csv, not is_csv)
 
 
 def suggest(classifier: Classifier, chunks: Iterable[list[Input]], number: int) -> list[Suggestion]:

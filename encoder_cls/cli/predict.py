@@ -38,7 +38,8 @@ def predict_command(
     output: Annotated[
         str | None,
         typer.Option(
-            help="Write to this file, or into a FOLDER/ one file for each file of --input; run again, it goes on.",
+            help="Write to this file, or into a FOLDER/ one file for each file of --input (several: also without /); "
+            "run again, it goes on.",
             metavar="FILE",
         ),
     ] = None,

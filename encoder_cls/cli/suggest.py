@@ -11,13 +11,13 @@ import typer
 
 from encoder_cls.cli.options import TextColumns, TrainedModel, check_ending, reading_settings
 from encoder_cls.errors import ConfigError
-from encoder_cls.system.display import csv_row, json_text, printable
+from encoder_cls.system.display import csv_row, printable
 from encoder_cls.system.terminal import note, print_out, warn_if_output_closed
 
 if TYPE_CHECKING:
-    from encoder_cls.answers.suggestions import Suggestion
+    from encoder_cls.answers.suggestions import CsvForm, Suggestion
 
-COLUMNS = ("file", "line", "text", "label", "suggested", "probability")
+ADDED = ("label", "suggested", "probability", "file", "line")  # to the columns of the input
 
 
 def suggest_command(
@@ -56,37 +56,53 @@ def suggest_command(
     from encoder_cls.system.files import write_output
 
     request = Request(source=pool, model=run, text_columns=tuple(text_columns or ()), **settings)
-    suggestions = suggest_from(request, run, number)
+    suggestions, form = suggest_from(request, run, number)
     is_json = as_json or (output is not None and output.suffix.lower() == ".jsonl")
     lines = (
         _json_lines(suggestions)
         if is_json
-        else _table(suggestions, for_terminal=output is None and sys.stdout.isatty())
+        else _table(suggestions, form, for_terminal=output is None and sys.stdout.isatty())
     )
     if output is None:
         print_out("".join(lines))
         return
-    mark = "" if is_json else "\ufeff"  # by which spreadsheets know UTF-8
+    mark = "\ufeff" if form.has_mark and not is_json else ""  # by which spreadsheets know UTF-8
     write_output(output, (mark + "".join(lines)).encode("utf-8", "backslashreplace"))
     done = f"wrote {output}: {len(suggestions):,} texts to label"
     note(f"{done}; fill in the column label, and add it to the training data")
 
 
-def _values(suggestion: Suggestion) -> tuple[str, int | None, str, None, str | None, float | None]:
-    """The values of the columns; the label is to be filled in, and a file of one text has no line."""
+def _record(suggestion: Suggestion) -> dict[str, Any]:
+    """All columns of the input, and those of a suggestion; the label is to be filled in; some texts have no line.
+
+    Columns of the input with other contents under these names are replaced: another file that was suggested.
+    """
     where, prediction = suggestion.item.where, suggestion.prediction
     assert where
     line = where.line if where.line >= 0 else None
-    return where.file, line, suggestion.item.text, None, prediction.label, prediction.probability
+    values = (None, prediction.label, prediction.probability, where.file, line)
+    kept = {name: value for name, value in (suggestion.item.record or {}).items() if name not in ADDED}
+    return kept | dict(zip(ADDED, values, strict=True))
 
 
-def _table(suggestions: Sequence[Suggestion], *, for_terminal: bool) -> Iterator[str]:
-    yield csv_row(COLUMNS) + "\n"
-    for values in map(_values, suggestions):
-        fields = [f"{it:.6f}" if isinstance(it, float) else "" if it is None else str(it) for it in values]
-        yield csv_row(map(printable, fields) if for_terminal else fields) + "\n"
+def _table(suggestions: Sequence[Suggestion], form: CsvForm, *, for_terminal: bool) -> Iterator[str]:
+    from encoder_cls.answers.tables import cell
+
+    records = [_record(suggestion) for suggestion in suggestions]
+    kept = dict.fromkeys(name for record in records for name in record if name not in ADDED)
+    columns = [*kept, *ADDED]
+    rows = [columns, *([_rounded(record.get(name)) for name in columns] for record in records)]
+    for values in rows:
+        fields = [printable(cell(it)) if for_terminal else cell(it) for it in values]
+        yield csv_row(fields, separator=form.separator, is_guarded=form.is_guarded or for_terminal) + "\n"
+
+
+def _rounded(value: Any) -> Any:
+    return f"{value:.6f}" if isinstance(value, float) else value
 
 
 def _json_lines(suggestions: Sequence[Suggestion]) -> Iterator[str]:
+    from encoder_cls.answers.tables import record_text
+
     for suggestion in suggestions:
-        yield json_text(dict(zip(COLUMNS, _values(suggestion), strict=True))) + "\n"
+        yield record_text({"text": suggestion.item.text} | _record(suggestion)) + "\n"

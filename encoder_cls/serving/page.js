@@ -1,5 +1,6 @@
 "use strict";
 const byId = (id) => document.getElementById(id);
+const MOST_LABELS = 1000;
 const STRONG = 2, LEAST = 0.1; // log odds from which a word has its full colour, and any colour
 
 function element(name, className, text) {
@@ -74,7 +75,13 @@ byId("form").addEventListener("submit", async (event) => {
 byId("text").addEventListener("keydown", (event) => {
   if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) byId("form").requestSubmit();
 });
+byId("example").textContent = `curl ${new URL("predict", location)} -H "Content-Type: application/json" -d '{"texts": ["a text"]}'`;
 ask("health").then(
-  (found) => { byId("model").textContent = `${found.labels.length} labels, model ${found.model.slice(0, 12)}`; },
+  (found) => {
+    byId("model").textContent = `${found.labels.length} labels, model ${found.model.slice(0, 12)}`;
+    for (const label of found.labels.slice(0, MOST_LABELS)) byId("labels").append(element("li", "", label));
+    const more = found.labels.length - MOST_LABELS;
+    if (more > 0) byId("labels").append(element("li", "note", `and ${more} more`));
+  },
   (error) => { byId("error").textContent = error.message; },
 );

@@ -9,9 +9,11 @@ from __future__ import annotations
 import glob
 import hashlib
 import os
+import platform
 import secrets
 import shutil
 import stat
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -22,6 +24,7 @@ from encoder_cls.system.display import json_text
 
 TEMPORARY_PREFIX = ".tmp-"
 FORMER_SUFFIX = ".old"
+OLD = 3600.0  # seconds after which nobody is still writing a temporary file
 STREAMS = (Path("/dev/fd"), Path("/proc/self/fd"), Path("/proc/thread-self/fd"))  # folders of this process's streams
 # Windows has none of the first two, and translates line ends without the third, which no other system has.
 NO_LINK, NO_WAIT, BINARY = (getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY"))
@@ -69,12 +72,13 @@ def read_file(path: Path, *, most_bytes: int) -> bytes:
         return read_rest(file, path, most_bytes=most_bytes)
 
 
-def write_file(path: Path, content: Content, *, mark: str = "") -> None:
-    """Replace a file's content durably and atomically; its mode stays. `mark`, its writer, is in the temporary name.
+def write_file(path: Path, content: Content) -> None:
+    """Replace a file's content durably and atomically; its mode stays.
 
-    If the disk refuses (`EncoderClsError`), the file keeps its old content, and nothing temporary stays.
+    If the disk refuses (`EncoderClsError`), the file keeps its old content, and nothing temporary stays. What a killed
+    process has left of the same file is removed.
     """
-    with _temporary(path, mark) as temporary:
+    with _temporary(path, _remove_unfinished(path)) as temporary:
         mode = stat.S_IMODE(path.stat().st_mode) & 0o777 if path.is_file() else None
         _write_and_flush(temporary, content, mode=mode)
         temporary.replace(path)
@@ -128,6 +132,38 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
+def _remove_unfinished(path: Path) -> str:
+    """Remove what killed processes of this machine, or anybody long ago, had begun to write; returns the mark of both.
+
+    A process that still writes holds a lock. Other machines may not see it.
+    """
+    of_file = f"{sha256(os.fsencode(path.name))[:12]}-"
+    mark = f"{of_file}{sha256(platform.node().encode())[:12]}-"
+    with suppress(OSError):
+        for left in list(path.parent.glob(f"{TEMPORARY_PREFIX}{of_file}*")):
+            is_own = left.name.startswith(f"{TEMPORARY_PREFIX}{mark}") and not _is_being_written(left)
+            if is_own or time.time() - left.stat().st_mtime > OLD:
+                left.unlink(missing_ok=True)
+    return mark
+
+
+def _is_being_written(path: Path) -> bool:
+    try:
+        with opened_plainly(path) as file:
+            _lock(file)
+    except (OSError, EncoderClsError):  # or there are no locks on this file system
+        return True
+    return False
+
+
+def _lock(file: BinaryIO) -> None:
+    """Lock an open file, an OSError if another process has; Windows removes no open file anyway."""
+    with suppress(ImportError):
+        import fcntl
+
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
 def remove_leftovers(folder: Path) -> None:
     """Remove what a killed writer left under a temporary name, and what it had replaced already."""
     replaced = [path for path in folder.glob(f"*{FORMER_SUFFIX}") if path.with_suffix("").exists()]
@@ -154,6 +190,8 @@ def _write_and_flush(path: Path, content: Content, *, mode: int | None = None) -
         if mode is not None and hasattr(os, "fchmod"):
             with suppress(OSError):  # some file systems have no modes
                 os.fchmod(file.fileno(), mode)
+        with suppress(OSError):  # some have no locks
+            _lock(file)
         file.writelines(_parts(content))
         file.flush()
         os.fsync(file.fileno())

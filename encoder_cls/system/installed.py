@@ -42,12 +42,18 @@ def check_installed(library: str, *, needed_by: str, install: str | None = None)
         raise ConfigError(f"{needed_by}: needs {library}: pip install {install or library}")
 
 
+def needs_torch() -> str:
+    """That PyTorch is missing, and how to install it: two distributions of the same files must not be there at once."""
+    of_runtime = (installed_version() or [""])[0] == RUNTIME
+    return "needs PyTorch: " + f"pip uninstall {RUNTIME}, then " * of_runtime + f"pip install {WHOLE}"
+
+
 def check_training_installed() -> None:
     """Raise a `ConfigError` if a library is missing that training and evaluation import."""
     missing = [library for library in TRAINING if not is_installed(library)]
     if missing:
         others = "" if "torch" in missing else f" (not installed: {', '.join(missing)})"
-        raise ConfigError(f"needs PyTorch: pip install encoder-cls{others}")
+        raise ConfigError(f"{needs_torch()}{others}")
 
 
 def log(level: Literal["debug", "info", "warning"], message: str) -> None:

@@ -255,7 +255,7 @@ FAULTS = [
      "encoder_cls.serving.app.Service._room", never_left),
     Fault("a slow head has no end", "serve-hostile[0-half-head]", 1,
      "encoder_cls.serving.server.TimedProtocol._head_is_late", nothing),
-    Fault("what a killed process began to answer stays", "parts-kill", 0.2, f"{PARTS}._remove_leftovers",
+    Fault("what a killed process began to answer stays", "parts-kill", 0.2, f"{FILES}._remove_unfinished",
      constant(lambda *_, **__: "")),
     Fault("a part is done by two processes", "parts-together", 0.3, f"{PARTS}.locked",
      constant(lambda *_, **__: contextlib.nullcontext())),

@@ -1,7 +1,9 @@
 """What a user names as output: nothing that a command reads is ever written over."""
 
 import os
+import platform
 import shutil
+from hashlib import sha256
 from typing import NamedTuple
 from unittest import mock
 
@@ -10,7 +12,8 @@ from samples import SPLITS, engine_of, predict, sha256_of, tries
 
 TEXTS = ["rain and snow", "a ball, a goal", "bread and soup"]
 KNOWN_HEX = "0123456789abcdef"  # what a temporary name ends with, where it is to be guessed
-LINKS = (f".tmp-{KNOWN_HEX}-answers.txt", f".tmp-{os.getpid()}-answers.txt", f".tmp-{KNOWN_HEX}")
+MARK = "-".join(sha256(name.encode()).hexdigest()[:12] for name in ("answers.txt", platform.node()))
+LINKS = (f".tmp-{KNOWN_HEX}-answers.txt", f".tmp-{os.getpid()}-answers.txt", f".tmp-{MARK}-{KNOWN_HEX}")
 RUN_FILES = ["model/config.json", "model/model.safetensors", "model/tokenizer.json", "model/new.json", "config.yaml"]
 RUN_FILES += ["sources.json", "metrics.jsonl", "checkpoints/new.json"]
 ODD_NAMES = ["answers.tsv", "answers.txt", "deeper/answers.jsonl", ".hidden.txt"]

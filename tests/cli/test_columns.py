@@ -48,9 +48,9 @@ def predict(cli, run, source: str, *more: object) -> bytes:
     """What `predict` prints, and the same as what it writes into a file."""
     printed = cli("predict", "--model", run.path, "--input", source, *more)
     assert (printed.code, *[line for line in printed.err.splitlines() if not TALLY.fullmatch(line)]) == (0,)
-    assert cli("predict", "--model", run.path, "--input", source, *more, "--output", "written").code == 0
-    assert printed.out.encode() == Path("written").read_bytes()
-    return Path("written").read_bytes()
+    assert cli("predict", "--model", run.path, "--input", source, *more, "--output", "written.out").code == 0
+    assert printed.out.encode() == Path("written.out").read_bytes()
+    return Path("written.out").read_bytes()
 
 
 # ---------------------------------------------------------------- CSV
@@ -165,7 +165,7 @@ def test_what_can_be_read_but_once_has_the_columns_of_its_first_rows(cli, traine
     for second, code in (('{"text": "soup", "x": 2}', 0), ('{"text": "soup", "y": 2}', 3)):
         Path("pipe.jsonl").unlink(missing_ok=True)
         os.mkfifo("pipe.jsonl")
-        rows = '{"text": "rain", "x": 1}\n' * 2048 + second + "\n"
+        rows = '{"text": "rain", "x": 1}\n' * 4096 + second + "\n"
         writer = Thread(target=Path("pipe.jsonl").write_text, args=[rows], daemon=True)
         writer.start()
         arguments = ["--input", "pipe.jsonl", "--format", "csv", "--keep-columns", "--output", "out.csv"]

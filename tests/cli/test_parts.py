@@ -18,6 +18,7 @@ from support.programs import assert_failed
 from support.time_limit import TIME_LIMIT
 
 from encoder_cls.inference.classifier import Classifier
+from encoder_cls.system.processes import Workers
 
 NAMES = ["part-01.jsonl", "part-02.csv", "part-03.tsv", "part-04.jsonl"]
 ROWS = 30
@@ -181,7 +182,7 @@ def test_two_processes_at_once_share_the_parts(trained_run, parts):
     told = [process.communicate(timeout=TIME_LIMIT)[1] for process in both]
     assert [process.returncode for process in both] == [0, 0]
     written = [
-        int(line.split(": ")[1].split(" of ")[0]) for text in told for line in text.splitlines() if " of 4" in line
+        int(line.split(": ")[1].split(" of ")[0]) for text in told for line in text.splitlines() if "written" in line
     ]
     assert sum(written) == len(NAMES), told
     assert ids_in("out") == parts
@@ -292,11 +293,80 @@ def test_what_cannot_be_is_refused_before_any_work(cli, trained_run, parts, chan
 
 def test_only_what_nobody_writes_any_more_is_removed(cli, trained_run, parts):
     """Of temporary files: what a killed process of this machine left, and of another machine's what is an hour old."""
-    of_part, here = (hashlib.sha256(name.encode()).hexdigest()[:12] for name in ("part-01", platform.node()))
-    names = [f".tmp-{of_part}-{machine}-1" for machine in (here, "there", "old")]
+    of_part, here = (hashlib.sha256(name.encode()).hexdigest()[:12] for name in ("part-01.jsonl", platform.node()))
+    gone, held, there, old = (f".tmp-{of_part}-{it}" for it in (f"{here}-1", f"{here}-2", "there-1", "old-1"))
     Path("out").mkdir()
-    for name in (*names, ".tmp-other"):
+    for name in (gone, held, there, old, ".tmp-other"):
         Path("out", name).touch()
-    os.utime(Path("out", names[2]), (0, 0))
-    assert cli(*arguments(trained_run)).code == 0
-    assert sorted(path.name for path in Path("out").glob(".tmp-*")) == sorted([names[1], ".tmp-other"])
+    os.utime(Path("out", old), (0, 0))
+    with Path("out", held).open("rb") as writing:
+        fcntl.flock(writing, fcntl.LOCK_EX)
+        assert cli(*arguments(trained_run)).code == 0
+    assert {path.name for path in Path("out").glob(".tmp-*")} == {held, there, ".tmp-other"}
+
+
+@pytest.mark.parametrize("source", ["in", "in/part-*"])
+def test_a_name_without_an_ending_is_a_folder_for_the_answers_to_several_files(cli, trained_run, parts, source):
+    """Else a killed command would have nothing; a file, and what is there already, keep their kind."""
+    command = ["predict", "--model", trained_run.path, "--input", source, "--output"]
+    assert cli(*command, "answers").code == 0
+    assert ids_in("answers") == parts
+    Path("a file").touch()
+    for name, of in (("a file", source), ("one", f"in/{NAMES[1]}"), ("all.csv", source)):
+        assert cli(*command[:-2], of, "--output", name).code == 0
+        assert Path(name).is_file()
+
+
+def test_a_resumed_command_says_how_many_files_are_done_and_a_stopped_one_that_it_goes_on(
+    cli, trained_run, parts, monkeypatch
+):
+    real = Classifier.tokenize
+    stops = iter([False, True, False, False, False])
+
+    def stop(self, texts):
+        if next(stops):
+            raise KeyboardInterrupt
+        return real(self, texts)
+
+    monkeypatch.setattr(Classifier, "tokenize", stop)
+    outcome = cli(*arguments(trained_run))
+    assert outcome.code == 130
+    assert "stopped; out: 1 of 4 files done; the same command goes on with the rest" in outcome.err
+    outcome = cli(*arguments(trained_run))
+    assert outcome.err.startswith("out: 1 of 4 files done before\n")
+    assert "3 of 4 files written" in outcome.err
+
+
+def test_what_a_killed_command_left_of_one_file_is_removed_by_the_next(cli, trained_run, parts):
+    command = ["predict", "--model", str(trained_run.path), "--input", "in", "--output", "one.csv"]
+    process = subprocess.run([sys.executable, "-c", KILLED, "1", *command], check=False)
+    assert process.returncode == -signal.SIGKILL
+    assert list(Path().glob(".tmp-*"))
+    assert cli(*command).code == 0
+    assert not list(Path().glob(".tmp-*"))
+
+
+@pytest.mark.parametrize("output", ["out.csv", "out.jsonl", "out.txt", "out.parquet", "out/"])
+def test_the_answers_of_several_processes_are_the_same_bytes(cli, trained_run, parts, monkeypatch, output):
+    """With what was counted, and the columns of the input; a small input is answered in this process."""
+    with Path("in", NAMES[1]).open("a") as file:
+        file.write("".join(f"{row},{'zzz ' * (row % 40)}\n" for row in range(80)))
+    monkeypatch.setattr("encoder_cls.answers.inputs.CHUNK", 8)
+    monkeypatch.setattr("encoder_cls.answers.classify.usable_processes", lambda: 2)
+    started, real = [], Workers._start
+    monkeypatch.setattr(Workers, "_start", lambda self: (started.append(self), real(self))[1])
+    command = ["predict", "--model", trained_run.path, "--input", "in", "--keep-columns", "--output", output]
+    if output == "out.txt":
+        command.remove("--keep-columns")
+    outcomes, written = [], []
+    for shared_bytes in (10**9, 1):
+        monkeypatch.setattr("encoder_cls.answers.classify.SHARED_BYTES", shared_bytes)
+        outcomes.append(cli(*command))
+        files = [Path(output)] if Path(output).is_file() else sorted(Path("out").glob("*.jsonl"))
+        written.append([file.read_bytes() for file in files])
+        assert len(started) == (shared_bytes == 1)
+        for file in files:
+            file.unlink()
+    assert outcomes[0] == outcomes[1]
+    assert "truncated" in outcomes[0].err
+    assert written[0] == written[1]

@@ -259,12 +259,21 @@ def test_labels_are_taken_off_the_lines_of_ft_files_only():
     assert texts_of("parts") == ["__label__a __label__b rain", "", "__label__a", "snow", "rain", "", "", "snow"]
 
 
-def test_a_bad_text_in_a_class_folder_is_told_of_before_the_work(cli, trained_run):
+def test_labels_that_are_read_as_text_are_warned_of(cli, trained_run):
+    """A test file of fastText would get other answers than its texts."""
+    for name, warnings in (("test.ft", 0), ("test.txt", 1)):
+        Path(name).write_text("__label__weather rain and snow\n" * 2 * CHUNK)
+        outcome = cli("predict", "--model", trained_run.path, "--input", name)
+        assert outcome.code == 0
+        assert outcome.err.count(f"warning: {name}: the labels of fastText's lines are read as text") == warnings
+
+
+def test_a_bad_text_in_a_class_folder_is_named():
     for name in ("parts/a/1.txt", "parts/b/1.txt"):
         Path(name).parent.mkdir(parents=True)
         Path(name).write_bytes(b"rain" if "/a/" in name else b"\xff")
     with pytest.raises(DataError, match=r"^parts/b/1\.txt:1: not UTF-8"):
-        Source("parts").check()
+        texts_of("parts")
 
 
 @pytest.mark.parametrize("value", [datetime.datetime(2024, 1, 2), b"\x01\x02"], ids=["time", "bytes"])
@@ -364,15 +373,34 @@ def test_line_ends_and_a_byte_order_mark_are_not_part_of_a_text(monkeypatch, con
         assert texts_of("-") == ["rain", "", " snow"]
 
 
-def test_a_malformed_row_is_told_of_before_the_work(cli, trained_run, monkeypatch):
-    """A file is written as a whole: what is wrong at the end of the input is found before a text is classified."""
+def test_a_malformed_row_ends_the_work_and_nothing_is_written(cli, trained_run):
+    """A file is written as a whole, or the one that was there before stays."""
     Path("rows.csv").write_text("text\n" + "rain\n" * 2 * CHUNK + "rain,snow\n")
-    classified = []
-    monkeypatch.setattr(Classifier, "tokenize", lambda _, texts, **__: classified.append(len(texts)))
+    Path("answers.jsonl").write_text("old")
     outcome = cli("predict", "--model", trained_run.path, "--input", "rows.csv", "--output", "answers.jsonl")
-    assert (outcome.code, classified) == (3, [])
+    assert outcome.code == 3
     assert f"rows.csv:{2 * CHUNK + 2}: 2 fields" in outcome.err
-    assert not Path("answers.jsonl").exists()
+    assert Path("answers.jsonl").read_text() == "old"
+    assert sorted(path.name for path in Path().iterdir()) == ["answers.jsonl", "rows.csv"]
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "csv", "parquet"])
+def test_no_text_is_read_long_before_it_is_classified(cli, trained_run, monkeypatch, ending):
+    """A killed command would read a large file once more each time before its first answer."""
+    Path("rows.csv").write_text("id,text\n" + "1,rain\n" * 4 * CHUNK)
+    read, seen, real = [], [], Source._chunks
+
+    def chunks(self, reading):
+        for chunk in real(self, reading):
+            read.append(len(chunk))
+            yield chunk
+
+    monkeypatch.setattr(Source, "_chunks", chunks)
+    tokenize = Classifier.tokenize
+    monkeypatch.setattr(Classifier, "tokenize", lambda *args: (seen.append(len(read)), tokenize(*args))[1])
+    assert cli("predict", "--model", trained_run.path, "--input", "rows.csv", "--output", f"out.{ending}").code == 0
+    assert seen[0] <= 2
+    assert len(read) <= 5
 
 
 def test_what_can_be_read_only_once_is(trained_run):

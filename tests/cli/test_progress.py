@@ -106,7 +106,7 @@ def test_predict_tells_how_far_it_is(cli, trained_run, monkeypatch):
     Path("in.txt").write_text("rain\n" * 4)
     told = cli("predict", "--model", trained_run.path, "--input", "in.txt", "--output", "out.csv").err.splitlines()
     assert [re.sub(r", [\d,]+ texts/s.*", "", line) for line in told] == [
-        *("checked 2 texts, 50%", "checked 4 texts, 100%", "classified 2 texts, 50%", "classified 4 texts, 100%")
+        *("classified 2 texts, 50%", "classified 4 texts, 100%")
     ]
 
 

@@ -66,7 +66,7 @@ def test_a_table_is_printed_to_be_filled_in(cli, trained_run, pool):
     outcome = cli("suggest", trained_run.path, "--input", pool, "--n", 3)
     assert (outcome.code, outcome.err) == (0, "")
     rows = list(csv.DictReader(io.StringIO(outcome.out)))
-    assert list(rows[0]) == ["file", "line", "text", "label", "suggested", "probability"]
+    assert list(rows[0]) == ["text", "label", "suggested", "probability", "file", "line"]
     assert len(rows) == 3
     lines = pool.read_text().splitlines()
     for row in rows:
@@ -77,26 +77,49 @@ def test_a_table_is_printed_to_be_filled_in(cli, trained_run, pool):
         assert float(row["probability"]) == pytest.approx(predicted["probability"], abs=1e-5)
     again = cli("suggest", trained_run.model, "--input", pool, "--n", 3, "--output", "next.csv")
     assert (again.out, again.err.startswith("wrote next.csv: 3 texts to label")) == ("", True)
-    assert Path("next.csv").read_bytes().decode("utf-8-sig").replace("\r\n", "\n") == outcome.out
+    assert Path("next.csv").read_bytes().decode().replace("\r\n", "\n") == outcome.out
     found = [json.loads(line) for line in cli("suggest", trained_run.path, "--input", pool, "--json").out.splitlines()]
     assert [it["text"] for it in found[:3]] == [row["text"] for row in rows]
     assert len({" ".join(it["text"].lower().split()) for it in found}) == len(found) <= 8
-    assert list(found[0]) == ["file", "line", "text", "label", "suggested", "probability"]
+    assert list(found[0]) == ["text", "label", "suggested", "probability", "file", "line"]
     assert found[0]["label"] is None
 
 
 def test_a_table_is_safe_to_show_and_to_open(cli, trained_run, monkeypatch):
-    """A terminal gets no control characters, a spreadsheet no formulas; other programs get texts as they are."""
+    """A terminal gets no control characters, a spreadsheet no formulas that it did not have; else texts stay."""
     texts = ['=HYPERLINK("a")', "rain\x1b[2J\x9b\n soup", "-1"]
     with Path("pool.csv").open("w", newline="") as file:
         csv.writer(file).writerows([["text"], *([text] for text in texts)])
-    cli("suggest", trained_run.path, "--input", "pool.csv", "--output", "next.csv")
-    with Path("next.csv").open(newline="", encoding="utf-8-sig") as file:
-        assert {row["text"] for row in csv.DictReader(file)} == {f"'{texts[0]}", *texts[1:]}
+    Path("pool.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    for source, first in (("pool.csv", texts[0]), ("pool.jsonl", f"'{texts[0]}")):
+        cli("suggest", trained_run.path, "--input", source, "--output", "next.csv")
+        with Path("next.csv").open(newline="", encoding="utf-8-sig") as file:
+            assert {row["text"] for row in csv.DictReader(file)} == {first, *texts[1:]}
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
     shown = cli("suggest", trained_run.path, "--input", "pool.csv").out
     assert len(shown.splitlines()) == 4
     assert shown.replace("\n", "").isprintable()
+
+
+def test_what_is_filled_in_is_data_like_the_input(cli, trained_run):
+    """Separator, mark and columns are the input's, ids and an empty label among them; so both are read together."""
+    rows = [["id", "label", "text", "topic"], *([f"0{n}", "", it, "x; y"] for n, it in enumerate([*SURE, *UNSURE]))]
+    with Path("pool.csv").open("w", newline="", encoding="utf-8-sig") as file:
+        csv.writer(file, delimiter=";").writerows(rows)
+    assert cli("suggest", trained_run.path, "--input", "pool.csv", "--n", 9, "--output", "next.csv").code == 0
+    assert (
+        Path("next.csv").read_bytes().startswith("\ufeffid;text;topic;label;suggested;probability;file;line".encode())
+    )
+    with Path("next.csv").open(newline="", encoding="utf-8-sig") as file:
+        found = list(csv.DictReader(file, delimiter=";"))
+    assert {(row["id"], row["text"], row["topic"]) for row in found} <= {(id_, text, it) for id_, _, text, it in rows}
+    with Path("next.csv").open("w", newline="", encoding="utf-8-sig") as file:
+        writer = csv.DictWriter(file, found[0].keys(), delimiter=";")
+        writer.writeheader()
+        writer.writerows(row | {"label": row["suggested"]} for row in found)
+    config = trained_run.path.parent / "tiny.yaml"
+    outcome = cli("train", "--config", config, "--set", "data.train=next.csv", "--dry-run")
+    assert f"data: {len(found)} training" in outcome.err
 
 
 def test_fewer_texts_than_are_wanted_are_told(cli, trained_run, pool):

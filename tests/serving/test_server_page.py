@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 
 from browser import needs_axe, needs_browser, opened, violations
 
@@ -15,6 +16,11 @@ def test_a_text_is_tried(server, classifier, tmp_path):
     """Its labels, its words in colours at their places, its HTML as characters; and what is wrong is said."""
     with opened(f"http://127.0.0.1:{server.port}/", tmp_path / "profile") as page:
         assert page.until("document.querySelector('#model').textContent.trim()").startswith("3 labels, model ")
+        names = page.run("[...document.querySelectorAll('#labels li')].map((it) => it.textContent)")
+        assert names == list(classifier.label_names)
+        example = page.run("document.querySelector('#example').textContent")
+        answer = subprocess.run(["sh", "-c", f"{example} --silent"], check=True, capture_output=True).stdout
+        assert json.loads(answer)["predictions"][0]["label"] in names
         page.run(f"document.querySelector('#text').value = {json.dumps(HOSTILE)}")
         page.run("document.querySelector('#send').click()")
         page.until("document.querySelectorAll('article').length == 1")

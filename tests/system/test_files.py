@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import platform
 import stat
 import subprocess
 import sys
@@ -86,8 +87,10 @@ def test_a_file_can_be_written_in_parts(tmp_path):
 def test_a_link_under_the_temporary_name_is_not_followed(tmp_path, monkeypatch):
     """Whoever could tell the name before still makes nothing be written elsewhere; nor is what is there removed."""
     victim, planted = tmp_path / "victim", tmp_path / f"{storage.TEMPORARY_PREFIX}known"
+    of_file, here = (storage.sha256(name.encode())[:12] for name in ("file", platform.node()))
     victim.write_bytes(b"precious")
-    planted.symlink_to(victim)
+    for link in (planted, tmp_path / f"{storage.TEMPORARY_PREFIX}{of_file}-{here}-known"):
+        link.symlink_to(victim)
     monkeypatch.setattr(storage.secrets, "token_hex", lambda _: "known")
     with pytest.raises(EncoderClsError, match="file: cannot write: File exists"):
         storage.write_file(tmp_path / "file", b"new")

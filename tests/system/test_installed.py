@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from encoder_cls.errors import ConfigError
-from encoder_cls.system.installed import check_installed, check_training_installed, is_installed
+from encoder_cls.system.installed import check_installed, check_training_installed, is_installed, needs_torch
 
 
 def test_a_library_is_installed_or_not(monkeypatch):
@@ -39,6 +39,9 @@ def test_a_library_is_installed_or_not(monkeypatch):
 def test_training_without_its_libraries_is_refused(monkeypatch, missing, message):
     """In one line; nothing is said where all are there."""
     check_training_installed()
+    with monkeypatch.context() as patch:
+        patch.setattr("encoder_cls.system.installed.installed_version", lambda: ("encoder-cls-runtime", "1"))
+        assert needs_torch() == "needs PyTorch: pip uninstall encoder-cls-runtime, then pip install encoder-cls"
     for library in missing:
         monkeypatch.setitem(sys.modules, library, None)
     with pytest.raises(ConfigError) as refused:

@@ -16,7 +16,7 @@ from encoder_cls.inference.encoder.architecture import Encoder, EncoderArchitect
 from encoder_cls.inference.encoder.numpy import NumpyEncoder
 from encoder_cls.inference.task import Logits
 from encoder_cls.inference.weights import Weight
-from encoder_cls.system.installed import is_installed, log
+from encoder_cls.system.installed import is_installed, log, needs_torch
 from encoder_cls.text.tokens import TokenizedTexts
 
 if TYPE_CHECKING:
@@ -49,11 +49,20 @@ def new_encoder(
     if engine == "auto" and is_cpu:
         return AutoEncoder(architecture, weights, device=device)
     if not is_installed("torch"):
-        raise ConfigError(f"--engine {engine} --device {device}: needs PyTorch: pip install encoder-cls")
+        raise ConfigError(f"--engine {engine} --device {device}: {needs_torch()}")
     from encoder_cls.inference.encoder.torch import TorchEncoder
 
     precision = "float32" if engine == "torch" else "auto"
     return TorchEncoder.from_weights(architecture, weights, device=device, precision=precision)
+
+
+def is_on_gpu(encoder: Encoder | None, device: str) -> bool:
+    """Whether further texts are computed by PyTorch on something else than the CPU."""
+    if encoder is None or encoder.engine == "numpy":
+        return False
+    from encoder_cls.inference.encoder.torch import is_gpu
+
+    return is_gpu(device)
 
 
 class AutoEncoder:
@@ -70,15 +79,15 @@ class AutoEncoder:
 
     @property
     def engine(self) -> str:
-        """The library of the last texts."""
-        return (self._torch or self._numpy).engine
+        """The library of the last texts, or of those that are expected."""
+        return "torch" if self._torch or self._is_much(0) else "numpy"
 
     def expect(self, num_tokens: int) -> None:
         """Choose the library ahead, for the total of texts that come in parts, so that all are computed alike."""
         lengths = np.full(1 + num_tokens // self.architecture.max_seq_len, self.architecture.max_seq_len)
-        if multiplications(self.architecture, lengths) > BREAK_EVEN and is_installed("torch"):
+        if self._is_much(multiplications(self.architecture, lengths)):
             log("debug", f"engine: PyTorch, for about {num_tokens:,} tokens")
-            self.torch()
+            self._work_done = math.inf
 
     def weights(self) -> dict[str, NDArray[np.float32]]:
         """See `Encoder`."""
@@ -110,11 +119,16 @@ class AutoEncoder:
         work_done = math.inf if self._torch else self._work_done
         return self.__dict__ | {"_torch": None, "_work_done": work_done}
 
+    def _is_much(self, work: float) -> bool:
+        """Whether PyTorch is quicker for this work, or for all before."""
+        return max(work, self._work_done) > BREAK_EVEN and is_installed("torch")
+
     def _quicker_for(self, texts: TokenizedTexts) -> NumpyEncoder | TorchEncoder:
         """The engine for these texts, by their work and that of all before."""
         work = multiplications(self.architecture, texts.lengths)
-        if self._torch is None and max(work, self._work_done) > BREAK_EVEN and is_installed("torch"):
-            log("debug", f"engine: PyTorch, for {max(work, self._work_done):.0e} multiplications at once or so far")
+        if self._torch is None and self._is_much(work):
+            if math.isfinite(self._work_done):
+                log("debug", f"engine: PyTorch, for {max(work, self._work_done):.0e} multiplications at once or so far")
             self.torch()
         with _LOCK:
             self._work_done += work

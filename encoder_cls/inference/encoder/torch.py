@@ -27,6 +27,11 @@ from encoder_cls.text.tokens import TokenizedTexts
 GPU_BATCH_TOKENS, CPU_BATCH_BYTES = 65_536, 8192
 
 
+def is_gpu(device: str) -> bool:
+    """Whether a device is not the CPU; a `ConfigError`, where it does not exist."""
+    return resolve_device(device).type != "cpu"
+
+
 class Batch(NamedTuple):
     """The arguments of a model: `model(*batch)`."""
 
