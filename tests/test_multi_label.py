@@ -157,7 +157,9 @@ def test_predict_gives_the_labels_that_are_as_probable_as_their_thresholds(cli, 
         json.loads(line)
         for line in cli("predict", "--model", linear_run.path, "--format", "jsonl", *texts).out.splitlines()
     ]
-    assert list(found[0]) == ["labels", "top", "truncated", "unknown_words", "answered_by"]
+    assert list(found[0]) == ["labels", "top", "truncated", "unknown_words", "answered_by", "unfamiliar"]
+    assert not found[0]["unfamiliar"]
+    assert json.loads(cli("predict", "--model", linear_run.path, "--format", "jsonl", "zzz qqq xxx").out)["unfamiliar"]
     assert sorted(found[0]["labels"]) == ["food", "sport"]
     assert [it["label"] for it in found[0]["top"]] == found[0]["labels"]
     assert (found[1]["labels"], len(found[1]["top"])) == ([], 1)
@@ -172,6 +174,9 @@ def test_predict_gives_the_labels_that_are_as_probable_as_their_thresholds(cli, 
     text = cli("predict", "--model", linear_run.path, "--explain", *texts)
     assert [line.partition("  ")[0].partition(" ")[0] for line in text.out.splitlines()][1:] == ["no", "?"]
     assert "1 without a label, 1 blank" in text.err
+    page = cli("predict", "--model", linear_run.path, "--format", "html", *texts).out
+    assert "runner-up" not in page
+    assert page.count("(words for and against ") == 2  # not of the blank text
 
 
 def test_answers_beside_their_rows_have_lists_or_cells_with_several_labels(cli, linear_run):

@@ -73,6 +73,7 @@ def _new_writer(source: Source, answerer: Answerer, columns: Columns, *, on_term
         keep_columns=source.keep_columns,
         num_classes=len(classifier.label_names),
         is_multi_label=classifier.task is MULTI_LABEL,
+        with_unfamiliar=classifier.familiarity is not None,
     )
     if request.output_format == "tsv":
         return TableWriter(table)
@@ -258,6 +259,11 @@ def _page(chunks: Iterable[list[Input]], answerer: Answerer) -> bytes:
 def _page_row(answer: Answer, set_threshold: float | None) -> dict[str, Any]:
     item, prediction, label, words, labels, _ = answer
     assert words is not None
+    notes, runner_up = _notes(answer, set_threshold), None
+    if not prediction.reason and labels is None:
+        runner_up = next(iter(prediction.top(2)[1:]), None)
+    elif not prediction.reason:
+        notes.append(f"words for and against {prediction.label}")
     return {
         "text": item.text,
         "label": label or "?" if labels is None else ", ".join(labels) or NO_LABEL,
@@ -265,8 +271,8 @@ def _page_row(answer: Answer, set_threshold: float | None) -> dict[str, Any]:
         "reason": prediction.reason,
         "weights": words,
         "left_out": words.left_out,
-        "runner_up": next(iter(prediction.top(2)[1:]), None),
-        "notes": _notes(answer, set_threshold),
+        "runner_up": runner_up,
+        "notes": notes,
     }
 
 

@@ -19,7 +19,7 @@ class Table:
     """The columns of a table of answers, and the values of an answer in them.
 
     The columns of the input that are taken over are `id`, or all of them (`keep_columns`): then the answer's are label,
-    probability and what is asked for.
+    probability, `unfamiliar` where the model measures it, and what is asked for.
     """
 
     def __init__(
@@ -30,6 +30,7 @@ class Table:
         keep_columns: bool,
         num_classes: int,
         is_multi_label: bool = False,
+        with_unfamiliar: bool = False,
     ) -> None:
         self.taken_over = tuple(taken_over)
         self.keep_columns = keep_columns
@@ -37,6 +38,10 @@ class Table:
         self._top_k = min(request.top_k, num_classes)
         self._set_threshold = request.set_threshold
         self._is_multi_label = is_multi_label
+        # What else is known of a text, by name; beside all columns of the input only that which is measured.
+        self._about = ["truncated", "unknown_words", "unfamiliar", "reason"]
+        if keep_columns:
+            self._about = ["unfamiliar"] if with_unfamiliar else []
         self._known = frozenset(self.taken_over)
 
     def answer_names(self) -> dict[str, str]:
@@ -47,7 +52,7 @@ class Table:
             first = ["label_1", "probability_1"] if ranked else []
             names = ["labels", "probabilities", *first, *ranked]
         names += [] if self._set_threshold is None else ["set"]
-        names += [] if self.keep_columns else ["truncated", "unknown_words", "unfamiliar", "reason"]
+        names += self._about
         names += ["explanation"] if self.explained else []
         return {name: answer_name(name, self.taken_over) for name in names}
 
@@ -77,9 +82,7 @@ class Table:
         if answer.labels is not None:
             values = [list(answer.labels), [prediction.probabilities[it] for it in answer.labels], *ranked]
         values += [] if self._set_threshold is None else [prediction.label_set(self._set_threshold)]
-        if self.keep_columns:
-            return values
-        return [*values, prediction.truncated, prediction.unknown_words, prediction.unfamiliar, prediction.reason]
+        return [*values, *(getattr(prediction, name) for name in self._about)]
 
 
 def answer_name(name: str, taken: Container[str]) -> str:

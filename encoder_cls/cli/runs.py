@@ -78,15 +78,15 @@ def eval_command(
 
 
 def compare_command(
-    runs: Annotated[list[Path], typer.Argument(help="Run folders, of which each has a report.")],
+    runs: Annotated[list[Path], typer.Argument(help="Run folders, or folders of runs.")],
     as_json: AsJson = False,
 ) -> None:
     """Compare runs: scores, size, training time, and the settings in which they differ."""
     from dataclasses import asdict
 
-    from encoder_cls.runs.compare import comparison_table, comparison_warnings, differing_settings, summarize
+    from encoder_cls.runs.compare import comparison_table, comparison_warnings, differing_settings, runs_of, summarize
 
-    summaries = [summarize(path) for path in runs]
+    summaries = [summarize(run) for path in runs for run in runs_of(path)]
     for warning in comparison_warnings(summaries):
         note(f"warning: {warning}")
     differing = differing_settings(summaries)

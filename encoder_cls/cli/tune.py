@@ -24,8 +24,10 @@ from encoder_cls.system.terminal import note, print_out
 
 if TYPE_CHECKING:
     from encoder_cls.config import Config
-    from encoder_cls.tuning import Search, TrialResult
+    from encoder_cls.training.events import Event
+    from encoder_cls.tuning import Search, TrialResult, Watch
 
+SECONDS_BETWEEN_LINES = 30  # about the steps of a trial
 RESERVED = 1.2  # times as long as their trials, for the trainings at the end
 
 
@@ -59,7 +61,7 @@ def tune_command(
     settings = load_config(the_config(config_file, config), overrides or ())
     torch_device = resolve_device(device)
     with stop_signals():
-        search = Search(settings, run_dir or RUNS / f"{settings.name}-tune", device=torch_device)
+        search = Search(settings, run_dir or RUNS / f"{settings.name}-tune", device=torch_device, watch=_watch())
         for result in search.results:
             note(f"{_line(result, settings)} (before)")
         note(f"searching in {search.folder}")
@@ -88,6 +90,31 @@ def tune_command(
     is_better = None if against is None else against.accuracy_difference_interval[1] < 0  # surely, at 95%
     print_out(f"{summary_text(report)}\n{_conclusion(search, best, settings, is_better=is_better)}\n")
     note(f'\nnext: encoder-cls predict --model {path} --explain "some text"')
+
+
+def _watch() -> Watch:
+    """A function that notes what trials do: each stage as it begins, steps now and then."""
+    from encoder_cls.training import events as kinds
+
+    last_line = 0.0
+
+    def watch(number: int, event: Event | None) -> None:
+        nonlocal last_line
+        match event:
+            case None:
+                line = "reading the data"
+            case kinds.Started():
+                line = f"fitting, {event.total_steps:,} steps after the linear model"
+            case kinds.StageStarted():
+                line = f"{event.stage}, from step {event.step:,}"
+            case kinds.Stepped() if time.monotonic() - last_line > SECONDS_BETWEEN_LINES:
+                line = f"step {event.step:,}"
+            case _:
+                return
+        last_line = time.monotonic()
+        note(f"trial {number:3d}: {line}")
+
+    return watch
 
 
 def _seconds_at_end(search: Search) -> float:

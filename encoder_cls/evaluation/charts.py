@@ -23,6 +23,7 @@ LEFT, RIGHT, TOP, BOTTOM = 46, 16, 24, 42  # around the plane
 MOST_CURVES = 6  # of single classes: more cannot be told apart
 MOST_DECISIONS = 5_000_000  # texts times classes behind the curve of all classes: a second
 LENGTH_BINS = 6
+PART_STEPS, MOST_PART_STEPS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.25), 4
 WIDEST_BAR = 46
 LONGEST_NAME = 26  # characters of a class name in a key
 FEWEST_POINTS_APART = 0.7  # units: a curve's points that are nearer to each other are one
@@ -168,19 +169,24 @@ def accuracy_by_length(lengths: NDArray[np.int64], correct: NDArray[np.bool_]) -
 def parts_with_intervals(rows: Sequence[PartRow], name: str = "Accuracy of the parts") -> str:
     """Scores on one scale, each a dot on the line of its interval; the first is the classifier's."""
     ends = [value for _, score, interval in rows for value in (score, *(interval or ()))]
-    low, high = max(0.0, np.floor(min(ends) * 20 - 0.2) / 20), min(1.0, np.ceil(max(ends) * 20 + 0.2) / 20)
-    row_height, left, right, top = 26, 186, 424, 6
+    for step in PART_STEPS:  # the first by which the scale has few ticks, from the one below all numbers
+        first, last = np.floor(round(min(ends) / step, 6)), np.ceil(round(max(ends) / step, 6))
+        if last - first <= MOST_PART_STEPS:
+            break
+    first -= first == last
+    low, high = step * first, step * last
+    row_height, left, right, top = 26, 186, 412, 6
     floor = top + row_height * len(rows)
 
     def x(value: float) -> float:
         return float(left + (value - low) / (high - low) * (right - left))
 
-    drawn, other = [], ' class="other"'
-    for value in np.linspace(low, high, 3):
-        anchor = "middle" if value < high else "end"
+    drawn, other, digits = [], ' class="other"', int(step < 0.01)
+    for tick in np.arange(first, last + 1):
+        value = step * tick
         drawn += [
             _line("grid", x(value), top, x(value), floor),
-            f'<text x="{x(value):.1f}" y="{floor + 15}" text-anchor="{anchor}">{value:.1%}</text>',
+            f'<text x="{x(value):.1f}" y="{floor + 15}" text-anchor="middle">{value:.{digits}%}</text>',
         ]
     for number, (part, score, interval) in enumerate(rows):
         middle = top + row_height * (number + 0.5)

@@ -80,6 +80,20 @@ class Report:
         """The scores of the classifier as it answers."""
         return self.parts[COMBINED]
 
+    def _repr_html_(self) -> str:
+        """The report in a notebook: what the terminal has, tables of classes folded."""
+        from encoder_cls.evaluation.sections import detail_sections, size_note, summary_sections
+        from encoder_cls.system.html_page import escaped
+
+        parts = [f"<p><b>{escaped(self.split)}</b>: {escaped(size_note(self))}</p>"]
+        for title, lines in summary_sections(self):
+            parts.append(f"<h4>{escaped(title)}</h4><p>{'<br>'.join(map(escaped, lines))}</p>")
+        for title, lines in detail_sections(self):
+            if lines:
+                table = escaped("\n".join(lines))
+                parts.append(f"<details><summary>{escaped(title)}</summary><pre>{table}</pre></details>")
+        return "\n".join(parts)
+
     def to_dict(self) -> dict[str, Any]:
         """JSON values; the metrics are at the top level."""
         intervals = {key: it for key, it in self.scores.to_dict().items() if key.endswith("_interval")}

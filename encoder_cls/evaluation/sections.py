@@ -132,7 +132,10 @@ def _threshold_lines(report: Report) -> Iterator[str]:
         value, wanted = report.threshold.value, f"{WANTED_ACCURACY:.0%}"
         if value:
             answered = f"{report.threshold.answered_fraction:.0%} of all"
-            yield f"answers from probability {value:.3f} up (--threshold), {answered}, are right {wanted} of the time"
+            yield (
+                f"answers from probability {value:.3f} up (--threshold), {answered}, are right {wanted} of the time, "
+                "on topics that training has seen"
+            )
         elif value == 0:
             yield f"no threshold is needed: {wanted} of all answers or more are right"
         elif report.metrics.num_examples < FEWEST_ANSWERS:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from encoder_cls.inference.explain import Explanation
 
 PARTS = ("encoder", "linear")
+Numbers = NDArray[np.float64]
 SHOWN_NAMES = 3  # of classes, in the `repr` of a classifier
 
 
@@ -140,8 +141,8 @@ class Classifier:
         delimiter: the separator of the files of training, if that was named (`data.delimiter`); `encoding` is theirs.
         folder: from which the classifier was loaded; else empty.
         sha256: of the weights file in that folder; else empty.
-        before_refit: replaces the linear part's logits of texts by those from before it learned their labels; set where
-            texts are scored.
+        before_refit: replaces the linear part's logits and evidence of texts by those from before it learned their
+            labels; set where texts are scored.
     """
 
     encoder: Encoder | None
@@ -164,7 +165,7 @@ class Classifier:
     encoding: str = UTF8
     folder: str = ""
     sha256: str = ""
-    before_refit: Callable[[Logits, TokenizedTexts], Logits] | None = None
+    before_refit: Callable[[Logits, Numbers | None, TokenizedTexts], tuple[Logits, Numbers | None]] | None = None
 
     def __post_init__(self) -> None:
         self.mixture_weights = self.mixture_weights or (1.0,) * len(self.parts)
@@ -219,13 +220,34 @@ class Classifier:
             raise ConfigError("the model has no encoder, so texts have no vectors")
         return self.encoder.embed(self.tokenize(_checked(texts, "embed")), batch_tokens=batch_tokens)
 
+    def explain(
+        self, texts: Sequence[str], *, labels: Sequence[str] | None = None, batch_tokens: int | None = None
+    ) -> list[Explanation]:
+        """Compute the weight of each word of each text for a class, by default the most probable one, by occlusion.
+
+        Raises:
+            ValueError: there is no such label, or not one for each text.
+            TypeError: as in `predict`.
+        """
+        from encoder_cls.inference.explain import explain
+
+        texts = list(_checked(texts, "explain"))
+        tokenized = self.tokenize(texts)
+        if labels is None:
+            logits = self.logits(tokenized, batch_tokens=batch_tokens)
+            return explain(self, texts, tokenized, logits.argmax(axis=1).tolist(), batch_tokens=batch_tokens)
+        if unknown := set(labels) - set(self.label_names):
+            raise ValueError(f"no label of the classifier: {shown(min(unknown))}")
+        numbers = [self.label_names.index(label) for label in labels]
+        return explain(self, texts, tokenized, numbers, batch_tokens=batch_tokens)
+
     def predict_tokenized(self, texts: TokenizedTexts, *, batch_tokens: int | None = None) -> list[Prediction]:
         """Classify texts that `tokenize` has read."""
-        answers = self._answer(texts, batch_tokens=batch_tokens, with_rarity=self.familiarity is not None)
+        answers = self._answer(texts, batch_tokens=batch_tokens, with_numbers=self.familiarity is not None)
         probabilities = self.task.probabilities(answers.logits)
         unfamiliar: list[bool | None] = [None] * len(texts)
         if self.familiarity:
-            numbers = text_numbers(probabilities, texts.unknown_share, answers.rarity)
+            numbers = text_numbers(probabilities, texts.unknown_share, answers.numbers)
             unfamiliar = self.familiarity.are_unfamiliar(numbers).tolist()
         are_blank = texts.lengths < 2  # nothing but [CLS]
         best = probabilities.argmax(axis=1)
@@ -281,9 +303,9 @@ class Classifier:
         self, texts: TokenizedTexts, *, batch_tokens: int | None = None
     ) -> tuple[Logits, NDArray[np.float64]]:
         """Calibrated logits and `text_numbers` of held-out texts, as if `linear` had not been refitted with them."""
-        answers = self._answer(texts, batch_tokens=batch_tokens, with_rarity=True, to_score=True)
+        answers = self._answer(texts, batch_tokens=batch_tokens, with_numbers=True, to_score=True)
         probabilities = self.task.probabilities(answers.logits)
-        return answers.logits, text_numbers(probabilities, texts.unknown_share, answers.rarity)
+        return answers.logits, text_numbers(probabilities, texts.unknown_share, answers.numbers)
 
     def skip_encoder(self, linear: Logits) -> NDArray[np.bool_]:
         """Which texts the linear part answers alone, (texts,), by its logits, which NumPy computes for every engine."""
@@ -297,20 +319,22 @@ class Classifier:
         texts: TokenizedTexts,
         *,
         batch_tokens: int | None = None,
-        with_rarity: bool = False,
+        with_numbers: bool = False,
         to_score: bool = False,
         skip_encoder: bool | None = None,
     ) -> _Answers:
         """Ask the parts: the one place that decides which of them reads a text, and how their logits are combined.
 
-        `with_rarity` takes a linear part; `to_score` gives its logits by `before_refit`, and those of both parts.
+        `with_numbers` takes a linear part; `to_score` gives its logits by `before_refit`, and those of both parts.
         """
         of_parts: dict[str, Logits] = {}
-        skip, rarity = np.zeros(len(texts), dtype=bool), None
+        skip, numbers = np.zeros(len(texts), dtype=bool), None
         if self.linear:
             before_refit = self.before_refit if to_score else None
-            linear, rarity = self.linear.read(texts, with_rarity=with_rarity, leave_out=before_refit is not None)
-            of_parts["linear"] = before_refit(linear, texts) if before_refit else linear
+            linear, numbers = self.linear.read(texts, with_numbers=with_numbers, leave_out=before_refit is not None)
+            if before_refit:
+                linear, numbers = before_refit(linear, numbers, texts)
+            of_parts["linear"] = linear
             skip = self.skip_encoder(of_parts["linear"]) if skip_encoder is None else np.full(len(texts), skip_encoder)
         if self.encoder and (to_score or not skip.any()):
             of_parts["encoder"] = self.encoder.logits(texts, batch_tokens=batch_tokens)
@@ -321,7 +345,7 @@ class Classifier:
             if len(asked):
                 of_parts["encoder"][asked] = self.encoder.logits(texts.take(asked), batch_tokens=batch_tokens)
         of_parts = {part: of_parts[part] for part in self.parts}
-        return _Answers(self._combined(of_parts, skip), of_parts, skip, rarity)
+        return _Answers(self._combined(of_parts, skip), of_parts, skip, numbers)
 
     def combined(self, part_logits: Mapping[str, Logits]) -> Logits:
         """Calibrated logits from those of the parts, in their order: the linear part is the last."""
@@ -333,12 +357,12 @@ class Classifier:
 
 
 class _Answers(NamedTuple):
-    """Calibrated logits of texts, those of each part, whether the linear part's are the answer; rarity on request."""
+    """Calibrated logits of texts, those of each part, whether the linear part's are the answer; numbers on request."""
 
     logits: Logits
     of_parts: dict[str, Logits]
     skip_encoder: NDArray[np.bool_]
-    rarity: NDArray[np.float64] | None
+    numbers: Numbers | None
 
 
 def _checked(texts: Iterable[object], method: str) -> Iterator[str]:

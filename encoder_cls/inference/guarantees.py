@@ -11,8 +11,9 @@ label of a text is in its set with that probability, over all texts and models. 
 
 Probabilities alone (Hendrycks and Gimpel, "A Baseline for Detecting Misclassified and Out-of-Distribution Examples in
 Neural Networks", 2017, https://arxiv.org/abs/1610.02136) miss texts that share a few typical words with the training.
-So features count, too: their rarity in training, and the share of unknown ones. Each number is measured in standard
-deviations above its mean on held-out texts.
+So features count, too: their rarity in training, the share of unknown ones, and how much of a text speaks for its best
+class, by which a new topic is told that has the words of others. Each number is measured in standard deviations above
+its mean on held-out texts.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from encoder_cls.inference.linear import EVIDENCE_NUMBERS
+
 CONFIDENCE = 0.9  # that a guaranteed precision is kept
 # The sequence begins in several places, each with its part of the error: from the highest thresholds alone, one wrong
 # label among the surest answers would end it.
@@ -36,11 +39,14 @@ LOWEST, HIGHEST, STEP = -12.0, 9.0, 0.1
 THRESHOLDS = np.concatenate([[0.0], 1 / (1 + np.exp(-np.arange(LOWEST, HIGHEST + STEP / 2, STEP)))])
 COLUMNS = ("answers", "right", "covered")
 
-CONFIDENCE_WEIGHT = 3.0  # of the log odds of the best class, beside one for each other number
+CONFIDENCE_WEIGHT = 3.0  # of the log odds of the best class, beside one for each number of rarity
+EVIDENCE_WEIGHTS = (6.0, 4.0)  # of the linear part's evidence, which also counts below its mean
+FAR, FAR_WEIGHT = 4.0, 2.0  # rarity of so many deviations counts more beyond: noise has some evidence, by chance
 LARGEST_ODDS = 30.0  # log odds: a probability of which all digits are 9
 FLAGGED = 0.01  # of the held-out texts
 LEAST_DEVIATION = 1e-3  # of a number that is the same in nearly all texts
 FEWEST_TEXTS = 20  # held out, for deviations to be known
+FEWEST_NUMBERS = 2  # of a text: those of a model without a linear part
 
 Array = NDArray[np.float64]
 Counts = NDArray[np.int64]
@@ -208,11 +214,15 @@ class Familiarity:
         return replace(usual, threshold=float(np.nextafter(highest, np.inf)))
 
     def scores(self, numbers: Array) -> Array:
-        """The unfamiliarity of texts, (texts,): the sum of deviations above the means."""
+        """The unfamiliarity of texts, (texts,): the sum of deviations above the means, weighted."""
         varies = self.deviations > 0
-        weights = np.where(varies, 1 / np.where(varies, self.deviations, 1), 0)
-        weights[-1] *= CONFIDENCE_WEIGHT
-        scores: Array = np.maximum((numbers - self.means) * weights, 0).sum(axis=1)
+        deviations = (numbers - self.means) * np.where(varies, 1 / np.where(varies, self.deviations, 1), 0)
+        num_evidence = EVIDENCE_NUMBERS if len(self.means) > FEWEST_NUMBERS else 0
+        rarity = deviations[:, num_evidence:-1]
+        scores: Array = np.maximum(rarity, 0).sum(axis=1) + CONFIDENCE_WEIGHT * np.maximum(deviations[:, -1], 0)
+        if num_evidence:
+            scores += FAR_WEIGHT * np.maximum(rarity - FAR, 0).sum(axis=1)
+            scores += deviations[:, :num_evidence] @ EVIDENCE_WEIGHTS
         return scores
 
     def are_unfamiliar(self, numbers: Array) -> NDArray[np.bool_]:
@@ -225,7 +235,7 @@ class Familiarity:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any], *, num_numbers: int) -> Familiarity:
-        """Check the values of a model folder.
+        """Check the values of a model folder; those of earlier versions have no evidence.
 
         Raises:
             ValueError: they are not of `Familiarity`.
@@ -234,18 +244,20 @@ class Familiarity:
         """
         means, deviations = (np.array(values[name], dtype=np.float64) for name in ("means", "deviations"))
         threshold = float(values["threshold"])
+        if len(means) == len(deviations) == num_numbers - EVIDENCE_NUMBERS:
+            means, deviations = (np.concatenate([np.zeros(EVIDENCE_NUMBERS), it]) for it in (means, deviations))
         is_whole = means.shape == deviations.shape == (num_numbers,) and np.isfinite([*means, *deviations]).all()
         if not is_whole or (deviations < 0).any() or np.isnan(threshold):
             raise ValueError("the familiarity has other numbers than the model")
         return cls(means=means, deviations=deviations, threshold=threshold)
 
 
-def text_numbers(probabilities: Array, unknown_share: Array, rarity: Array | None) -> Array:
+def text_numbers(probabilities: Array, unknown_share: Array, of_linear: Array | None) -> Array:
     """Numbers of texts, (texts, numbers), each larger for less usual texts; the log odds of the best class come last.
 
-    Of probabilities, (texts, classes), `TokenizedTexts.unknown_share`, and `rarity`, if there is a linear part.
+    Of probabilities, (texts, classes), `TokenizedTexts.unknown_share`, and the numbers of a linear part, if any.
     """
     best = probabilities.max(axis=1)
     odds = np.minimum(np.log(best / np.maximum(1 - best, np.exp(-LARGEST_ODDS))), LARGEST_ODDS)
     columns = [unknown_share[:, None], -odds[:, None]]
-    return np.hstack(columns if rarity is None else [rarity, *columns])
+    return np.hstack(columns if of_linear is None else [of_linear, *columns])

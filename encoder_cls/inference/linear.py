@@ -28,6 +28,8 @@ from encoder_cls.text.ngrams import (
 from encoder_cls.text.tokens import TokenizedTexts
 
 LINEAR = "linear."  # of the names of its weights
+EVIDENCE_NUMBERS = 2
+LEAST_EVIDENCE = 0.01  # of which there is a logarithm
 WEIGHTS = ("frequent_token_ids", "feature_ids", "idf", "weights", "biases")
 
 
@@ -77,14 +79,18 @@ class LinearClassifier:
 
     def logits(self, texts: TokenizedTexts) -> Logits:
         """Logits, (texts, classes)."""
-        return self.read(texts, with_rarity=False)[0]
+        return self.read(texts, with_numbers=False)[0]
 
     def read(
-        self, texts: TokenizedTexts, *, with_rarity: bool = True, leave_out: bool = False
+        self, texts: TokenizedTexts, *, with_numbers: bool = True, leave_out: bool = False
     ) -> tuple[Logits, NDArray[np.float64] | None]:
-        """Logits, (texts, classes), and on request `rarity`, (texts, `RARITY_NUMBERS`)."""
+        """Logits, (texts, classes), and on request evidence and `rarity`, (texts, `EVIDENCE_NUMBERS + RARITY_NUMBERS`).
+
+        The evidence is what speaks for the best class: minus the logarithm of its sum, and minus the share of the
+        features, by their squares, that do.
+        """
         margins = np.tile(self.biases, (len(texts), 1))
-        rarities = [np.zeros((0, RARITY_NUMBERS))]
+        evidence, rarities = np.zeros((len(texts), EVIDENCE_NUMBERS)), [np.zeros((0, RARITY_NUMBERS))]
         row = 0
         for counts in count_features(
             texts,
@@ -101,16 +107,32 @@ class LinearClassifier:
                 rows = np.repeat(np.arange(len(counts)), np.diff(counts.offsets))
                 products = values * weights[counts.columns, 0]
                 some[:, 0] += np.bincount(rows, weights=products, minlength=len(counts))
+                if with_numbers:
+                    effects = products * np.where(some[rows, 0] < 0, -1, 1)  # of two classes the first one
+                    evidence[row : row + len(counts)] = [
+                        _evidence(values[start:end], effects[start:end]) for start, end in pairwise(counts.offsets)
+                    ]
             else:
                 for text, (start, end) in enumerate(pairwise(counts.offsets)):
-                    some[text] += values[start:end] @ weights[counts.columns[start:end]]
-            if with_rarity:
+                    of_text, taken = values[start:end], weights[counts.columns[start:end]]
+                    some[text] += of_text @ taken
+                    if with_numbers:
+                        evidence[row + text] = _evidence(of_text, of_text * taken[:, some[text].argmax()])
+            if with_numbers:
                 idf[idf == self._rarest if leave_out else False] = 0
                 rarities.append(rarity(counts, idf, rarest=self._rarest))
             row += len(counts)
-        return self.task.margins_to_logits(margins), np.concatenate(rarities) if with_rarity else None
+        numbers = np.hstack([evidence, np.concatenate(rarities)]) if with_numbers else None
+        return self.task.margins_to_logits(margins), numbers
 
     @cached_property
     def _rarest(self) -> float:
         """The inverse document frequency of the rarest features."""
         return float(self.idf.max(initial=0))
+
+
+def _evidence(values: NDArray[np.float32], effects: NDArray[np.floating[Any]]) -> tuple[float, float]:
+    """The evidence in features with these values and effects on the best class, (features,)."""
+    is_for, squares = effects > 0, values**2
+    share = squares[is_for].sum() / max(squares.sum(), 1e-9)
+    return -float(np.log(LEAST_EVIDENCE + effects[is_for].sum())), -float(share)

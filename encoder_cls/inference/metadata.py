@@ -12,8 +12,8 @@ from typing import Any
 
 from encoder_cls.inference.classifier import PARTS, Classifier
 from encoder_cls.inference.encoder.architecture import EncoderArchitecture
-from encoder_cls.inference.guarantees import Familiarity, Guarantees
-from encoder_cls.inference.linear import linear_shapes
+from encoder_cls.inference.guarantees import FEWEST_NUMBERS, Familiarity, Guarantees
+from encoder_cls.inference.linear import EVIDENCE_NUMBERS, linear_shapes
 from encoder_cls.inference.task import SINGLE_LABEL, TASKS
 from encoder_cls.inference.weights import DTYPES, Shapes
 from encoder_cls.system.encodings import UTF8, delimiter_named, encoding_named
@@ -159,7 +159,7 @@ def read_state(values: Mapping[str, Any], config: Mapping[str, Any], *, describe
         else len(thresholds) == num_classes and all(0 <= float(it) <= 1 for it in thresholds),
     )
     guarantees, familiarity = values["promises"], values.get("familiarity")
-    num_numbers = 2 + (RARITY_NUMBERS if "linear" in parts else 0)
+    num_numbers = FEWEST_NUMBERS + (EVIDENCE_NUMBERS + RARITY_NUMBERS if "linear" in parts else 0)
     return {
         "dtypes": dtypes,
         "mixture_weights": tuple(float(mixture_weights[part]) for part in parts),

@@ -6,6 +6,7 @@ Written with the standard library and NumPy, so that what only predicts needs no
 from __future__ import annotations
 
 import base64
+import math
 import struct
 import unicodedata
 import zlib
@@ -21,6 +22,7 @@ from encoder_cls.system.html_page import escaped, html_page, shade
 
 MOST_MAP_TOKENS = 48  # of a text whose attention is drawn: in more cells nothing can be seen
 MOST_STRONGEST = 5  # words whose weights are below a text
+LARGEST_WEIGHT = 9.9  # that is named: more is a matter of digits after 0.9999
 LONGEST_NAME = 14  # characters of a token beside a map
 CELL, LETTERS = 16, 12  # pixels of a cell of a map, and of the letters beside it
 TITLE = 22  # pixels above a map
@@ -34,17 +36,19 @@ BLUES = "f7fbff deebf7 c6dbef 9ecae1 6baed6 4292c6 2171b5 08519c 08306b"
 LEGEND = f"""\
 <p class="note words"><span class="against a9">orange, dotted</span> <span class="against a4">speaks against</span> \
 the class, <span class="for a4">speaks for it</span> <span class="for a9">blue</span>: by how much the log odds of the \
-class fall when the word is left out; full colour from {STRONG:g} on.</p>"""
+class fall when the word is left out. 0.7 doubles the odds; {STRONG:g}, in full colour, makes them \
+{math.exp(STRONG):.0f} times as high; beyond {LARGEST_WEIGHT} weights are not told apart.</p>"""
 _EXPLANATIONS = """\
 <h1>{title}</h1>
 {note}{legend}
 <table class="sortable stacked full">
-<thead><tr><th class="middling">class</th><th class="narrow">probability</th><th class="text wider">runner-up</th>\
-<th class="text">text</th></tr></thead>
+<thead><tr><th class="middling">class</th><th class="narrow">probability</th>{runner_up}<th class="text">text</th></tr>\
+</thead>
 <tbody>
 {rows}
 </tbody>
 </table>"""
+_RUNNER_UP = '<th class="text wider">runner-up</th>'
 _ATTENTION = """\
 <h1>{title}</h1>
 <p class="note">Each row is a token that looks, each column one that is looked at; the stronger the colour, the more. \
@@ -69,7 +73,10 @@ def render_explanations(
     notes = [f"Answered by {escaped(model)}."] if model else []
     notes += [f"This page holds {escaped(note)} only."] if note else []
     shown_note = f'<p class="note">{" ".join(notes)}</p>\n' if notes else ""
-    body = _EXPLANATIONS.format(title=escaped(title), note=shown_note, legend=LEGEND, rows="\n".join(map(_row, rows)))
+    with_runner_up = any(row.get("runner_up") for row in rows)
+    shown = "\n".join(_row(row, with_runner_up=with_runner_up) for row in rows)
+    head = _RUNNER_UP if with_runner_up else ""
+    body = _EXPLANATIONS.format(title=escaped(title), note=shown_note, legend=LEGEND, runner_up=head, rows=shown)
     return html_page(title, body)
 
 
@@ -85,8 +92,8 @@ def render_attention(title: str, texts: Iterable[tuple[str, AttentionMaps]]) -> 
 def words_html(pieces: Iterable[tuple[str, float]]) -> str:
     """The pieces of a text (see `marked`) as HTML, coloured by their weights."""
     shown = (
-        f'<span class="{"for" if weight > 0 else "against"} {shade(abs(weight) / STRONG)}" title="{weight:+.2f}">'
-        f"{escaped(piece)}</span>"
+        f'<span class="{"for" if weight > 0 else "against"} {shade(abs(weight) / STRONG)}" '
+        f'title="{weight_text(weight, digits=2)}">{escaped(piece)}</span>'
         if abs(weight) >= LEAST_WEIGHT
         else escaped(piece)
         for piece, weight in pieces
@@ -99,25 +106,33 @@ def strongest_words(weights: Sequence[WordWeight]) -> str:
     strongest = sorted((word for word in weights if abs(word.weight) >= LEAST_WEIGHT), key=lambda it: -abs(it.weight))
     named = (
         f"<bdi>{escaped(shortened(word.word, limit=LONGEST_NAME))}</bdi> "
-        + f"{word.weight:+.1f}".replace("-", "\N{MINUS SIGN}")
+        + weight_text(word.weight).replace("-", "\N{MINUS SIGN}")
         for word in strongest[:MOST_STRONGEST]
     )
     return ", ".join(f'<span class="nowrap">{words}</span>' for words in named)
 
 
-def _row(row: Mapping[str, Any]) -> str:
+def weight_text(weight: float, *, digits: int = 1) -> str:
+    """A weight with its sign, up to the `LARGEST_WEIGHT`."""
+    if abs(weight) > LARGEST_WEIGHT:
+        return f"{'+' if weight > 0 else '-'}{LARGEST_WEIGHT} or more"
+    return f"{weight:+.{digits}f}"
+
+
+def _row(row: Mapping[str, Any], *, with_runner_up: bool) -> str:
     left_out = row.get("left_out")
     words = words_html(marked(row["text"], row["weights"]))
     notes = [strongest] if (strongest := strongest_words(row["weights"])) else []
     notes += [escaped(f"({note})") for note in row.get("notes", ())]
     notes += [f"(the last {left_out} words are not explained)"] if left_out else []
     below = f'<br><span class="note">{" ".join(notes)}</span>' if notes else ""
-    second, second_probability = row.get("runner_up") or ("", 0.0)
-    runner_up = f'<bdi>{escaped(second)}</bdi> <span class="note">{second_probability:.3f}</span>' if second else ""
+    runner_up = '<td class="text" data-value="0"></td>' if with_runner_up else ""
+    if found := row.get("runner_up"):
+        second = f'<bdi>{escaped(found[0])}</bdi> <span class="note">{found[1]:.3f}</span>'
+        runner_up = f'<td class="text" data-head="runner-up" data-value="{found[1]:.6f}">{second}</td>'
     probability = f"{row['probability']:.3f}" if row["probability"] is not None else escaped(row["reason"])
     return (
-        f"<tr><td><bdi>{escaped(row['label'])}</bdi></td><td>{probability}</td>"
-        f'<td class="text" data-head="runner-up" data-value="{second_probability:.6f}">{runner_up}</td>'
+        f"<tr><td><bdi>{escaped(row['label'])}</bdi></td><td>{probability}</td>{runner_up}"
         f'<td class="text">{words}{below}</td></tr>'
     )
 

@@ -55,6 +55,12 @@ class RunSummary:
     settings: Mapping[str, Any] | None
 
 
+def runs_of(path: Path) -> list[Path]:
+    """A run, or the runs in a folder; of a folder without runs itself."""
+    inside = [] if RunDir(path).is_run() else sorted(it for it in path.glob("*") if RunDir(it).is_run())
+    return inside or [path]
+
+
 def summarize(path: Path) -> RunSummary:
     """Read the files of a run.
 
@@ -64,7 +70,9 @@ def summarize(path: Path) -> RunSummary:
     """
     run = RunDir(path)
     if not run.is_run():
-        raise ConfigError(f"{path}: no run: it has no {run.config_file.name}; name folders that train has made")
+        raise ConfigError(
+            f"{path}: no run: it has no {run.config_file.name}; name folders that train has made, or a folder of such"
+        )
     report, rows = _report(run), read_metrics(run.metrics_file)
     settings = None
     with suppress(ConfigError, ImportError):

@@ -170,12 +170,14 @@ class MetricLog:
     def hparams(self, values: Mapping[str, bool | float | str]) -> None:
         """Show settings and scores in one table of all runs.
 
-        Scores are no metrics in the sense of TensorBoard: a metric has to be a curve, here of a single point.
+        Scores are no metrics in the sense of TensorBoard: a metric has to be a curve, here of a single point. No run
+        describes the columns of the table: TensorBoard would take those of the first one, a trial's beside runs.
         """
 
         def add(writer: SummaryWriter) -> None:
             file_writer = writer._get_file_writer()  # type: ignore[no-untyped-call]
-            for summary in hparams(dict(values), {}):  # type: ignore[no-untyped-call]
+            _, *of_run = hparams(dict(values), {})  # type: ignore[no-untyped-call]
+            for summary in of_run:
                 file_writer.add_summary(summary)  # `add_hparams` would make a run of its own
 
         self.show(add)

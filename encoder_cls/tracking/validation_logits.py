@@ -1,6 +1,6 @@
-"""Logits of validation texts from before the linear classifier learned from them.
+"""Logits and evidence of validation texts from before the linear classifier learned from them.
 
-Its answers to them now say nothing of new texts, so these logits are kept in the run's folder.
+Its answers to them now say nothing of new texts, so these are kept in the run's folder.
 """
 
 from __future__ import annotations
@@ -14,28 +14,36 @@ import safetensors.numpy
 from numpy.typing import NDArray
 
 from encoder_cls.errors import EncoderClsError
-from encoder_cls.inference.classifier import Classifier
+from encoder_cls.inference.classifier import Classifier, Numbers
 from encoder_cls.inference.encoder.torch import torch_encoder
 from encoder_cls.inference.folder import load_classifier
+from encoder_cls.inference.linear import EVIDENCE_NUMBERS
 from encoder_cls.inference.task import Logits
 from encoder_cls.system.files import write_file
 from encoder_cls.text.tokens import UNK_ID, TokenizedTexts
 from encoder_cls.tracking.run_dir import run_of
 
-LOGITS, TEXTS = "linear", "texts"  # the tensors: (texts, classes), and the hash of each text
+# The tensors: (texts, classes), (texts, `EVIDENCE_NUMBERS`), and the hash of each text.
+LOGITS, EVIDENCE, TEXTS = "linear", "evidence", "texts"
 
 
 class ValidationLogits:
     """The kept logits, (texts, classes), by the hashes of what the classifier reads of the texts, (texts,)."""
 
-    def __init__(self, logits: Logits, hashes: NDArray[np.uint64]) -> None:
-        self.logits = logits
+    def __init__(self, logits: Logits, hashes: NDArray[np.uint64], evidence: Numbers | None = None) -> None:
+        self.logits, self._evidence = logits, evidence
         self._rows = {number: row for row, number in enumerate(hashes.tolist())}
 
-    def in_place_of(self, logits: Logits, texts: TokenizedTexts) -> Logits:
-        """Replace the logits of those texts that the linear classifier has learned from."""
+    def in_place_of(
+        self, logits: Logits, numbers: Numbers | None, texts: TokenizedTexts
+    ) -> tuple[Logits, Numbers | None]:
+        """Replace the logits and the evidence of those texts that the linear classifier has learned from."""
         rows = np.array([self._rows.get(number, -1) for number in _hashes(texts).tolist()], dtype=np.int64)
-        return np.where((rows >= 0)[:, None], self.logits[rows], logits)
+        is_kept = (rows >= 0)[:, None]
+        if numbers is not None and self._evidence is not None:
+            evidence = np.where(is_kept, self._evidence[rows], numbers[:, :EVIDENCE_NUMBERS])
+            numbers = np.hstack([evidence, numbers[:, EVIDENCE_NUMBERS:]])
+        return np.where(is_kept, self.logits[rows], logits), numbers
 
 
 def classifier_to_score(path: Path, *, device: str = "auto") -> Classifier:
@@ -58,16 +66,16 @@ def classifier_to_score(path: Path, *, device: str = "auto") -> Classifier:
     return classifier
 
 
-def write_validation_logits(path: Path, logits: Logits, texts: TokenizedTexts) -> None:
-    """Write the logits of texts, durably and at once."""
-    write_file(path, safetensors.numpy.save({LOGITS: logits, TEXTS: _hashes(texts)}))
+def write_validation_logits(path: Path, logits: Logits, evidence: Numbers, texts: TokenizedTexts) -> None:
+    """Write the logits and the evidence of texts, durably and at once."""
+    write_file(path, safetensors.numpy.save({LOGITS: logits, EVIDENCE: evidence, TEXTS: _hashes(texts)}))
 
 
 def read_validation_logits(path: Path) -> ValidationLogits:
     """Read the logits; `EncoderClsError` if the file cannot be read."""
     try:
         tensors = safetensors.numpy.load_file(path)
-        return ValidationLogits(tensors[LOGITS], tensors[TEXTS])
+        return ValidationLogits(tensors[LOGITS], tensors[TEXTS], tensors.get(EVIDENCE))
     except (OSError, KeyError, safetensors.SafetensorError) as error:
         raise EncoderClsError(f"{path}: cannot be read ({error}); train again") from None
 

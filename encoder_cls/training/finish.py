@@ -70,11 +70,10 @@ def _finished_model(prepared: Prepared, run: RunDir, *, device: str) -> Classifi
         return best
     if prepared.config.model.cascade:
         fit_gate(best, texts, labels)
-    if not dataset.is_multi_label:
-        answers_all = prepared.plan.answers_labels_out_of_fold
-        held_out = [dataset.validation, *([dataset.train] if answers_all else [])]
-        if held_out[-1] is not dataset.selection:
-            texts = best.tokenize([text for split in held_out for text in split.texts])
-        fit_guarantees(best, texts, np.concatenate([split.labels for split in held_out]))
+    answers_all = prepared.plan.answers_labels_out_of_fold
+    held_out = [dataset.validation, *([dataset.train] if answers_all else [])]
+    if held_out[-1] is not dataset.selection:
+        texts = best.tokenize([text for split in held_out for text in split.texts])
+    fit_guarantees(best, texts, np.concatenate([split.labels for split in held_out]))
     save_measured(best, run.model)
     return best

@@ -137,13 +137,16 @@ def fit_gate(classifier: Classifier, texts: TokenizedTexts, labels: NDArray[Any]
     classifier.gate = None
 
 
-def fit_guarantees(classifier: Classifier, texts: TokenizedTexts, labels: NDArray[np.int64]) -> None:
+def fit_guarantees(classifier: Classifier, texts: TokenizedTexts, labels: NDArray[Any]) -> None:
     """Measure the guarantees of a classifier on validation texts, and add them to it.
 
-    Labels beyond the classifier's classes count as mistakes, and are left out of the measure of usual texts.
+    Labels beyond the classifier's classes count as mistakes, and are left out of the measure of usual texts. Of several
+    labels nothing is guaranteed.
     """
     logits, numbers = classifier.familiarity_numbers(texts)
-    has_words = np.diff(texts.offsets) > 1  # blank texts get no answer
-    if has_words.any():
-        classifier.guarantees = Guarantees.of(softmax(logits[has_words]), labels[has_words])
-    classifier.familiarity = Familiarity.of(numbers[has_words & (labels < logits.shape[1])])
+    is_usual = has_words = np.diff(texts.offsets) > 1  # blank texts get no answer
+    if labels.ndim == 1:
+        is_usual = has_words & (labels < logits.shape[1])
+        if has_words.any():
+            classifier.guarantees = Guarantees.of(softmax(logits[has_words]), labels[has_words])
+    classifier.familiarity = Familiarity.of(numbers[is_usual])

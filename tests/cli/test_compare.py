@@ -44,6 +44,13 @@ def test_runs_are_compared_in_a_table(cli, run_copy, other):
     ]  # fmt: skip
 
 
+def test_a_folder_stands_for_the_runs_inside(cli, run_copy, other):
+    """In the order of their names; what is no run there is passed over."""
+    Path("runs/notes").mkdir()
+    assert cli("compare", "runs").out == cli("compare", "runs/other", "runs/tiny").out
+    assert "runs/notes: no run" in cli("compare", "runs/notes").err
+
+
 def test_programs_get_json(cli, run_copy, other):
     found = json.loads(cli("compare", "runs/tiny", "runs/other", "--json").out)
     report = json.loads((run_copy.path / REPORT).read_text("utf-8"))

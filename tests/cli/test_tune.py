@@ -31,6 +31,10 @@ def test_a_search_ends_with_the_report_of_the_best_and_goes_on(tmp_path, cli, se
     done = cli(*search)
     assert done.code == 0, done.err
     assert "none was better than the config as it is" in done.out
+    notes = done.err.splitlines()
+    begin = notes.index("trial   0: reading the data")
+    assert notes[begin + 1] == "trial   0: fitting, 0 steps after the linear model"
+    assert notes[begin + 2].startswith("trial   0  loss")
     assert RunDir(tmp_path / "search" / "trained-000").is_finished()
     found = json.loads(cli(*search, "--json").out)
     assert [it["number"] for it in found["trials"]] == [0]

@@ -119,4 +119,22 @@ def test_parts_are_dots_on_their_intervals():
     both, linear = (float(group.find("circle").attrib["cx"]) for group in groups)
     line = groups[0].find("line").attrib
     assert linear < float(line["x1"]) < both < float(line["x2"])
-    svg_of(parts_with_intervals([("perfect", 1.0, (1.0, 1.0))]))
+
+
+@pytest.mark.parametrize(
+    ("scores", "ticks"),
+    [
+        ((0.902, 0.925), ["90%", "91%", "92%", "93%"]),
+        ((0.9951, 1.0), ["99.4%", "99.6%", "99.8%", "100.0%"]),
+        ((0.0, 0.61), ["0%", "20%", "40%", "60%", "80%"]),
+        ((1.0, 1.0), ["99.9%", "100.0%"]),
+    ],
+)
+def test_the_scale_of_parts_begins_where_their_numbers_do(scores, ticks):
+    """At the tick below the lowest, and each number is between the first and the last."""
+    drawn = svg_of(parts_with_intervals([("both", scores[1], scores), ("linear", scores[0], None)]))
+    shown = {text.text: float(text.attrib["x"]) for text in drawn.findall("text")}
+    assert [*shown] == ticks
+    places = [float(dot.attrib["cx"]) for dot in drawn.iter("circle")]
+    assert shown[ticks[0]] <= min(places) <= shown[ticks[1]]
+    assert shown[ticks[-2]] <= max(places) <= shown[ticks[-1]]

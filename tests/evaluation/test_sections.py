@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -13,6 +15,15 @@ from encoder_cls.evaluation.metrics import CalibrationBins, ClassMetrics
 from encoder_cls.evaluation.page import render_report
 from encoder_cls.evaluation.report import FEWEST_ANSWERS, Threshold, evaluate
 from encoder_cls.evaluation.sections import report_text
+
+
+def test_a_notebook_shows_what_the_terminal_does(classifier):
+    """All lines, tables as they are; a name is no markup."""
+    report, _ = evaluate(classifier, split_of(["rain and snow"] * 3), name="<test>", reference=None)
+    shown = report._repr_html_()
+    assert "<test>" not in shown
+    text, (_, *lines) = html.unescape(re.sub("<[^>]*>", "\n", shown)), report_text(report).splitlines()
+    assert {line.strip() for line in lines} <= {line.strip() for line in text.splitlines()}
 
 
 def test_one_part_has_no_rows(classifier):
@@ -125,7 +136,7 @@ def test_the_terminal_shows_each_part(classifier):
         ({"linear_reference": REFERENCE | {"of_texts": 10, "of_features": 8}}, "9 of 10 texts and 7 of 8 features)"),
         (
             {"threshold": Threshold(value=0.9961, answered_fraction=0.66)},
-            "answers from probability 0.996 up (--threshold), 66% of all, are right 95% of the time",
+            "up (--threshold), 66% of all, are right 95% of the time, on topics that training has seen",
         ),
         ({"split": "validation"}, "these texts also chose the weights"),
         ({"num_refitted": 1}, "also learned from the text held out for validation"),

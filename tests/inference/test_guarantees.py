@@ -17,6 +17,7 @@ from encoder_cls.inference.guarantees import (
     starts,
     text_numbers,
 )
+from encoder_cls.inference.linear import EVIDENCE_NUMBERS, _evidence
 from encoder_cls.text.ngrams import CHAR_NGRAM_IDS, RARITY_NUMBERS, Counts, count_features, rarity
 
 
@@ -164,7 +165,7 @@ def test_rarity_of_real_texts_is_what_a_loop_finds(classifier):
     (counts,) = count_features(
         texts, max_tokens=linear.max_tokens, frequent_token_ids=linear.frequent_token_ids, use_char_ngrams=True
     )
-    found = linear.read(texts)[1]
+    found = linear.read(texts)[1][:, EVIDENCE_NUMBERS:]
     known = dict(zip(linear.feature_ids.tolist(), linear.idf.tolist(), strict=True))
     words_of = []
     for row, numbers in enumerate(found):
@@ -176,12 +177,19 @@ def test_rarity_of_real_texts_is_what_a_loop_finds(classifier):
         assert numbers[4] == pytest.approx(np.mean([column not in known for column in words]) if words else 0)
     np.testing.assert_array_equal(linear.read(texts)[0], linear.logits(texts))
     # Of texts that it has learned from, the rarest features are those of a single text: as if they were unknown.
-    left_out = linear.read(texts, leave_out=True)[1]
+    left_out = linear.read(texts, leave_out=True)[1][:, EVIDENCE_NUMBERS:]
     rare = [len(columns) and np.mean([known.get(it, 9.0) == linear.idf.max() or it not in known for it in columns])
             for columns in words_of]  # fmt: skip
     np.testing.assert_allclose(left_out[:, 4], rare, rtol=1e-6)
     assert (left_out[:, :4] == found[:, :4]).all()
     assert (left_out[:, 4:] > found[:, 4:]).any()
+
+
+def test_evidence_is_what_speaks_for_the_best_class():
+    """The logarithm of the sum of the effects that do, and their share of the squares."""
+    values, effects = np.array([0.6, 0.8], dtype=np.float32), np.array([3.0, -1.6])
+    assert _evidence(values, effects) == (pytest.approx(-np.log(3.01)), pytest.approx(-0.36))
+    assert _evidence(values[:0], effects[:0]) == (pytest.approx(-np.log(0.01)), 0)
 
 
 def test_a_hundredth_of_the_usual_texts_is_flagged_and_strange_ones_are():
@@ -198,6 +206,19 @@ def test_a_hundredth_of_the_usual_texts_is_flagged_and_strange_ones_are():
     assert not Familiarity.of(numbers[:50]).are_unfamiliar(numbers[:50]).any()
     with pytest.raises(ValueError, match="other numbers"):
         Familiarity.from_json(familiarity.to_json(), num_numbers=6)
+
+
+def test_evidence_counts_on_both_sides_and_not_in_earlier_models():
+    """These have thresholds of the other numbers alone."""
+    random = np.random.default_rng(0).normal(size=(500, 12))
+    strange = random[:9] + 9 * (np.arange(12) > 1)
+    familiarity = Familiarity.of(random)
+    assert familiarity.are_unfamiliar(random[:9] + 9 * (np.arange(12) < 2)).all()
+    assert familiarity.are_unfamiliar(strange).all()
+    assert not familiarity.are_unfamiliar(strange - 99 * (np.arange(12) < 2)).any()
+    earlier = {"means": [0.0] * 10, "deviations": [1.0] * 10, "threshold": 5.0}
+    numbers = np.array([[99.0, 99, *[0] * 10], [0, 0, *[1] * 5, *[0] * 5], [0] * 11 + [2]])
+    assert Familiarity.from_json(earlier, num_numbers=12).are_unfamiliar(numbers).tolist() == [False, True, True]
 
 
 def test_a_certain_answer_is_a_finite_number():

@@ -46,10 +46,10 @@ def test_what_is_marked_is_the_whole_text():
 
 
 def test_words_have_the_colour_of_their_weight():
-    """For or against, the full colour from `STRONG` on; what has no weight, or next to none, is plain."""
-    shown = words_html([("yes", 9.0), (" ", 0.0), ("no", -1.0), ("so", 0.09)])
+    """For or against, the full colour from `STRONG` on; no number is beyond the scale, and next to nothing is plain."""
+    shown = words_html([("yes", 29.0), (" ", 0.0), ("no", -1.0), ("so", 0.09)])
     assert shown == (
-        '<span class="words" dir="auto"><span class="for a9" title="+9.00">yes</span> '
+        '<span class="words" dir="auto"><span class="for a9" title="+9.9 or more">yes</span> '
         '<span class="against a4" title="-1.00">no</span>so</span>'
     )
 
@@ -67,6 +67,8 @@ def test_an_explanation_names_runner_up_model_and_numbers_that_print():
         [("b", "−2.0"), ("d", "+1.0"), ("a", "+0.5")]
     ]
     assert "<bdi>c</bdi>" not in page
+    assert page.count('data-head="runner-up"') == 1  # a heading of nothing on a phone, where there is none
+    assert "runner-up" not in render_explanations("Predictions", [row | {"runner_up": None}])
 
 
 def test_a_hostile_text_is_shown_and_not_run():

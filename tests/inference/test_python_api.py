@@ -22,7 +22,7 @@ from encoder_cls.inference.folder import load_classifier
 
 ROOT = Path(__file__).parent.parent.parent
 TEXTS = ["rain and snow today", "", "a big soup with zzz", "ball " * 40]
-METHODS = pytest.mark.parametrize("method", ["predict", "predict_proba", "embed"])
+METHODS = pytest.mark.parametrize("method", ["predict", "predict_proba", "embed", "explain"])
 
 
 def test_probabilities_are_an_array_in_the_order_of_the_classes(classifier):
@@ -31,6 +31,19 @@ def test_probabilities_are_an_array_in_the_order_of_the_classes(classifier):
     assert (found.dtype, found.shape) == (np.float64, (4, 3))
     assert found.tolist() == [list(it.probabilities.values()) for it in classifier.predict(TEXTS)]
     assert [*classifier.predict(TEXTS)[0].probabilities] == list(classifier.label_names)
+
+
+def test_words_are_explained_for_the_answer_or_for_a_label(classifier):
+    """As `predict --explain` has it; of two labels the words do not speak for both, and a blank text has none."""
+    answers = [prediction.label or classifier.label_names[0] for prediction in classifier.predict(TEXTS)]
+    found = classifier.explain(TEXTS)
+    assert found == classifier.explain(TEXTS, labels=answers)
+    assert [word.word for word in found[0]] == ["rain", "and", "snow", "today"]
+    assert max(word.weight for word in found[0]) > 0
+    assert found[1] == []
+    assert classifier.explain(TEXTS[:1], labels=["sport"]) != found[:1]
+    with pytest.raises(ValueError, match="no label of the classifier: 'spord'"):
+        classifier.explain(TEXTS[:1], labels=["spord"])
 
 
 def test_vectors_are_what_the_head_sees(trained_run):

@@ -68,7 +68,7 @@ def test_logits_of_another_classifier_are_what_is_promised_by(folder, held_out, 
     shutil.copytree(folder, tmp_path / "model")
     classifier = load_classifier(folder)
     logits = np.tile(np.array([9.0, 0, 0], dtype=np.float32), (241, 1))
-    classifier.before_refit = lambda learned, texts: logits
+    classifier.before_refit = lambda _, numbers, __: (logits, numbers)
     classifier.gate = 0.9  # from which the linear part alone is the answer
     measure(classifier, tmp_path / "model", held_out)
     assert load_classifier(tmp_path / "model").guarantees.right[0] == (held_out[1][:-1] == 0).sum()
@@ -120,6 +120,9 @@ def test_predict_withholds_what_is_below_a_promise(cli, folder, held_out):
     last = cli(*options, "in/a.csv", "--format", "csv", "--no-keep-columns").out.splitlines()
     assert last[0] == "label,probability,set,truncated,unknown_words,unfamiliar,reason"
     assert last[-1].endswith(",true,")
+    kept = cli(*options, "in/a.csv", "--format", "csv").out.splitlines()
+    assert kept[0] == "text,label,probability,set,unfamiliar"
+    assert kept[-1].endswith(",true")
     cli(*options, "in/", "--output", "out/", "--format", "parquet")
     assert pyarrow.parquet.read_table("out/a.parquet")["set"].to_pylist() == [record["set"] for record in records]
     text = cli(*options, "in/a.csv").out.splitlines()[-1]

@@ -8,9 +8,9 @@ from typing import NamedTuple
 import numpy as np
 
 from encoder_cls.data.labels import names_as_texts
-from encoder_cls.inference.classifier import Classifier
+from encoder_cls.inference.classifier import Classifier, Numbers
 from encoder_cls.inference.folder import save_classifier
-from encoder_cls.inference.linear import LinearClassifier
+from encoder_cls.inference.linear import EVIDENCE_NUMBERS, LinearClassifier
 from encoder_cls.inference.task import Logits, softmax
 from encoder_cls.system.disk_arrays import ConcatenatedTexts
 from encoder_cls.system.stop import run_interruptibly, while_waited_for
@@ -38,7 +38,7 @@ class Fitted(NamedTuple):
     classifier: Classifier  # calibrated, without an encoder
     validation_logits: Logits  # of a linear classifier that has not learned from these texts
     validation: ValidationResult | None  # none without validation labels; then it is not calibrated
-    learned: tuple[TokenizedTexts, Logits] | None = None  # texts that validate, too; what was answered before
+    learned: tuple[TokenizedTexts, Logits, Numbers] | None = None  # texts that validate, too; logits, evidence before
     few_labels: FewLabels | None = None  # where labels are few
 
 
@@ -55,8 +55,8 @@ def fit(prepared: Prepared, run: RunDir, *, saves_first: bool, saves: bool) -> F
 
     fitted = run_interruptibly(lambda: fit_linear_classifier(prepared, on_better=save if saves_first else None))
     if fitted.learned:
-        texts, logits = fitted.learned
-        write_validation_logits(run.validation_logits, logits, texts)
+        texts, logits, evidence = fitted.learned
+        write_validation_logits(run.validation_logits, logits, evidence, texts)
     if saves:
         save_classifier(fitted.classifier, run.model)
     return fitted
@@ -115,8 +115,10 @@ def fit_linear_classifier(prepared: Prepared, *, on_better: Callable[[Fitted], N
         return _calibrated(prepared, linear)
     texts, all_labels = _tokenized(prepared, train.texts, validation.texts), np.concatenate([labels, validation.labels])
     refitted, _ = fit_linear(texts, all_labels, reading, choice=choice)
-    before = linear.logits(prepared.validation_texts)
-    return _calibrated(prepared, refitted, before)._replace(learned=(prepared.validation_texts, before))
+    before, numbers = linear.read(prepared.validation_texts)
+    assert numbers is not None
+    learned = (prepared.validation_texts, before, numbers[:, :EVIDENCE_NUMBERS])
+    return _calibrated(prepared, refitted, before)._replace(learned=learned)
 
 
 def _fit_few_labels(prepared: Prepared, reading: Reading) -> Fitted:
@@ -134,7 +136,8 @@ def _fit_few_labels(prepared: Prepared, reading: Reading) -> Fitted:
     if not len(held_out):
         return _calibrated(prepared, linear)._replace(few_labels=few_labels)
     fitted = _calibrated(prepared, linear, few_labels.logits[: len(held_out)])
-    return fitted._replace(learned=(texts.take(few_labels.rows), few_labels.logits), few_labels=few_labels)
+    unmeasured = np.zeros((len(few_labels.rows), EVIDENCE_NUMBERS))  # so that it does not count
+    return fitted._replace(learned=(texts.take(few_labels.rows), few_labels.logits, unmeasured), few_labels=few_labels)
 
 
 def _tokenized(prepared: Prepared, *texts: Sequence[str]) -> TokenizedTexts:
