@@ -13,19 +13,36 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from encoder_cls.answers.batches import Predictor
+    from encoder_cls.config import ModelConfig
     from encoder_cls.inference.classifier import Classifier, Prediction
     from encoder_cls.inference.folder import load_classifier
+    from encoder_cls.model import Encoder, EncoderClassifier
+    from encoder_cls.training.library import train
 
 __version__ = "0.1.0"
-__all__ = ["Classifier", "Prediction", "Predictor", "__version__", "load_classifier"]
+__all__ = [
+    "Classifier",
+    "Encoder",
+    "EncoderClassifier",
+    "ModelConfig",
+    "Prediction",
+    "Predictor",
+    "__version__",
+    "load_classifier",
+    "train",
+]
 
 
 # The module of each public name, imported on first use, so that `import encoder_cls` does not wait for it.
 _HOMES = {
     "Classifier": "inference.classifier",
+    "Encoder": "model",
+    "EncoderClassifier": "model",
+    "ModelConfig": "config",
     "Prediction": "inference.classifier",
     "Predictor": "answers.batches",
     "load_classifier": "inference.folder",
+    "train": "training.library",
 }
 
 

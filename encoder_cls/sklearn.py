@@ -12,8 +12,9 @@ import tempfile
 import threading
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,12 +24,14 @@ from sklearn.utils.validation import check_is_fitted
 
 from encoder_cls import Classifier, load_classifier
 from encoder_cls.errors import ConfigError, DataError
-from encoder_cls.system.display import kind
+from encoder_cls.system.display import json_text, kind
 from encoder_cls.system.installed import log
+from encoder_cls.system.work import begin_work, note_work, showing_work
 
 if TYPE_CHECKING:
     from encoder_cls.config import Config
     from encoder_cls.data.rows import Row
+    from encoder_cls.evaluation.report import Report
 
 # The arguments of the estimator as keys of a config.
 KEYS = {key.rpartition(".")[2]: key for key in ("train.epochs", "train.learning_rate", "train.time_budget", "seed")}
@@ -36,8 +39,18 @@ KEYS = {key.rpartition(".")[2]: key for key in ("train.epochs", "train.learning_
 NOT_SETTINGS = {
     *("data.train", "data.test", "data.label_names", "data.label_separator", "data.group_column", "data.corrections")
 }
+MOST_REPEATS = 4  # of a text of mean weight
+_Row = tuple[int, str, str | list[str] | None]  # its number, its text, its label or labels
 # Random numbers of training come from the one generator that torch has for a process: two fits at once would share it.
 _ONE_FIT = threading.Lock()
+
+
+class _Targets(NamedTuple):
+    """The label or labels of each text, None of unlabelled ones; all classes; and what was given: see `fit`."""
+
+    names: list[Any]
+    classes: NDArray[Any]
+    form: Literal["one", "lists", "matrix"]
 
 
 class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
@@ -48,11 +61,12 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # sc
         learning_rate: the peak learning rate.
         time_budget: the most minutes that fitting may take; None: no limit.
         seed: of everything random except what is held out (`data.split_seed`); equal seeds give equal models.
+        verbose: whether to print what is done to standard error, with its seconds.
         settings: further values of a config by dotted key, as `--set` takes them: `{"model.d_model": 64}`;
             `configs/example.yaml` explains all of them.
 
     Attributes:
-        classes_: the sorted labels; the order of the columns of `predict_proba`.
+        classes_: the sorted labels (of an indicator matrix: its columns); the order of the columns of `predict_proba`.
         classifier_: the trained `Classifier`.
     """
 
@@ -66,6 +80,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # sc
         learning_rate: float = 1e-3,
         time_budget: float | None = None,
         seed: int = 0,
+        verbose: bool = False,
         settings: Mapping[str, Any] | None = None,
     ) -> None:
         # As they are, unchecked: `clone` compares, and `set_params` changes them.
@@ -73,35 +88,54 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # sc
         self.learning_rate = learning_rate
         self.time_budget = time_budget
         self.seed = seed
+        self.verbose = verbose
         self.settings = settings
 
-    def fit(self, texts: Sequence[str], labels: Sequence[Any]) -> Self:
-        """Train on texts and their labels, which are all strings or all integers.
+    def fit(self, texts: Sequence[str], labels: Sequence[Any], sample_weight: Sequence[float] | None = None) -> Self:
+        """Train on texts and their labels, which are all strings or all integers; of None or NaN: unlabelled texts.
 
-        A part of the texts is held out to choose the best weights by, unless `settings` names a file in
-        `data.validation`.
+        Where texts may have several labels, labels are lists, or an indicator matrix, (texts, classes). A text of
+        weight 2 counts as two texts. A part of the texts is held out to choose the best weights by, unless `settings`
+        names a file in `data.validation`.
 
         Raises:
             TypeError: a text is not a string.
             ValueError: there are too few texts, or not as many as labels; or a setting, which the message names, is
                 unknown or out of range.
         """
-        listed, given = _as_texts(texts), _as_labels(labels)
-        check_consistent_length(listed, given)
-        classes = np.unique(given)
+        listed, (names, classes, form) = _as_texts(texts), _as_targets(labels)
+        check_consistent_length(listed, names, *([] if sample_weight is None else [sample_weight]))
+        rows: list[_Row] = list(zip(range(len(listed)), listed, names, strict=True))
+        if sample_weight is not None:
+            rows = [row for row, times in zip(rows, _repeats(sample_weight), strict=True) for _ in range(times)]
         try:
-            classifier = _train(self._config(), _rows(listed, map(str, given)))
+            config = self._config()
+            with showing_work() if self.verbose else nullcontext():
+                classifier, files = _train(config, rows, form, is_weighted=sample_weight is not None)
         except (ConfigError, DataError) as error:  # what scikit-learn expects of an estimator
             raise ValueError(str(error)) from None
-        occurs = [str(label) in classifier.label_names for label in classes]  # not one whose texts are all blank
-        self.classes_, self.classifier_ = classes[occurs], classifier
+        if form != "matrix":  # not a class whose texts are all blank
+            classes = classes[[str(label) in classifier.label_names for label in classes]]
+        self.classes_, self.classifier_ = classes, classifier
+        self._form, self._values, self._files, self._rows = form, config.model_dump(mode="json"), files, rows
         return self
 
-    def predict(self, texts: Sequence[str]) -> NDArray[Any]:
-        """The most probable label of each text, (texts,)."""
+    def predict(self, texts: Sequence[str]) -> Any:
+        """The most probable label of each text, (texts,); of several labels what `fit` got: lists or a matrix."""
         probabilities = self.predict_proba(texts)
-        labels: NDArray[Any] = self.classes_[probabilities.argmax(axis=1)]
-        return labels
+        if self._form == "one":
+            return self.classes_[probabilities.argmax(axis=1)]
+        thresholds = dict(zip(self.classifier_.label_names, self.classifier_.thresholds, strict=True))
+        has_label = probabilities >= [thresholds.get(str(label), 2.0) for label in self.classes_]
+        return has_label.astype(int) if self._form == "matrix" else [self.classes_[it].tolist() for it in has_label]
+
+    def score(self, texts: Sequence[str], labels: Sequence[Any], sample_weight: Sequence[float] | None = None) -> float:
+        """The share of the texts with the right label, or with exactly the right labels."""
+        names = [_as_targets(it).names for it in (labels, self.predict(texts))]
+        is_right = [
+            set(one) == set(other) if isinstance(one, list) else one == other for one, other in zip(*names, strict=True)
+        ]
+        return float(np.average(is_right, weights=sample_weight))
 
     def predict_proba(self, texts: Sequence[str]) -> NDArray[np.float64]:
         """The probability of each class for each text, (texts, classes), in the order of `classes_`."""
@@ -109,7 +143,61 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # sc
         probabilities = self.classifier_.predict_proba(_as_texts(texts))
         # The classifier has its classes in the order of their numbers or of the alphabet, scikit-learn as NumPy sorts.
         columns = {name: column for column, name in enumerate(self.classifier_.label_names)}
-        return probabilities[:, [columns[str(label)] for label in self.classes_]]
+        padded = np.pad(probabilities, ((0, 0), (0, 1)))  # the column of a matrix that no text has
+        return padded[:, [columns.get(str(label), -1) for label in self.classes_]]
+
+    def save(self, path: str | Path) -> None:
+        """Write a run folder, which all commands take: the model, the config, and the texts that it learned from.
+
+        One that was pickled has no texts any more: then `eval` is for other texts (`--data`).
+
+        Raises:
+            FileExistsError: something is there.
+        """
+        from encoder_cls.config import Config
+        from encoder_cls.inference.folder import save_classifier
+        from encoder_cls.system.files import write_file
+        from encoder_cls.tracking.run_dir import RunDir
+
+        check_is_fitted(self, "classifier_")
+        run = RunDir(Path(path))
+        if run.path.exists() and any(run.path.iterdir()):
+            raise FileExistsError(f"{path}: is not empty")
+        run.path.mkdir(parents=True, exist_ok=True)
+        config, texts = Config.model_validate(self._values), run.path / "texts.jsonl"
+        data = {"train": str(texts), "text_column": ("text",), "label_column": "label"}
+        labelled = [{"text": text, "label": label} for _, text, label in self._rows if label is not None]
+        files = {**self._files, **({texts.name: _lines(labelled)} if labelled else {})}
+        unlabelled = [{"text": text} for _, text, label in self._rows if label is None]
+        if unlabelled and config.data.unlabelled is None:
+            files["unlabelled.jsonl"] = _lines(unlabelled)
+            data["unlabelled"] = str(run.path / "unlabelled.jsonl")
+        for name, content in files.items():
+            write_file(run.path / name, content)
+        save_classifier(self.classifier_, run.model, dtypes=self.classifier_.dtypes)
+        run.record_sources(config.model_copy(update={"data": config.data.model_copy(update=data)}))
+        write_file(run.model_card, f"# {config.name}\n\nSaved by `encoder_cls.sklearn.TextClassifier`.\n".encode())
+
+    def report(self) -> Report:
+        """Score the texts that were held out, as `encoder-cls eval` does."""
+        from encoder_cls.data.base_run import load_all_data
+        from encoder_cls.tracking.run_dir import RunDir
+        from encoder_cls.tracking.validation_logits import classifier_to_score
+        from encoder_cls.training.score import score_run
+
+        check_is_fitted(self, "classifier_")
+        if not self._rows:
+            raise ValueError("a pickle holds no texts: report before it is pickled, or save it and use eval --data")
+        with tempfile.TemporaryDirectory(prefix="encoder-cls-") as folder:
+            run = RunDir(Path(folder) / "run")
+            self.save(run.path)
+            config = run.load_config()
+            return score_run(run, classifier_to_score(run.path), config, load_all_data(config))[0]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickle everything but the texts."""
+        state: dict[str, Any] = super().__getstate__()
+        return {**state, "_rows": []} if "_rows" in state else state
 
     def __sklearn_tags__(self) -> Any:
         """Declare that this estimator takes texts, not numbers."""
@@ -136,36 +224,47 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # sc
         return config_of(values, source="TextClassifier")
 
 
-def _train(config: Config, rows: Iterable[Row]) -> Classifier:
-    """Train in a temporary folder; what the command line would warn of becomes warnings of Python."""
+def _train(
+    config: Config, rows: Sequence[_Row], form: str, *, is_weighted: bool
+) -> tuple[Classifier, dict[str, bytes]]:
+    """Train in a temporary folder; what the command line would warn of becomes warnings of Python.
+
+    Also returns those files of the run that are of the training alone.
+    """
     import torch
 
     from encoder_cls.system.machine import resolve_device
     from encoder_cls.tracking.run_dir import RunDir
-    from encoder_cls.training.events import Noted, Validated
+    from encoder_cls.training.events import Noted, StageStarted, Validated
+    from encoder_cls.training.finish import finish_model
     from encoder_cls.training.prepare import prepare
     from encoder_cls.training.run import train
-    from encoder_cls.training.shrink import compact
 
     device = resolve_device("auto")
     # The caller's random numbers go on as if nothing had happened.
     forked = torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
     with _ONE_FIT, forked, tempfile.TemporaryDirectory(prefix="encoder-cls-") as folder:
-        setup, run = prepare(config, train_rows=rows), RunDir(Path(folder))
-        if setup.dataset.is_multi_label:
+        setup, run = prepare(config, train_rows=_read(rows)), RunDir(Path(folder))
+        if setup.dataset.is_multi_label and form == "one":
             raise DataError(f"{config.data.validation}: has texts with several labels, and those of fit have one")
         for message in setup.warnings():
-            _warn(message)
+            if not (is_weighted and "repeat an earlier one" in message):  # as their weights have it
+                _warn(message)
         for event in train(setup, run, device=device, with_report=False):
             if isinstance(event, Noted):
                 _warn(event.message)
+            elif isinstance(event, StageStarted):
+                begin_work(event.stage)
             elif isinstance(event, Validated):
                 scores = ", ".join(f"{name} {value:.4f}" for name, value in event.result.scores.items())
                 best = ", the best so far" if event.is_best else ""
-                log("info", f"{event.stage}, epoch {event.epoch:.1f}, step {event.step}: {scores}{best}")
-        labels = setup.dataset.selection.labels
-        compact(run.model, setup.validation_texts, labels, device=str(device))
-        return load_classifier(run.model)
+                line = f"{event.stage}, epoch {event.epoch:.1f}, step {event.step}: {scores}{best}"
+                log("info", line)
+                note_work(line)
+        begin_work("finishing the model")
+        finish_model(setup, run, device=str(device))
+        kept = [path for path in (run.metrics_file, run.validation_logits) if path.exists()]
+        return load_classifier(run.model), {path.name: path.read_bytes() for path in kept}
 
 
 def _warn(message: str) -> None:
@@ -184,21 +283,67 @@ def _as_texts(texts: Any) -> list[str]:
     return listed
 
 
-def _as_labels(labels: Any) -> NDArray[Any]:
+def _as_targets(labels: Any) -> _Targets:
     if labels is None:  # in the words that scikit-learn looks for
         raise ValueError("TextClassifier requires y to be passed, but the target y is None: each text needs a label")
+    matrix = labels.toarray() if hasattr(labels, "toarray") else labels
+    if getattr(matrix, "ndim", 1) == 2 and matrix.shape[1] > 1:
+        indicator = np.asarray(matrix)
+        if not np.isin(indicator, (0, 1)).all():
+            raise ValueError("labels of two dimensions are an indicator matrix, of 0 and 1")
+        classes = np.asarray(getattr(labels, "columns", range(indicator.shape[1])))
+        return _Targets([list(map(str, classes[row > 0])) for row in indicator], classes, "matrix")
+    if getattr(matrix, "ndim", 1) == 1 and any(isinstance(it, list | tuple | set | frozenset) for it in labels):
+        for number, of_text in enumerate(labels):
+            if not isinstance(of_text, list | tuple | set | frozenset):
+                what = f"labels[{number}] is {kind(of_text)}; a text without a label has an empty list"
+                raise ValueError(what)  # noqa: TRY004 - as of any faulty label
+        given = [(number, label) for number, of_text in enumerate(labels) for label in of_text]
+        classes = _checked(*zip(*given, strict=True)) if given else np.zeros(0)
+        return _Targets([sorted(map(str, of_text)) for of_text in labels], np.unique(classes), "lists")
     # As objects: NumPy would make strings of strings and integers together.
     listed = column_or_1d(np.asarray(labels, dtype=object), warn=True)
-    for number, label in enumerate(listed):
+    labelled = [number for number, label in enumerate(listed) if not _is_missing(label)]
+    known, names = _checked(labelled, listed[labelled]), np.full(len(listed), None)
+    names[labelled] = list(map(str, known))
+    return _Targets(names.tolist(), np.unique(known), "one")
+
+
+def _is_missing(label: Any) -> bool:
+    """Whether it is None or one of the values that tables have for nothing."""
+    is_nan = isinstance(label, float | np.floating) and bool(np.isnan(label))
+    return label is None or is_nan or type(label).__name__ in ("NAType", "NaTType")
+
+
+def _checked(numbers: Iterable[int], labels: Any) -> NDArray[Any]:
+    """Labels of texts with these numbers as NumPy has them, (labels,), if they are all texts or all integers."""
+    listed = list(np.asarray(labels, dtype=object).reshape(-1))
+    for number, label in zip(numbers, listed, strict=True):
         is_number = isinstance(label, int | np.integer | np.bool_) or (isinstance(label, float) and label.is_integer())
         if not (isinstance(label, str) if isinstance(listed[0], str) else is_number):
             raise ValueError(f"labels[{number}] is {kind(label)}; labels are all texts, or all integers")
-    return np.asarray(labels).reshape(-1)
+        if isinstance(label, str) and not label.strip():
+            raise ValueError(f"labels[{number}] is empty; None stands for no label")
+    return np.asarray(listed)
 
 
-def _rows(texts: Sequence[str], names: Iterable[str]) -> Iterator[Row]:
+def _repeats(weights: Sequence[float]) -> NDArray[np.int64]:
+    """How often each text is learned from: its weight where all are whole, else in proportion, to a quarter."""
+    given = np.asarray(weights, dtype=np.float64)
+    if given.ndim != 1 or not np.isfinite(given).all() or (given < 0).any() or not given.any():
+        raise ValueError("sample_weight: expected are numbers from 0 on, one a text, not all of them 0")
+    is_whole = (given == given.round()).all() and given.mean() <= MOST_REPEATS
+    scaled = given if is_whole else given * (MOST_REPEATS / given.mean())
+    return np.diff(np.floor(np.cumsum(scaled) + 0.5), prepend=0).astype(np.int64)
+
+
+def _lines(rows: Iterable[dict[str, Any]]) -> bytes:
+    return "".join(f"{json_text(row)}\n" for row in rows).encode()
+
+
+def _read(rows: Iterable[_Row]) -> Iterator[Row]:
     """Rows as if they were read from a file."""
     from encoder_cls.data.rows import Row, SourceLocation
 
-    for number, (text, name) in enumerate(zip(texts, names, strict=True)):
-        yield Row(text, name, None, SourceLocation(f"texts[{number}]"))
+    for number, text, label in rows:
+        yield Row(text, label, None, SourceLocation(f"texts[{number}]"))

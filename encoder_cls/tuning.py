@@ -27,16 +27,16 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 from encoder_cls.config import Config, SearchRange, config_of
 from encoder_cls.errors import ConfigError, DivergedError
 from encoder_cls.system.files import LockedError, reporting_os_errors
+from encoder_cls.system.work import begin_work, within_work
 from encoder_cls.tracking.metric_log import MetricLog
 from encoder_cls.tracking.run_dir import RunDir, read_metrics
 from encoder_cls.training.encoder.batches import derive_seed
-from encoder_cls.training.events import Event, Validated
+from encoder_cls.training.events import StageStarted, Validated
 from encoder_cls.training.prepare import prepare
 from encoder_cls.training.prepared import Prepared
 from encoder_cls.training.run import train
 
 Choices = SearchRange | tuple[Any, ...]
-Watch = Callable[[int, Event | None], None]
 DEFAULT_SPACE: dict[str, Choices] = {
     "train.learning_rate": SearchRange(low=3e-4, high=3e-3, log=True),
     "train.batch_size": (32, 64, 128),
@@ -67,12 +67,11 @@ class TrialResult:
 class Search:
     """A search in a folder, new or resumed; the config's section `tune` is the space, or else `DEFAULT_SPACE`.
 
-    `watch` is called with the number of a trial, when it begins and for each event of its training. Raises a
-    `ConfigError` where the space does not fit the config, or the folder has a search of another config.
+    Raises a `ConfigError` where the space does not fit the config, or the folder has a search of another config.
     """
 
-    def __init__(self, config: Config, folder: Path, *, device: torch.device, watch: Watch = lambda *_: None) -> None:
-        self.folder, self._watch = folder, watch
+    def __init__(self, config: Config, folder: Path, *, device: torch.device) -> None:
+        self.folder = folder
         self._base = config.model_copy(update={"tune": {}})
         self._space = search_space(config)
         self._device = device
@@ -122,8 +121,10 @@ class Search:
         run, config = self.trained_again(number), self.config_of(number, values)
         with run.lock():
             run.check_trainable(config, resume=True)
-            for _ in train(prepare(config), run, device=self._device, resume=True):
-                pass
+            with within_work(run.path.name):
+                for event in train(prepare(config), run, device=self._device, resume=True):
+                    if isinstance(event, StageStarted):
+                        begin_work(event.stage)
 
     def trials(self, has_time: Callable[[], bool]) -> Iterator[TrialResult]:
         """Run trials while there is time; one that runs out of it is pruned, but for the first one.
@@ -137,8 +138,9 @@ class Search:
                 with reporting_os_errors(self.folder / LOCK), self._alone:
                     trial, run = self._next_trial()
                     held.enter_context(run.lock())
-                self._watch(trial.number, None)
-                yield self._finished(trial, run, has_time)
+                with within_work(f"trial {trial.number}"):
+                    result = self._finished(trial, run, has_time)
+                yield result
 
     def _finished(self, trial: Trial, run: RunDir, has_time: Callable[[], bool]) -> TrialResult:
         """Train a trial to its end, or until it is pruned, and record it in the study."""
@@ -171,9 +173,10 @@ class Search:
         events = train(prepared, run, device=self._device, resume=True, with_report=False)
         with closing(events):  # type: ignore[type-var]  # a generator
             for event in events:
-                self._watch(trial.number, event)
                 if trial.number > 0 and not has_time():
                     return False
+                if isinstance(event, StageStarted):
+                    begin_work(event.stage)
                 if isinstance(event, Validated) and event.stage == "model":
                     part, score = ceil(REPORTS * event.epoch / epochs), self._best_score(run)
                     if score is not None and part > reported:

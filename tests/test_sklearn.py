@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 import random
@@ -20,7 +21,10 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import FunctionTransformer
 
-from encoder_cls.sklearn import TextClassifier
+from encoder_cls import load_classifier
+from encoder_cls.sklearn import TextClassifier, _repeats
+from encoder_cls.system import work
+from encoder_cls.tracking.run_dir import read_metrics
 from encoder_cls.training.run import train
 
 ROOT = Path(__file__).parent.parent
@@ -94,7 +98,7 @@ def test_nothing_is_left_behind(tmp_path, monkeypatch):
     torch.manual_seed(5)
     tiny(epochs=1).fit(TEXTS, LABELS)
     assert torch.rand(1).item() == expected
-    monkeypatch.setattr("encoder_cls.training.shrink.compact", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr("encoder_cls.training.finish.compact", lambda *_, **__: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         tiny(epochs=1).fit(TEXTS, LABELS)
     assert list(tmp_path.iterdir()) == []
@@ -116,7 +120,8 @@ def test_the_seed_decides(fitted):
     with ThreadPoolExecutor(2) as pool:
         for model in pool.map(lambda _: tiny().fit(TEXTS, LABELS), range(2)):
             assert model.predict_proba(TEXTS).tolist() == expected
-    assert tiny(seed=1).fit(TEXTS, LABELS).predict_proba(TEXTS).tolist() != expected
+    both = [tiny(seed=seed, settings=TINY | {"model.cascade": False}).fit(TEXTS, LABELS) for seed in (0, 1)]
+    assert both[0].predict_proba(TEXTS).tolist() != both[1].predict_proba(TEXTS).tolist()
 
 
 def test_arguments_are_values_of_the_config(monkeypatch):
@@ -140,6 +145,92 @@ def test_what_is_dubious_about_the_data_is_warned_of():
     assert {Path(warning.filename) for warning in found} == {Path(__file__)}
 
 
+def test_it_is_saved_as_a_run_that_every_command_takes(tmp_path, fitted, cli):
+    """The same answers; `eval` scores what was held out, as `report` does; nothing is overwritten."""
+    fitted.save(tmp_path / "run")
+    saved = load_classifier(tmp_path / "run")
+    np.testing.assert_allclose(saved.predict_proba(TEXTS), fitted.classifier_.predict_proba(TEXTS), atol=1e-6)
+    assert cli("predict", "rain and snow", "--model", tmp_path / "run").out.startswith("weather ")
+    scored = cli("eval", tmp_path / "run", "--json")
+    assert "not finished" not in scored.err
+    report = fitted.report()
+    assert json.loads(scored.out)["accuracy"] == report.metrics.accuracy
+    with pytest.raises(FileExistsError, match="not empty"):
+        fitted.save(tmp_path / "run")
+
+
+def test_a_pickle_holds_no_texts(tmp_path, fitted, cli):
+    """It is saved nevertheless, and scored on other texts."""
+    content = pickle.dumps(fitted)
+    assert not any(text.encode() in content for text in TEXTS)
+    copied = pickle.loads(content)  # noqa: S301 - its own
+    with pytest.raises(ValueError, match="a pickle holds no texts"):
+        copied.report()
+    copied.save(tmp_path / "run")
+    assert cli("predict", "rain and snow", "--model", tmp_path / "run").code == 0
+    (tmp_path / "more.csv").write_text("text,label\nrain snow,weather\nsoup bread,food\n")
+    assert json.loads(cli("eval", tmp_path / "run", "--data", tmp_path / "more.csv", "--json").out)["accuracy"] == 1
+
+
+@pytest.mark.parametrize("form", ["lists", "matrix"])
+def test_texts_may_have_several_labels(tmp_path, form, cli):
+    """Answers have the form of what was given; a column that no text has stays one."""
+    topics = sorted(TOPICS)
+    texts = [*TEXTS, *(f"{one} {other}" for one, other in zip(TEXTS, reversed(TEXTS), strict=True))]
+    both = zip(LABELS, reversed(LABELS), strict=True)
+    lists = [*([it] for it in LABELS), *(sorted({one, other}) for one, other in both)]
+    matrix = np.array([[*(topic in it for topic in topics), 0] for it in lists], dtype=int)
+    model = tiny(epochs=6).fit(texts, lists if form == "lists" else matrix)
+    assert model.classes_.tolist() == (topics if form == "lists" else [0, 1, 2, 3])
+    found = model.predict(["rain snow wind", "soup bread salt"])
+    expected = [["weather"], ["food"]] if form == "lists" else [[0, 0, 1, 0], [1, 0, 0, 0]]
+    assert (found if form == "lists" else found.tolist()) == expected
+    assert model.predict_proba(texts[:2]).shape == (2, len(model.classes_))
+    assert model.score(texts, lists if form == "lists" else matrix) > 0.5
+    model.save(tmp_path / "run")
+    assert json.loads(cli("eval", tmp_path / "run", "--json").out)["micro_f1"] == model.report().metrics.micro_f1
+
+
+@pytest.mark.parametrize("nothing", [None, float("nan"), np.nan])
+def test_texts_without_a_label_are_unlabelled_ones(tmp_path, nothing):
+    """As in the command, to which they are saved as such."""
+    model = tiny(epochs=1).fit([*TEXTS, "fog and frost", "mist"], [*LABELS, nothing, nothing])
+    assert model.classes_.tolist() == ["food", "sport", "weather"]
+    model.save(tmp_path / "run")
+    assert (tmp_path / "run" / "unlabelled.jsonl").read_text().splitlines() == [
+        '{"text": "fog and frost"}', '{"text": "mist"}'
+    ]  # fmt: skip
+    rows = [row for row in read_metrics(tmp_path / "run" / "metrics.jsonl") if row["split"] == "data"]
+    assert rows[0]["unlabelled_texts"] == 2
+    assert 0 < model.report().metrics.accuracy <= 1
+
+
+def test_a_weight_counts_as_so_many_texts(recwarn):
+    """Whole weights are repetitions, 0 leaves out; others are in proportion."""
+    weights = [1 + (label == "food") for label in LABELS]
+    weighted = tiny(epochs=1).fit(TEXTS, LABELS, sample_weight=weights)
+    assert not [it for it in recwarn if "repeat" in str(it.message)]
+    rows = [row for row in zip(TEXTS, LABELS, weights, strict=True) for _ in range(row[2])]
+    repeated = tiny(epochs=1).fit([text for text, _, _ in rows], [label for _, label, _ in rows])
+    assert weighted.predict_proba(TEXTS).tolist() == repeated.predict_proba(TEXTS).tolist()
+    none = tiny(epochs=1).fit(TEXTS, LABELS, sample_weight=[float(label != "food") for label in LABELS])
+    assert none.classes_.tolist() == ["sport", "weather"]
+    assert _repeats([0.5, 1.0, 1.5, 0.0]).tolist() == [3, 5, 8, 0]
+    with pytest.raises(ValueError, match="sample_weight"):
+        tiny().fit(TEXTS, LABELS, sample_weight=[-1.0] * len(TEXTS))
+
+
+def test_verbose_says_what_is_done(capsys, monkeypatch):
+    """From the first second on, with each validation; else nothing is printed."""
+    monkeypatch.setattr(work, "FIRST_LINE", 0.0)
+    tiny(epochs=1).fit(TEXTS, LABELS)
+    assert capsys.readouterr().err == ""
+    tiny(epochs=1, verbose=True).fit(TEXTS, LABELS)
+    said = capsys.readouterr().err
+    assert "fitting the linear classifier" in said
+    assert "model, epoch 1.0" in said
+
+
 # ---------------------------------------------------------------- scikit-learn's tools
 
 
@@ -147,7 +238,7 @@ def test_a_clone_has_the_same_settings_and_nothing_learned(fitted):
     """By value: a change of the clone's settings is none of the original's."""
     copied = clone(fitted)
     assert copied.get_params() == fitted.get_params() == {
-        "epochs": 2, "learning_rate": 0.01, "time_budget": None, "seed": 0, "settings": TINY
+        "epochs": 2, "learning_rate": 0.01, "time_budget": None, "seed": 0, "settings": TINY, "verbose": False
     }  # fmt: skip
     with pytest.raises(NotFittedError):
         copied.predict(["rain"])
@@ -234,11 +325,12 @@ def test_a_setting_that_is_none_is_refused_by_its_name(arguments, message):
         (TEXTS, LABELS[1:], ValueError, "inconsistent numbers of samples"),
         (TEXTS, None, ValueError, "each text needs a label"),
         (["a", "b"], ["x", 1], ValueError, r"labels\[1\] is int '1'; labels are all texts, or all integers"),
-        (["a", "b"], [1, None], ValueError, r"labels\[1\] is nothing"),
+        (["a", "b"], [["x"], None], ValueError, r"labels\[1\] is nothing; .* an empty list"),
+        (["a", "b"], np.array([[0, 2], [1, 0]]), ValueError, "an indicator matrix, of 0 and 1"),
+        (["a", "b"], [None, None], ValueError, "no row has a label"),
         (["a", "b"], [1.0, 0.5], ValueError, r"labels\[1\] is float '0.5'"),
-        (["a", "b"], [1.0, float("nan")], ValueError, r"labels\[1\] is float 'nan'"),
         (["a", "b"], ["x", "x"], ValueError, "at least two classes are needed"),
-        (["a", "b"], ["x", " "], ValueError, r"texts\[1\]: the label is empty"),
+        (["a", "b"], ["x", " "], ValueError, r"labels\[1\] is empty; None stands for no label"),
         (["a", "b", " ", "", " "], ["x", "y", "x", "y", "x"], ValueError, r"texts\[2\]: the text is empty, as in 3 of"),
         (["a", "\ud800"], ["x", "y"], ValueError, r"texts\[1\]: the text holds half of a surrogate pair"),
         ([], [], ValueError, "no rows with a text"),

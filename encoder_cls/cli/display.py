@@ -19,6 +19,7 @@ from encoder_cls.system.display import counted, shown
 from encoder_cls.system.installed import check_training_installed
 from encoder_cls.system.stop import stopping_at
 from encoder_cls.system.terminal import be_quiet, handling_signals, note, note_above, print_out
+from encoder_cls.system.work import showing_work
 
 if TYPE_CHECKING:
     from encoder_cls.data.dataset import Dataset
@@ -173,7 +174,10 @@ def show_training(events: Iterator[Event], run: Path, *, num_processes: int = 1)
     has_bar = sys.stderr.isatty() and started.total_steps > 0
     last_line = time.monotonic()
     stage, step, total_steps = "", started.step, started.total_steps
-    with tqdm(total=total_steps, initial=step, unit="step", disable=not has_bar, dynamic_ncols=True) as bar:
+    with (
+        tqdm(total=total_steps, initial=step, unit="step", disable=not has_bar, dynamic_ncols=True) as bar,
+        showing_work(bar if has_bar else None),
+    ):
         # Without a bar not through tqdm: standard error may be closed by its reader.
         show = partial(note_above, bar) if has_bar else note
         for event in events:

@@ -11,6 +11,7 @@ import typer
 from encoder_cls.cli.options import AsJson, TrainedModel, check_ending, check_file_named, print_json, reading_settings
 from encoder_cls.system.installed import check_training_installed
 from encoder_cls.system.terminal import note, print_out, warn_if_output_closed
+from encoder_cls.system.work import showing_work
 
 SHOWN = 10  # doubtful labels on standard output
 
@@ -67,7 +68,8 @@ def eval_command(
     from encoder_cls.runs.evaluate import evaluate_run
     from encoder_cls.system.files import to_json, write_output
 
-    scored = evaluate_run(run, data=data, reading=settings, folder=report, against=against, tell=note)
+    with showing_work():
+        scored = evaluate_run(run, data=data, reading=settings, folder=report, against=against, tell=note)
     if output:
         write_output(output, to_json(scored.to_dict()))
         note(f"wrote {output}")

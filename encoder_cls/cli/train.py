@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from contextlib import ExitStack, nullcontext
 from pathlib import Path
@@ -13,6 +14,7 @@ from encoder_cls.cli.display import described, process_group, show_training, sto
 from encoder_cls.cli.options import RUNS, ConfigFile, ConfigOption, Device, Overrides, the_config
 from encoder_cls.errors import ConfigError
 from encoder_cls.system.terminal import note, print_out
+from encoder_cls.system.work import showing_work
 
 if TYPE_CHECKING:
     from encoder_cls.config import Config
@@ -36,6 +38,7 @@ def train_command(
 ) -> None:
     """Train a classifier, then report on its test split."""
     # Each of several processes runs all of this; the first one writes and prints.
+    started = time.monotonic()
     with process_group() as group, ExitStack() as held:
         from encoder_cls.training.encoder.processes import device_of_rank, is_restarted
 
@@ -66,7 +69,8 @@ def train_command(
             torch_device = device_of_rank(device)
             check_sources(settings.data, config_file=file, of_run=run.config_file if run.is_run() else None)
             note(f"reading {settings.data.train or settings.data.unlabelled}")
-            prepared = prepare(settings)
+            with showing_work() if group.leads else nullcontext():
+                prepared = prepare(settings, started=started)
         if dry_run:  # the long part first, so that a terminal ends with the summary
             print_out(settings.to_yaml())
         for line in described(prepared):

@@ -21,13 +21,12 @@ from encoder_cls.cli.options import (
 )
 from encoder_cls.system.installed import check_installed, check_training_installed
 from encoder_cls.system.terminal import note, print_out
+from encoder_cls.system.work import note_work, showing_work
 
 if TYPE_CHECKING:
     from encoder_cls.config import Config
-    from encoder_cls.training.events import Event
-    from encoder_cls.tuning import Search, TrialResult, Watch
+    from encoder_cls.tuning import Search, TrialResult
 
-SECONDS_BETWEEN_LINES = 30  # about the steps of a trial
 RESERVED = 1.2  # times as long as their trials, for the trainings at the end
 
 
@@ -60,19 +59,19 @@ def tune_command(
     seconds, started = duration_named(budget, option="--budget"), time.monotonic()
     settings = load_config(the_config(config_file, config), overrides or ())
     torch_device = resolve_device(device)
-    with stop_signals():
-        search = Search(settings, run_dir or RUNS / f"{settings.name}-tune", device=torch_device, watch=_watch())
+    with stop_signals(), showing_work():
+        search = Search(settings, run_dir or RUNS / f"{settings.name}-tune", device=torch_device)
         for result in search.results:
             note(f"{_line(result, settings)} (before)")
         note(f"searching in {search.folder}")
         for result in search.trials(lambda: time.monotonic() - started < seconds - RESERVED * _seconds_at_end(search)):
-            note(_line(result, settings))
+            note_work(_line(result, settings))
         best = search.best
         assert best
         for number in sorted({best.number, 0}, reverse=True):
             if (run := search.trained_again(number)).is_finished():
                 continue
-            note(f"training {run.path}, to its report")
+            note_work(f"training {run.path}, to its report")
             try:
                 search.train_again(number, best.values)
             except LockedError:
@@ -90,31 +89,6 @@ def tune_command(
     is_better = None if against is None else against.accuracy_difference_interval[1] < 0  # surely, at 95%
     print_out(f"{summary_text(report)}\n{_conclusion(search, best, settings, is_better=is_better)}\n")
     note(f'\nnext: encoder-cls predict --model {path} --explain "some text"')
-
-
-def _watch() -> Watch:
-    """A function that notes what trials do: each stage as it begins, steps now and then."""
-    from encoder_cls.training import events as kinds
-
-    last_line = 0.0
-
-    def watch(number: int, event: Event | None) -> None:
-        nonlocal last_line
-        match event:
-            case None:
-                line = "reading the data"
-            case kinds.Started():
-                line = f"fitting, {event.total_steps:,} steps after the linear model"
-            case kinds.StageStarted():
-                line = f"{event.stage}, from step {event.step:,}"
-            case kinds.Stepped() if time.monotonic() - last_line > SECONDS_BETWEEN_LINES:
-                line = f"step {event.step:,}"
-            case _:
-                return
-        last_line = time.monotonic()
-        note(f"trial {number:3d}: {line}")
-
-    return watch
 
 
 def _seconds_at_end(search: Search) -> float:

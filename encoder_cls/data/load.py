@@ -50,7 +50,7 @@ def load_dataset(config: DataConfig, *, train_rows: Iterable[Row] | None = None,
 
     Args:
         config: what to read, and how; with `data.cache` it is read once.
-        train_rows: rows in memory to train on; then `data.train` is a name for messages.
+        train_rows: rows in memory to train on, perhaps without a label; then `data.train` is a name for messages.
         known: the first of the classes, which need not occur in train.
     """
     content = None if config.cache is None or train_rows is not None else _content(config)
@@ -85,7 +85,8 @@ def _read_dataset(config: DataConfig, train_rows: Iterable[Row] | None, known: S
     if train_rows is not None:
         plain = config.model_copy(update={"group_column": None})
         readings["train"] = Reading()
-        rows["train"] = collect_labelled(train_rows, f"{sources.pop('train', None)}", plain, readings["train"])
+        name = f"{sources.pop('train', None)}"
+        rows["train"] = collect_labelled(train_rows, name, plain, readings["train"], may_have_none=True)
     for role, source in sources.items():
         rows[role] = read_labelled(source, role, config, readings[role], corrections)
     several = next((it.several for it in rows.values() if it.several), None)
@@ -99,7 +100,7 @@ def _read_dataset(config: DataConfig, train_rows: Iterable[Row] | None, known: S
     if not is_multi_label:
         for role, of_role in rows.items():
             rows[role], others = of_role.divided()
-            if role == "train" and config.label_names is not None:
+            if role == "train" and (config.label_names is not None or train_rows is not None):
                 unlabelled = unlabelled.joined(others)
             else:
                 hint = use_of_empty(rows, config) if role == "train" and others.texts else ""

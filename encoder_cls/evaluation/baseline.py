@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from threading import Lock
@@ -22,6 +23,10 @@ MOST_CHARACTERS_BY_CLASSES = 500_000_000
 MOST_WEIGHTS = 60_000_000
 LONGEST_TEXT = 100_000  # characters that it reads of a text: a text is a list of words for a moment
 MOST_SCORES = 4_000_000  # texts times classes that are scored at once
+# Where time is limited: of a first sample, which shows how much there is time for.
+TIMED_CHARACTERS, LEAST_SECONDS = 500_000, 0.5
+SCORING_SHARE = 0.4  # the time of a character that is scored, in those of one that is learned from
+SAFETY = 0.7  # of the time: with more text a fit takes more of it for each character
 _LIBLINEAR = Lock()  # it has one random generator a process: beside another fit, `random_state` fixes nothing
 
 # Words, runs of punctuation, and single characters of scripts that are written without spaces.
@@ -40,21 +45,27 @@ def fit_svm(features: Any, labels: NDArray[Any], *, sample_weight: NDArray[Any] 
         return LinearSVC(random_state=0, **options).fit(features, labels, sample_weight)
 
 
-def baseline_scores(dataset: Dataset, split: Split) -> dict[str, Any] | None:
+def baseline_scores(dataset: Dataset, split: Split, *, seconds: float | None = None) -> dict[str, Any] | None:
     """Train the baseline on a data set and score it on a split, by the measures of its task.
 
     Of more text than it may read it is trained on a random sample: `texts` of `of_texts` texts; of more features than
     it may have, on the most frequent: `features` of `of_features`. A label that never occurs in training is a mistake.
     Where a text may have several labels, there is an SVM a label, and a text has those whose scores are above one
-    threshold, that with the best micro-F1 on validation texts.
+    threshold, that with the best micro-F1 on validation texts. Within a number of `seconds` the sample is as large as a
+    first, small one shows it to be possible.
 
     Returns:
-        The scores; None where no text has a word, or where memory does not suffice.
+        The scores; None where no text has a word, or where memory or time does not suffice.
     """
     train = dataset.train
     num_classes = train.labels.shape[1] if dataset.is_multi_label else int(train.labels.max()) + 1
+    most = min(MOST_CHARACTERS, MOST_CHARACTERS_BY_CLASSES // num_classes)
     try:
-        features = _features(train, num_classes=num_classes)
+        if seconds is not None:
+            most = min(most, _affordable_characters(train, split, num_classes, seconds))
+            if not most:
+                return None
+        features = _features(train, num_classes=num_classes, most_characters=most)
         if dataset.is_multi_label:
             scores = _score_labels(features, dataset.selection, split, num_classes)
         else:
@@ -64,6 +75,22 @@ def baseline_scores(dataset: Dataset, split: Split) -> dict[str, Any] | None:
         return None
     sizes = {"texts": len(features.sample), "of_texts": len(train)}
     return {**scores, **sizes, "features": len(features.kept), "of_features": features.num_features}
+
+
+def _affordable_characters(train: Split, split: Split, num_classes: int, seconds: float) -> int:
+    """The characters that there is time to learn from, once the split is scored; 0 where there is none."""
+    if seconds < LEAST_SECONDS:
+        return 0
+    began = time.monotonic()
+    features = _features(train, num_classes=num_classes, most_characters=TIMED_CHARACTERS)
+    fit_svm(features.matrix, features.sample.labels[:, 0] > 0 if train.is_multi_label else features.sample.labels)
+    if len(features.sample) == len(train):
+        return MOST_CHARACTERS
+    taken = time.monotonic() - began
+    per_character = taken / sum(map(len, _cut(features.sample.texts))) * (num_classes if train.is_multi_label else 1)
+    scored = sum(map(len, _cut(split.texts))) * SCORING_SHARE
+    most = int(SAFETY * (seconds - taken) / per_character - scored)
+    return most if most >= TIMED_CHARACTERS else 0
 
 
 def _score_labels(features: _Features, validation: Split, split: Split, num_classes: int) -> dict[str, Any]:
@@ -106,11 +133,11 @@ class _Features(NamedTuple):
         return np.concatenate([score(self.vectorizer.transform(chunk)[:, self.kept]) for chunk in chunks])
 
 
-def _features(train: Split, *, num_classes: int) -> _Features:
+def _features(train: Split, *, num_classes: int, most_characters: int) -> _Features:
     """TF-IDF of as many texts, and as many features, as a model may read."""
     from sklearn.feature_extraction.text import TfidfVectorizer
 
-    sample = _sample(train, most_characters=min(MOST_CHARACTERS, MOST_CHARACTERS_BY_CLASSES // num_classes))
+    sample = _sample(train, most_characters=most_characters)
     vectorizer = TfidfVectorizer(ngram_range=(1, 2), token_pattern=WORD_PATTERN, sublinear_tf=True)
     features = vectorizer.fit_transform(_cut(sample.texts))
     # The most frequent features, in their order.

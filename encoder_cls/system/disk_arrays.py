@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 
 from encoder_cls.errors import EncoderClsError
 from encoder_cls.system.files import locked, remove_leftovers, reporting_os_errors, sha256, write_folder
+from encoder_cls.system.work import note_work
 
 MOST_IN_MEMORY = 1 << 20  # bytes of an array
 CHUNK = 1024  # texts, or rows, worked on at once
@@ -207,6 +208,8 @@ def cached(folder: Path, kind: str, key: Mapping[str, Any], make: Callable[[], V
     name = sha256(json.dumps({**key, "versions": versions}, sort_keys=True).encode())[:32]
     path = folder / f"{kind}-{name}"
     entry = _read(path)
+    if entry is not None:
+        note_work(f"data.cache: {kind} read from {path}")
     if entry is None:
         with reporting_os_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
@@ -216,6 +219,7 @@ def cached(folder: Path, kind: str, key: Mapping[str, Any], make: Callable[[], V
             if entry is None:
                 _write(path, make())
                 entry = _read(path)
+                note_work(f"data.cache: {kind} written to {path}")
     if entry is None:
         raise EncoderClsError(f"{path}: is not what was written just now; is the disk sound?")
     known: tuple[type[Any], ...] = (DiskBackedTexts, DiskBackedRaggedArray, *classes)

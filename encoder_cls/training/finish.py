@@ -13,12 +13,15 @@ from encoder_cls.evaluation.report import Report
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.folder import save_measured
 from encoder_cls.system.files import write_file
+from encoder_cls.system.work import begin_work
 from encoder_cls.tracking.metric_log import MetricLog, log_final_report
 from encoder_cls.tracking.run_dir import RunDir
 from encoder_cls.tracking.validation_logits import classifier_to_score
 from encoder_cls.training.prepared import Prepared
 from encoder_cls.training.score import score_run
 from encoder_cls.training.shrink import compact, fit_gate, fit_guarantees
+
+MOST_COMPARED = 5000  # texts whose answers the smallest types keep, where time is limited
 
 
 def write_final_report(
@@ -29,7 +32,8 @@ def write_final_report(
     Returns the report; none where no text has a label.
     """
     dataset, config, linear = prepared.dataset, prepared.config, prepared.plan.linear
-    best, report = _finished_model(prepared, run, device=str(device)), None
+    begin_work("finishing the model")
+    best, report = finish_model(prepared, run, device=str(device)), None
     name, split = dataset.reported
     if len(split):
         report, answered = score_run(
@@ -40,12 +44,15 @@ def write_final_report(
             train_texts=prepared.train_texts if linear else None,
             device=str(device),
             batch_tokens=config.train.batch_tokens,
+            seconds_left=lambda: prepared.budget.left,
         )
+        begin_work("writing the report")
         write_report(run.eval, report, answered, run_name=config.name, config_yaml=config.to_yaml())
         group = name if dataset.test else f"best_{name}"  # the curves of validation end with the last weights
         metric_log.log(best_step, group, {**report.metrics.scalars(), **report.metrics.drawable()})
         log_final_report(metric_log, best, config, report, answered, step=best_step)
         shutil.rmtree(run.stages, ignore_errors=True)
+    begin_work("")
     card = model_card(
         config,
         dataset,
@@ -60,11 +67,13 @@ def write_final_report(
     return report
 
 
-def _finished_model(prepared: Prepared, run: RunDir, *, device: str) -> Classifier:
+def finish_model(prepared: Prepared, run: RunDir, *, device: str) -> Classifier:
     """Save the best weights in the smallest types, with gate and guarantees, and load them."""
     dataset, texts, labels = prepared.dataset, prepared.validation_texts, prepared.dataset.selection.labels
     if len(labels):
-        compact(run.model, texts, labels, device=device)
+        # Where time is limited, of fewer texts: each type takes a pass over them.
+        most = len(labels) if prepared.budget.left is None else MOST_COMPARED
+        compact(run.model, texts[:most], labels[:most], device=device)
     best = classifier_to_score(run.path, device=device)
     if not len(labels):
         return best

@@ -38,16 +38,22 @@ MOST_LABELLED = 2000  # texts from which labels are not few
 
 
 class TimeBudget:
-    """The time limits of a run, from when it is started or resumed."""
+    """The time limits of a run, from when it is started or resumed: now, or a moment of `time.monotonic`."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, *, started: float | None = None) -> None:
         whole, pretraining = config.train.time_budget, config.pretrain.time_budget
-        self._end = None if whole is None else time.monotonic() + (1 - RESERVED) * 60 * whole
+        self._end = None if whole is None else (time.monotonic() if started is None else started) + 60 * whole
+        self._reserved = 0.0 if whole is None else RESERVED * 60 * whole
         self._of_pretraining = None if pretraining is None else 60 * pretraining
+
+    @property
+    def left(self) -> float | None:
+        """The seconds until the end; none: no limit."""
+        return None if self._end is None else max(0.0, self._end - time.monotonic())
 
     def seconds_for(self, *, pretraining: bool) -> float | None:
         """The seconds for a stage that starts now, with all that comes after it; none: no limit."""
-        left = None if self._end is None else max(0.0, self._end - time.monotonic())
+        left = None if self.left is None else max(0.0, self.left - self._reserved)
         if not pretraining:
             return left
         share = None if left is None else PRETRAINING_SHARE * left

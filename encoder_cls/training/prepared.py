@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,6 +26,7 @@ from encoder_cls.text.tokens import TokenizedTexts
 from encoder_cls.training.encoder.batches import BatchSampler
 from encoder_cls.training.plan import Plan, TimeBudget
 
+Objective = Callable[[EncoderClassifier, Any], Tensor]
 MOST_TRUNCATED = 0.05  # of the training texts, without a warning
 
 
@@ -37,6 +39,7 @@ class Prepared:
         validation_texts: the texts that choose the weights (`Dataset.selection`).
         model_rows: which of `texts` the encoder learns classes from: labelled ones, then those with pseudo-labels.
         base: the classifier of the base run.
+        objective: of the encoder's training on labels, in place of the usual one.
         long_words: words that were too long for a sub-word tokenizer to learn from.
     """
 
@@ -50,6 +53,7 @@ class Prepared:
     budget: TimeBudget
     base: Classifier | None = None
     long_words: int = 0
+    objective: Objective | None = None
 
     @property
     def task(self) -> Task:

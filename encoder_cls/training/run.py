@@ -19,6 +19,8 @@ import torch
 from torch import nn
 
 from encoder_cls.errors import StoppedError
+from encoder_cls.system.stop import run_interruptibly
+from encoder_cls.system.work import begin_work
 from encoder_cls.tracking.metric_log import MetricLog
 from encoder_cls.tracking.run_dir import RunDir
 from encoder_cls.training.encoder.checkpoint import (
@@ -46,6 +48,7 @@ from encoder_cls.training.events import (
 )
 from encoder_cls.training.finish import write_final_report
 from encoder_cls.training.linear.fit import Fitted, answers_of, fit
+from encoder_cls.training.linear.within_time import affordable_texts, streamed
 from encoder_cls.training.prepared import Prepared
 
 SECONDS_BETWEEN_CHECKPOINTS = 15.0  # at the least: small models are validated more often than that
@@ -171,8 +174,19 @@ class _Life:
         """Fit the linear classifier, and save it as the model as long as no weights of an encoder were better."""
         is_new = self.state.score_to_beat is None
         has_better = self.replica and self.replica.is_last and self.state.has_beaten_linear
-        self._fitted = linear = fit(self._prepared, self._run, saves_first=is_new, saves=not has_better)
+        begin_work("fitting the linear classifier")
+        if is_new and self._prepared.budget.left is not None:
+            texts = run_interruptibly(lambda: affordable_texts(self._prepared))
+            self.state = replace(self.state, linear_texts=texts)
+        if (texts := self.state.linear_texts) is not None:
+            of_all, data = len(self._prepared.dataset.train), streamed(self._prepared, texts)
+            begin_work(f"fitting the linear classifier to {texts:,} of {of_all:,} texts (train.time_budget)")
+            self._prepared = replace(self._prepared, plan=data.plan)
+        else:
+            data = self._prepared
+        self._fitted = linear = fit(data, self._run, saves_first=is_new, saves=not has_better)
         self._answers = answers_of(self._prepared, linear)
+        begin_work("")
         if linear.few_labels:
             yield from self.noted(LinearFitted(step=self.state.step, result=linear.few_labels))
         if linear.validation is None:
@@ -186,8 +200,9 @@ class _Life:
         """Train one stage, with checkpoints at validations and wherever the config asks for one."""
         stage, config = replica.stage, self._prepared.config.train
         seconds = self._prepared.budget.seconds_for(pretraining=not replica.is_last)
-        # Of the model there is a step at least, unless another model can be used.
-        if seconds == 0 and self.state.step_in_stage == 0 and (self._fitted or not replica.is_last):
+        # Of the model there are steps in any case, unless another model can be used.
+        may_skip = bool(self._fitted) or not replica.is_last
+        if seconds == 0 and self.state.step_in_stage == 0 and may_skip:
             self.state = replace(self.state, stage_steps=0)
             yield from self.noted(self._steps_decided(replica))
             return
@@ -195,7 +210,7 @@ class _Life:
         yield from self.noted(
             StageStarted(stage=stage.name, step=self.state.step, total_steps=self._total_steps(replica))
         )
-        for state, event in train_stage(replica, self.state, seconds=seconds):
+        for state, event in train_stage(replica, self.state, seconds=seconds, may_skip=may_skip):
             is_decided, self.state = state.stage_steps != self.state.stage_steps, state
             if isinstance(event, Validated):
                 row = event.result.row(epoch=event.epoch, is_drawn=event.is_drawn)
@@ -236,6 +251,8 @@ class _Life:
 
     def _steps_decided(self, replica: Replica) -> StepsDecided:
         steps = replica.stage.steps(self.state)
+        if steps == self.state.step_in_stage and self.state.validated_step == self.state.step:  # it is skipped
+            steps = 0
         return StepsDecided(stage=replica.stage.name, steps=steps, total_steps=self._total_steps(replica))
 
     def save_checkpoint(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from encoder_cls.evaluation.report import Report, evaluate
 from encoder_cls.evaluation.scores import BaseAnswers, compare_with_base
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.system.stop import run_interruptibly
+from encoder_cls.system.work import begin_work
 from encoder_cls.text.tokens import TokenizedTexts
 from encoder_cls.tracking.run_dir import RunDir
 from encoder_cls.tracking.validation_logits import classifier_to_score
@@ -28,6 +30,7 @@ def score_run(
     train_texts: TokenizedTexts | None = None,
     device: str = "auto",
     batch_tokens: int | None = None,
+    seconds_left: Callable[[], float | None] = lambda: None,
 ) -> tuple[Report, Answered]:
     """Score the classifier of a run, as `classifier_to_score` loads it, on its test split, else its validation split.
 
@@ -39,6 +42,7 @@ def score_run(
         train_texts: its training texts, where they are tokenized already.
         device: of the base run's classifier.
         batch_tokens: as in `evaluate`.
+        seconds_left: that the TF-IDF baseline may take at most; None: no limit.
     """
     name, split = dataset.reported
 
@@ -50,14 +54,18 @@ def score_run(
         has_detail = bool(len(linear.frequent_token_ids))
         return class_weights_note(dataset.train, texts, max_tokens=linear.max_tokens, use_char_ngrams=has_detail)
 
-    reference = run_interruptibly(lambda: baseline_scores(dataset, split))
-    report, answered = evaluate(classifier, split, name=name, reference=reference, batch_tokens=batch_tokens)
+    begin_work(f"scoring {len(split):,} texts")
+    report, answered = evaluate(classifier, split, name=name, reference=None, batch_tokens=batch_tokens)
     report = replace(
         report,
         base_answers=_base_answers(classifier, config, dataset, device=device),
         num_refitted=len(dataset.selection) if run.validation_logits.exists() else 0,
         class_weights_note=run_interruptibly(weights_note),
     )
+    begin_work("fitting the TF-IDF baseline")
+    reference = run_interruptibly(lambda: baseline_scores(dataset, split, seconds=seconds_left()))  # the longest
+    report = replace(report, linear_reference=reference)
+    begin_work("")
     return report, answered
 
 

@@ -1,13 +1,14 @@
 """The memory and time of a training as the number of texts grows.
 
     python scripts/benchmarks/memory.py [--texts 1000000]... [--linear] [--default-recipe] [--cache]
-        [--set section.key=value]... [--output docs/results.md]
+        [--set section.key=value]... [--budget 2m] [--output docs/results.md]
 
 Makes files of random texts of about 12 words by Zipf's law, and trains on each for one epoch, to the end of the final
 report: a tiny model, with --linear beside a linear classifier; with --default-recipe what `encoder-cls train` trains by
 default. Peak is the most memory that was resident; files that are mapped into memory count as long as the system has
 room for them, and own is the most without these. Seconds are of the processor. With --cache each size has a second row:
-the same once more, from what the first has kept. `TMPDIR` names the folder for all files.
+the same once more, from what the first has kept. With --budget, the time of the whole process is to be at most a tenth
+above `train.time_budget`; run nothing else meanwhile. `TMPDIR` names the folder for all files.
 """
 
 from __future__ import annotations
@@ -24,9 +25,12 @@ from shared.benchmark import Benchmark, Case, Found, Row, grouped, median, value
 from shared.commands import memory_of, metrics, train_command, watch
 from shared.page import table
 
+from encoder_cls.system.display import seconds_named
+
 VOCABULARY, MEAN_WORDS, CLASSES = 200_000, 12, 4
 CHUNK = 50_000  # texts made at once
 SECONDS_BETWEEN_LOOKS = 0.02
+BUDGET = "train.time_budget"
 TINY = (
     "model.d_model=16", "model.num_layers=1", "model.num_heads=2", "model.d_ff=32", "model.char_ngram_buckets=1024",
     "model.bigram_buckets=1024", "pretrain.epochs=0", "train.epochs=1", "train.batch_size=2048",
@@ -40,6 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--linear", action="store_true", help="a linear classifier beside the tiny encoder")
     parser.add_argument("--default-recipe", action="store_true", help="in place of a tiny model")
     parser.add_argument("--cache", action="store_true", help="each size once more, from a cache")
+    parser.add_argument("--budget", help="the time limit of each training")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a config value, repeatable")
 
 
@@ -47,6 +52,7 @@ def cases(arguments: argparse.Namespace) -> list[Case]:
     """Numbers of texts."""
     tiny = () if arguments.default_recipe else (*TINY, f"model.linear={str(arguments.linear).lower()}")
     settings, times = [*tiny, *arguments.set], 2 if arguments.cache else 1
+    settings += [f"{BUDGET}={arguments.budget}"] * bool(arguments.budget)
     return [{"texts": number, "times": times, "settings": settings} for number in arguments.texts or (10**5, 10**6)]
 
 
@@ -77,15 +83,16 @@ def write_texts(path: Path, texts: int, *, vocabulary: int = VOCABULARY, seed: i
 
 def watched(overrides: Sequence[str], run_dir: Path, *words: str) -> Found:
     """Look at a training's memory and time until it ends."""
-    own, peak, seconds, first_step = 0, 0, 0.0, 0.0
-    for pid, _, said in watch(train_command(overrides, run_dir, *words), every=SECONDS_BETWEEN_LOOKS):
-        own, peak = max(own, memory_of(pid, "RssAnon")), max(peak, memory_of(pid, "VmHWM"))
+    own, peak, wall, seconds, first_step = 0, 0, 0.0, 0.0, 0.0
+    for pid, passed, said in watch(train_command(overrides, run_dir, *words), every=SECONDS_BETWEEN_LOOKS):
+        wall, own, peak = passed, max(own, memory_of(pid, "RssAnon")), max(peak, memory_of(pid, "VmHWM"))
         seconds = _processor_seconds(pid)
         if not first_step and "training in" in said:
             first_step = seconds
     speeds = [row["tokens_per_s"] for row in metrics(run_dir) if "tokens_per_s" in row]
     speed = statistics.median(speeds) if speeds else None
-    return {"first_step": first_step or seconds, "seconds": seconds, "peak": peak, "own": own, "speed": speed}
+    times = {"first_step": first_step or seconds, "seconds": seconds, "wall": wall}
+    return {**times, "peak": peak, "own": own, "speed": speed}
 
 
 def _processor_seconds(pid: int) -> float:
@@ -107,7 +114,18 @@ def lines(rows: Sequence[Row]) -> list[str]:
     return table(["texts", "to first step, s", "in all, s", "peak, MiB", "own, MiB", "tokens/s"], cells)
 
 
-BENCHMARK = Benchmark("memory", __doc__, add_arguments, cases, measure, lines, rounds=1)
+def failures(rows: Sequence[Row]) -> list[str]:
+    """Trainings that took more than their time."""
+    budgets = [(row, it.partition("=")[2]) for row in rows for it in row.case["settings"] if it.startswith(BUDGET)]
+    return [
+        f"{row.case['texts']:,} texts in {budget}: {training['wall']:.0f} s"
+        for row, budget in budgets
+        for training in row.found["trainings"]
+        if training["wall"] > 1.1 * seconds_named(budget)
+    ]
+
+
+BENCHMARK = Benchmark("memory", __doc__, add_arguments, cases, measure, lines, failures, rounds=1)
 
 if __name__ == "__main__":
     BENCHMARK.main()

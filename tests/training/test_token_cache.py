@@ -8,6 +8,8 @@ import pytest
 from small_runs import LABELLED, WITH_TECHNIQUES, make_config, result, run_all, stop_after
 
 from encoder_cls.errors import StoppedError
+from encoder_cls.system import work
+from encoder_cls.system.work import showing_work
 from encoder_cls.tracking.run_dir import RunDir
 from encoder_cls.training import tokens as token_cache
 from encoder_cls.training.prepare import prepare
@@ -33,9 +35,14 @@ def test_weights_are_those_of_a_run_without(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("setting", [{"tokenizer": {"lowercase": False}}, {"max_seq_len": 8}])
-def test_other_settings_have_an_entry_of_their_own(tmp_path, setting):
-    """The rows are the same."""
-    prepare(cached_config(tmp_path, **LABELLED))
+def test_other_settings_have_an_entry_of_their_own(tmp_path, monkeypatch, setting):
+    """The rows are the same; what is written and what is read is said."""
+    noted: list[str] = []
+    monkeypatch.setattr(work, "note", noted.append)
+    with showing_work():
+        prepare(cached_config(tmp_path, **LABELLED))
+    written = [line.partition(" /")[0] for line in noted if "data.cache" in line]
+    assert written == ["data.cache: rows written to", "data.cache: tokens written to"]
     base = cached_config(tmp_path, **LABELLED)
     other = (
         base.model_copy(update={"tokenizer": base.tokenizer.model_copy(update=setting["tokenizer"])})
@@ -46,5 +53,9 @@ def test_other_settings_have_an_entry_of_their_own(tmp_path, setting):
     assert found.tokenizer.to_str() == expected.tokenizer.to_str()
     assert found.texts.words.tolist() == expected.texts.words.tolist()
     assert found.texts.truncated.tolist() == expected.texts.truncated.tolist()
+    noted.clear()
+    with showing_work():
+        prepare(other)
+    assert [line.partition(" /")[0] for line in noted] == ["data.cache: rows read from", "data.cache: tokens read from"]
     kinds = sorted(path.name.partition("-")[0] for path in (tmp_path / "cache").glob("*-*"))
     assert kinds == ["rows", "tokens", "tokens"]

@@ -64,6 +64,7 @@ class TrainingState:
         validated_step: the step of the last validation.
         best_score: the stage's best selection key so far, at `best_step`, `stale_validations` ago.
         score_to_beat: the selection key of the linear classifier alone.
+        linear_texts: from so many texts the linear classifier learns, as a stream, where a time budget has decided it.
         sums: of the metrics that have not been logged yet.
     """
 
@@ -76,6 +77,7 @@ class TrainingState:
     best_step: int = 0
     stale_validations: int = 0
     score_to_beat: tuple[float, float, float] | None = None
+    linear_texts: int | None = None
     sums: dict[str, float] = field(default_factory=dict)
 
     @property
@@ -109,7 +111,7 @@ class TrainingState:
 
     def at_next_stage(self) -> TrainingState:
         """The next stage, before its first step."""
-        new = TrainingState(stage=self.stage + 1, score_to_beat=self.score_to_beat)
+        new = TrainingState(stage=self.stage + 1, score_to_beat=self.score_to_beat, linear_texts=self.linear_texts)
         return replace(new, step=self.step, stage_start=self.step, validated_step=self.step, best_step=self.step)
 
 

@@ -22,14 +22,17 @@ from encoder_cls.training.linear.few_labels import LinearAnswers
 from encoder_cls.training.prepared import Prepared
 
 TIMED_STEPS = 20  # from which the time of the others is judged,
+LEAST_STEPS = 20  # for which there is time: with fewer there is no stage
 MOST_TIMING = 0.1  # of the time of the stage, or fewer that have taken this much of it
 STEPS_BETWEEN_RELEASES = 50  # of memory, which is then allocated again: at every ten steps a twentieth of the time
 
 
 def train_stage(
-    replica: Replica, state: TrainingState, *, seconds: float | None = None
+    replica: Replica, state: TrainingState, *, seconds: float | None = None, may_skip: bool = False
 ) -> Iterator[tuple[TrainingState, Stepped | Validated]]:
     """Train within a time limit until the last step, or until patience runs out; yields each state with its event.
+
+    Where there is time for too few steps, and the stage may be skipped, it ends without a validation.
 
     Raises:
         StoppedError: a signal asked to stop before a step or during a validation.
@@ -61,7 +64,7 @@ def train_stage(
         timed_steps, timed_seconds = timed_steps + 1, timed_seconds + taken
         row_tokens, row_seconds = row_tokens + metrics.tokens, row_seconds + taken
         if seconds is not None and state.stage_steps is None:
-            state = _limited(stage, state, seconds, timed_steps, timed_seconds)
+            state = _limited(stage, state, seconds, timed_steps, timed_seconds, may_skip=may_skip)
         values = None
         if state.step_in_stage % config.log_every == 0:
             values = _means(state.sums, rate, row_tokens / row_seconds, stage.epoch(state))
@@ -71,13 +74,18 @@ def train_stage(
             release_memory()
 
 
-def _limited(stage: Stage, state: TrainingState, seconds: float, timed_steps: int, taken: float) -> TrainingState:
+def _limited(
+    stage: Stage, state: TrainingState, seconds: float, timed_steps: int, taken: float, *, may_skip: bool
+) -> TrainingState:
     """Decide by the first steps how many fit into the time; as part of the state, so that a resumed run keeps to it."""
     if timed_steps < TIMED_STEPS and taken < MOST_TIMING * seconds:
         return state
     done = state.step_in_stage
     steps = done - timed_steps + stage.affordable_steps(seconds, taken / timed_steps)
-    return replace(state, stage_steps=min(max(steps, done), stage.schedule.total_steps))
+    total = stage.schedule.total_steps
+    if may_skip and steps < min(LEAST_STEPS, total):
+        return replace(state, stage_steps=done, validated_step=state.step)
+    return replace(state, stage_steps=min(max(steps, done), total))
 
 
 def _means(sums: dict[str, float], rate: float, tokens_per_s: float, epoch: float) -> dict[str, float]:

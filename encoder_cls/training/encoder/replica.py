@@ -130,7 +130,7 @@ class Replica:
                 torch.manual_seed(derive_seed(seed, shard, 1))  # others have drawn meanwhile
             for batch in of_shard:
                 with autocast(self._precision, self.stage.device):
-                    loss: Tensor = batch.loss(self.model) / normalizer
+                    loss: Tensor = self.stage.loss(self.model, batch) / normalizer
                 loss.backward()  # type: ignore[no-untyped-call]
                 total += loss.item()
         if self.group.size > 1:

@@ -91,6 +91,10 @@ class Stage(ABC):
     def validate(self, model: EncoderClassifier, group: ProcessGroup = ALONE) -> ValidationResult | None:
         """Validate a model, shared by all processes; none where its logits are not finite, and in all but the first."""
 
+    def loss(self, model: EncoderClassifier, batch: TargetBatch) -> Tensor:
+        """The summed loss of a batch, ()."""
+        return batch.loss(model)
+
     def steps(self, state: TrainingState) -> int:
         """Its steps at most: those of all epochs, or fewer where a time budget has decided so."""
         return self.schedule.total_steps if state.stage_steps is None else state.stage_steps
@@ -349,6 +353,11 @@ class ModelStage(Stage):
     @cached_property
     def _class_weights(self) -> Tensor:
         return self.prepared.class_weights.to(self.device)
+
+    def loss(self, model: EncoderClassifier, batch: TargetBatch) -> Tensor:
+        """See `Stage`; of an objective of one's own where there is one."""
+        objective = self.prepared.objective
+        return objective(model, batch) if objective else super().loss(model, batch)
 
     def batches_at(self, step: int, shard: Shard = WHOLE) -> list[ClassificationBatch]:
         """See `Stage`."""

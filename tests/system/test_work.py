@@ -1,0 +1,42 @@
+"""The work that is done is named, with its seconds."""
+
+from __future__ import annotations
+
+import io
+import sys
+import time
+
+from encoder_cls.system import work
+from encoder_cls.system.work import begin_work, note_work, showing_work, within_work
+
+
+def test_lines_come_after_a_first_while_then_now_and_then(monkeypatch, capsys):
+    """Short work has none; nobody's work none at all."""
+    monkeypatch.setattr(work, "SECONDS_BETWEEN_LINES", 0.3)
+    begin_work("unseen")
+    with showing_work():
+        begin_work("short")
+        begin_work("long")
+        time.sleep(2.3)
+        begin_work("")
+        time.sleep(1.1)
+    lines = capsys.readouterr().err.splitlines()
+    assert set(lines) <= {"long, 1 s", "long, 2 s"}
+    assert len(lines) >= 2
+
+
+def test_a_terminal_shows_it_at_once_and_cleans_up(monkeypatch):
+    """On its last line, above which stays what is noted; parts after the name of the whole."""
+    terminal = io.StringIO()
+    terminal.isatty = lambda: True
+    monkeypatch.setattr(sys, "stderr", terminal)
+    with showing_work():
+        with within_work("trial 0"):
+            begin_work("fitting")
+            shown = terminal.getvalue()
+            note_work("done")
+        begin_work("end")
+    assert "trial 0: fitting" in shown
+    assert "trial 0: done\n" in terminal.getvalue()
+    assert terminal.getvalue().rstrip(" \r").endswith("end")
+    assert terminal.getvalue().endswith("\r")

@@ -1,0 +1,104 @@
+"""A run within a time limit: what it leaves out, and that a run that goes on keeps to what was decided."""
+
+from __future__ import annotations
+
+import math
+import time
+
+import numpy as np
+import pytest
+from small_runs import make_config, run_all, stop_after
+
+from encoder_cls.errors import ConfigError, StoppedError
+from encoder_cls.evaluation import baseline
+from encoder_cls.inference.folder import load_classifier
+from encoder_cls.tracking.run_dir import RunDir
+from encoder_cls.training import prepare as preparing
+from encoder_cls.training import run as training
+from encoder_cls.training.encoder import loop, stages
+from encoder_cls.training.encoder.checkpoint import load_newest
+from encoder_cls.training.events import Stepped, StepsDecided, Validated
+from encoder_cls.training.linear import within_time
+from encoder_cls.training.linear.within_time import affordable_texts, streamed
+from encoder_cls.training.prepare import prepare
+
+PLAIN = {"linear": True, "naive_bayes_em": False, "label_names_as_texts": False, "lsa_dimensions": 0}
+PLAIN |= {"self_training": False}
+
+
+@pytest.fixture(autouse=True)
+def small_sample(monkeypatch):
+    monkeypatch.setattr(within_time, "SAMPLE", 12)
+
+
+@pytest.mark.parametrize(("budget", "expected"), [(None, None), ("10h", None), ("0.1s", 12)])
+def test_the_time_of_a_sample_decides_from_how_many_texts_the_linear_classifier_learns(tmp_path, budget, expected):
+    """As planned where there is time for that; else from a stream, of the sample at the least."""
+    assert affordable_texts(prepare(make_config(tmp_path, **PLAIN, time_budget=budget))) == expected
+
+
+def test_a_stream_of_few_texts_has_each_class(tmp_path):
+    """Texts, tokens and labels of the same rows; nothing is refitted."""
+    prepared = prepare(make_config(tmp_path, **PLAIN))
+    few = streamed(prepared, 1)
+    assert np.unique(few.dataset.train.labels).tolist() == [0, 1, 2]
+    assert len(few.texts) == len(few.dataset.train) <= 4
+    assert (few.plan.linear_fit, few.plan.refits_on_validation) == ("stream", False)
+    again = prepared.new_classifier(None).tokenize(few.dataset.train.texts)
+    assert few.texts.lengths.tolist() == again.lengths.tolist()
+
+
+def test_a_run_that_goes_on_keeps_to_the_number_of_texts(tmp_path, monkeypatch):
+    """However much time there is then; all of its model is that of an undisturbed run."""
+    monkeypatch.setattr(training, "affordable_texts", lambda _: 20)
+    config = make_config(tmp_path, **PLAIN, time_budget="10h", checkpoint_every=1)
+    run_all(config, tmp_path / "straight")
+    with pytest.raises(StoppedError):
+        run_all(config, tmp_path / "run", stop_signal=stop_after(12))
+    assert load_newest(tmp_path / "run" / "checkpoints")[0].state.linear_texts == 20
+    monkeypatch.setattr(training, "affordable_texts", lambda _: None)
+    run_all(config, tmp_path / "run", resume=True)
+    found, expected = (load_classifier(tmp_path / name).linear for name in ("run", "straight"))
+    assert found.biases.tolist() == expected.biases.tolist()
+    assert not RunDir(tmp_path / "run").validation_logits.exists()
+
+
+def test_there_is_no_stage_of_a_few_steps(tmp_path, monkeypatch):
+    """Where the first steps show that there is time for too few, there is neither a further one nor a validation."""
+    monkeypatch.setattr(stages, "PASSES_PER_STEP", math.inf)
+    clock = iter(range(10**9))
+    monkeypatch.setattr(time, "perf_counter", lambda: next(clock) * 60.0)
+    events = run_all(make_config(tmp_path, **PLAIN, time_budget="10m"), tmp_path / "run")
+    decided = [(event.stage, event.steps) for event in events if isinstance(event, StepsDecided)]
+    assert decided == [("model", 0)]
+    assert len([event for event in events if isinstance(event, Stepped)]) == 1
+    assert [event.step for event in events if isinstance(event, Validated)] == [0]
+    assert load_classifier(tmp_path / "run").parts == ("linear",)
+    monkeypatch.setattr(loop, "LEAST_STEPS", 1)
+    events = run_all(make_config(tmp_path, **PLAIN, time_budget="10m"), tmp_path / "other")
+    assert any(isinstance(event, Validated) and event.step for event in events)
+
+
+def test_the_baseline_takes_no_more_than_its_time(tmp_path, monkeypatch):
+    """All texts, a part of them, or none; a part is counted."""
+    dataset = prepare(make_config(tmp_path, **PLAIN, texts=300)).dataset
+    whole = baseline.baseline_scores(dataset, dataset.validation)
+    assert baseline.baseline_scores(dataset, dataset.validation, seconds=1000.0) == whole
+    assert baseline.baseline_scores(dataset, dataset.validation, seconds=0.0) is None
+    monkeypatch.setattr(baseline, "TIMED_CHARACTERS", 500)
+    clock = iter(range(10**9))
+    monkeypatch.setattr(baseline.time, "monotonic", lambda: float(next(clock)))  # a second for the sample
+    sizes = [baseline.baseline_scores(dataset, dataset.validation, seconds=seconds) for seconds in (4.0, 8.0, 1000.0)]
+    assert sizes[0] is None
+    assert 0 < sizes[1]["texts"] < sizes[1]["of_texts"] == sizes[2]["texts"] == len(dataset.train)
+
+
+def test_a_limit_that_nothing_can_keep_is_refused_at_once(tmp_path, monkeypatch):
+    """Before the data is read, with the time that it takes at the least; one that can be kept is not."""
+    config = make_config(tmp_path, **PLAIN, time_budget="5m")
+    monkeypatch.setattr(preparing, "LARGE", 1)
+    prepare(config)
+    monkeypatch.setattr(preparing, "load_all_data", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr(preparing, "LEAST_WORK", 1e9)
+    with pytest.raises(ConfigError, match=r"train\.time_budget: .* MB of text, which takes this machine about"):
+        prepare(config)
