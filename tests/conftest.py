@@ -24,7 +24,7 @@ from support.time_limit import TIME_LIMIT
 
 from encoder_cls.cli import main
 from encoder_cls.config import load_config
-from encoder_cls.evaluation import plots
+from encoder_cls.evaluation import tensorboard_images as plots
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.folder import load_classifier
 from encoder_cls.system import stop

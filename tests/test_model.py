@@ -10,7 +10,9 @@ import torch
 from torch import nn
 
 from encoder_cls.config import ModelConfig, TrainConfig
-from encoder_cls.model import (
+from encoder_cls.text.tokens import hash_char_ngrams
+from encoder_cls.training.encoder.optimizer import make_optimizers
+from encoder_cls.transformer import (
     BigramEmbedding,
     CharNgramBatch,
     CharNgramEmbedding,
@@ -20,8 +22,6 @@ from encoder_cls.model import (
     SequenceDropout,
     sinusoids,
 )
-from encoder_cls.text.tokens import hash_char_ngrams
-from encoder_cls.training.encoder.optimizer import make_optimizers
 
 TABLES = {"char_ngram_buckets": 50, "bigram_buckets": 40}
 CONFIG = ModelConfig(d_model=16, num_layers=2, num_heads=2, d_ff=32, max_seq_len=12, dropout=0.5, **TABLES)

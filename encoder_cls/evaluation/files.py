@@ -8,7 +8,7 @@ from pathlib import Path
 
 from encoder_cls import evaluation
 from encoder_cls.data.corrections import COLUMNS
-from encoder_cls.evaluation import plots
+from encoder_cls.evaluation import tensorboard_images as plots
 from encoder_cls.evaluation.answers import Answered, LabelRow
 from encoder_cls.evaluation.page import render_report
 from encoder_cls.evaluation.report import Report

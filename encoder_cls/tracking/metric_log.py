@@ -21,7 +21,7 @@ from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
 from encoder_cls.config import Config
-from encoder_cls.evaluation import plots
+from encoder_cls.evaluation import tensorboard_images as plots
 from encoder_cls.evaluation.answers import Answered
 from encoder_cls.evaluation.charts import curves_note, notable_classes
 from encoder_cls.evaluation.metrics import CalibrationBins

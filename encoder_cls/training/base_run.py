@@ -14,10 +14,10 @@ from encoder_cls.errors import ConfigError, DataError
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.encoder.architecture import EncoderArchitecture
 from encoder_cls.inference.folder import load_classifier, weights_of_part
-from encoder_cls.model import EncoderClassifier
 from encoder_cls.tracking.run_dir import RunDir
 from encoder_cls.tracking.validation_logits import read_validation_logits
 from encoder_cls.training.encoder.checkpoint import newest_fingerprint
+from encoder_cls.transformer import EncoderClassifier
 
 WORDS, HEAD = "encoder.embedding.tokens.weight", "head.linear."
 

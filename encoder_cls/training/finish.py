@@ -17,9 +17,10 @@ from encoder_cls.system.work import begin_work
 from encoder_cls.tracking.metric_log import MetricLog, log_final_report
 from encoder_cls.tracking.run_dir import RunDir
 from encoder_cls.tracking.validation_logits import classifier_to_score
+from encoder_cls.training.cascade import fit_gate
 from encoder_cls.training.prepared import Prepared
 from encoder_cls.training.score import score_run
-from encoder_cls.training.shrink import compact, fit_gate, fit_guarantees
+from encoder_cls.training.shrink import compact, fit_guarantees
 
 MOST_COMPARED = 5000  # texts whose answers the smallest types keep, where time is limited
 

@@ -20,11 +20,11 @@ from encoder_cls.data.dataset import Dataset, listed
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.encoder.architecture import Encoder, EncoderArchitecture
 from encoder_cls.inference.task import MULTI_LABEL, Task, task_of
-from encoder_cls.model import EncoderClassifier
 from encoder_cls.text.tokenizer_trainer import LONGEST_LEARNED
 from encoder_cls.text.tokens import TokenizedTexts
 from encoder_cls.training.encoder.batches import BatchSampler
 from encoder_cls.training.plan import Plan, TimeBudget
+from encoder_cls.transformer import EncoderClassifier
 
 Objective = Callable[[EncoderClassifier, Any], Tensor]
 MOST_TRUNCATED = 0.05  # of the training texts, without a warning

@@ -24,7 +24,6 @@ from encoder_cls.system.work import begin_work
 from encoder_cls.tracking.metric_log import MetricLog
 from encoder_cls.tracking.run_dir import RunDir
 from encoder_cls.training.encoder.checkpoint import (
-    TrainingState,
     check_fingerprint,
     check_free_space,
     fingerprint,
@@ -34,7 +33,9 @@ from encoder_cls.training.encoder.checkpoint import (
 from encoder_cls.training.encoder.loop import begin_stage, train_stage
 from encoder_cls.training.encoder.processes import ALONE, LostProcessError, ProcessGroup
 from encoder_cls.training.encoder.replica import Replica
-from encoder_cls.training.encoder.stages import NO_ANSWERS, make_stages
+from encoder_cls.training.encoder.stage import NO_ANSWERS
+from encoder_cls.training.encoder.stages import make_stages
+from encoder_cls.training.encoder.state import TrainingState
 from encoder_cls.training.events import (
     EncoderGain,
     Event,

@@ -15,8 +15,8 @@ from encoder_cls.inference.encoder.auto import new_encoder
 from encoder_cls.inference.explain import explain
 from encoder_cls.inference.folder import load_classifier, save_classifier
 from encoder_cls.inference.task import MULTI_LABEL, SINGLE_LABEL, sigmoid, softmax
-from encoder_cls.training import shrink
-from encoder_cls.training.shrink import GATES, fit_gate
+from encoder_cls.training import cascade as gates
+from encoder_cls.training.cascade import GATES, fit_gate
 
 TEXTS = [
     "rain and snow today",
@@ -186,7 +186,7 @@ def test_no_measure_may_get_worse():
 
 def test_a_run_chooses_a_gate_unless_it_is_told_not_to(cli, trained_run, blank_plots, monkeypatch):
     """`model.cascade`; the report, the card and the answers in JSON say so."""
-    monkeypatch.setattr(shrink, "MOST_CHANGED", 1)  # which a few texts can show
+    monkeypatch.setattr(gates, "MOST_CHANGED", 1)  # which a few texts can show
     options = ("train", trained_run.path.parent / "tiny.yaml", "--set", "train.epochs=1")
     outcome = cli(*options, "--set", "model.cascade=true", "--run-dir", "on")
     assert "the linear model alone answers" in outcome.err + outcome.out

@@ -29,12 +29,12 @@ from encoder_cls.inference.linear import LinearClassifier
 from encoder_cls.inference.metadata import FORMAT
 from encoder_cls.inference.task import softmax
 from encoder_cls.inference.weights import compress
-from encoder_cls.model import EncoderClassifier
 from encoder_cls.system.files import sha256
 from encoder_cls.text.ngrams import NUM_FEATURE_IDS
 from encoder_cls.text.tokenizer_trainer import train_tokenizer
 from encoder_cls.training.linear.features import Reading
 from encoder_cls.training.linear.svm import fit_linear
+from encoder_cls.transformer import EncoderClassifier
 
 TEXTS = ["rain and snow today", "", "a big soup with zzz", "ball " * 40]
 

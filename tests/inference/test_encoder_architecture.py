@@ -9,7 +9,7 @@ import pytest
 
 from encoder_cls.config import ModelConfig
 from encoder_cls.inference.encoder.architecture import EncoderArchitecture
-from encoder_cls.model import EncoderClassifier
+from encoder_cls.transformer import EncoderClassifier
 
 SHAPE = {
     "d_model": 8,

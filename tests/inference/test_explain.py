@@ -13,9 +13,9 @@ from encoder_cls.inference import explain as explain_module
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.encoder.torch import TorchEncoder
 from encoder_cls.inference.explain import attention_maps
-from encoder_cls.model import EncoderClassifier
 from encoder_cls.sklearn import TextClassifier
 from encoder_cls.text.tokenizer_trainer import train_tokenizer
+from encoder_cls.transformer import EncoderClassifier
 
 TEXTS = ["rain and snow today", "a big soup with zzz", "Goal! goal; (goal)", "küche ball", "", "   "]
 

@@ -15,8 +15,8 @@ from torch.utils.tensorboard import SummaryWriter
 from encoder_cls.config import load_config
 from encoder_cls.evaluation.answers import Answered
 from encoder_cls.evaluation.metrics import compute_metrics
-from encoder_cls.evaluation.plots import SQUARE
 from encoder_cls.evaluation.report import evaluate
+from encoder_cls.evaluation.tensorboard_images import SQUARE
 from encoder_cls.tracking.metric_log import (
     ALWAYS_COMPARED,
     add_embedding,

@@ -25,7 +25,7 @@ from support.time_limit import TIME_LIMIT
 import encoder_cls.training.prepare
 import encoder_cls.training.run  # noqa: F401
 from encoder_cls.cli import main
-from encoder_cls.evaluation import plots
+from encoder_cls.evaluation import tensorboard_images as plots
 
 
 def started(rank: int, job: dict[str, Any], port: int, output: Path) -> int:

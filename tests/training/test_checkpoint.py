@@ -10,16 +10,17 @@ import torch
 
 from encoder_cls.config import ModelConfig, TrainConfig
 from encoder_cls.errors import DivergedError
-from encoder_cls.model import CharNgramBatch, EncoderClassifier
-from encoder_cls.training.encoder.checkpoint import TrainingState, load_newest, save_checkpoint
+from encoder_cls.training.encoder.checkpoint import load_newest, save_checkpoint
 from encoder_cls.training.encoder.optimizer import make_optimizers
+from encoder_cls.training.encoder.state import TrainingState
+from encoder_cls.transformer import CharNgramBatch, EncoderClassifier
 
 STATE = TrainingState(
     step=3,
     stage=1,
     stage_start=1,
     validated_step=2,
-    best_score=(0.5, -1.25),
+    best_score=(1.0, 0.5, -1.25),
     best_step=2,
     stale_validations=1,
     sums={"loss": 0.1, "steps": 3.0},

@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from encoder_cls.config import ModelConfig, TrainConfig
-from encoder_cls.model import EncoderClassifier
 from encoder_cls.training.encoder.optimizer import (
     BETAS,
     AdamW,
@@ -18,6 +17,7 @@ from encoder_cls.training.encoder.optimizer import (
     learning_rate,
     make_optimizers,
 )
+from encoder_cls.transformer import EncoderClassifier
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
@@ -145,7 +145,7 @@ def test_no_optimizer_loads_torch_s_compiler():
     program = """if True:
         import sys, torch
         from encoder_cls.config import ModelConfig, TrainConfig
-        from encoder_cls.model import EncoderClassifier
+        from encoder_cls.transformer import EncoderClassifier
         from encoder_cls.training.encoder.optimizer import make_optimizers
         model = EncoderClassifier(ModelConfig(), vocab_size=9, num_classes=2)
         optimizers = make_optimizers(model, TrainConfig())

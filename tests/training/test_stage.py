@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from encoder_cls.training.encoder.batches import BatchSampler
-from encoder_cls.training.encoder.checkpoint import TrainingState
-from encoder_cls.training.encoder.stages import PLOTTED_VALIDATIONS, ModelStage, Stage
+from encoder_cls.training.encoder.classification import ModelStage
+from encoder_cls.training.encoder.stage import PLOTTED_VALIDATIONS, Stage
+from encoder_cls.training.encoder.state import TrainingState
 from encoder_cls.training.plan import Schedule
 
 

@@ -13,16 +13,11 @@ from encoder_cls.inference.encoder.torch import pad
 from encoder_cls.inference.task import Logits, combine_logits
 from encoder_cls.system.stop import checking
 from encoder_cls.text.tokens import CLS_ID, MASK_ID, PAD_ID, UNK_ID
-from encoder_cls.training.encoder import stages, validation
-from encoder_cls.training.encoder.stages import (
-    NO_ANSWERS,
-    DenoisingStage,
-    ModelStage,
-    PretrainingStage,
-    delete_tokens,
-    drop_tokens,
-    make_stages,
-)
+from encoder_cls.training.encoder import classification, pretraining, validation
+from encoder_cls.training.encoder.classification import ModelStage, drop_tokens
+from encoder_cls.training.encoder.pretraining import DenoisingStage, PretrainingStage, delete_tokens
+from encoder_cls.training.encoder.stage import NO_ANSWERS
+from encoder_cls.training.encoder.stages import make_stages
 from encoder_cls.training.encoder.validation import judge
 from encoder_cls.training.linear.calibration import fit_mixture_weights
 from encoder_cls.training.linear.fit import Fitted, answers_of
@@ -162,7 +157,7 @@ def test_a_validation_judges_the_sum_of_all_scores(tmp_path, monkeypatch, with_l
     model = setup.new_model(make_stages(setup, CPU)[0].seed)
     labels = setup.dataset.validation.labels
     logits = often_right(setup, seed=1)
-    monkeypatch.setattr(stages, "compute_logits", lambda *_arguments, **_options: logits)
+    monkeypatch.setattr(classification, "compute_logits", lambda *_arguments, **_options: logits)
     linear = Beside(setup) if with_linear else None
     scores = [logits, linear.given] if linear else [logits]
     result = classification_objective(setup, linear).validate(model)
@@ -270,7 +265,7 @@ def test_a_batch_in_which_nothing_is_guessed_teaches_nothing_and_breaks_nothing(
 def test_a_validation_of_pretraining_reads_every_validation_text_once(tmp_path, monkeypatch):
     """In several batches where they are many."""
     setup, read = prepared(tmp_path, {"epochs": 1}, batch_tokens=20), []
-    monkeypatch.setattr(stages, "pad", lambda *of: read.append(of[1]) or pad(*of))
+    monkeypatch.setattr(pretraining, "pad", lambda *of: read.append(of[1]) or pad(*of))
     masked_lm_objective(setup).validate(setup.new_model(make_stages(setup, CPU)[0].seed))
     assert len(read) > 1
     assert sorted(np.concatenate(read)) == list(range(len(setup.validation_texts)))

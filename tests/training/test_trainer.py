@@ -28,10 +28,11 @@ from encoder_cls.inference.folder import load_classifier, weights_of_part
 from encoder_cls.inference.weights import dense
 from encoder_cls.system import disk_arrays
 from encoder_cls.tracking.run_dir import RunDir
+from encoder_cls.training.encoder import classification, stages, validation
 from encoder_cls.training.encoder import loop as stage_loop
-from encoder_cls.training.encoder import stages, validation
 from encoder_cls.training.encoder.checkpoint import load_newest
-from encoder_cls.training.encoder.stages import PretrainingStage, make_stages
+from encoder_cls.training.encoder.pretraining import PretrainingStage
+from encoder_cls.training.encoder.stages import make_stages
 from encoder_cls.training.encoder.validation import ValidationResult
 from encoder_cls.training.events import Finished, Noted, StageStarted, Started, Stepped, Validated
 from encoder_cls.training.prepare import prepare
@@ -259,14 +260,14 @@ def test_pretraining_keeps_to_a_limit_of_time(tmp_path, monkeypatch):
 def test_divergence_stops_before_the_update(tmp_path, monkeypatch):
     """A loss that is no number ends the run with its step and examples; the last checkpoint stays good."""
     config = make_config(tmp_path)
-    real = stages.functional.cross_entropy
+    real = classification.functional.cross_entropy
     calls = []
 
     def poisoned(*args, **kwargs):
         calls.append(1)
         return real(*args, **kwargs) * (math.nan if len(calls) == 9 else 1)
 
-    monkeypatch.setattr(stages.functional, "cross_entropy", poisoned)
+    monkeypatch.setattr(classification.functional, "cross_entropy", poisoned)
     with pytest.raises(DivergedError, match=r"step 9: loss nan.*train\.csv:\d+") as diverged:
         run_all(config, tmp_path / "run")
     assert diverged.value.exit_code == 4

@@ -19,9 +19,9 @@ from encoder_cls.inference.encoder.auto import AutoEncoder
 from encoder_cls.inference.encoder.batches import Indices, compute_rows
 from encoder_cls.inference.task import Logits
 from encoder_cls.inference.weights import Weight, dense
-from encoder_cls.model import CharNgramBatch, EncoderClassifier
 from encoder_cls.system.machine import autocast, resolve_device, resolve_precision
 from encoder_cls.text.tokens import TokenizedTexts
+from encoder_cls.transformer import CharNgramBatch, EncoderClassifier
 
 # The most tokens in a batch: so many keep a GPU busy; on a CPU, so many bytes a number fit the caches.
 GPU_BATCH_TOKENS, CPU_BATCH_BYTES = 65_536, 8192

@@ -12,11 +12,13 @@ import torch
 from encoder_cls.errors import DivergedError
 from encoder_cls.system.machine import release_memory
 from encoder_cls.system.stop import check_stop
-from encoder_cls.training.encoder.checkpoint import STATE_FILES, TrainingState, from_files, to_files
+from encoder_cls.training.encoder.checkpoint import STATE_FILES, from_files, to_files
 from encoder_cls.training.encoder.optimizer import learning_rate, warmup_steps
 from encoder_cls.training.encoder.processes import ProcessGroup
 from encoder_cls.training.encoder.replica import Replica
-from encoder_cls.training.encoder.stages import NO_ANSWERS, Stage, make_stages
+from encoder_cls.training.encoder.stage import NO_ANSWERS, Stage
+from encoder_cls.training.encoder.stages import make_stages
+from encoder_cls.training.encoder.state import TrainingState
 from encoder_cls.training.events import Stepped, Validated
 from encoder_cls.training.linear.few_labels import LinearAnswers
 from encoder_cls.training.prepared import Prepared

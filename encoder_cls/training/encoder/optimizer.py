@@ -15,7 +15,7 @@ from torch.nn import functional
 from torch.optim.adamw import adamw
 
 from encoder_cls.config import TrainConfig
-from encoder_cls.model import EncoderClassifier
+from encoder_cls.transformer import EncoderClassifier
 
 BETAS = (0.9, 0.98)  # Vaswani et al. (2017): a shorter memory of squares than Adam's default 0.999
 EPSILON = 1e-8  # added to the divisor

@@ -14,15 +14,15 @@ from torch import Tensor, nn
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.encoder.torch import TorchEncoder
 from encoder_cls.inference.folder import read_encoder_weights, save_classifier
-from encoder_cls.model import EncoderClassifier
 from encoder_cls.system.machine import autocast, resolve_precision
 from encoder_cls.system.stop import deferring_stops
 from encoder_cls.training.base_run import start_from
 from encoder_cls.training.encoder.batches import Shard, derive_seed
 from encoder_cls.training.encoder.optimizer import UntrainedRows, make_optimizers, sum_by_row, tables
 from encoder_cls.training.encoder.processes import ALONE, ProcessGroup
-from encoder_cls.training.encoder.stages import Stage
+from encoder_cls.training.encoder.stage import Stage
 from encoder_cls.training.encoder.validation import ValidationResult
+from encoder_cls.transformer import EncoderClassifier
 
 
 class StepMetrics(NamedTuple):

@@ -12,7 +12,7 @@ import pytest
 from matplotlib.image import imread
 
 from encoder_cls.evaluation.metrics import calibration_bins
-from encoder_cls.evaluation.plots import (
+from encoder_cls.evaluation.tensorboard_images import (
     DPI,
     SQUARE,
     colour_squares,

@@ -1,0 +1,54 @@
+"""Choose the gate of a cascade: texts of which the linear classifier is sure skip the encoder."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from encoder_cls.evaluation.metrics import compute_metrics, losses_of_texts
+from encoder_cls.inference.classifier import Classifier
+from encoder_cls.text.tokens import TokenizedTexts
+
+GATES = (*(percent / 100 for percent in range(40, 100, 5)), 0.97, 0.98, 0.99)  # that are tried
+MOST_CHANGED = 1 / 200  # of the answers by a gate; and its most loss, in nats
+MOST_LOSS = 0.01
+
+
+def fit_gate(classifier: Classifier, texts: TokenizedTexts, labels: NDArray[Any]) -> None:
+    """Set the lowest gate at which a classifier answers validation texts as well as without one, if there is one.
+
+    Labels as in `compact`. At most `MOST_CHANGED` of the texts get another answer, the loss rises by `MOST_LOSS` at
+    most, and no measure gets worse beyond its standard error; that of the calibration error is about the accuracy's.
+    Too few texts to show this give no gate.
+    """
+    classifier.gate = None
+    if len(classifier.parts) == 1 or len(labels) * MOST_CHANGED < 1:
+        return
+    of_parts = classifier.part_logits(texts)
+
+    def scores() -> tuple[NDArray[Any], NDArray[np.bool_], NDArray[np.float64], float]:
+        """Answers, whether they are right, and the loss of each text, (texts,); the calibration error."""
+        logits = classifier.combined(of_parts)
+        ece = compute_metrics(logits, labels, classifier.label_names, classifier.thresholds).ece
+        losses = losses_of_texts(classifier.task, logits, labels)
+        if classifier.thresholds:
+            answers = classifier.task.probabilities(logits) >= np.array(classifier.thresholds)
+            return answers, (answers == labels).all(axis=1), losses, ece
+        answers = logits.argmax(axis=1)
+        return answers, answers == labels, losses, ece
+
+    answers, right, losses, ece = scores()
+    of_accuracy, of_loss = (float(it.std()) / math.sqrt(len(labels)) for it in (right, losses))
+    for classifier.gate in GATES:
+        now, now_right, now_losses, now_ece = scores()
+        if (
+            (now != answers).reshape(len(labels), -1).any(axis=1).mean() <= MOST_CHANGED
+            and now_losses.mean() <= losses.mean() + min(MOST_LOSS, of_loss)
+            and now_right.mean() >= right.mean() - of_accuracy
+            and now_ece <= ece + of_accuracy
+        ):
+            return
+    classifier.gate = None
