@@ -36,8 +36,8 @@ __all__ = [
 # The module of each public name, imported on first use, so that `import encoder_cls` does not wait for it.
 _HOMES = {
     "Classifier": "inference.classifier",
-    "Encoder": "model",
-    "EncoderClassifier": "model",
+    "Encoder": "transformer",
+    "EncoderClassifier": "transformer",
     "ModelConfig": "config",
     "Prediction": "inference.classifier",
     "Predictor": "answers.batches",

@@ -137,7 +137,7 @@ def test_the_runtime_predicts_with_nothing_but_what_it_declares(installed, train
     assert run("--version").stdout == f"encoder-cls {encoder_cls.__version__} (encoder-cls-runtime)\n"
     libraries = "starlette and uvicorn and prometheus_client"
     for command, message in (
-        (["train"], "needs PyTorch: pip install encoder-cls"),
+        (["train"], "needs PyTorch: pip uninstall encoder-cls-runtime, then pip install encoder-cls"),
         (["serve", trained_run.path], f"serve needs {libraries}: pip install 'encoder-cls-runtime[serve]'"),
     ):
         refused = run(*command)

@@ -19,7 +19,6 @@ from encoder_cls.config import config_of
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.folder import load_classifier
 from encoder_cls.serving.batching import Batcher, PredictRequest
-from encoder_cls.sklearn import TextClassifier
 from encoder_cls.system.stop import stopping_at
 from encoder_cls.tracking.run_dir import RunDir, read_metrics
 from encoder_cls.training.events import Validated
@@ -138,8 +137,6 @@ def test_what_is_for_one_label_a_text_is_refused(cli, linear_run):
         assert "one label a text" in outcome.err.splitlines()[-1]
         assert "several" in outcome.err.splitlines()[-1]
     assert [path.name for path in Path().iterdir()] == ["pool.jsonl"]
-    with pytest.raises(ValueError, match=r"labels\[0\] is list"):
-        TextClassifier().fit(["a b", "c d"], [["x"], ["y", "z"]])
 
 
 def test_a_table_read_without_what_separates_its_labels_is_told_of_it(cli, linear_run):

@@ -224,7 +224,7 @@ def test_unlabelled_texts_are_learnt_from(tmp_path):
     assert setup.tokenizer.token_to_id("violet")
     steps = {stage.name: stage.schedule.steps_per_epoch for stage in make_stages(setup, CPU)}
     assert steps == {"pretraining": 9, "model": 9}
-    assert (setup.where(47).rpartition("/")[2], setup.where(48)) == ("train.csv:60", f"{more}:1")
+    assert (setup.where(47).rpartition("/")[2], setup.where(48)) == ("train.csv:61", f"{more}:1")
     run_all(config, tmp_path / "straight")
     with pytest.raises(StoppedError):
         run_all(config, tmp_path / "stopped", stop_signal=stop_after(5))
