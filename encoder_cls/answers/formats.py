@@ -10,9 +10,9 @@ import typer
 
 from encoder_cls.answers.classify import Answer, Answerer
 from encoder_cls.answers.inputs import Columns, Input, Source, add_columns
-from encoder_cls.answers.tables import Table, answer_name, cell, encodable, record_text
+from encoder_cls.answers.tables import Table, answer_name, encodable
 from encoder_cls.inference.task import MULTI_LABEL
-from encoder_cls.system.display import counted, csv_row, json_text, printable, shown
+from encoder_cls.system.display import cell, counted, csv_row, json_text, printable, record_text, shown
 from encoder_cls.system.files import write_output
 
 if TYPE_CHECKING:

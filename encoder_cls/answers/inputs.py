@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from encoder_cls.answers.request import STANDARD_INPUT, Request
 from encoder_cls.errors import DataError
 from encoder_cls.system.disk_arrays import in_chunks
-from encoder_cls.system.encodings import ending_of, is_utf8, opened
+from encoder_cls.system.encodings import ending_of
 from encoder_cls.system.terminal import note
 
 if TYPE_CHECKING:
@@ -166,15 +166,10 @@ class Source:
         first = next(iter(self.files), None)
         if not (self.keep_columns and first and first.is_file()):
             return ",", False
-        separator, has_mark = ",", ending_of(first) == ".xlsx" or not is_utf8(self._options.get("encoding", "utf-8"))
-        with suppress(OSError, DataError):  # reported where it is read
-            if ending_of(first) == ".csv":
-                from encoder_cls.data.formats.csv import delimiter_of
+        from encoder_cls.data.formats.csv import form_of
 
-                separator = delimiter_of(first, self._text_columns, self._new_reading())
-            with opened(first) as file:
-                has_mark = has_mark or file.read(len(codecs.BOM_UTF8)) == codecs.BOM_UTF8
-        return separator, has_mark
+        form = form_of(first, self._text_columns, self._new_reading())
+        return form.separator, form.has_mark
 
     def _chunks(self, reading: Reading) -> Iterator[list[Input]]:
         from encoder_cls.data.readers import read_rows, read_rows_and_columns

@@ -11,8 +11,9 @@ import pyarrow
 import pyarrow.parquet
 
 from encoder_cls.answers.classify import Answer
-from encoder_cls.answers.tables import Table, cell, encodable
+from encoder_cls.answers.tables import Table, encodable
 from encoder_cls.errors import DataError
+from encoder_cls.system.display import cell
 
 if TYPE_CHECKING:
     from encoder_cls.answers.inputs import Columns

@@ -20,6 +20,7 @@ from encoder_cls.answers.classify import expect_files
 from encoder_cls.answers.inputs import Input, Source
 from encoder_cls.answers.progress import Progress
 from encoder_cls.answers.request import Request
+from encoder_cls.data.formats.csv import CsvForm
 from encoder_cls.errors import ConfigError
 from encoder_cls.inference.classifier import Classifier, Prediction
 from encoder_cls.inference.folder import load_classifier
@@ -46,14 +47,6 @@ class Suggestion(NamedTuple):
     prediction: Prediction
     uncertainty: float
     vector: Vectors
-
-
-class CsvForm(NamedTuple):
-    """How CSV is written that a spreadsheet opens like the input: guarded where the input was for no spreadsheet."""
-
-    separator: str
-    has_mark: bool
-    is_guarded: bool
 
 
 def suggest_from(request: Request, run: Path, number: int) -> tuple[list[Suggestion], CsvForm]:

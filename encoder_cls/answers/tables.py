@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable
 from typing import TYPE_CHECKING, Any
 
 from encoder_cls.errors import DataError
-from encoder_cls.system.display import json_text, shown
+from encoder_cls.system.display import shown
 
 if TYPE_CHECKING:
     from encoder_cls.answers.classify import Answer
@@ -92,37 +91,6 @@ def answer_name(name: str, taken: Container[str]) -> str:
     return name
 
 
-def cell(value: Any) -> str:
-    """A value as the text that a table without types has for it: nothing as an empty one, lists and objects as JSON."""
-    if value is None:
-        return ""
-    if isinstance(value, str):
-        return value
-    return record_text(value) if isinstance(value, dict | list | bool) else str(value)
-
-
 def encodable(text: str) -> str:
     """A text that UTF-8 can hold: half surrogates, which JSON knows, are escaped."""
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
-
-
-def record_text(record: Any) -> str:
-    """A value as a line of JSON, also where JSON has no type for it (times); `DataError` if it is nested too deeply."""
-    try:
-        try:
-            return json_text(record)
-        except (TypeError, ValueError):
-            return json_text(plain(record))
-    except RecursionError:
-        raise DataError("a row has lists or objects that are nested too deeply to be kept") from None
-
-
-def plain(value: Any) -> Any:
-    """A value as JSON knows it: a number that is not finite becomes null, what JSON has no type for becomes text."""
-    if value is None or isinstance(value, str | bool | int):
-        return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {str(key): plain(inner) for key, inner in value.items()}
-    return [plain(inner) for inner in value] if isinstance(value, list | tuple) else str(value)

@@ -118,14 +118,14 @@ def review_command(
     if output is None:
         warn_if_output_closed()
 
-    from encoder_cls.evaluation.files import label_table
+    from encoder_cls.evaluation.files import label_tables
     from encoder_cls.runs.review import review_run
     from encoder_cls.system.display import printable, shortened, shown
     from encoder_cls.system.files import write_output
 
     reviewed = review_run(run, tell=note)
     if output:
-        write_output(output, b"".join(label_table(reviewed.rows)))
+        write_output(output, b"".join(*label_tables(reviewed.rows, data=reviewed.data)))
     if as_json:
         counts = {"estimated_errors": reviewed.estimated_errors, "texts": reviewed.texts}
         print_json({**counts, "rows": [row._asdict() for row in reviewed.rows]})

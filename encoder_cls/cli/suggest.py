@@ -11,13 +11,15 @@ import typer
 
 from encoder_cls.cli.options import TextColumns, TrainedModel, check_ending, reading_settings
 from encoder_cls.errors import ConfigError
-from encoder_cls.system.display import csv_row, printable
+from encoder_cls.system.display import cell, csv_row, printable, record_text
 from encoder_cls.system.terminal import note, print_out, warn_if_output_closed
 
 if TYPE_CHECKING:
-    from encoder_cls.answers.suggestions import CsvForm, Suggestion
+    from encoder_cls.answers.suggestions import Suggestion
+    from encoder_cls.data.formats.csv import CsvForm
 
 ADDED = ("label", "suggested", "probability", "file", "line")  # to the columns of the input
+ROW = "row"  # of a spreadsheet, beside a line that is another
 
 
 def suggest_command(
@@ -79,18 +81,17 @@ def _record(suggestion: Suggestion) -> dict[str, Any]:
     """
     where, prediction = suggestion.item.where, suggestion.prediction
     assert where
-    line = where.line if where.line >= 0 else None
-    values = (None, prediction.label, prediction.probability, where.file, line)
-    kept = {name: value for name, value in (suggestion.item.record or {}).items() if name not in ADDED}
-    return kept | dict(zip(ADDED, values, strict=True))
+    line, row = (number if number >= 0 else None for number in (where.line, where.row))
+    values = (None, prediction.label, prediction.probability, where.file, line, row)
+    kept = {name: value for name, value in (suggestion.item.record or {}).items() if name not in (*ADDED, ROW)}
+    return kept | dict(zip((*ADDED, ROW), values, strict=True))
 
 
 def _table(suggestions: Sequence[Suggestion], form: CsvForm, *, for_terminal: bool) -> Iterator[str]:
-    from encoder_cls.answers.tables import cell
-
     records = [_record(suggestion) for suggestion in suggestions]
-    kept = dict.fromkeys(name for record in records for name in record if name not in ADDED)
-    columns = [*kept, *ADDED]
+    kept = dict.fromkeys(name for record in records for name in record if name not in (*ADDED, ROW))
+    has_rows = any(record[ROW] not in {None, record["line"]} for record in records)
+    columns = [*kept, *ADDED, *([ROW] if has_rows else [])]
     rows = [columns, *([_rounded(record.get(name)) for name in columns] for record in records)]
     for values in rows:
         fields = [printable(cell(it)) if for_terminal else cell(it) for it in values]
@@ -102,7 +103,9 @@ def _rounded(value: Any) -> Any:
 
 
 def _json_lines(suggestions: Sequence[Suggestion]) -> Iterator[str]:
-    from encoder_cls.answers.tables import record_text
-
     for suggestion in suggestions:
-        yield record_text({"text": suggestion.item.text} | _record(suggestion)) + "\n"
+        record = _record(suggestion)
+        row = record.pop(ROW)
+        yield (
+            record_text({"text": suggestion.item.text} | record | ({} if row == record["line"] else {ROW: row})) + "\n"
+        )

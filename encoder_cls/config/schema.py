@@ -85,8 +85,9 @@ class DataConfig(Section):
     """The column with the group of a row, such as its customer or thread: groups are never split between training,
     validation and folds of cross-validation. A row without a value is a group by itself; null: no groups."""
     corrections: str | None = None
-    """A CSV file of corrected labels, as `encoder-cls review` writes it: file and line of a row of train, validation or
-    test, its text and its new label; null: no corrections."""
+    """A CSV file of corrected labels, as `encoder-cls review` writes it: the columns of the data with the new label,
+    and file and line of a row of train, validation or test. A row with an `id` is also recognised elsewhere; null: no
+    corrections."""
     label_names: tuple[str, ...] | None = None
     """The names of the classes in order. Labels are either all names, or all numbers: 0 for the first name, and so
     on. Spaces around a label do not count."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -55,15 +56,38 @@ def read_rows(
         group_column: the column whose rows of equal values belong together.
         reading: how files are read, and the notes.
     """
-    columns = Columns(text_columns, label_column, group_column)
-    return (row for row, _ in _rows(source, role, columns, reading or Reading()))
+    columns, reading = Columns(text_columns, label_column, group_column), reading or Reading()
+    return (row for row, _ in _rows(_records(source, role, columns, reading), columns, reading))
 
 
 def read_rows_and_columns(
     source: str, *, text_columns: Sequence[str], reading: Reading | None = None
 ) -> Iterator[tuple[Row, dict[str, Any]]]:
     """Read a source without labels row by row, each with all columns of its file."""
-    return _rows(source, "test", Columns(text_columns, every=True), reading or Reading())
+    columns, reading = Columns(text_columns, every=True), reading or Reading()
+    return _rows(_records(source, "test", columns, reading), columns, reading)
+
+
+def read_again(
+    places: Iterable[str], *, text_columns: Sequence[str], label_column: str, reading: Reading
+) -> dict[str, tuple[Row, dict[str, Any]]]:
+    """Read labelled rows once more, each with all columns of its file, as far as they are still in files."""
+    lines_of: dict[str, set[int]] = {}
+    for place in places:
+        if isinstance(place, SourceLocation) and place.line >= 0 and ending_of(Path(place.file)) in FORMATS:
+            lines_of.setdefault(place.file, set()).add(place.line)
+    columns, found = Columns(text_columns, label_column, every=True), {}
+    for file, lines in lines_of.items():
+        path, last = Path(file), max(lines)
+        if not path.is_file():  # such as a pipe, which can be read but once
+            continue
+        with suppress(DataError, OSError):
+            for row, record in _rows(FORMATS[ending_of(path)](path, columns, reading), columns, reading):
+                if row.where.line in lines:
+                    found[str(SourceLocation(file, row.where.line))] = row, record
+                if row.where.line >= last:
+                    break
+    return found
 
 
 def column_names(path: Path, *, text_columns: Sequence[str], reading: Reading | None = None) -> list[str]:
@@ -102,8 +126,8 @@ def content_hash(source: str) -> str | None:
     return digest.hexdigest()
 
 
-def _rows(source: str, role: str, columns: Columns, reading: Reading) -> Iterator[tuple[Row, dict[str, Any]]]:
-    for where, record in _records(source, role, columns, reading):
+def _rows(records: Iterable[Record], columns: Columns, reading: Reading) -> Iterator[tuple[Row, dict[str, Any]]]:
+    for where, record in records:
         try:
             row = _row(where, record, columns)
         except DataError as error:

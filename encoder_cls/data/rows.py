@@ -22,15 +22,19 @@ SHOWN_ROWS = 3
 
 
 class SourceLocation(str):
-    """Where a row was read: `file:line`, or the file alone where it is one row (line -1)."""
+    """Where a row was read: `file:line`, or the file alone where it is one row (line -1).
 
-    __slots__ = ("file", "line")
+    `row` is its number in a spreadsheet, if known: in CSV it is not the line once a field has had a line feed.
+    """
+
+    __slots__ = ("file", "line", "row")
     file: str
     line: int
+    row: int
 
-    def __new__(cls, file: str, line: int = -1) -> SourceLocation:  # noqa: D102
+    def __new__(cls, file: str, line: int = -1, row: int = -1) -> SourceLocation:  # noqa: D102
         self = super().__new__(cls, file if line < 0 else f"{file}:{line}")
-        self.file, self.line = file, line
+        self.file, self.line, self.row = file, line, line if row < 0 else row
         return self
 
 

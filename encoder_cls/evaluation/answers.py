@@ -121,16 +121,16 @@ class Answered:
         for row, (text, where) in enumerate(zip(self.split.texts, self.split.where, strict=True)):
             yield {"where": where, "text": text, **self.record(row)}
 
-    def label_rows(self, rows: Sequence[int] | NDArray[np.int64]) -> list[LabelRow]:
+    def label_rows(self, rows: Sequence[int] | NDArray[np.int64], separator: str | None = None) -> list[LabelRow]:
         """The texts with these indices, in their order."""
-        doubt = self.doubt
+        doubt, separator = self.doubt, separator or SEPARATOR
         return [
             LabelRow(
                 split=self.name,
                 where=self.split.where[row],
                 text=self.split.texts[row],
-                label=SEPARATOR.join(self.names(self.labels[row])),
-                suggested=SEPARATOR.join(self.names(self.answers[row])),
+                label=separator.join(self.names(self.labels[row])),
+                suggested=separator.join(self.names(self.answers[row])),
                 score=float(doubt[row]),
             )
             for row in np.asarray(rows, dtype=np.int64).tolist()

@@ -59,27 +59,35 @@ def _check_unchanged(run: RunDir, dataset: Dataset, config: DataConfig, label_na
             )
 
 
+def data_read_as(
+    source: str | None, classifier: Classifier, config: Config | None, reading: Mapping[str, Any]
+) -> DataConfig:
+    """How labelled texts are read: as in training, whose config this is, but for these values; None: its own data."""
+    if source is None and config:
+        return config.data
+    of_model = DataConfig(
+        train=str(source),
+        text_column=classifier.text_columns,
+        delimiter=classifier.delimiter,
+        encoding=classifier.encoding,
+    )
+    return (config.data if config else of_model).model_copy(update={"train": source, **reading})
+
+
 def load_labelled(
     source: str,
     classifier: Classifier,
-    config: Config | None,
+    data_config: DataConfig,
     dataset: Dataset | None,
-    reading: Mapping[str, Any],
     *,
     tell: Callable[[str], None],
 ) -> Split:
-    """Load the labelled texts of a file, a folder or the Hub.
-
-    They are read as in training, whose config and data these are, but for the values of `DataConfig` in `reading`.
+    """Load the labelled texts of a file, a folder or the Hub, by `data_read_as`; `dataset` is that of training.
 
     Raises:
         DataError: they cannot be read as the classifier has learned labels to be.
     """
     several = classifier.task is MULTI_LABEL
-    of_model = DataConfig(
-        train=source, text_column=classifier.text_columns, delimiter=classifier.delimiter, encoding=classifier.encoding
-    )
-    data_config = (config.data if config else of_model).model_copy(update=dict(reading))
     labels_are = dataset.labels_are if dataset else None
     try:
         how = reading_of(data_config)

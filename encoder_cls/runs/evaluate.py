@@ -15,7 +15,7 @@ from encoder_cls.evaluation.files import write_report
 from encoder_cls.evaluation.report import Report, evaluate
 from encoder_cls.evaluation.scores import PairedComparison, compare_answers, numbered_answers
 from encoder_cls.inference.classifier import Classifier
-from encoder_cls.runs.data import dataset_of_run, load_labelled, tell_notes, warn_of_seen
+from encoder_cls.runs.data import data_read_as, dataset_of_run, load_labelled, tell_notes, warn_of_seen
 from encoder_cls.tracking.run_dir import run_of
 from encoder_cls.tracking.validation_logits import classifier_to_score
 from encoder_cls.training.score import score_run
@@ -57,8 +57,9 @@ def evaluate_run(
         tell(f"{run.path} is not finished: this is its best model so far")
     config = run.load_config() if run else None
     dataset = dataset_of_run(run, classifier, needed=data is None, warn=tell) if run else None
+    data_config = data_read_as(data, classifier, config, reading or {})
     if data is not None:
-        split = load_labelled(data, classifier, config, dataset, reading or {}, tell=tell)
+        split = load_labelled(data, classifier, data_config, dataset, tell=tell)
         reference = baseline_scores(dataset, split) if dataset else None
         own, answered = evaluate(classifier, split, name=data, reference=reference)
     elif run and config and dataset:
@@ -75,7 +76,9 @@ def evaluate_run(
         yaml, name = (config.to_yaml(), config.name) if config else ("", path.resolve().name)
         try:
             # The report in the run's folder is of the run alone.
-            written = write_report(where, report if folder else own, answered, run_name=name, config_yaml=yaml)
+            written = write_report(
+                where, report if folder else own, answered, data=data_config, run_name=name, config_yaml=yaml
+            )
             tell(f"wrote {where}: {', '.join(written)}")
         except EncoderClsError as error:
             if folder:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from encoder_cls.config import DataConfig
 from encoder_cls.data.dataset import Dataset, Split
 from encoder_cls.errors import ConfigError
 from encoder_cls.evaluation.answers import Answered, LabelRow, estimated_errors
@@ -33,11 +34,13 @@ class Review(NamedTuple):
             the new file can replace that one; the most doubtful first.
         texts: how many were looked at.
         estimated_errors: the estimated number of wrong labels, too many where the classifier is weak.
+        data: how they were read.
     """
 
     rows: list[LabelRow]
     texts: int
     estimated_errors: int
+    data: DataConfig
 
 
 def review_run(path: Path, *, tell: Callable[[str], None]) -> Review:
@@ -66,7 +69,7 @@ def review_run(path: Path, *, tell: Callable[[str], None]) -> Review:
         is_corrected = np.array([where in dataset.corrected for where in split.where]) if dataset.corrected else False
         is_wrong = answered.answers != split.labels
         rows += answered.label_rows(np.flatnonzero((is_wrong & is_judged) | is_corrected))
-    return Review(sorted(rows, key=lambda row: -row.score), texts, errors)
+    return Review(sorted(rows, key=lambda row: -row.score), texts, errors, run.load_config().data)
 
 
 def _judged(dataset: Dataset, classifier: Classifier) -> Iterator[Answered]:

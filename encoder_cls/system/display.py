@@ -8,8 +8,10 @@ import json
 import math
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
+
+from encoder_cls.errors import DataError
 
 # Characters with which a formula of a spreadsheet starts, unless an apostrophe comes first (OWASP, "CSV Injection",
 # https://owasp.org/www-community/attacks/CSV_Injection).
@@ -95,6 +97,37 @@ def json_text(value: Any, *, indent: int | None = None) -> str:
         return text
     # JSON leaves characters as they are that can steer a terminal: C1 controls, marks that reverse the direction.
     return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)
+
+
+def cell(value: Any) -> str:
+    """A value as the text that a table without types has for it: nothing as an empty one, lists and objects as JSON."""
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return value
+    return record_text(value) if isinstance(value, dict | list | bool) else str(value)
+
+
+def record_text(record: Any) -> str:
+    """A value as a line of JSON, also where JSON has no type for it (times); `DataError` if it is nested too deeply."""
+    try:
+        try:
+            return json_text(record)
+        except (TypeError, ValueError):
+            return json_text(plain(record))
+    except RecursionError:
+        raise DataError("a row has lists or objects that are nested too deeply to be kept") from None
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON knows it: a number that is not finite becomes null, what JSON has no type for becomes text."""
+    if value is None or isinstance(value, str | bool | int):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): plain(inner) for key, inner in value.items()}
+    return [plain(inner) for inner in value] if isinstance(value, list | tuple) else str(value)
 
 
 SECONDS = {"s": 1, "m": 60, "h": 3600}

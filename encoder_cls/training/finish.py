@@ -48,7 +48,7 @@ def write_final_report(
             seconds_left=lambda: prepared.budget.left,
         )
         begin_work("writing the report")
-        write_report(run.eval, report, answered, run_name=config.name, config_yaml=config.to_yaml())
+        write_report(run.eval, report, answered, data=config.data, run_name=config.name, config_yaml=config.to_yaml())
         group = name if dataset.test else f"best_{name}"  # the curves of validation end with the last weights
         metric_log.log(best_step, group, {**report.metrics.scalars(), **report.metrics.drawable()})
         log_final_report(metric_log, best, config, report, answered, step=best_step)

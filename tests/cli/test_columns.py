@@ -24,10 +24,11 @@ from encoder_cls.answers.classify import Answer
 from encoder_cls.answers.formats import TableWriter
 from encoder_cls.answers.inputs import Input, Source
 from encoder_cls.answers.request import Request
-from encoder_cls.answers.tables import Table, cell, plain, record_text
+from encoder_cls.answers.tables import Table
 from encoder_cls.data.readers import read_rows_and_columns
 from encoder_cls.errors import DataError
 from encoder_cls.inference.classifier import Prediction
+from encoder_cls.system.display import cell, plain, record_text
 
 ROWS = [["7", "rain and snow", "a,b"], ["8", 'soup\r\nwith "salt"\n', ""], ["", "the team", "é"]]
 LABELS = ["weather", "küche", "sport"]

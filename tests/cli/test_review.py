@@ -103,13 +103,16 @@ def labels_by_place(data: Dataset) -> dict[str, str]:
 
 
 def test_wrong_labels_come_first(reviewed):
-    """Of train by cross-validation, of others by the model; each leads back to its row, and no text is a formula."""
-    assert tuple(reviewed[0]) == ("split", "file", "line", "text", "label", "suggested", "score")
+    """Of train by cross-validation, of others by the model; each leads back to its line, and a spreadsheet's row."""
+    assert tuple(reviewed[0]) == ("text", "label", "suggested", "score", "split", "file", "line", "row")
     scores = [float(row["score"]) for row in reviewed]
     assert scores == sorted(scores, reverse=True)
     found = {(Path(row["file"]).name, row["text"]) for row in reviewed}
-    assert ("train.csv", f"'{ODD[0]}") in found
-    assert ("train.csv", f"'{ODD[1]}") in found
+    assert {("train.csv", ODD[0]), ("train.csv", ODD[1])} <= found
+    lines_of = {int(row["row"]): int(row["line"]) for row in reviewed if row["split"] != "test"}
+    assert {row: line for row, line in lines_of.items() if row in {7, 8, 9, 10, 27}} == {
+        **{7: 7, 8: 8, 9: 10, 10: 12, 27: 29}  # two texts have a line feed
+    }
     assert {row["split"] for row in reviewed} >= {"train", "test"}
     wrong = {(row["label"], row["suggested"]) for row in reviewed[:6]}
     assert wrong == {("sport", "food"), ("food", "sport")}
@@ -235,3 +238,119 @@ def test_json_has_all_rows_and_a_model_alone_has_no_data(cli, reviewed):
     assert 1 <= found["estimated_errors"] <= 12
     shutil.copytree("runs/c/model", "alone")
     assert_failed(cli("review", "alone"), 2, "alone: a model folder without its run has no data to review")
+
+
+def write_table(rows: list[dict[str, str]], name: str = "train.csv") -> None:
+    save(rows, name, delimiter=";")
+
+
+@pytest.fixture
+def sheet() -> list[dict[str, str]]:
+    """Rows of a spreadsheet with ids, semicolons, a byte order mark and names of its own; two texts are equal."""
+    write_data()
+    rows = [
+        {"id": f"{number:03}", "score": row["label"], "line": row["text"].replace("\r\n", "\n"), "topic": "a; b"}
+        for number, row in enumerate(read("train.csv"))
+    ]
+    write_table(rows)
+    Path("c.yaml").write_text(
+        "data: {train: train.csv, text_column: line, label_column: score}\nmodel: {encoder: false}\n"
+    )
+    return rows
+
+
+def test_what_is_corrected_is_data_in_the_columns_of_the_data(cli, sheet):
+    """Separator, mark and all columns are the input's; those whose names a review would give keep their names."""
+    assert cli("train", "c.yaml", "--run-dir", "r").code == 0
+    assert cli("review", "r", "--output", "review.csv").code == 0
+    assert cli("eval", "r", "--data", "train.csv", "--report", "report").code == 0
+    columns = "id;score;line;topic;suggested;review_score;split;file;review_line"
+    for name in ("review.csv", "report/mistakes.csv"):
+        assert Path(name).read_bytes().startswith(f"\ufeff{columns}".encode()), name
+    with Path("review.csv").open(encoding="utf-8-sig", newline="") as file:
+        rows = list(csv.DictReader(file, delimiter=";"))
+    of_id = {row["id"]: row for row in sheet}
+    for row in rows:
+        assert row.items() >= of_id[row["id"]].items()
+        line = next(at for at, (number, *_) in numbered_lines("train.csv") if number == row["id"])
+        assert row["review_line"] == str(line)
+    write_table([row | {"score": row["suggested"]} for row in rows], "mended.csv")
+    changed = dataset(corrections="mended.csv").corrected
+    assert len(changed) == len(rows) > 3
+    write_table(rows * 3, "train.csv")
+    assert len(dataset().train) + len(dataset().validation) == 3 * len(rows)
+
+
+def numbered_lines(name: str) -> list[tuple[int, list[str]]]:
+    """The physical line at which each row of a file begins."""
+    with Path(name).open(encoding="utf-8-sig", newline="") as file:
+        reader = csv.reader(file, delimiter=";")
+        begins = [1]
+        rows = []
+        for row in reader:
+            rows.append((begins[-1], row))
+            begins.append(reader.line_num + 1)
+    return rows
+
+
+def test_corrections_go_by_id_where_rows_have_moved(sheet):
+    """Also where a spreadsheet has made numbers of ids, and without file and line; an equal text keeps its label."""
+    twins = [number for number, row in enumerate(sheet) if row["line"] == "soup pan"]
+    assert len(twins) == 2
+    one, other = twins
+    wrong = sheet[one]
+    fix = wrong | {"score": "food", "file": "train.csv", "review_line": str(one + 4), "id": str(int(wrong["id"]))}
+    assert labels_of_twins(fix) == {wrong["id"]: "food"}
+    assert labels_of_twins({key: it for key, it in fix.items() if key not in {"file", "review_line"}}) == {
+        wrong["id"]: "food"
+    }
+    sheet[other]["score"] = "sport"
+    write_table(sheet)
+    at_twin = next(line for line, row in numbered_lines("train.csv") if row[0] == sheet[other]["id"])
+    assert labels_of_twins(fix | {"review_line": str(at_twin)}) == {wrong["id"]: "food"}
+    write_table(sheet[::-1])
+    assert labels_of_twins(fix) == {wrong["id"]: "food"}
+    Path("moved").mkdir()
+    Path("train.csv").rename("moved/data.csv")
+    assert labels_of_twins(fix, train="moved/data.csv") == {wrong["id"]: "food"}
+    fix["id"] = "999"
+    with pytest.raises(DataError, match=r"fix\.csv:2: no row of the data has the id '999' and this text"):
+        labels_of_twins(fix, train="moved/data.csv")
+
+
+def labels_of_twins(fix: dict[str, str], train: str = "train.csv") -> dict[str, str]:
+    """The new labels of corrected rows by their ids."""
+    write_table([fix], "fix.csv")
+    data = dataset(corrections="fix.csv", train=train)
+    ids = {line: row[0] for line, row in numbered_lines(train)}
+    return {
+        ids[int(where.rpartition(":")[2])]: data.label_names[label]
+        for split in (data.train, data.validation)
+        for where, label in zip(split.where, split.labels, strict=True)
+        if where in data.corrected
+    }
+
+
+def test_a_row_beside_a_corrected_one_with_the_same_id_and_text_keeps_its_label(sheet):
+    """An id that is a customer's: a file that nobody changed changes nothing."""
+    one, other = (number for number, row in enumerate(sheet) if row["line"] == "soup pan")
+    sheet[other]["id"] = sheet[one]["id"]
+    write_table(sheet)
+    line = next(at for at, row in numbered_lines("train.csv") if row[2] == "soup pan")
+    write_table([sheet[one] | {"file": "train.csv", "review_line": str(line)}] * 2, "fix.csv")
+    assert dataset(corrections="fix.csv").corrected == {}
+
+
+def test_files_of_earlier_versions_are_still_corrections(sheet):
+    """With the columns text and label, whatever they are in the data."""
+    at, row = numbered_lines("train.csv")[5]
+    fix = {
+        "split": "train",
+        "file": "train.csv",
+        "line": str(at),
+        "text": row[2],
+        "label": "sport",
+        "suggested": "food",
+    }
+    save([fix | {"score": "0.9"}], "fix.csv")
+    assert list(dataset(corrections="fix.csv").corrected.values()) == [row[1]] == ["food"]

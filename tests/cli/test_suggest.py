@@ -122,6 +122,17 @@ def test_what_is_filled_in_is_data_like_the_input(cli, trained_run):
     assert f"data: {len(found)} training" in outcome.err
 
 
+def test_rows_of_a_spreadsheet_are_named_beside_lines(cli, trained_run):
+    """Only where they differ: a text before has a line feed."""
+    Path("pool.csv").write_text('text\n"soup\nball"\nzzz\n')
+    assert cli("suggest", trained_run.path, "--input", "pool.csv", "--output", "next.csv").code == 0
+    with Path("next.csv").open(newline="") as file:
+        found = {row["text"]: (row["line"], row["row"]) for row in csv.DictReader(file)}
+    assert found == {"soup\nball": ("2", "2"), "zzz": ("4", "3")}
+    lines = cli("suggest", trained_run.path, "--input", "pool.csv", "--json").out.splitlines()
+    assert {row["text"]: row.get("row") for row in map(json.loads, lines)} == {"soup\nball": None, "zzz": 3}
+
+
 def test_fewer_texts_than_are_wanted_are_told(cli, trained_run, pool):
     outcome = cli("suggest", trained_run.path, "--input", pool, "--n", 100)
     assert outcome.code == 0

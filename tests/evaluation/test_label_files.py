@@ -8,18 +8,17 @@ import json
 
 import numpy as np
 
-from encoder_cls.data.corrections import COLUMNS
+from encoder_cls.config import DataConfig
 from encoder_cls.data.dataset import Split
 from encoder_cls.evaluation import DOUBTFUL_LABELS, MISTAKES
 from encoder_cls.evaluation.answers import Answered, doubtful_rows
-from encoder_cls.evaluation.files import label_table
+from encoder_cls.evaluation.files import label_tables
 
 NAMES = ("a", "b", "new")
 
 
 def rows_of(content: bytes) -> list[dict[str, str]]:
     """As a program reads it that knows nothing of where it comes from."""
-    assert content.startswith(b"\xef\xbb\xbf")
     return list(csv.DictReader(io.StringIO(content.decode("utf-8-sig"), newline="")))
 
 
@@ -32,14 +31,18 @@ def test_each_row_leads_back_to_its_data():
     logits = np.log(np.array([[0.4, 0.6], [0.9, 0.1], [0.3, 0.7], [0.9, 0.1]], dtype=np.float32))
     answered = Answered(name="test", split=split, logits=logits, label_names=NAMES)
     assert answered.mistakes.tolist() == [0, 1, 2]
-    found = rows_of(b"".join(label_table(answered.label_rows(answered.mistakes))))
-    assert tuple(found[0]) == COLUMNS
+    data = DataConfig(train="gone.csv")
+    mistakes, none = label_tables(answered.label_rows(answered.mistakes), [], data=data)
+    content = b"".join(mistakes)
+    assert content.startswith(b"\xef\xbb\xbf")
+    found = rows_of(content)
+    assert list(found[0]) == ["text", "label", "suggested", "score", "split", "file", "line"]
     assert [tuple(row.values()) for row in found] == [
-        ("test", "good/7.txt", "", texts[2], "new", "b", "1.0000"),
-        ("test", "c:/d.csv", "3", texts[1], "b", "a", "0.9000"),
-        ("test", "'=f.csv", "12", "'=1+1", "a", "b", "0.6000"),
+        (texts[2], "new", "b", "1.0000", "test", "good/7.txt", ""),
+        (texts[1], "b", "a", "0.9000", "test", "c:/d.csv", "3"),
+        ("'=1+1", "a", "b", "0.6000", "test", "'=f.csv", "12"),
     ]
-    assert rows_of(b"".join(label_table([]))) == []
+    assert rows_of(b"".join(none)) == []
 
 
 def test_a_run_has_the_mistakes_of_its_predictions_and_its_doubtful_labels(trained_run):

@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
+from typing import NamedTuple
 
 from encoder_cls.data.rows import Columns, Reading, Record, SourceLocation
 from encoder_cls.errors import DataError
 from encoder_cls.system.display import shown
-from encoder_cls.system.encodings import SKIP, ending_of, opened, text_lines
+from encoder_cls.system.encodings import SKIP, ending_of, is_utf8, opened, text_lines
 
 LONGEST_FIELD = 2**31 - 1  # characters; the largest C long of every system
 USUAL = {".csv": ",", ".tsv": "\t"}
 SEPARATORS = (",", ";", "\t", "|")
 MOST_LINES = 10_000  # of a field in quotes
 _SEPARATOR_LINE = re.compile(r'"?sep=([^"\r\n\w])"?\r?\n?', re.IGNORECASE)
+
+
+class CsvForm(NamedTuple):
+    """How CSV is written that a spreadsheet opens like the input; guarded against formulas where that was no CSV."""
+
+    separator: str = ","
+    has_mark: bool = True
+    is_guarded: bool = True
+
 
 Rows = Iterator[tuple[int, list[str]]]  # the first line of each row, and its fields
 
@@ -37,10 +49,10 @@ def csv_records(path: Path, columns: Columns, reading: Reading) -> Iterator[Reco
         raise DataError(path, "the first line is empty; it is to name the columns")
     names = columns.checked(path, header, line=f":{first_line}")
     name = str(path)
-    for line, fields in rows:
+    for row, (line, fields) in enumerate(rows, start=2):
         if not fields and len(header) > 1:
             continue  # an empty line
-        values, where = fields or [""], SourceLocation(name, line)
+        values, where = fields or [""], SourceLocation(name, line, row)
         if len(values) != len(header):
             what = f"{len(values)} fields where the header has {len(header)}"
             reading.bad_row(DataError(where, what, SKIP))
@@ -56,6 +68,18 @@ def header_of(path: Path, columns: Sequence[str], reading: Reading) -> list[str]
 def delimiter_of(path: Path, columns: Sequence[str], reading: Reading) -> str:
     """The separator of the fields of a file in which these columns are looked for."""
     return _begin(path, columns, reading)[2]
+
+
+def form_of(path: Path, columns: Sequence[str], reading: Reading) -> CsvForm:
+    """The form of a file; a byte order mark comes first, too, where its encoding is not UTF-8."""
+    separator, ending = ",", ending_of(path)
+    has_mark = ending == ".xlsx" or not is_utf8(reading.encoding)
+    with suppress(OSError, DataError):  # reported where it is read
+        if ending == ".csv":
+            separator = delimiter_of(path, columns, reading)
+        with opened(path) as file:
+            has_mark = has_mark or file.read(len(codecs.BOM_UTF8)) == codecs.BOM_UTF8
+    return CsvForm(separator, has_mark, ending not in USUAL)
 
 
 def _rows(path: Path, columns: Sequence[str], reading: Reading) -> Rows:
