@@ -351,8 +351,8 @@ def test_train_takes_its_data_from_the_hub(processes):
     assert (data["train"], data["test"]) == ("hub:owner/name", "hub:owner/name?config=german")
     lines = ended.stderr.splitlines()
     assert [line.split()[1] for line in lines if line.startswith("data.cache: ")] == ["rows", "tokens"]
-    reading, counts, *more = [line for line in lines if not line.startswith("data.cache: ")]
-    assert reading == "reading hub:owner/name"
+    assert lines[0] == "reading hub:owner/name"
+    counts, *more = [line for line in lines if not line.startswith(("data.cache: ", "reading hub:owner/name"))]
     assert (
         counts == "data: 6 training, 2 validation, 2 test texts, 2 classes, of 3 ('klage') to 3 ('lob') training texts"
     )
