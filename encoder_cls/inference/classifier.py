@@ -297,7 +297,7 @@ class Classifier:
 
     def part_logits(self, texts: TokenizedTexts, *, batch_tokens: int | None = None) -> dict[str, Logits]:
         """The logits by which each of the `parts` is scored, (texts, classes); the linear part's by `before_refit`."""
-        return self._answer(texts, batch_tokens=batch_tokens, to_score=True).of_parts
+        return self._answer(texts, batch_tokens=batch_tokens, to_score=True, skip_encoder=False).of_parts
 
     def familiarity_numbers(
         self, texts: TokenizedTexts, *, batch_tokens: int | None = None
@@ -325,7 +325,7 @@ class Classifier:
     ) -> _Answers:
         """Ask the parts: the one place that decides which of them reads a text, and how their logits are combined.
 
-        `with_numbers` takes a linear part; `to_score` gives its logits by `before_refit`, and those of both parts.
+        `with_numbers` takes a linear part; `to_score` gives its logits by `before_refit`.
         """
         of_parts: dict[str, Logits] = {}
         skip, numbers = np.zeros(len(texts), dtype=bool), None
@@ -336,7 +336,7 @@ class Classifier:
                 linear, numbers = before_refit(linear, numbers, texts)
             of_parts["linear"] = linear
             skip = self.skip_encoder(of_parts["linear"]) if skip_encoder is None else np.full(len(texts), skip_encoder)
-        if self.encoder and (to_score or not skip.any()):
+        if self.encoder and not skip.any():
             of_parts["encoder"] = self.encoder.logits(texts, batch_tokens=batch_tokens)
         elif self.encoder:
             (asked,) = np.nonzero(~skip)

@@ -102,23 +102,18 @@ class LinearClassifier:
             found = find(counts.ids, self.feature_ids)
             idf, weights = np.where(found < 0, 0, self.idf[found]), self.weights.take(found)
             values = tfidf(counts, counts.ids, idf).values
+            rows = np.repeat(np.arange(len(counts)), np.diff(counts.offsets))
             some = margins[row : row + len(counts)]
             if weights.shape[1] == 1:
-                rows = np.repeat(np.arange(len(counts)), np.diff(counts.offsets))
-                products = values * weights[counts.columns, 0]
-                some[:, 0] += np.bincount(rows, weights=products, minlength=len(counts))
-                if with_numbers:
-                    effects = products * np.where(some[rows, 0] < 0, -1, 1)  # of two classes the first one
-                    evidence[row : row + len(counts)] = [
-                        _evidence(values[start:end], effects[start:end]) for start, end in pairwise(counts.offsets)
-                    ]
+                some[:, 0] += np.bincount(rows, weights=values * weights[counts.columns, 0], minlength=len(counts))
             else:
                 for text, (start, end) in enumerate(pairwise(counts.offsets)):
-                    of_text, taken = values[start:end], weights[counts.columns[start:end]]
-                    some[text] += of_text @ taken
-                    if with_numbers:
-                        evidence[row + text] = _evidence(of_text, of_text * taken[:, some[text].argmax()])
+                    some[text] += values[start:end] @ weights[counts.columns[start:end]]
             if with_numbers:
+                effects = values * weights[counts.columns, some.argmax(axis=1)[rows]]
+                if weights.shape[1] == 1:
+                    effects *= np.where(some[rows, 0] < 0, -1, 1)  # of two classes the first one
+                evidence[row : row + len(counts)] = _evidence(rows, values, effects, len(counts))
                 idf[idf == self._rarest if leave_out else False] = 0
                 rarities.append(rarity(counts, idf, rarest=self._rarest))
             row += len(counts)
@@ -131,8 +126,10 @@ class LinearClassifier:
         return float(self.idf.max(initial=0))
 
 
-def _evidence(values: NDArray[np.float32], effects: NDArray[np.floating[Any]]) -> tuple[float, float]:
-    """The evidence in features with these values and effects on the best class, (features,)."""
-    is_for, squares = effects > 0, values**2
-    share = squares[is_for].sum() / max(squares.sum(), 1e-9)
-    return -float(np.log(LEAST_EVIDENCE + effects[is_for].sum())), -float(share)
+def _evidence(
+    rows: NDArray[np.int64], values: NDArray[np.float32], effects: NDArray[np.floating[Any]], num_texts: int
+) -> NDArray[np.float64]:
+    """The evidence in each text, (texts, `EVIDENCE_NUMBERS`), of features in these rows: their effects on its class."""
+    is_for, squares = effects > 0, values.astype(np.float64) ** 2
+    sums = [np.bincount(rows, it, num_texts) for it in (is_for * effects, is_for * squares, squares)]
+    return -np.stack([np.log(LEAST_EVIDENCE + sums[0]), sums[1] / np.maximum(sums[2], 1e-9)], axis=1)

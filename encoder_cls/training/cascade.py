@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from encoder_cls.evaluation.metrics import compute_metrics, losses_of_texts
 from encoder_cls.inference.classifier import Classifier
+from encoder_cls.inference.task import Logits
 from encoder_cls.text.tokens import TokenizedTexts
 
 GATES = (*(percent / 100 for percent in range(40, 100, 5)), 0.97, 0.98, 0.99)  # that are tried
@@ -29,26 +30,29 @@ def fit_gate(classifier: Classifier, texts: TokenizedTexts, labels: NDArray[Any]
         return
     of_parts = classifier.part_logits(texts)
 
-    def scores() -> tuple[NDArray[Any], NDArray[np.bool_], NDArray[np.float64], float]:
-        """Answers, whether they are right, and the loss of each text, (texts,); the calibration error."""
-        logits = classifier.combined(of_parts)
-        ece = compute_metrics(logits, labels, classifier.label_names, classifier.thresholds).ece
+    def scores(logits: Logits) -> tuple[NDArray[Any], NDArray[np.bool_], NDArray[np.float64]]:
+        """Answers, whether they are right, and the loss of each text, (texts,)."""
         losses = losses_of_texts(classifier.task, logits, labels)
         if classifier.thresholds:
             answers = classifier.task.probabilities(logits) >= np.array(classifier.thresholds)
-            return answers, (answers == labels).all(axis=1), losses, ece
+            return answers, (answers == labels).all(axis=1), losses
         answers = logits.argmax(axis=1)
-        return answers, answers == labels, losses, ece
+        return answers, answers == labels, losses
 
-    answers, right, losses, ece = scores()
+    def calibration_error(logits: Logits) -> float:
+        return compute_metrics(logits, labels, classifier.label_names, classifier.thresholds).ece
+
+    exact = classifier.combined(of_parts)
+    (answers, right, losses), ece = scores(exact), calibration_error(exact)
     of_accuracy, of_loss = (float(it.std()) / math.sqrt(len(labels)) for it in (right, losses))
     for classifier.gate in GATES:
-        now, now_right, now_losses, now_ece = scores()
+        logits = classifier.combined(of_parts)
+        now, now_right, now_losses = scores(logits)
         if (
             (now != answers).reshape(len(labels), -1).any(axis=1).mean() <= MOST_CHANGED
             and now_losses.mean() <= losses.mean() + min(MOST_LOSS, of_loss)
             and now_right.mean() >= right.mean() - of_accuracy
-            and now_ece <= ece + of_accuracy
+            and calibration_error(logits) <= ece + of_accuracy
         ):
             return
     classifier.gate = None

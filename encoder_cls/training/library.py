@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,6 @@ def train(
     run = RunDir(Path(run_dir or Path("runs", config.name)))
     prepared = replace(prepare(config), objective=objective)
     events = train_run(prepared, run, device=resolve_device(device), resume=resume)
-    for message in (*prepared.warnings(), *(event.message for event in events if isinstance(event, Noted))):
+    for message in chain(prepared.warnings(), (event.message for event in events if isinstance(event, Noted))):
         warnings.warn(message, UserWarning, stacklevel=2)
     return load_classifier(run.path, device=device)

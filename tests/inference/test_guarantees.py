@@ -188,8 +188,9 @@ def test_rarity_of_real_texts_is_what_a_loop_finds(classifier):
 def test_evidence_is_what_speaks_for_the_best_class():
     """The logarithm of the sum of the effects that do, and their share of the squares."""
     values, effects = np.array([0.6, 0.8], dtype=np.float32), np.array([3.0, -1.6])
-    assert _evidence(values, effects) == (pytest.approx(-np.log(3.01)), pytest.approx(-0.36))
-    assert _evidence(values[:0], effects[:0]) == (pytest.approx(-np.log(0.01)), 0)
+    with_features, without = _evidence(np.array([0, 0]), values, effects, 2)
+    assert tuple(with_features) == (pytest.approx(-np.log(3.01)), pytest.approx(-0.36))
+    assert tuple(without) == (pytest.approx(-np.log(0.01)), 0)
 
 
 def test_a_hundredth_of_the_usual_texts_is_flagged_and_strange_ones_are():

@@ -87,6 +87,7 @@ def fit(
         config=TrainConfig(**config),
         together=np.arange(len(labels)),
         held_out=held_out,
+        with_teacher=True,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from encoder_cls.config import TokenizerConfig
 from encoder_cls.evaluation.metrics import cross_entropy, one_hot
 from encoder_cls.inference.linear import LinearClassifier
 from encoder_cls.inference.task import SINGLE_LABEL, log_sigmoid, softmax
+from encoder_cls.inference.weights import as_table
 from encoder_cls.text import ngrams as features
 from encoder_cls.text.ngrams import CHAR_NGRAM_IDS, NUM_FEATURE_IDS, TEMPLATE_IDS
 from encoder_cls.text.tokenizer import tokenize
@@ -498,3 +500,17 @@ def test_classes_count_by_their_weights_in_the_choice_of_a_penalty(num_classes):
     losses = -np.log(softmax(weighted.logits)[np.arange(60), labels])
     assert weighted.loss == pytest.approx(np.average(losses, weights=weights[labels]), rel=1e-5)
     assert plain.loss == pytest.approx(losses.mean(), rel=1e-5)
+
+
+@pytest.mark.parametrize("num_classes", [2, 3])
+def test_evidence_is_for_the_best_class_whatever_its_number(num_classes):
+    """It stays where the classes change places, and where a text is read alone."""
+    tokenizer, linear = trained(num_classes, True)
+    texts = read(tokenizer, corpus(num_classes)[0][:20])
+    weights, biases = linear.weights.dense(), linear.biases
+    others = (-weights, -biases) if num_classes == 2 else (weights[:, ::-1].copy(), biases[::-1].copy())
+    numbers = linear.read(texts)[1]
+    assert len(set(linear.logits(texts).argmax(axis=1))) == num_classes
+    swapped = replace(linear, weights=as_table(others[0]), biases=others[1])
+    assert swapped.read(texts)[1] == pytest.approx(numbers, abs=1e-6)
+    assert np.array_equal(np.concatenate([linear.read(texts[i : i + 1])[1] for i in range(20)]), numbers)

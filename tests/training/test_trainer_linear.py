@@ -289,7 +289,7 @@ def test_few_labels_held_out_are_learned_from_and_judged_by_cross_validation(tmp
     assert first["accuracy"] == row["linear_accuracy"] == accuracy
     report = json.loads((run.eval / "report.json").read_bytes())
     assert report["parts"]["linear"]["accuracy"] == accuracy
-    again = evaluate_run(run.path, data=None, folder=None, tell=lambda _: None)
+    again = evaluate_run(run.path, data=None, folder=None, notify=lambda _: None)
     assert again.parts["linear"].score == accuracy
     assert again.metrics.accuracy == report["accuracy"]
     assert report["num_refitted"] == again.num_refitted == len(labels) > 1
@@ -354,6 +354,7 @@ def test_the_encoder_learns_what_a_teacher_says_of_texts_without_labels(few_and_
         learned.append(prepare(setup.config.model_copy(update={"train": changed})))
     assert [len(it.model_texts) for it in learned] == [num_labelled + 200, num_labelled]
     assert learned[0].plan.training.epochs < learned[1].plan.training.epochs
+    assert fit_linear_classifier(learned[1]).few_labels.teacher is None
 
 
 def test_texts_that_were_learned_from_are_no_measure_of_what_is_usual(tmp_path, few_and_many):

@@ -177,7 +177,7 @@ class FewLabels(NamedTuple):
     accuracy_before: float  # out of fold, of the labels alone
     accuracy: float
     accuracy_with_twice: float | None  # as many labels; none where there are too few to extrapolate from
-    teacher: LinearClassifier  # of all but the texts that were named to be held out
+    teacher: LinearClassifier | None  # of all but the texts that were named to be held out, if it is wanted
     rows: NDArray[np.int64]  # the labelled texts, first those that were named to be held out,
     logits: Logits  # and their answers, each by a classifier that has not learned it
 
@@ -191,6 +191,7 @@ def fit_linear_from_few_labels(
     config: TrainConfig,
     together: NDArray[np.int64],
     held_out: NDArray[np.int64] = NO_TEXTS,
+    with_teacher: bool = False,
 ) -> tuple[LinearClassifier, FewLabels]:
     """Fit a linear classifier by self-training, unless the labels alone are seen to be better.
 
@@ -230,7 +231,7 @@ def fit_linear_from_few_labels(
         accuracy_before=before,
         accuracy=accuracy,
         accuracy_with_twice=twice,
-        teacher=learned_from(np.setdiff1d(all_rows, held_out)) if len(held_out) else classifier,
+        teacher=learned_from(np.setdiff1d(all_rows, held_out)) if with_teacher else None,
         rows=rows,
         logits=choice.logits,
     )

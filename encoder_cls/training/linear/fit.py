@@ -67,10 +67,11 @@ def answers_of(prepared: Prepared, fitted: Fitted) -> LinearAnswers:
 
     Soft labels: Hinton et al., "Distilling the Knowledge in a Neural Network", 2015, https://arxiv.org/abs/1503.02531.
     """
-    if not prepared.plan.has_pseudo_labels or not fitted.few_labels:
+    teacher = fitted.few_labels and fitted.few_labels.teacher
+    if not teacher:
         return LinearAnswers(fitted.validation_logits)
     unlabelled = prepared.texts.take(prepared.model_rows[len(prepared.dataset.train) :])
-    pseudo_labels = softmax(fitted.few_labels.teacher.logits(unlabelled)).astype(np.float32)
+    pseudo_labels = softmax(teacher.logits(unlabelled)).astype(np.float32)
     return LinearAnswers(fitted.validation_logits, pseudo_labels)
 
 
@@ -131,7 +132,14 @@ def _fit_few_labels(prepared: Prepared, reading: Reading) -> Fitted:
         together = np.concatenate([together, validation.together])
     names = _tokenized(prepared, names_as_texts(prepared.dataset.label_names))
     linear, few_labels = fit_linear_from_few_labels(
-        texts, labels, names, reading, config=prepared.config.train, together=together, held_out=held_out
+        texts,
+        labels,
+        names,
+        reading,
+        config=prepared.config.train,
+        together=together,
+        held_out=held_out,
+        with_teacher=prepared.plan.has_pseudo_labels,
     )
     if not len(held_out):
         return _calibrated(prepared, linear)._replace(few_labels=few_labels)
