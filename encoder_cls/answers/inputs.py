@@ -194,10 +194,10 @@ class Source:
     def _can_read_again(self) -> bool:
         return bool(self.files) and all(file.is_file() or file.is_dir() for file in self.files)
 
-    def _new_reading(self, tell: Callable[[str], None] = lambda _: None) -> Reading:
+    def _new_reading(self, notify: Callable[[str], None] = lambda _: None) -> Reading:
         from encoder_cls.data.rows import Reading
 
-        return Reading(tell=tell, **self._options)
+        return Reading(notify=notify, **self._options)
 
     def _note_once(self, message: str) -> None:
         if message not in self._noted:

@@ -21,7 +21,7 @@ ConfigFile = Annotated[
 ConfigOption = Annotated[Path | None, typer.Option("--config", help="The same, as an option.")]
 Overrides = Annotated[
     list[str] | None,
-    typer.Option("--set", help="Override one value: section.key=value, a text as it stands. Repeatable."),
+    typer.Option("--set", help="Override one value: section.key=value, a text taken literally. Repeatable."),
 ]
 TrainedModel = Annotated[Path, typer.Argument(help="A run or model folder.")]
 TextColumns = Annotated[

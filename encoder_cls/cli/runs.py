@@ -69,7 +69,7 @@ def eval_command(
     from encoder_cls.system.files import to_json, write_output
 
     with showing_work():
-        scored = evaluate_run(run, data=data, reading=settings, folder=report, against=against, tell=note)
+        scored = evaluate_run(run, data=data, reading=settings, folder=report, against=against, notify=note)
     if output:
         write_output(output, to_json(scored.to_dict()))
         note(f"wrote {output}")
@@ -123,7 +123,7 @@ def review_command(
     from encoder_cls.system.display import printable, shortened, shown
     from encoder_cls.system.files import write_output
 
-    reviewed = review_run(run, tell=note)
+    reviewed = review_run(run, notify=note)
     if output:
         write_output(output, b"".join(*label_tables(reviewed.rows, data=reviewed.data)))
     if as_json:

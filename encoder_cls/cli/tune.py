@@ -80,7 +80,7 @@ def tune_command(
     path = search.trained_again(best.number).path
     is_compared = best.number > 0 and load_classifier(path).task is not MULTI_LABEL
     other = search.trained_again(0).path if is_compared else None
-    report = evaluate_run(path, data=None, folder=None, tell=lambda _: None, against=other)
+    report = evaluate_run(path, data=None, folder=None, notify=lambda _: None, against=other)
     if as_json:
         trials = [asdict(it) for it in search.results]
         print_json({"trials": trials, "best": asdict(best), "report": report.to_dict()})
@@ -115,7 +115,7 @@ def _conclusion(search: Search, best: TrialResult, config: Config, *, is_better:
     if best.number == 0:
         return f"{judged}, none was better than the config as it is: keep it"
     settings, other = " ".join(f"--set {it}" for it in _settings(best)), search.trained_again(0).path
-    compared = f"as far as these texts tell, the config as it is (above: {other}) is as good"
+    compared = f"as far as these texts show, the config as it is (above: {other}) is as good"
     if is_better is None:
         compared = f"beside it the config as it is: encoder-cls compare {search.folder}/trained-*"
     elif is_better:

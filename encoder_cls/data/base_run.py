@@ -26,16 +26,16 @@ def load_all_data(config: Config, *, train_rows: Iterable[Row] | None = None) ->
     """The data set of a config, after that of its base run, and so on."""
     if config.from_run is None:
         return load_dataset(config.data, train_rows=train_rows)
-    former_config = config_of_former(config.from_run)
-    for key, source in missing_sources(former_config.data):
+    base_config = config_of_base(config.from_run)
+    for key, source in missing_sources(base_config.data):
         what = f"{key}: {source}: no such file or folder, where that run's data was"
         raise DataError(config.from_run, what, "who goes on from it needs its data, too")
-    former = load_all_data(former_config)
-    new = load_dataset(config.data, train_rows=train_rows, known=former.label_names)
-    return joined(former, new, run=config.from_run)
+    base = load_all_data(base_config)
+    new = load_dataset(config.data, train_rows=train_rows, known=base.label_names)
+    return joined(base, new, run=config.from_run)
 
 
-def config_of_former(run: str) -> Config:
+def config_of_base(run: str) -> Config:
     """The config of a base run."""
     path = Path(run) / "config.yaml"
     if not path.exists():
@@ -47,43 +47,43 @@ def names_validation(config: Config) -> bool:
     """Whether a run, or one of its base runs, has a file of validation texts."""
     if config.data.validation is not None or config.from_run is None:
         return config.data.validation is not None
-    return names_validation(config_of_former(config.from_run))
+    return names_validation(config_of_base(config.from_run))
 
 
-def joined(former: Dataset, new: Dataset, *, run: str) -> Dataset:
+def joined(base: Dataset, new: Dataset, *, run: str) -> Dataset:
     """The data of a base run, then the rows that are new in other data.
 
     Left out of the new train are texts like those that the base run held out, and those it has with the same label; of
     the new validation and test texts like any of its own. So are texts of groups that it has in another split.
     """
-    if former.is_multi_label != new.is_multi_label:
-        one, other = ("several labels", "one label") if former.is_multi_label else ("one label", "several labels")
+    if base.is_multi_label != new.is_multi_label:
+        one, other = ("several labels", "one label") if base.is_multi_label else ("one label", "several labels")
         raise ConfigError(f"{run}: a text may have {one} there, and {other} in the new data; train one run of each")
-    if former.has_names_alone or new.has_names_alone:
+    if base.has_names_alone or new.has_names_alone:
         what = "a run goes on from another with labelled texts, and of one of both no text has a label"
         raise ConfigError(f"{run}: {what}")
-    names = tuple(dict.fromkeys((*former.label_names, *new.label_names)))
-    learned = {*_labelled(former.train, former.label_names)}
+    names = tuple(dict.fromkeys((*base.label_names, *new.label_names)))
+    learned = {*_labelled(base.train, base.label_names)}
     # As held-out texts are compared. All at once: which patterns are too frequent to count is a matter of all texts.
-    splits_of_both = [*former.splits.values(), *new.splits.values()]
+    splits_of_both = [*base.splits.values(), *new.splits.values()]
     ends = np.cumsum([len(split) for split in splits_of_both])[:-1]
     alike = np.split(texts_alike(concatenated(*(split.texts for split in splits_of_both))), ends)
-    former_alike = dict(zip(former.splits, alike, strict=False))
-    new_alike = dict(zip(new.splits, alike[len(former_alike) :], strict=True))
+    base_alike = dict(zip(base.splits, alike, strict=False))
+    new_alike = dict(zip(new.splits, alike[len(base_alike) :], strict=True))
     notes = Notes()
-    if former.train.groups is not None and new.train.groups is None:
+    if base.train.groups is not None and new.train.groups is None:
         message = f"{run} keeps groups together; name their column of the new data, too, in data.group_column"
         notes.messages.append(message)
 
     def unseen(role: str, split: Split) -> Split:
-        others = former.splits.keys() - {role}
-        of_former = [former_alike[it] for it in (others if role == "train" else former_alike)]
+        others = base.splits.keys() - {role}
+        of_former = [base_alike[it] for it in (others if role == "train" else base_alike)]
         is_known = np.isin(new_alike[role], np.concatenate(of_former))
         if role == "train":
             is_known |= np.array([it in learned for it in _labelled(split, new.label_names)])
         is_elsewhere = np.zeros(len(split), dtype=bool)
         for other in others:
-            is_elsewhere[shared_groups(former.splits[other], split)] = True
+            is_elsewhere[shared_groups(base.splits[other], split)] = True
         for count, why in (
             (is_known.sum(), f"which {run} has already, or texts like them"),
             ((is_elsewhere & ~is_known).sum(), f"whose groups {run} has in another split"),
@@ -96,8 +96,8 @@ def joined(former: Dataset, new: Dataset, *, run: str) -> Dataset:
     if not unseen_splits["train"]:
         raise DataError(new.train.where[0], f"nothing is left to learn from: {'; '.join(notes.messages)}")
     splits = {}
-    for role in former.splits | unseen_splits:
-        parts = [(former.splits.get(role), former.label_names), (unseen_splits.get(role), new.label_names)]
+    for role in base.splits | unseen_splits:
+        parts = [(base.splits.get(role), base.label_names), (unseen_splits.get(role), new.label_names)]
         splits[role] = _renumbered([(split, its) for split, its in parts if split is not None], names)
     return replace(
         new,
@@ -105,12 +105,12 @@ def joined(former: Dataset, new: Dataset, *, run: str) -> Dataset:
         train=splits["train"],
         validation=splits["validation"],
         test=splits.get("test"),
-        unlabelled=former.unlabelled.joined(new.unlabelled),
-        of_two_types={**former.of_two_types, **new.of_two_types},
-        corrected={**former.corrected, **new.corrected},
-        several=new.several or former.several,
-        sources=(*former.sources, *new.sources, (run, notes)),
-        former=former,
+        unlabelled=base.unlabelled.joined(new.unlabelled),
+        of_two_types={**base.of_two_types, **new.of_two_types},
+        corrected={**base.corrected, **new.corrected},
+        several=new.several or base.several,
+        sources=(*base.sources, *new.sources, (run, notes)),
+        base=base,
     )
 
 

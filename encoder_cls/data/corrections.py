@@ -118,14 +118,14 @@ class Corrections:
         for correction in self._left:
             if correction.id:
                 what = f"no row of the data has the id {shown(correction.id)} and this text: have cells been changed "
-                raise DataError(correction.where, f"{what}since the review? Mend them, or remove the row")
+                raise DataError(correction.where, f"{what}since the review? Correct them, or remove the row")
             what = f"no row of the data is at {correction.of}: has the data been moved or changed since the review?"
-            raise DataError(correction.where, f"{what} Mend the columns file and line, or remove the row")
+            raise DataError(correction.where, f"{what} Correct the columns file and line, or remove the row")
         for correction in self._all:
             if not self._keys(correction.label) & self._known.keys():
                 names = ", ".join(map(shown, sorted(self._known.values())[:20]))
                 what = f"label {shown(correction.label)} occurs nowhere in the data ({names})"
-                hint = "mend the cell, or give the row its new label in the data itself"
+                hint = "correct the cell, or give the row its new label in the data itself"
                 raise DataError(correction.where, what, hint)
 
     def _keys(self, label: str) -> set[str]:

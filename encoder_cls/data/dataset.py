@@ -151,7 +151,7 @@ class Dataset:
         has_names_alone: whether no text has a label: `train` has the words of the name of each class.
         of_two_types: labels that are an integer in one row and a text in another: the first location of each.
         sources: the name and notes of each source that was read.
-        former: the data set of the base run; its texts come first in each split.
+        base: the data set of the base run; its texts come first in each split.
     """
 
     label_names: tuple[str, ...]
@@ -165,7 +165,7 @@ class Dataset:
     has_names_alone: bool = False
     of_two_types: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     sources: tuple[tuple[str, Notes], ...] = ()
-    former: Dataset | None = None
+    base: Dataset | None = None
 
     @property
     def is_multi_label(self) -> bool:

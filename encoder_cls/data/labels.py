@@ -176,7 +176,7 @@ def _check_left_out(source: str, num_texts: int, config: DataConfig, reading: Re
     if empty.count > {"auto": math.ceil(total / 100), "drop": total, "error": 0}[config.empty_texts]:
         locations = str(empty).partition(" ")[2]
         several = f", as in {empty.count:,} of {total:,} rows {locations}" if empty.count > 1 else ""
-        hint = "mend the file, or leave such rows out with data.empty_texts=drop"
+        hint = "correct the file, or leave such rows out with data.empty_texts=drop"
         raise DataError(empty.first[0], f"the text is empty{several}", hint)
     if not num_texts:
         left_out = f" ({skipped.count:,} are left out; {skipped.first[0]}: {skipped.reason})" if skipped.count else ""

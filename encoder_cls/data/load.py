@@ -95,7 +95,7 @@ def _read_dataset(config: DataConfig, train_rows: Iterable[Row] | None, known: S
     if is_multi_label and config.corrections is not None:
         several_labels = f"several, as at {several}" if several else "several, as data.label_separator has it"
         what = f"data.corrections is for data with one label a text, and here a text may have {several_labels}"
-        raise ConfigError(f"{config.corrections}: {what}; mend the labels in the data itself")
+        raise ConfigError(f"{config.corrections}: {what}; correct the labels in the data itself")
     check_none_empty(rows, config, is_multi_label=is_multi_label)
     if not is_multi_label:
         for role, of_role in rows.items():

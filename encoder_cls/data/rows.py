@@ -204,7 +204,7 @@ class Reading:
         encoding: of text files.
         is_sure: whether the encoding was asked for; else a file that seems to be UTF-8 is read as that.
         bad_rows: `error`, or `skip` to leave out and count rows that cannot be read.
-        tell: receives each message once.
+        notify: receives each message once.
         notes: of what came up.
     """
 
@@ -212,7 +212,7 @@ class Reading:
     encoding: str = UTF8
     is_sure: bool = True
     bad_rows: str = "error"
-    tell: Callable[[str], None] = lambda _: None
+    notify: Callable[[str], None] = lambda _: None
     notes: Notes = field(default_factory=Notes)
 
     @property
@@ -224,7 +224,7 @@ class Reading:
         """Pass on a message about a file, once."""
         if message not in self.notes.messages:
             self.notes.messages.append(message)
-            self.tell(message)
+            self.notify(message)
 
     def bad_row(self, error: DataError) -> None:
         """Leave out the row that an error names, or raise the error, as `bad_rows` asks for."""

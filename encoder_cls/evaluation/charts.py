@@ -20,7 +20,7 @@ from encoder_cls.system.html_page import escaped
 
 WIDTH, HEIGHT = 440, 270  # of a chart, in units of its own
 LEFT, RIGHT, TOP, BOTTOM = 46, 16, 24, 42  # around the plane
-MOST_CURVES = 6  # of single classes: more cannot be told apart
+MOST_CURVES = 6  # of single classes: more cannot be distinguished
 MOST_DECISIONS = 5_000_000  # texts times classes behind the curve of all classes: a second
 LENGTH_BINS = 6
 PART_STEPS, MOST_PART_STEPS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.25), 4

@@ -140,7 +140,7 @@ def _charts(report: Report, answered: Answered) -> list[Chart]:
         low, high = num_words.min(), num_words.max()
         spread = f"{low:,} to {high:,}" if low < high else f"{low:,}"
         by_length = charts.accuracy_by_length(num_words, correct)
-        note = "" if by_length else f"No chart: the texts have {spread} words, too much alike to be told apart."
+        note = "" if by_length else f"No chart: the texts have {spread} words, too much alike to be distinguished."
         drawn.append(Chart("Length of the text", note, by_length or ""))
     return drawn
 

@@ -12,7 +12,7 @@ label of a text is in its set with that probability, over all texts and models. 
 Probabilities alone (Hendrycks and Gimpel, "A Baseline for Detecting Misclassified and Out-of-Distribution Examples in
 Neural Networks", 2017, https://arxiv.org/abs/1610.02136) miss texts that share a few typical words with the training.
 So features count, too: their rarity in training, the share of unknown ones, and how much of a text speaks for its best
-class, by which a new topic is told that has the words of others. Each number is measured in standard deviations above
+class, which shows a new topic that has the words of others. Each number is measured in standard deviations above
 its mean on held-out texts.
 """
 

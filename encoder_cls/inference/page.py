@@ -37,7 +37,7 @@ LEGEND = f"""\
 <p class="note words"><span class="against a9">orange, dotted</span> <span class="against a4">speaks against</span> \
 the class, <span class="for a4">speaks for it</span> <span class="for a9">blue</span>: by how much the log odds of the \
 class fall when the word is left out. 0.7 doubles the odds; {STRONG:g}, in full colour, makes them \
-{math.exp(STRONG):.0f} times as high; beyond {LARGEST_WEIGHT} weights are not told apart.</p>"""
+{math.exp(STRONG):.0f} times as high; beyond {LARGEST_WEIGHT} weights are not distinguished.</p>"""
 _EXPLANATIONS = """\
 <h1>{title}</h1>
 {note}{legend}

@@ -80,7 +80,7 @@ def load_labelled(
     data_config: DataConfig,
     dataset: Dataset | None,
     *,
-    tell: Callable[[str], None],
+    notify: Callable[[str], None],
 ) -> Split:
     """Load the labelled texts of a file, a folder or the Hub, by `data_read_as`; `dataset` is that of training.
 
@@ -99,33 +99,33 @@ def load_labelled(
             raise
         hint = "where a cell has several labels, or none, name what separates them: --set data.label_separator='|'"
         raise DataError(f"{error}; {hint}") from None
-    tell_notes(source, split, [how.notes], classifier, dataset.train if dataset else None, tell=tell)
+    report_notes(source, split, [how.notes], classifier, dataset.train if dataset else None, notify=notify)
     return split
 
 
-def tell_notes(
+def report_notes(
     name: str,
     split: Split,
     of_source: Iterable[Notes],
     classifier: Classifier,
     train: Split | None = None,
     *,
-    tell: Callable[[str], None],
+    notify: Callable[[str], None],
 ) -> None:
     """Tell notes and warnings of texts that are scored; with the training texts also whether they are among these."""
     warnings: list[str] = []
     for notes in of_source:
         for message in notes.messages:
-            tell(message)
+            notify(message)
         warnings += notes.warnings(name)
     warnings += split_warnings(name, split, classifier.label_names)
     for warning in [*warnings, *(seen_warnings(name, split, train) if train else ())]:
-        tell(f"warning: {warning}")
+        notify(f"warning: {warning}")
 
 
-def warn_of_seen(path: Path, split: Split, *, tell: Callable[[str], None]) -> None:
+def warn_of_seen(path: Path, split: Split, *, notify: Callable[[str], None]) -> None:
     """Warn where another run, of this folder, was trained on the texts that are scored."""
     run = run_of(path)
     with suppress(DataError):  # its data is gone, so nobody can know
         for warning in seen_warnings(f"--against {path}", split, load_all_data(run.load_config()).train) if run else ():
-            tell(f"warning: {warning}")
+            notify(f"warning: {warning}")

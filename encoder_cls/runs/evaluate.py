@@ -15,7 +15,7 @@ from encoder_cls.evaluation.files import write_report
 from encoder_cls.evaluation.report import Report, evaluate
 from encoder_cls.evaluation.scores import PairedComparison, compare_answers, numbered_answers
 from encoder_cls.inference.classifier import Classifier
-from encoder_cls.runs.data import data_read_as, dataset_of_run, load_labelled, tell_notes, warn_of_seen
+from encoder_cls.runs.data import data_read_as, dataset_of_run, load_labelled, report_notes, warn_of_seen
 from encoder_cls.tracking.run_dir import run_of
 from encoder_cls.tracking.validation_logits import classifier_to_score
 from encoder_cls.training.score import score_run
@@ -26,7 +26,7 @@ def evaluate_run(
     *,
     data: str | None,
     folder: Path | None,
-    tell: Callable[[str], None],
+    notify: Callable[[str], None],
     reading: Mapping[str, Any] | None = None,
     against: Path | None = None,
 ) -> Report:
@@ -37,7 +37,7 @@ def evaluate_run(
         data: a labelled source; None: the run's test split, else its validation split.
         folder: where to write the report with its page, predictions and pictures; None: nowhere, except that the report
             on a run's own data goes into its `eval` folder.
-        tell: called with notes and warnings.
+        notify: called with notes and warnings.
         reading: values of `DataConfig` by which the source is read otherwise than in training.
         against: the folder of another classifier, which answers the same texts; the run's own report is without it.
 
@@ -54,23 +54,25 @@ def evaluate_run(
             )
     run = run_of(path)
     if run and not run.is_finished():
-        tell(f"{run.path} is not finished: this is its best model so far")
+        notify(f"{run.path} is not finished: this is its best model so far")
     config = run.load_config() if run else None
-    dataset = dataset_of_run(run, classifier, needed=data is None, warn=tell) if run else None
+    dataset = dataset_of_run(run, classifier, needed=data is None, warn=notify) if run else None
     data_config = data_read_as(data, classifier, config, reading or {})
     if data is not None:
-        split = load_labelled(data, classifier, data_config, dataset, tell=tell)
+        split = load_labelled(data, classifier, data_config, dataset, notify=notify)
         reference = baseline_scores(dataset, split) if dataset else None
         own, answered = evaluate(classifier, split, name=data, reference=reference)
     elif run and config and dataset:
         name, split = dataset.reported
         if not len(split):
             raise ConfigError(f"{path}: no text of its data has a label to score; name labelled texts with --data")
-        tell_notes(name, split, [notes for source, notes in dataset.sources if source == name], classifier, tell=tell)
+        report_notes(
+            name, split, [notes for source, notes in dataset.sources if source == name], classifier, notify=notify
+        )
         own, answered = score_run(run, classifier, config, dataset)
     else:
         raise ConfigError(f"{path}: a model folder without its run has no data of its own; name some with --data")
-    report = replace(own, against=_compared(against, other, answered, tell=tell)) if against and other else own
+    report = replace(own, against=_compared(against, other, answered, notify=notify)) if against and other else own
     where = folder or (run.eval if run and data is None else None)
     if where:
         yaml, name = (config.to_yaml(), config.name) if config else ("", path.resolve().name)
@@ -79,15 +81,15 @@ def evaluate_run(
             written = write_report(
                 where, report if folder else own, answered, data=data_config, run_name=name, config_yaml=yaml
             )
-            tell(f"wrote {where}: {', '.join(written)}")
+            notify(f"wrote {where}: {', '.join(written)}")
         except EncoderClsError as error:
             if folder:
                 raise
-            tell(f"warning: {error}")
+            notify(f"warning: {error}")
     return report
 
 
-def _compared(path: Path, other: Classifier, answered: Answered, *, tell: Callable[[str], None]) -> PairedComparison:
+def _compared(path: Path, other: Classifier, answered: Answered, *, notify: Callable[[str], None]) -> PairedComparison:
     """Answer the same texts with another classifier, of this folder."""
     names, split = answered.label_names, answered.split
     if not set(other.label_names) & set(names):
@@ -95,5 +97,5 @@ def _compared(path: Path, other: Classifier, answered: Answered, *, tell: Callab
             f"--against {path}: knows none of the classes that are scored ({listed(names)}), but "
             f"{listed(other.label_names)}"
         )
-    warn_of_seen(path, split, tell=tell)
+    warn_of_seen(path, split, notify=notify)
     return compare_answers(split.labels, answered.answers, numbered_answers(other, split.texts, names), run=str(path))

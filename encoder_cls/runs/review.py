@@ -43,8 +43,8 @@ class Review(NamedTuple):
     data: DataConfig
 
 
-def review_run(path: Path, *, tell: Callable[[str], None]) -> Review:
-    """Judge the labels of all splits of a run; `tell` is called with notes and warnings.
+def review_run(path: Path, *, notify: Callable[[str], None]) -> Review:
+    """Judge the labels of all splits of a run; `notify` is called with notes and warnings.
 
     Raises:
         ConfigError: it is no run, or has no classifier yet, no labels, or several a text.
@@ -55,7 +55,7 @@ def review_run(path: Path, *, tell: Callable[[str], None]) -> Review:
         raise ConfigError(f"{path}: a model folder without its run has no data to review; name the run")
     if classifier.task is MULTI_LABEL:
         raise ConfigError(f"{path}: review is for data with one label a text; here a text may have several")
-    dataset = dataset_of_run(run, classifier, needed=True, warn=tell)
+    dataset = dataset_of_run(run, classifier, needed=True, warn=notify)
     assert dataset is not None
     if dataset.has_names_alone:
         raise ConfigError(f"{path}: learned from the names of the classes alone, so there are no labels to review")

@@ -112,25 +112,25 @@ def _without_long_words(text: str, splitter: Tokenizer) -> tuple[str, int]:
 
 
 def train_and_tokenize(
-    texts: Iterable[str], config: TokenizerConfig, *, max_seq_len: int, former: Tokenizer | None = None
+    texts: Iterable[str], config: TokenizerConfig, *, max_seq_len: int, base: Tokenizer | None = None
 ) -> tuple[Tokenizer, TokenizedTexts]:
     """Train a tokenizer, and `tokenize` the same texts; where tokens are words, these are looked for only once.
 
     Words are then counted as far as texts are kept, and are those of `trainers.WordLevelTrainer`. The tokens of a
-    `former` tokenizer of the same settings keep their ids: new words come after them. Sub-words can write any word, and
+    `base` tokenizer of the same settings keep their ids: new words come after them. Sub-words can write any word, and
     stay as they are.
 
     Raises:
         ConfigError: as `train_tokenizer`.
     """
     if config.type != "word_level":
-        tokenizer = former or train_subwords(texts, config, max_seq_len=max_seq_len)[0]
+        tokenizer = base or train_subwords(texts, config, max_seq_len=max_seq_len)[0]
         return tokenizer, tokenize(tokenizer, texts, max_seq_len=max_seq_len)
     tokenizer = _untrained(config)
-    if former:  # perhaps of an earlier version, which split texts otherwise
-        tokenizer.pre_tokenizer = former.pre_tokenizer
+    if base:  # perhaps of an earlier version, which split texts otherwise
+        tokenizer.pre_tokenizer = base.pre_tokenizer
     found, words = index_tokens(ArrowWords(tokenizer).read, texts, max_seq_len=max_seq_len, in_processes=True)
-    known = former.get_vocab() if former else {}
+    known = base.get_vocab() if base else {}
     vocabulary = _most_frequent(words, found.word_counts().tolist(), config, known)
     tokenizer.model = models.WordLevel(vocabulary, unk_token=SPECIAL_TOKENS[UNK_ID])
     tokenizer.add_special_tokens(SPECIAL_TOKENS)

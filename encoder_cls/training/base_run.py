@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from encoder_cls.config import Config
-from encoder_cls.data.base_run import config_of_former
+from encoder_cls.data.base_run import config_of_base
 from encoder_cls.data.dataset import Dataset
 from encoder_cls.errors import ConfigError, DataError
 from encoder_cls.inference.classifier import Classifier
@@ -31,7 +31,7 @@ def base_classifier(config: Config) -> Classifier | None:
     """
     if config.from_run is None:
         return None
-    run, base_config = RunDir(Path(config.from_run)), config_of_former(config.from_run)
+    run, base_config = RunDir(Path(config.from_run)), config_of_base(config.from_run)
     if not run.is_finished():
         raise ConfigError(f"{run.path}: is no finished run to go on from; let its training end (train --resume)")
     classifier = load_classifier(run.model, device="cpu", engine="numpy")
@@ -45,9 +45,9 @@ def base_classifier(config: Config) -> Classifier | None:
 
 def check_base_data(config: Config, dataset: Dataset) -> None:
     """Check the data of the base run, which may have changed (`DataError`), and its logits, which the report needs."""
-    if config.from_run is None or dataset.former is None:
+    if config.from_run is None or dataset.base is None:
         return
-    run, its_data = RunDir(Path(config.from_run)), dataset.former
+    run, its_data = RunDir(Path(config.from_run)), dataset.base
     if run.validation_logits.exists():
         read_validation_logits(run.validation_logits)
     known = newest_fingerprint(run.checkpoints)

@@ -71,7 +71,7 @@ def score_run(
 
 def _base_answers(classifier: Classifier, config: Config, dataset: Dataset, *, device: str) -> BaseAnswers | None:
     base = config.from_run and RunDir(Path(config.from_run))
-    if not base or dataset.former is None or dataset.is_multi_label or not base.model.is_dir():
+    if not base or dataset.base is None or dataset.is_multi_label or not base.model.is_dir():
         return None
     of_base = classifier_to_score(base.path, device=device)
-    return compare_with_base(classifier, of_base, dataset.former, run=str(config.from_run))
+    return compare_with_base(classifier, of_base, dataset.base, run=str(config.from_run))

@@ -59,7 +59,7 @@ def _tokenized(dataset: Dataset, config: Config, base: Tokenizer | None) -> Toke
         base, long_words = run_interruptibly(
             lambda: train_subwords(learned_from, config.tokenizer, max_seq_len=max_seq_len)
         )
-    tokenizer, texts = train_and_tokenize(learned_from, config.tokenizer, max_seq_len=max_seq_len, former=base)
+    tokenizer, texts = train_and_tokenize(learned_from, config.tokenizer, max_seq_len=max_seq_len, base=base)
     validation_texts = tokenize(tokenizer, dataset.selection.texts, max_seq_len=max_seq_len)
     return TokenizedData(
         serialized=tokenizer.to_str(), texts=texts, validation_texts=validation_texts, long_words=long_words

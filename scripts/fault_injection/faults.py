@@ -274,7 +274,7 @@ FAULTS = [
      lambda unlink: lambda self, **more: None if self.name.startswith(".tmp-") else unlink(self, **more)),
     Fault("a resumed run begins with its first weights again", "kill-continued", 0.06, f"{SAVE}.Checkpoint.restore",
      lambda restore: lambda self, model, optimizers: restore(self, copy.deepcopy(model), optimizers)),
-    Fault("something is written into the former run", "kill-continued", 0.01,
+    Fault("something is written into the base run", "kill-continued", 0.01,
      "encoder_cls.training.score._base_answers",
      lambda answers: lambda it, config, *more, **options: (
          config.from_run and Path(config.from_run, "eval/compared").touch(), answers(it, config, *more, **options))[1]),

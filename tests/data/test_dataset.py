@@ -412,7 +412,7 @@ def test_few_empty_texts_are_left_out(rows, empty):
     assert dict(dataset.sources)["test"].empty.first == ["a.csv:2", "a.csv:3", "a.csv:4"][:empty]
     with pytest.raises(DataError, match=rf"^a\.csv:2: the text is empty, as in {empty + 1} of {rows} rows .*=drop"):
         load("b.csv", test=source(empty + 1))
-    with pytest.raises(DataError, match=r"^a\.csv:2: the text is empty; mend"):
+    with pytest.raises(DataError, match=r"^a\.csv:2: the text is empty; correct the file"):
         load("b.csv", test=source(1), empty_texts="error")
 
 

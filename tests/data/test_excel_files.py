@@ -105,7 +105,7 @@ def test_a_formula_in_another_column_is_noted_once():
     """The row is read, and what is kept of the column is empty."""
     told: list[str] = []
     source = write("a.xlsx", data=[["text", "n"], ["a", "=1"], ["b", "=2"]])
-    found = list(read_rows_and_columns(source, text_columns=["text"], reading=Reading(tell=told.append)))
+    found = list(read_rows_and_columns(source, text_columns=["text"], reading=Reading(notify=told.append)))
     assert [columns for _, columns in found] == [{"text": "a", "n": None}, {"text": "b", "n": None}]
     assert told == ["warning: a.xlsx: cells that hold a formula without a stored result are read as empty"]
 

@@ -355,7 +355,7 @@ def test_a_tokenizer_that_splits_by_code_points_is_read(kind):
     read = parse_tokenizer(json.dumps(tokenizer))
     assert split_by_tokenizer(read, "ที่ 🙂🙂") == ["ท", "\u0e35", "\u0e48", "🙂🙂"]
     config = TokenizerConfig(type=kind)
-    continued, _ = train_and_tokenize(["ที่"], config, max_seq_len=8, former=read)
+    continued, _ = train_and_tokenize(["ที่"], config, max_seq_len=8, base=read)
     assert split_by_tokenizer(continued, "ที่") == ["ท", "\u0e35", "\u0e48"]
 
 

@@ -243,12 +243,12 @@ def test_recall_that_fell_is_named():
 
     worse = load_classifier(Path("old"))
     worse.label_names = tuple(reversed(worse.label_names))  # all that was right is wrong
-    found = compare_with_base(worse, former, setup.dataset.former, run="old")
+    found = compare_with_base(worse, former, setup.dataset.base, run="old")
     assert len(found.changed) == found.num_texts == 12
     recalls = {name: (now, before) for name, (before, now) in found.lost_recall.items()}
     assert all(now < before for now, before in recalls.values())
     assert list(found.sentences())[-1].startswith("recall fell: ") == bool(recalls)
-    assert not compare_with_base(former, former, setup.dataset.former, run="old").changed
+    assert not compare_with_base(former, former, setup.dataset.base, run="old").changed
 
 
 @pytest.mark.parametrize("steps", [1, 9])

@@ -59,7 +59,7 @@ def line_records(path: Path, columns: Columns, reading: Reading) -> Iterator[Rec
         elif line.strip():
             labels, text = parse_line(line)
             if labels and not is_labelled(line):
-                reading.bad_row(DataError(where, "the line has no label at its beginning, where labels stand"))
+                reading.bad_row(DataError(where, "the line has no label at its beginning, where labels are"))
             else:
                 yield where, {columns.text[0]: text, columns.label: labels[0] if len(labels) == 1 else labels}
 

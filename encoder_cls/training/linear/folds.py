@@ -31,7 +31,7 @@ def _split(together: NDArray[np.int64]) -> list[NDArray[np.int64]]:
     if len(sizes) in (1, num_texts):
         return np.array_split(random.permutation(num_texts), min(FOLDS, num_texts))
     shuffled = random.permutation(len(sizes))
-    # A group belongs to the fold in which its middle lies where groups stand in a row.
+    # A group belongs to the fold in which its middle lies where groups come in a row.
     middles = np.cumsum(sizes[shuffled]) - sizes[shuffled] / 2
     fold_of_group = np.empty(len(sizes), dtype=np.int64)
     fold_of_group[shuffled] = np.minimum(middles * FOLDS / num_texts, FOLDS - 1).astype(np.int64)
