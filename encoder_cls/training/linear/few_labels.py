@@ -7,6 +7,7 @@ rounds, or a classifier of the labels alone. Whatever answers, it is one weight 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -266,7 +267,7 @@ def extrapolated(accuracy: float, with_fewer: float, *, times: float = 2.0) -> f
     Empirically", 2017, https://arxiv.org/abs/1712.00409).
     """
     error, of_fewer = 1 - accuracy, max(1 - with_fewer, 1e-3)
-    return 1 - error * min(1.0, max(error, 1e-3) / of_fewer) ** (np.log(2) / np.log(times))
+    return 1 - error * min(1.0, max(error, 1e-3) / of_fewer) ** math.log(2, times)
 
 
 class LinearAnswers(NamedTuple):
