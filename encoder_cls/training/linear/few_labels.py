@@ -94,21 +94,34 @@ class SelfTraining:
         shares = shrunk_shares(np.bincount(corpus.labels[rows], minlength=len(corpus.class_weights)))
         known = np.concatenate([rows, self._names])
         labels = np.concatenate([corpus.labels[rows], self._names - corpus.first_name])
-        rounds = [self._learn_once(known, labels, np.ones(len(known)))]
+        rounds = [self._fit(known, labels, np.ones(len(known)))]
         for part in PARTS if self._config.self_training and len(unlabelled) else ():
             margins = rounds[-1].margins(corpus.features[unlabelled])
             margins = np.hstack([-margins, margins]) if margins.shape[1] == 1 else margins
             chosen, guesses = surest(aligned(margins, shares), part)
             weights = np.repeat([1.0, PSEUDO_LABEL_WEIGHT], [len(known), len(chosen)])
             texts, classes = np.concatenate([known, unlabelled[chosen]]), np.concatenate([labels, guesses])
-            rounds.append(self._learn_once(texts, classes, weights))
+            rounds.append(self._fit(texts, classes, weights))
         return {LAST: rounds[-1], MEAN: OneVsRest(*(np.mean(it, axis=0) for it in zip(*rounds, strict=True)))}
 
-    def _learn_once(
-        self, rows: NDArray[np.int64], labels: NDArray[np.int64], weights: NDArray[np.float64]
-    ) -> OneVsRest:
+    def cross_validate(self, parts: Sequence[NDArray[np.int64]]) -> dict[str, Calibration]:
+        """Calibrate each way to learn on the margins of each fold, learned from the others; the default comes first."""
+        corpus, by_fold = self._corpus, []
+        most = max(1, min(MOST_OUT_OF_FOLD, MOST_WORK // len(corpus.class_weights)))
+        unlabelled = np.sort(np.random.default_rng(0).permutation(corpus.unlabelled)[:most])
+        for fold in parts:
+            learned = self.learn(np.setdiff1d(np.arange(len(corpus.labels)), fold), unlabelled)
+            by_fold.append({way: machines.margins(corpus.features[fold]) for way, machines in learned.items()})
+        labels, class_weights = corpus.labels[np.concatenate(parts)], corpus.class_weights
+        ways = {way: calibrate(np.concatenate([it[way] for it in by_fold]), labels, class_weights) for way in learned}
+        alone = cross_validate(*corpus.labelled(), corpus.labels, class_weights, parts)
+        if not len(unlabelled):  # there is a single round, which knows no more than the names of classes
+            return {ALONE: alone, LAST: ways[LAST]}
+        return {**ways, ALONE: alone}
+
+    def _fit(self, rows: NDArray[np.int64], labels: NDArray[np.int64], weights: NDArray[np.float64]) -> OneVsRest:
         class_weights = self._corpus.class_weights
-        targets = _targets(labels, len(class_weights), weights * class_weights[labels])
+        targets = np.eye(len(class_weights))[labels] * (weights * class_weights[labels])[:, None]
         machines = self._svm(rows, targets)
         if self._config.naive_bayes_em:
             words = self._naive_bayes(rows, targets)
@@ -156,12 +169,6 @@ class SelfTraining:
         return self._scaled(self._corpus.spread_words(columns), np.zeros(columns.shape[1]))
 
 
-def _targets(labels: NDArray[np.int64], num_classes: int, weights: NDArray[np.floating]) -> NDArray[np.float64]:
-    targets = np.zeros((len(labels), num_classes))
-    targets[np.arange(len(labels)), labels] = weights
-    return targets
-
-
 STANDARD_ERRORS = 1.0  # by which more answers have to be right than those of the last round
 FEWEST_EXTRAPOLATED = 40  # labelled texts, from half of which nothing is to be learned
 
@@ -198,7 +205,7 @@ def fit_linear_from_few_labels(
     training = SelfTraining(corpus, config)
     parts, all_rows = folds(together, first=held_out), np.arange(len(labels))
     rows = np.concatenate(parts)
-    ways = _cross_validate(training, corpus, parts)
+    ways = training.cross_validate(parts)
     kept = _best(ways, labels[rows])
     choice = ways[kept]
 
@@ -212,7 +219,7 @@ def fit_linear_from_few_labels(
     twice = None
     if len(labels) >= FEWEST_EXTRAPOLATED and len(parts) > 2:
         halves = [np.concatenate(parts[::2]), np.concatenate(parts[1::2])]
-        of_half = _accuracy(_cross_validate(training, corpus, halves)[kept], labels[np.concatenate(halves)])
+        of_half = _accuracy(training.cross_validate(halves)[kept], labels[np.concatenate(halves)])
         twice = extrapolated(accuracy, of_half, times=2 - 2 / len(parts))
     return learned_from(all_rows), FewLabels(
         kept=kept,
@@ -223,26 +230,6 @@ def fit_linear_from_few_labels(
         rows=rows,
         logits=choice.logits,
     )
-
-
-def _cross_validate(
-    training: SelfTraining, corpus: FeatureCorpus, parts: Sequence[NDArray[np.int64]]
-) -> dict[str, Calibration]:
-    """Calibrate each way to learn on its margins of each fold, learned from the others; the first is the default."""
-    most = max(1, min(MOST_OUT_OF_FOLD, MOST_WORK // len(corpus.class_weights)))
-    unlabelled = np.sort(np.random.default_rng(0).permutation(corpus.unlabelled)[:most])
-    by_fold = []
-    for fold in parts:
-        learned = training.learn(np.setdiff1d(np.arange(len(corpus.labels)), fold), unlabelled)
-        by_fold.append({name: machines.margins(corpus.features[fold]) for name, machines in learned.items()})
-    labels, class_weights = corpus.labels[np.concatenate(parts)], corpus.class_weights
-    last, mean = (
-        calibrate(np.concatenate([margins[way] for margins in by_fold]), labels, class_weights) for way in (LAST, MEAN)
-    )
-    alone = cross_validate(*corpus.labelled(), corpus.labels, class_weights, parts)
-    if not len(unlabelled):  # there is a single round, which knows no more than the names of classes
-        return {ALONE: alone, LAST: last}
-    return {LAST: last, MEAN: mean, ALONE: alone}
 
 
 def _best(ways: dict[str, Calibration], labels: NDArray[np.int64]) -> str:
@@ -319,7 +306,7 @@ def log_ratios(
     et al., "Text Classification from Labeled and Unlabeled Documents using EM", 2000,
     https://doi.org/10.1023/A:1007692713085). Texts are counts of features, (texts, features).
     """
-    targets = _targets(labels, num_classes, text_weights)
+    targets = np.eye(num_classes)[labels] * text_weights[:, None]
     known = labelled.T @ targets
     counts, class_sizes = known, targets.sum(axis=0)
     for _ in range(ITERATIONS):
