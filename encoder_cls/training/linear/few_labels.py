@@ -35,6 +35,8 @@ ALIGNMENTS, ALIGNMENT_STEP, LEAST_SHARE = 50, 0.05, 1e-4
 NEVER = -3.0  # the bias of a class without a text, in standard deviations
 MOST_SCALED = 1000  # texts, to measure standard deviations of margins
 MOST_OUT_OF_FOLD, MOST_WORK = 5000, 250_000  # texts without labels, and these times classes, that folds learn from
+STANDARD_ERRORS = 1.0  # by which more answers have to be right than those of the last round
+FEWEST_EXTRAPOLATED = 40  # labelled texts, from half of which nothing is to be learned
 
 ALONE, LAST, MEAN = "labels alone", "self-training", "self-training, mean of its rounds"
 
@@ -126,7 +128,7 @@ class SelfTraining:
         if self._config.naive_bayes_em:
             words = self._naive_bayes(rows, targets)
             machines = OneVsRest(machines.weights + NAIVE_BAYES_WEIGHT * words.weights, machines.biases)
-        absent = ~targets.any(axis=0)[-len(machines.biases) :]
+        absent = targets.sum(axis=0)[-len(machines.biases) :] == 0
         return OneVsRest(np.where(absent, 0, machines.weights), np.where(absent, np.float32(NEVER), machines.biases))
 
     def _scaled(self, weights: NDArray[np.floating], biases: NDArray[np.floating]) -> OneVsRest:
@@ -167,10 +169,6 @@ class SelfTraining:
         shares -= shares.mean(axis=1, keepdims=True)
         columns = shares[:, -SINGLE_LABEL.num_one_vs_rest(targets.shape[1]) :]
         return self._scaled(self._corpus.spread_words(columns), np.zeros(columns.shape[1]))
-
-
-STANDARD_ERRORS = 1.0  # by which more answers have to be right than those of the last round
-FEWEST_EXTRAPOLATED = 40  # labelled texts, from half of which nothing is to be learned
 
 
 class FewLabels(NamedTuple):
@@ -254,7 +252,7 @@ def extrapolated(accuracy: float, with_fewer: float, *, times: float = 2.0) -> f
     Empirically", 2017, https://arxiv.org/abs/1712.00409).
     """
     error, of_fewer = 1 - accuracy, max(1 - with_fewer, 1e-3)
-    return 1 - error * min(1.0, max(error, 1e-3) / of_fewer) ** math.log(2, times)
+    return 1 - error * math.pow(min(1.0, max(error, 1e-3) / of_fewer), math.log(2, times))
 
 
 class LinearAnswers(NamedTuple):
