@@ -119,7 +119,7 @@ def lines(rows: Sequence[Row]) -> list[str]:
         both = [of.get((data, labels, names, system), []) for system in (SVM, TRAINING)]
         accuracies = [f"{100 * mean(values(it, 'accuracy')):.1f}" if it else NOT_MEASURED for it in both]
         seconds = f"{mean(values(both[1], 'seconds')):.0f}" if both[1] else NOT_MEASURED
-        cells.append([data, "as they are" if names else "numbers", f"{labels:,}", *accuracies, seconds])
+        cells.append([data, "words" if names else "numbers", f"{labels:,}", *accuracies, seconds])
     return table(["data set", "names", "labels", SVM, TRAINING, "processor seconds"], cells, left=2)
 
 
