@@ -118,7 +118,7 @@ def review_command(
     if output is None:
         warn_if_output_closed()
 
-    from encoder_cls.evaluation.files import label_tables
+    from encoder_cls.evaluation.answered import label_tables
     from encoder_cls.runs.review import review_run
     from encoder_cls.system.display import printable, shortened, shown
     from encoder_cls.system.files import write_output

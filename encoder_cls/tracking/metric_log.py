@@ -21,9 +21,8 @@ from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
 from encoder_cls.config import Config
-from encoder_cls.evaluation import tensorboard_images as plots
-from encoder_cls.evaluation.answers import Answered
-from encoder_cls.evaluation.charts import curves_note, notable_classes
+from encoder_cls.evaluation import charts
+from encoder_cls.evaluation.answered import Answered
 from encoder_cls.evaluation.metrics import CalibrationBins
 from encoder_cls.evaluation.report import Report
 from encoder_cls.evaluation.sections import summary_text
@@ -221,12 +220,12 @@ def _show_row(writer: SummaryWriter, row: Mapping[str, Any], label_names: Sequen
     figures = {}
     if "confusion_matrix" in row:
         names = row.get("label_names", label_names)
-        figures["confusion matrix"] = plots.confusion(row["confusion_matrix"], names)
+        figures["confusion matrix"] = charts.confusion_figure(row["confusion_matrix"], names)
     if "calibration" in row:
-        figures["reliability"] = plots.reliability(CalibrationBins(**row["calibration"]))
+        figures["reliability"] = charts.reliability_figure(CalibrationBins(**row["calibration"]))
     for name, figure in figures.items():
         # `SummaryWriter.add_figure` would import pyplot, and knows nothing of characters that a font lacks.
-        pixels = plots.to_pixels(figure)
+        pixels = charts.to_pixels(figure)
         writer.add_image(f"{picture_group(split)}/{name}", pixels, step, walltime=when, dataformats="HWC")
 
 
@@ -277,7 +276,7 @@ def add_embedding(
     _, groups = np.unique(labels, return_inverse=True)
     # Fields are separated by tabs, rows by line ends.
     rows = [[replace_unprintable(" ".join(it.split())) for it in row] for row in zip(labels, texts, strict=True)]
-    images = torch.from_numpy(plots.colour_squares(groups))
+    images = torch.from_numpy(charts.colour_squares(groups))
     # The files go into a folder that is named after the step: here the projector's.
     writer.add_embedding(vectors, rows, images, PROJECTOR_FOLDER, "texts", metadata_header=["label", "text"])
 
@@ -288,12 +287,12 @@ def add_precision_recall(
     """Show precision against recall of the rarest and the worst classes."""
     probabilities, labels = answered.probabilities, answered.labels
     num_classes = probabilities.shape[1]
-    chosen = notable_classes(report.metrics.per_class, most, num_classes=num_classes)
+    chosen = charts.notable_classes(report.metrics.per_class, most, num_classes=num_classes)
     for number in chosen:
         is_class = labels[:, number] if labels.ndim > 1 else labels == number
         name = f"precision and recall/{report.label_names[number]}"
         writer.add_pr_curve(name, is_class, probabilities[:, number], step)
-    if note := curves_note(chosen, answered):
+    if note := charts.curves_note(chosen, answered):
         writer.add_text("precision and recall", note, step)
 
 

@@ -7,8 +7,7 @@ import shutil
 import numpy as np
 import torch
 
-from encoder_cls.evaluation.files import write_report
-from encoder_cls.evaluation.page import model_card
+from encoder_cls.evaluation.files import model_card, write_report
 from encoder_cls.evaluation.report import Report
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.folder import save_measured

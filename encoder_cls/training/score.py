@@ -8,7 +8,7 @@ from pathlib import Path
 
 from encoder_cls.config import Config
 from encoder_cls.data.dataset import Dataset
-from encoder_cls.evaluation.answers import Answered
+from encoder_cls.evaluation.answered import Answered
 from encoder_cls.evaluation.baseline import baseline_scores
 from encoder_cls.evaluation.report import Report, evaluate
 from encoder_cls.evaluation.scores import BaseAnswers, compare_with_base
@@ -55,7 +55,7 @@ def score_run(
         return class_weights_note(dataset.train, texts, max_tokens=linear.max_tokens, use_char_ngrams=has_detail)
 
     begin_work(f"scoring {len(split):,} texts")
-    report, answered = evaluate(classifier, split, name=name, reference=None, batch_tokens=batch_tokens)
+    report, answered = evaluate(classifier, split, name=name, batch_tokens=batch_tokens)
     report = replace(
         report,
         base_answers=_base_answers(classifier, config, dataset, device=device),

@@ -13,10 +13,10 @@ from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 from torch.utils.tensorboard import SummaryWriter
 
 from encoder_cls.config import load_config
-from encoder_cls.evaluation.answers import Answered
+from encoder_cls.evaluation.answered import Answered
+from encoder_cls.evaluation.charts import SQUARE
 from encoder_cls.evaluation.metrics import compute_metrics
 from encoder_cls.evaluation.report import evaluate
-from encoder_cls.evaluation.tensorboard_images import SQUARE
 from encoder_cls.tracking.metric_log import (
     ALWAYS_COMPARED,
     add_embedding,
@@ -109,7 +109,7 @@ def test_points_are_in_the_projector_whatever_is_in_their_texts(tmp_path):
 def test_a_text_is_no_markdown(classifier):
     """Nor HTML, nor a column of the table, whatever is in it."""
     text = "| *a* <b>\n# [x](y)"
-    report, _ = evaluate(classifier, split_of([text]), name="test", reference=None)
+    report, _ = evaluate(classifier, split_of([text]), name="test")
     *_, line = mistakes_table(report).splitlines()
     assert line.count("|") == 4
     assert not set(line.replace("|", "").replace("&#", "")) & set("*<>[]()`\n")
