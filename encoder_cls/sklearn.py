@@ -181,8 +181,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # sc
     def report(self) -> Report:
         """Score the texts that were held out, as `encoder-cls eval` does."""
         from encoder_cls.data.base_run import load_all_data
-        from encoder_cls.tracking.run_dir import RunDir
-        from encoder_cls.tracking.validation_logits import classifier_to_score
+        from encoder_cls.tracking.run_dir import RunDir, classifier_to_score
         from encoder_cls.training.score import score_run
 
         check_is_fitted(self, "classifier_")
@@ -236,7 +235,7 @@ def _train(
     from encoder_cls.system.machine import resolve_device
     from encoder_cls.tracking.run_dir import RunDir
     from encoder_cls.training.events import Noted, StageStarted, Validated
-    from encoder_cls.training.finish import finish_model
+    from encoder_cls.training.final_model import finish_model
     from encoder_cls.training.prepare import prepare
     from encoder_cls.training.run import train
 

@@ -303,7 +303,7 @@ def test_the_loss_is_binary_cross_entropy_and_the_divergence_of_two_dropout_pass
     """As PyTorch computes them for Bernoulli distributions; a label's weight counts where a text has it."""
     from torch.distributions import Bernoulli, kl_divergence
 
-    from encoder_cls.training.encoder.classification import MultiLabelBatch
+    from encoder_cls.training.encoder.objectives import MultiLabelBatch
 
     torch.manual_seed(0)
     logits, targets = torch.randn(4, 3), torch.tensor([[1.0, 0, 0], [0, 1, 1]]).repeat(2, 1)
@@ -318,7 +318,7 @@ def test_the_loss_is_binary_cross_entropy_and_the_divergence_of_two_dropout_pass
 
 
 def test_a_smaller_type_may_change_no_answer(several):
-    from encoder_cls.training.shrink import ENOUGH_TEXTS, is_close
+    from encoder_cls.training.final_model import ENOUGH_TEXTS, is_close
 
     labels = np.tile([[1, 0], [0, 0]], (ENOUGH_TEXTS, 1))
     exact = np.where(labels, 0.9, 0.1)

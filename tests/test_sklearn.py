@@ -98,7 +98,7 @@ def test_nothing_is_left_behind(tmp_path, monkeypatch):
     torch.manual_seed(5)
     tiny(epochs=1).fit(TEXTS, LABELS)
     assert torch.rand(1).item() == expected
-    monkeypatch.setattr("encoder_cls.training.finish.compact", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr("encoder_cls.training.final_model.compact", lambda *_, **__: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         tiny(epochs=1).fit(TEXTS, LABELS)
     assert list(tmp_path.iterdir()) == []

@@ -16,8 +16,7 @@ from encoder_cls.evaluation.report import Report, evaluate
 from encoder_cls.evaluation.scores import PairedComparison, compare_answers, numbered_answers
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.runs.data import data_read_as, dataset_of_run, load_labelled, report_notes, warn_of_seen
-from encoder_cls.tracking.run_dir import run_of
-from encoder_cls.tracking.validation_logits import classifier_to_score
+from encoder_cls.tracking.run_dir import classifier_to_score, run_of
 from encoder_cls.training.score import score_run
 
 

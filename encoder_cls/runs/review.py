@@ -20,8 +20,7 @@ from encoder_cls.evaluation.answered import Answered, LabelRow, estimated_errors
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.task import MULTI_LABEL
 from encoder_cls.runs.data import dataset_of_run
-from encoder_cls.tracking.run_dir import run_of
-from encoder_cls.tracking.validation_logits import classifier_to_score
+from encoder_cls.tracking.run_dir import classifier_to_score, run_of
 from encoder_cls.training.linear.features import Reading
 from encoder_cls.training.linear.svm import out_of_fold_logits
 

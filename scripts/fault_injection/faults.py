@@ -140,7 +140,8 @@ def never_left(room, entered=[]):  # noqa: B006
 
 
 def backwards(tokenized):
-    return changed(tokenized, texts=tokenized.texts.take([*range(len(tokenized.texts))][::-1]))
+    tokenizer, texts, *rest = tokenized
+    return tokenizer, texts.take([*range(len(texts))][::-1]), *rest
 
 
 def exclusive(flags, *, without, more=0):
@@ -285,7 +286,7 @@ FAULTS = [
     Fault("a damaged entry of the cache is used", "damage-cache", 1,
      f"{CACHE}.all", constant(lambda found: bool([*found]))),
     Fault("what a killed process left in the cache stays", "kill-cache", 1, f"{CACHE}.remove_leftovers", nothing),
-    Fault("the cache forgets whose texts come first", "kill-cache", 0.1, "encoder_cls.training.tokens.cached",
+    Fault("the cache forgets whose texts come first", "kill-cache", 0.1, "encoder_cls.training.texts.cached",
      lambda cached: lambda *more: backwards(cached(*more))),
 ]
 # fmt: on

@@ -16,7 +16,7 @@ from encoder_cls.evaluation.report import measure_guarantees
 from encoder_cls.inference.folder import load_classifier, save_classifier, save_measured
 from encoder_cls.inference.task import softmax
 from encoder_cls.training import plan as training_plan
-from encoder_cls.training.shrink import fit_guarantees
+from encoder_cls.training.final_model import fit_guarantees
 
 WORDS = [["soup", "bread", "salt", "pan"], ["ball", "goal", "team", "coach"], ["rain", "snow", "cloud", "wind"]]
 STRANGE = "qzx wvj pff hgk"

@@ -11,7 +11,7 @@ from encoder_cls.errors import StoppedError
 from encoder_cls.system import work
 from encoder_cls.system.work import showing_work
 from encoder_cls.tracking.run_dir import RunDir
-from encoder_cls.training import tokens as token_cache
+from encoder_cls.training import texts as token_cache
 from encoder_cls.training.prepare import prepare
 
 

@@ -16,8 +16,7 @@ from encoder_cls.system.disk_arrays import ConcatenatedTexts
 from encoder_cls.system.stop import run_interruptibly, while_waited_for
 from encoder_cls.text.tokenizer import tokenize
 from encoder_cls.text.tokens import TokenizedTexts
-from encoder_cls.tracking.run_dir import RunDir
-from encoder_cls.tracking.validation_logits import write_validation_logits
+from encoder_cls.tracking.run_dir import RunDir, write_validation_logits
 from encoder_cls.training.encoder.validation import ValidationResult, judge
 from encoder_cls.training.linear.features import Reading
 from encoder_cls.training.linear.few_labels import (
