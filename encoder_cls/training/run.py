@@ -46,8 +46,8 @@ from encoder_cls.training.events import (
     Validated,
 )
 from encoder_cls.training.finish import write_final_report
-from encoder_cls.training.linear.fit import Fitted, answers_of, fit
-from encoder_cls.training.linear.within_time import affordable_texts, streamed
+from encoder_cls.training.linear.fit import Fitted
+from encoder_cls.training.linear.in_run import affordable_texts, answers_of, fit, streamed
 from encoder_cls.training.prepared import Prepared
 
 SECONDS_BETWEEN_CHECKPOINTS = 15.0  # at the least: small models are validated more often than that

@@ -56,21 +56,21 @@ def test_a_search_of_texts_with_several_labels_names_both_runs(tmp_path, cli, mo
     assert all(RunDir(tmp_path / "search" / f"trained-00{number}").is_finished() for number in (0, 1))
 
 
-@pytest.mark.parametrize(("interval", "words"), [((-0.2, -0.1), "it is better than"), ((-0.2, 0.1), "is as good")])
-def test_the_best_trial_is_compared_with_the_config_as_it_is(cli, monkeypatch, search, interval, words):
+def test_the_best_trial_is_compared_with_the_config_as_it_is(cli, monkeypatch, search):
     """By the interval of a paired test on the texts of the report."""
     compare = scores.compare_answers
     monkeypatch.setattr(Search, "best", property(lambda search: replace(search.results[0], number=1)))
-    monkeypatch.setattr(
-        "encoder_cls.runs.evaluate.compare_answers",
-        lambda *more, **run: replace(compare(*more, **run), accuracy_difference_interval=interval),
-    )
-    done = cli(*search)
-    assert done.code == 0, done.err
-    assert words in done.out
+    for interval, words in (((-0.2, -0.1), "it is better than"), ((-0.2, 0.1), "is as good")):
+        monkeypatch.setattr(
+            "encoder_cls.runs.evaluate.compare_answers",
+            lambda *more, its=interval, **run: replace(compare(*more, **run), accuracy_difference_interval=its),
+        )
+        done = cli(*search)
+        assert done.code == 0, done.err
+        assert words in done.out
 
 
-def test_without_a_label_there_is_nothing_to_search_by(tmp_path, cli):
+def test_a_search_without_labels_is_refused(tmp_path, cli):
     (tmp_path / "texts.txt").write_text("red flowers\nblue sky\n" * 20)
     nothing = "train: null, validation: null, test: null"
     data = f"data={{{nothing}, unlabelled: {tmp_path}/texts.txt, label_names: [red, blue]}}"
@@ -79,7 +79,7 @@ def test_without_a_label_there_is_nothing_to_search_by(tmp_path, cli):
     )
 
 
-def test_without_its_library_it_says_how_to_get_it(cli, monkeypatch):
+def test_a_missing_library_is_named_with_its_extra(cli, monkeypatch):
     monkeypatch.setattr(installed, "is_installed", lambda library: library != "optuna")
     assert_failed(cli("tune"), 2, "pip install 'encoder-cls[tune]'")
 

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import safetensors.torch
 import torch
+from support.tokenizer import train_tokenizer
 
 import encoder_cls
 from encoder_cls.config import ModelConfig, TokenizerConfig
@@ -31,7 +32,6 @@ from encoder_cls.inference.task import softmax
 from encoder_cls.inference.weights import compress
 from encoder_cls.system.files import sha256
 from encoder_cls.text.ngrams import NUM_FEATURE_IDS
-from encoder_cls.text.tokenizer_trainer import train_tokenizer
 from encoder_cls.training.linear.features import Reading
 from encoder_cls.training.linear.svm import fit_linear
 from encoder_cls.transformer import EncoderClassifier

@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from support.tokenizer import train_tokenizer
 
 from encoder_cls.config import ModelConfig, TokenizerConfig
 from encoder_cls.inference import explain as explain_module
@@ -14,7 +15,6 @@ from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.encoder.torch import TorchEncoder
 from encoder_cls.inference.explain import attention_maps
 from encoder_cls.sklearn import TextClassifier
-from encoder_cls.text.tokenizer_trainer import train_tokenizer
 from encoder_cls.transformer import EncoderClassifier
 
 TEXTS = ["rain and snow today", "a big soup with zzz", "Goal! goal; (goal)", "küche ball", "", "   "]

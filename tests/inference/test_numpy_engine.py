@@ -9,13 +9,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.tokenizer import train_tokenizer
 
 from encoder_cls.config import ModelConfig, TokenizerConfig
 from encoder_cls.inference.encoder.numpy import NumpyEncoder
 from encoder_cls.inference.encoder.torch import TorchEncoder
 from encoder_cls.system.stop import checking
 from encoder_cls.text.tokenizer import tokenize
-from encoder_cls.text.tokenizer_trainer import train_tokenizer
 from encoder_cls.transformer import EncoderClassifier
 
 TEXTS = ["rain and snow today", "", "a big soup with zzz", "ball " * 40, "我爱 カナ", "🙂 [PAD] \ud800"]

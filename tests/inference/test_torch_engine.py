@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from support.tokenizer import train_tokenizer
 
 from encoder_cls.config import TokenizerConfig
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.encoder import batches as collate
 from encoder_cls.inference.encoder.torch import TorchEncoder, pad, torch_encoder
 from encoder_cls.text.tokenizer import tokenize
-from encoder_cls.text.tokenizer_trainer import train_tokenizer
 
 TEXTS = ("rain and snow", "", "snow zzz")
 TOKENIZED = tokenize(train_tokenizer(TEXTS[:2], TokenizerConfig()), TEXTS, max_seq_len=8)

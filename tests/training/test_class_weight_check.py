@@ -6,11 +6,11 @@ import re
 
 import numpy as np
 import pytest
+from support.tokenizer import train_tokenizer
 
 from encoder_cls.config import TokenizerConfig
 from encoder_cls.data.dataset import Split
 from encoder_cls.text.tokenizer import tokenize
-from encoder_cls.text.tokenizer_trainer import train_tokenizer
 from encoder_cls.training.linear import svm as class_weight_check
 from encoder_cls.training.linear.svm import class_weights_note
 

@@ -24,7 +24,8 @@ from encoder_cls.training.encoder.objectives import (
 from encoder_cls.training.encoder.validation import judge
 from encoder_cls.training.linear.calibration import fit_mixture_weights
 from encoder_cls.training.linear.few_labels import LinearAnswers
-from encoder_cls.training.linear.fit import Fitted, answers_of
+from encoder_cls.training.linear.fit import Fitted
+from encoder_cls.training.linear.in_run import answers_of
 from encoder_cls.training.prepare import prepare
 from encoder_cls.training.prepared import Prepared
 

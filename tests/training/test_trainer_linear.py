@@ -31,8 +31,8 @@ from encoder_cls.training.encoder.objectives import make_stages
 from encoder_cls.training.events import Stepped, StepsDecided, Validated
 from encoder_cls.training.linear import fit as linear_fit
 from encoder_cls.training.linear.features import Reading
-from encoder_cls.training.linear.fit import answers_of, fit_linear_classifier
-from encoder_cls.training.linear.folds import folds
+from encoder_cls.training.linear.fit import fit_linear_classifier
+from encoder_cls.training.linear.in_run import answers_of
 from encoder_cls.training.linear.svm import fit_linear
 from encoder_cls.training.prepare import prepare
 from encoder_cls.training.prepared import Prepared
@@ -228,7 +228,7 @@ def test_texts_held_out_are_learned_from_in_the_end(tmp_path, monkeypatch):
     saved, read, texts = load_classifier(run.model).linear, setup.plan.linear, setup.validation_texts
     reading = Reading(read.max_tokens, True, np.ones(3, np.float32))
     train_split = setup.dataset.train
-    before, _ = fit_linear(setup.train_texts, train_split.labels, reading, parts=folds(train_split.together))
+    before, _ = fit_linear(setup.train_texts, train_split.labels, reading, together=train_split.together)
     kept = read_validation_logits(run.validation_logits).logits
     assert np.allclose(kept, before.logits(texts), atol=1e-4)
     labels = one_hot(setup.dataset.selection.labels, 3)

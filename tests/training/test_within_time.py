@@ -19,8 +19,8 @@ from encoder_cls.training import texts
 from encoder_cls.training.encoder import loop, stage
 from encoder_cls.training.encoder.checkpoint import load_newest
 from encoder_cls.training.events import Stepped, StepsDecided, Validated
-from encoder_cls.training.linear import within_time
-from encoder_cls.training.linear.within_time import affordable_texts, streamed
+from encoder_cls.training.linear import in_run
+from encoder_cls.training.linear.in_run import affordable_texts, streamed
 from encoder_cls.training.prepare import prepare
 
 PLAIN = {"linear": True, "naive_bayes_em": False, "label_names_as_texts": False, "lsa_dimensions": 0}
@@ -29,7 +29,7 @@ PLAIN |= {"self_training": False}
 
 @pytest.fixture(autouse=True)
 def small_sample(monkeypatch):
-    monkeypatch.setattr(within_time, "SAMPLE", 12)
+    monkeypatch.setattr(in_run, "SAMPLE", 12)
 
 
 @pytest.mark.parametrize(("budget", "expected"), [(None, None), ("10h", None), ("0.1s", 12)])
@@ -64,7 +64,7 @@ def test_a_run_that_goes_on_keeps_to_the_number_of_texts(tmp_path, monkeypatch):
     assert not RunDir(tmp_path / "run").validation_logits.exists()
 
 
-def test_there_is_no_stage_of_a_few_steps(tmp_path, monkeypatch):
+def test_a_stage_of_a_few_steps_is_skipped(tmp_path, monkeypatch):
     """Where the first steps show that there is time for too few, there is neither a further one nor a validation."""
     monkeypatch.setattr(stage, "PASSES_PER_STEP", math.inf)
     clock = iter(range(10**9))

@@ -20,11 +20,9 @@ from encoder_cls.inference.linear import LinearClassifier
 from encoder_cls.inference.task import SINGLE_LABEL, Logits, softmax
 from encoder_cls.system.stop import while_waited_for
 from encoder_cls.text.tokens import TokenizedTexts
-from encoder_cls.training.linear.calibration import Calibration, calibrate
+from encoder_cls.training.linear.calibration import NO_TEXTS, Calibration, calibrate, folds
 from encoder_cls.training.linear.features import FeatureCorpus, Reading, read_corpus
-from encoder_cls.training.linear.folds import NO_TEXTS, folds
-from encoder_cls.training.linear.machines import TOLERANCE, OneVsRest
-from encoder_cls.training.linear.svm import cross_validate, fit_linear
+from encoder_cls.training.linear.svm import TOLERANCE, OneVsRest, cross_validate, fit_linear
 
 PARTS = (0.1, 0.3, 0.6, 1.0)  # of the texts without labels that each round learns from, the surest first
 PSEUDO_LABEL_WEIGHT = 0.2  # of a text whose class is guessed
