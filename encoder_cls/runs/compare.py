@@ -12,10 +12,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from encoder_cls.answers.progress import duration
 from encoder_cls.errors import ConfigError, EncoderClsError
 from encoder_cls.evaluation import PREDICTIONS, REPORT_JSON
-from encoder_cls.system.display import json_text, printable
+from encoder_cls.system.display import duration, json_text, printable
 from encoder_cls.system.files import reporting_os_errors
 from encoder_cls.tracking.run_dir import RunDir, dotted_values, read_metrics
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import os
 import signal
-import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -84,14 +83,6 @@ def warn_if_output_closed() -> None:
 def is_output_closed() -> bool:
     """Whether there was no standard output from the start."""
     return getattr(sys.stdout, "name", None) == os.devnull
-
-
-def is_output_a_file() -> bool:
-    """Whether standard output goes to a file, which may have content already."""
-    try:
-        return stat.S_ISREG(os.fstat(1).st_mode)
-    except OSError:
-        return False
 
 
 def _discard(stream: TextIO) -> None:

@@ -8,10 +8,9 @@ from dataclasses import replace
 import pytest
 from support.programs import assert_failed
 
-from encoder_cls.cli.options import duration_named
-from encoder_cls.errors import ConfigError
 from encoder_cls.evaluation import scores
 from encoder_cls.system import installed, work
+from encoder_cls.system.display import seconds_named
 from encoder_cls.tracking.run_dir import RunDir
 from encoder_cls.tuning import Search
 
@@ -95,10 +94,10 @@ def test_what_cannot_be_is_refused(tmp_path, cli):
 
 @pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("30m", 1800), ("1.5h", 5400)])
 def test_times_have_a_unit(text, seconds):
-    assert duration_named(text, option="--budget") == seconds
+    assert seconds_named(text) == seconds
 
 
 @pytest.mark.parametrize("text", ["", "5", "m", "-3m", "0s", "infm", "nanm", "3 d"])
 def test_what_is_no_time_is_refused(text):
-    with pytest.raises(ConfigError, match="--budget"):
-        duration_named(text, option="--budget")
+    with pytest.raises(ValueError, match="write a time"):
+        seconds_named(text)

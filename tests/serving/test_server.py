@@ -297,7 +297,7 @@ def test_what_cannot_be_served_is_told(cli, trained_run, arguments, code, messag
 
 
 def test_without_the_extra_it_says_what_to_install(cli, trained_run, monkeypatch):
-    monkeypatch.setattr("encoder_cls.cli.serve.is_installed", lambda name: name != "uvicorn")
+    monkeypatch.setattr("encoder_cls.cli.predict.is_installed", lambda name: name != "uvicorn")
     outcome = cli("serve", trained_run.path)
     assert outcome.code == 2
     assert outcome.err == "error: serve needs uvicorn: pip install 'encoder-cls[serve]'\n"
