@@ -24,7 +24,7 @@ from sklearn.utils.validation import check_is_fitted
 from encoder_cls import Classifier
 from encoder_cls.errors import ConfigError, DataError
 from encoder_cls.system.display import json_text, kind
-from encoder_cls.system.work import showing_work
+from encoder_cls.system.terminal import showing_work
 
 if TYPE_CHECKING:
     from encoder_cls.config import Config

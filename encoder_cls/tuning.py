@@ -27,7 +27,7 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 from encoder_cls.config import Config, SearchRange, config_of
 from encoder_cls.errors import ConfigError, DivergedError
 from encoder_cls.system.files import LockedError, reporting_os_errors
-from encoder_cls.system.work import begin_work, within_work
+from encoder_cls.system.terminal import begin_work, within_work
 from encoder_cls.tracking.metric_log import MetricLog
 from encoder_cls.tracking.run_dir import RunDir, dotted_values, read_metrics
 from encoder_cls.training.encoder.batches import derive_seed

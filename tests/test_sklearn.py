@@ -23,7 +23,7 @@ from sklearn.preprocessing import FunctionTransformer
 
 from encoder_cls import load_classifier
 from encoder_cls.sklearn import TextClassifier, _repeats
-from encoder_cls.system import work
+from encoder_cls.system import terminal
 from encoder_cls.tracking.run_dir import read_metrics
 from encoder_cls.training.run import train
 
@@ -221,7 +221,7 @@ def test_a_weight_counts_as_so_many_texts(recwarn):
 
 def test_verbose_prints_the_work(capsys, monkeypatch):
     """From the first second on, with each validation; else nothing is printed."""
-    monkeypatch.setattr(work, "FIRST_LINE", 0.0)
+    monkeypatch.setattr(terminal, "FIRST_LINE", 0.0)
     tiny(epochs=1).fit(TEXTS, LABELS)
     assert capsys.readouterr().err == ""
     tiny(epochs=1, verbose=True).fit(TEXTS, LABELS)

@@ -18,7 +18,7 @@ from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.folder import load_classifier
 from encoder_cls.inference.task import MULTI_LABEL
 from encoder_cls.system.display import kind
-from encoder_cls.system.installed import check_installed
+from encoder_cls.system.machine import check_installed
 from encoder_cls.system.terminal import note
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from encoder_cls.errors import ConfigError
 from encoder_cls.system.files import stream_named
-from encoder_cls.system.installed import check_installed
+from encoder_cls.system.machine import check_installed
 from encoder_cls.system.terminal import note
 
 if TYPE_CHECKING:

@@ -50,7 +50,7 @@ def _print_version(is_wanted: bool) -> None:
     """Print the version of the installed distribution, with its name if that is not the program's."""
     if is_wanted:
         from encoder_cls import __version__
-        from encoder_cls.system.installed import installed_version
+        from encoder_cls.system.machine import installed_version
 
         distribution, version = installed_version() or (PROGRAM, __version__)
         suffix = "" if distribution == PROGRAM else f" ({distribution})"

@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING
 import typer
 
 from encoder_cls.system.display import counted, shown
-from encoder_cls.system.installed import check_training_installed
+from encoder_cls.system.machine import check_training_installed
 from encoder_cls.system.stop import stopping_at
-from encoder_cls.system.terminal import be_quiet, handling_signals, note, note_above, print_out
-from encoder_cls.system.work import showing_work
+from encoder_cls.system.terminal import be_quiet, handling_signals, note, note_above, print_out, showing_work
 
 if TYPE_CHECKING:
     from encoder_cls.data.dataset import Dataset

@@ -13,7 +13,7 @@ import typer
 from encoder_cls.cli.options import TextColumns, TrainedModel, check_ending, print_json, reading_settings
 from encoder_cls.errors import ConfigError
 from encoder_cls.system.display import cell, csv_row, printable, record_text, shortened, shown
-from encoder_cls.system.installed import check_training_installed
+from encoder_cls.system.machine import check_training_installed
 from encoder_cls.system.terminal import note, print_out
 
 if TYPE_CHECKING:

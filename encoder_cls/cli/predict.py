@@ -11,7 +11,7 @@ import typer
 
 from encoder_cls.cli.options import RUNS, Device, TextColumns, TrainedModel, reading_settings
 from encoder_cls.errors import ConfigError
-from encoder_cls.system.installed import WHOLE, installed_version, is_installed
+from encoder_cls.system.machine import WHOLE, installed_version, is_installed
 from encoder_cls.system.terminal import note
 
 _probability = partial(typer.Option, min=0, max=1)

@@ -9,9 +9,8 @@ import typer
 
 from encoder_cls.cli.options import AsJson, TrainedModel, print_json, reading_settings
 from encoder_cls.errors import ConfigError
-from encoder_cls.system.installed import check_training_installed
-from encoder_cls.system.terminal import note, print_out
-from encoder_cls.system.work import showing_work
+from encoder_cls.system.machine import check_training_installed
+from encoder_cls.system.terminal import note, print_out, showing_work
 
 
 def eval_command(

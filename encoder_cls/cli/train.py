@@ -11,8 +11,7 @@ import typer
 
 from encoder_cls.cli.display import described, process_group, show_training, stop_signals
 from encoder_cls.cli.options import RUNS, ConfigFile, ConfigOption, Device, Overrides, the_config
-from encoder_cls.system.terminal import note, print_out
-from encoder_cls.system.work import showing_work
+from encoder_cls.system.terminal import note, print_out, showing_work
 
 
 def train_command(

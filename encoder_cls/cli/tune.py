@@ -12,9 +12,8 @@ import typer
 from encoder_cls.cli.options import RUNS, ConfigFile, ConfigOption, Device, Overrides, print_json, the_config
 from encoder_cls.errors import ConfigError
 from encoder_cls.system.display import seconds_named
-from encoder_cls.system.installed import check_installed, check_training_installed
-from encoder_cls.system.terminal import note, print_out
-from encoder_cls.system.work import note_work, showing_work
+from encoder_cls.system.machine import check_installed, check_training_installed
+from encoder_cls.system.terminal import note, note_work, print_out, showing_work
 
 if TYPE_CHECKING:
     from encoder_cls.config import Config

@@ -22,7 +22,7 @@ from encoder_cls.errors import DataError
 from encoder_cls.system.display import kind, shown
 from encoder_cls.system.encodings import ending_of
 from encoder_cls.system.files import reporting_os_errors
-from encoder_cls.system.installed import check_installed
+from encoder_cls.system.machine import check_installed
 
 EXAMPLE = Path(__file__).parent / "example"  # the bundled data
 

@@ -9,7 +9,7 @@ import torch
 from encoder_cls.evaluation.files import model_card, write_report
 from encoder_cls.evaluation.report import Report
 from encoder_cls.system.files import write_file
-from encoder_cls.system.work import begin_work
+from encoder_cls.system.terminal import begin_work
 from encoder_cls.tracking.metric_log import MetricLog, log_final_report
 from encoder_cls.tracking.run_dir import RunDir
 from encoder_cls.training.final_model import finish_model

@@ -17,7 +17,7 @@ from encoder_cls.data.rows import Row, SourceLocation
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.inference.folder import load_classifier
 from encoder_cls.system.machine import resolve_device
-from encoder_cls.system.work import begin_work, note_work
+from encoder_cls.system.terminal import begin_work, note_work
 from encoder_cls.tracking.run_dir import RunDir
 from encoder_cls.training.events import Noted, StageStarted, Validated
 from encoder_cls.training.final_model import finish_model

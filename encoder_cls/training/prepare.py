@@ -9,9 +9,9 @@ from encoder_cls.config import Config
 from encoder_cls.data.base_run import config_of_base, load_all_data
 from encoder_cls.data.rows import Row
 from encoder_cls.errors import ConfigError, DataError
-from encoder_cls.inference.encoder.architecture import EncoderArchitecture
+from encoder_cls.inference.encoder import EncoderArchitecture
 from encoder_cls.inference.folder import load_classifier
-from encoder_cls.system.work import begin_work
+from encoder_cls.system.terminal import begin_work
 from encoder_cls.tracking.run_dir import RunDir, read_validation_logits
 from encoder_cls.training.encoder.checkpoint import newest_fingerprint
 from encoder_cls.training.plan import LINEAR_LENGTHS, CorpusSize, Counts, TimeBudget, check_fits, make_plan

@@ -18,7 +18,7 @@ from encoder_cls.config import Config
 from encoder_cls.data.checks import data_warnings
 from encoder_cls.data.dataset import Dataset, listed
 from encoder_cls.inference.classifier import Classifier
-from encoder_cls.inference.encoder.architecture import Encoder, EncoderArchitecture
+from encoder_cls.inference.encoder import Encoder, EncoderArchitecture
 from encoder_cls.inference.task import MULTI_LABEL, Task, task_of
 from encoder_cls.text.tokenizer_trainer import LONGEST_LEARNED
 from encoder_cls.text.tokens import TokenizedTexts

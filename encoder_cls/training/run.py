@@ -20,7 +20,7 @@ from torch import nn
 
 from encoder_cls.errors import StoppedError
 from encoder_cls.system.stop import run_interruptibly
-from encoder_cls.system.work import begin_work
+from encoder_cls.system.terminal import begin_work
 from encoder_cls.tracking.metric_log import MetricLog
 from encoder_cls.tracking.run_dir import RunDir
 from encoder_cls.training.encoder.checkpoint import (

@@ -13,7 +13,7 @@ from encoder_cls.evaluation.report import Report, evaluate
 from encoder_cls.evaluation.scores import BaseAnswers, compare_with_base
 from encoder_cls.inference.classifier import Classifier
 from encoder_cls.system.stop import run_interruptibly
-from encoder_cls.system.work import begin_work
+from encoder_cls.system.terminal import begin_work
 from encoder_cls.tracking.run_dir import RunDir, classifier_to_score
 from encoder_cls.training.linear.svm import class_weights_note
 from encoder_cls.training.prepared import Prepared

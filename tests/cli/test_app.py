@@ -24,7 +24,7 @@ from support.time_limit import TIME_LIMIT
 from encoder_cls.cli import app
 from encoder_cls.cli import display as training_display
 from encoder_cls.config import load_config
-from encoder_cls.system import work
+from encoder_cls.system import terminal
 from encoder_cls.tracking.run_dir import RunDir
 from encoder_cls.training.encoder import validation as validation_module
 
@@ -99,7 +99,7 @@ def test_every_command_of_the_readme_parses():
 def test_training_prints_a_summary_to_stdout_and_all_else_to_stderr(cli, tiny, monkeypatch):
     """The summary can be redirected by itself, and a log file gets plain lines and no progress bar."""
     monkeypatch.setattr(training_display, "SECONDS_BETWEEN_LINES", -1)
-    monkeypatch.setattr(work, "FIRST_LINE", 0.0)
+    monkeypatch.setattr(terminal, "FIRST_LINE", 0.0)
     outcome = cli("train", tiny, "--set", "train.epochs=2")
     assert outcome.code == 0
     assert outcome.out.startswith("test: 15 examples\n")

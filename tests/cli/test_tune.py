@@ -9,7 +9,7 @@ import pytest
 from support.programs import assert_failed
 
 from encoder_cls.evaluation import scores
-from encoder_cls.system import installed, work
+from encoder_cls.system import machine, terminal
 from encoder_cls.system.display import seconds_named
 from encoder_cls.tracking.run_dir import RunDir
 from encoder_cls.tuning import Search
@@ -28,7 +28,7 @@ def search(tmp_path) -> list[object]:
 
 def test_a_search_ends_with_the_report_of_the_best_and_goes_on(tmp_path, cli, search, monkeypatch):
     """It names what it does from the first trial on."""
-    monkeypatch.setattr(work, "FIRST_LINE", 0.0)
+    monkeypatch.setattr(terminal, "FIRST_LINE", 0.0)
     done = cli(*search)
     assert "trial 0: fitting the linear classifier" in done.err
     assert "trained-000: fitting the TF-IDF baseline" in done.err
@@ -79,7 +79,7 @@ def test_a_search_without_labels_is_refused(tmp_path, cli):
 
 
 def test_a_missing_library_is_named_with_its_extra(cli, monkeypatch):
-    monkeypatch.setattr(installed, "is_installed", lambda library: library != "optuna")
+    monkeypatch.setattr(machine, "is_installed", lambda library: library != "optuna")
     assert_failed(cli("tune"), 2, "pip install 'encoder-cls[tune]'")
 
 

@@ -6,13 +6,13 @@ import io
 import sys
 import time
 
-from encoder_cls.system import work
-from encoder_cls.system.work import begin_work, note_work, showing_work, within_work
+from encoder_cls.system import terminal
+from encoder_cls.system.terminal import begin_work, note_work, showing_work, within_work
 
 
 def test_lines_come_after_a_first_while_then_now_and_then(monkeypatch, capsys):
     """Short work has none; nobody's work none at all."""
-    monkeypatch.setattr(work, "SECONDS_BETWEEN_LINES", 0.3)
+    monkeypatch.setattr(terminal, "SECONDS_BETWEEN_LINES", 0.3)
     begin_work("unseen")
     with showing_work():
         begin_work("short")

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from encoder_cls.errors import StoppedError
-from encoder_cls.inference.folder import load_classifier, save_classifier
-from encoder_cls.inference.metadata import FORMAT
+from encoder_cls.inference.folder import FORMAT, load_classifier, save_classifier
 from encoder_cls.inference.task import softmax
 from encoder_cls.system.stop import checking
 from encoder_cls.training import final_model

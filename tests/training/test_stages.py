@@ -8,7 +8,7 @@ import small_runs
 import torch
 
 from encoder_cls.evaluation.metrics import compute_metrics, one_hot
-from encoder_cls.inference.encoder.torch import pad
+from encoder_cls.inference.encoder.torch import TorchEncoder, pad
 from encoder_cls.inference.task import Logits, combine_logits
 from encoder_cls.system.stop import checking
 from encoder_cls.text.tokens import CLS_ID, MASK_ID, PAD_ID, UNK_ID
@@ -127,7 +127,7 @@ def test_a_validation_judges_the_sum_of_all_scores(tmp_path, monkeypatch, with_l
     model = setup.new_model(make_stages(setup, CPU)[0].seed)
     labels = setup.dataset.validation.labels
     logits = often_right(setup, seed=1)
-    monkeypatch.setattr(objectives, "compute_logits", lambda *_arguments, **_options: logits)
+    monkeypatch.setattr(TorchEncoder, "logits", lambda *_arguments, **_options: logits)
     linear = Beside(setup) if with_linear else None
     scores = [logits, linear.given] if linear else [logits]
     result = classification_objective(setup, linear).validate(model)

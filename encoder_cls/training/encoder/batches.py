@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encoder_cls.config import TrainConfig
-from encoder_cls.inference.encoder.batches import Indices, round_up_lengths
+from encoder_cls.inference.encoder import Indices, round_up_lengths
 
 
 def derive_seed(*numbers: int) -> int:

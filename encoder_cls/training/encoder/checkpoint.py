@@ -48,7 +48,6 @@ REFUSED = {
 }
 BYTES_PER_WEIGHT = 4
 STATE_FILES = (MODEL_FILE, OPTIMIZER_FILE, STATE_FILE)
-LARGEST_MANIFEST = 1 << 16  # bytes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -223,12 +222,11 @@ def _by_age(folder: Path) -> list[Path]:
 def _read_verified(path: Path) -> dict[str, bytes]:
     """The files of a checkpoint, each read once and checked against the manifest."""
     try:
-        manifest = json.loads(read_file(path / MANIFEST_FILE, most_bytes=LARGEST_MANIFEST))
+        manifest = json.loads(read_file(path / MANIFEST_FILE))
         listed = {name: manifest["files"][name] for name in STATE_FILES}
-        sizes = {name: int(entry["size"]) for name, entry in listed.items()}
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise EncoderClsError(f"{path / MANIFEST_FILE}: not a manifest: {error}") from None
-    files = {name: read_file(path / name, most_bytes=size) for name, size in sizes.items()}
+    files = {name: read_file(path / name) for name in listed}
     for name, content in files.items():
         if listed[name] != {"size": len(content), "sha256": sha256(content)}:
             raise EncoderClsError(f"{path / name}: has changed since it was written")

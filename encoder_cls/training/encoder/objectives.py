@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from encoder_cls.inference.encoder.batches import Indices, by_length
-from encoder_cls.inference.encoder.torch import Batch, compute_logits, pad
+from encoder_cls.inference.encoder import Indices, by_length
+from encoder_cls.inference.encoder.torch import Batch, TorchEncoder, pad
 from encoder_cls.system.stop import check_stop
 from encoder_cls.text.tokens import CLS_ID, MASK_ID, PAD_ID, UNK_ID
 from encoder_cls.training.encoder.batches import WHOLE, BatchSampler, Shard, derive_seed
@@ -251,9 +251,8 @@ class ModelStage(Stage):
     def validate(self, model: EncoderClassifier, group: ProcessGroup = ALONE) -> ValidationResult | None:
         """See `Stage`: of the weighted sum of the encoder's logits and the linear classifier's."""
         config, dataset = self.prepared.config.train, self.prepared.dataset
-        logits = compute_logits(
-            model, self.prepared.validation_texts, batch_tokens=config.batch_tokens, share=group.dealt
-        )
+        encoder = TorchEncoder(model, self.prepared.config.model)
+        logits = encoder.logits(self.prepared.validation_texts, batch_tokens=config.batch_tokens, share=group.dealt)
         group.sum(torch.from_numpy(logits))
         if not (group.leads and np.isfinite(logits).all()):
             return None

@@ -18,7 +18,7 @@ from encoder_cls.config import TrainConfig
 from encoder_cls.evaluation.baseline import fit_svm
 from encoder_cls.inference.linear import LinearClassifier
 from encoder_cls.inference.task import SINGLE_LABEL, Logits, softmax
-from encoder_cls.system.stop import while_waited_for
+from encoder_cls.system.stop import check_stop
 from encoder_cls.text.tokens import TokenizedTexts
 from encoder_cls.training.linear.calibration import NO_TEXTS, Calibration, calibrate, folds
 from encoder_cls.training.linear.features import FeatureCorpus, Reading, read_corpus
@@ -101,8 +101,7 @@ class SelfTraining:
         return machines
 
     def _learn(self, rows: NDArray[np.int64], labels: NDArray[np.int64], weights: NDArray[np.float64]) -> OneVsRest:
-        with while_waited_for():
-            pass
+        check_stop()
         weights = weights * self._corpus.class_weights[labels]
         summed = self._scaled_machines(*self._svm(rows, labels, weights))
         if self._config.naive_bayes_em:

@@ -9,7 +9,7 @@ import numpy as np
 
 from encoder_cls.inference.folder import save_classifier
 from encoder_cls.inference.task import softmax
-from encoder_cls.system.stop import run_interruptibly, while_waited_for
+from encoder_cls.system.stop import check_stop, run_interruptibly
 from encoder_cls.tracking.run_dir import RunDir, write_validation_logits
 from encoder_cls.training.linear.few_labels import LinearAnswers
 from encoder_cls.training.linear.fit import Fitted, fit_linear_classifier, reading_of
@@ -67,8 +67,8 @@ def fit(prepared: Prepared, run: RunDir, *, saves_first: bool, saves: bool) -> F
     """
 
     def save(fitted: Fitted) -> None:
-        with while_waited_for():  # later the run may be another process's
-            save_classifier(fitted.classifier, run.model)
+        check_stop()  # later the run may be another process's
+        save_classifier(fitted.classifier, run.model)
 
     fitted = run_interruptibly(lambda: fit_linear_classifier(prepared, on_better=save if saves_first else None))
     if fitted.learned:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from encoder_cls.inference.linear import LinearClassifier
 from encoder_cls.inference.task import task_of
 from encoder_cls.system.disk_arrays import DiskBackedArray, DiskBackedRaggedArray
-from encoder_cls.system.stop import while_waited_for
+from encoder_cls.system.stop import check_stop
 from encoder_cls.text.ngrams import TEMPLATE_IDS, SparseRows, keep_known
 from encoder_cls.text.tokens import TokenizedTexts
 from encoder_cls.training.linear.calibration import calibrate, first_held_out
@@ -120,8 +120,7 @@ def _fit(
     machines = [[SGDClassifier(loss="modified_huber", alpha=it, **options) for it in alphas] for _ in ratios]
     for _ in range(epochs):
         for rows, counts in stream.matrices(vocabulary.feature_ids):
-            with while_waited_for():
-                pass
+            check_stop()
             features = vocabulary.tfidf(counts)
             targets, weights = targets_of_machines(labels[rows], class_weights)
             for column, (scales, of_class) in enumerate(zip(ratios, machines, strict=True)):

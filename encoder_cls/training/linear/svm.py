@@ -20,7 +20,7 @@ from encoder_cls.evaluation.baseline import fit_svm
 from encoder_cls.evaluation.scores import macro_f1_interval, score_answers
 from encoder_cls.inference.linear import LinearClassifier
 from encoder_cls.inference.task import MULTI_LABEL, SINGLE_LABEL, Logits, task_of
-from encoder_cls.system.stop import while_waited_for
+from encoder_cls.system.stop import check_stop
 from encoder_cls.text.tokens import TokenizedTexts
 from encoder_cls.training.linear.calibration import Calibration, calibrate, folds
 from encoder_cls.training.linear.features import (
@@ -73,8 +73,7 @@ def fit_one_vs_rest(
     biases = np.zeros(targets.shape[1], dtype=np.float32)
     everywhere = np.asarray(present.sum(axis=0, dtype=np.float64)).ravel()
     for column, is_class in enumerate(targets.T):
-        with while_waited_for():
-            pass
+        check_stop()
         if is_class.all() or not is_class.any():  # where texts are held out
             biases[column] = 1.0 if is_class.any() else -1.0
             continue
