@@ -185,7 +185,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # sc
 
     def report(self) -> Report:
         """Score the texts that were held out, as `encoder-cls eval` does."""
-        from encoder_cls.data.base_run import load_all_data
+        from encoder_cls.data.load import load_all_data
         from encoder_cls.tracking.run_dir import RunDir, classifier_to_score
         from encoder_cls.training.score import score_run
 

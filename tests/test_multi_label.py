@@ -140,6 +140,10 @@ def test_a_copied_model_scores_a_table_whose_cells_have_several_labels(cli, line
     assert outcome.code == 0, outcome.err
     expected = json.loads((linear_run.eval / "report.json").read_text())
     assert json.loads(outcome.out)["micro_f1"] == expected["micro_f1"]
+    Path("test.csv").write_text("text,tags\na,food\n")
+    missing = cli("eval", "model", "--data", "test.csv")
+    assert "no column 'label'; it has 'text', 'tags'" in missing.err
+    assert "label_separator" not in missing.err
 
 
 def test_predict_gives_the_labels_that_are_as_probable_as_their_thresholds(cli, linear_run, several):

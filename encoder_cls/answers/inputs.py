@@ -20,7 +20,7 @@ from encoder_cls.system.encodings import ending_of, is_gzipped
 from encoder_cls.system.terminal import note, note_above
 
 if TYPE_CHECKING:
-    from encoder_cls.data.formats.csv import CsvForm
+    from encoder_cls.data.csv_files import CsvForm
     from encoder_cls.data.rows import Reading, SourceLocation
     from encoder_cls.inference.classifier import Classifier
 
@@ -111,7 +111,7 @@ class Source:
         elif self.named == STANDARD_INPUT:
             yield from _as_they_come(sys.stdin.fileno())
         else:
-            from encoder_cls.data.sources import LABEL_PREFIX
+            from encoder_cls.data.text_files import LABEL_PREFIX
 
             self._reading = self._new_reading(self.progress.note if self.progress else note)
             for chunk in self._chunks(self._reading):
@@ -147,7 +147,7 @@ class Source:
 
     def csv_form(self) -> CsvForm:
         """The form of the first file, so that a spreadsheet opens the answers as it opens the input."""
-        from encoder_cls.data.formats.csv import USUAL, CsvForm, form_of
+        from encoder_cls.data.csv_files import USUAL, CsvForm, form_of
 
         form = CsvForm(has_mark=False)
         if self.keep_columns and self.files and self.files[0].is_file():
@@ -166,14 +166,14 @@ class Source:
         """The columns that files have whatever their rows hold, if all are kept."""
         if not self.keep_columns:
             return {}
-        from encoder_cls.data.readers import column_names
+        from encoder_cls.data.sources import column_names
 
         files = [file for file in self.files if file.is_file()]
         named = (column_names(it, text_columns=self._text_columns, reading=reading) for it in files)
         return {name: set() for names in named for name in names}
 
     def _chunks(self, reading: Reading) -> Iterator[list[Input]]:
-        from encoder_cls.data.readers import read_rows, read_rows_and_columns
+        from encoder_cls.data.sources import read_rows, read_rows_and_columns
 
         source, columns = str(self.named), self._text_columns
         if self.keep_columns:

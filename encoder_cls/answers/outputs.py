@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from encoder_cls.answers.request import STANDARD_INPUT
-from encoder_cls.data.sources import FASTTEXT, TABLES, TEXT, every_file, texts_of
+from encoder_cls.data.sources import TABLES, every_file, texts_of
+from encoder_cls.data.text_files import FASTTEXT, TEXT
 from encoder_cls.errors import ConfigError, DataError
 from encoder_cls.evaluation import REPORT_FILES
 from encoder_cls.system.encodings import ending_of

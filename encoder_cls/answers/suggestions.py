@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from encoder_cls.answers.classify import expect_files
 from encoder_cls.answers.inputs import Input, Progress, Source
 from encoder_cls.answers.request import Request
-from encoder_cls.data.formats.csv import CsvForm
+from encoder_cls.data.csv_files import CsvForm
 from encoder_cls.errors import ConfigError
 from encoder_cls.inference.classifier import Classifier, Prediction
 from encoder_cls.inference.folder import load_classifier

@@ -18,7 +18,7 @@ from encoder_cls.system.terminal import note, print_out
 
 if TYPE_CHECKING:
     from encoder_cls.answers.suggestions import Suggestion
-    from encoder_cls.data.formats.csv import CsvForm
+    from encoder_cls.data.csv_files import CsvForm
 
 SHOWN = 10  # doubtful labels on standard output
 ADDED = ("label", "suggested", "probability", "file", "line")  # to the columns of the input

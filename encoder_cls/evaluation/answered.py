@@ -18,11 +18,10 @@ from numpy.typing import NDArray
 
 from encoder_cls.config import DataConfig
 from encoder_cls.data.corrections import ADDED, added_name
+from encoder_cls.data.csv_files import CsvForm, form_of
 from encoder_cls.data.dataset import Split
-from encoder_cls.data.formats.csv import CsvForm, form_of
-from encoder_cls.data.readers import read_again
 from encoder_cls.data.rows import Reading, Row
-from encoder_cls.data.sources import files_named
+from encoder_cls.data.sources import files_named, read_again
 from encoder_cls.evaluation.metrics import answers_of, padded
 from encoder_cls.inference.explain import WordWeight, marked
 from encoder_cls.inference.task import MULTI_LABEL, SINGLE_LABEL, Logits, Task

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from encoder_cls.config import Config, DataConfig, missing_sources
-from encoder_cls.data.base_run import load_all_data
 from encoder_cls.data.checks import seen_warnings, split_warnings
 from encoder_cls.data.dataset import Dataset, Split
-from encoder_cls.data.load import load_split, reading_of
+from encoder_cls.data.load import load_all_data, load_split, reading_of
 from encoder_cls.data.rows import Notes
 from encoder_cls.errors import DataError
 from encoder_cls.inference.classifier import Classifier
@@ -82,7 +81,8 @@ def load_labelled(
         split = load_split(source, data_config, names, labels_are=labels_are, is_multi_label=several, reading=how)
     except DataError as error:
         is_table = ending_of(Path(source)) in (".csv", ".tsv", ".xlsx")
-        if not (several and is_table and data_config.label_separator is None):
+        is_of_row = error.where != source  # not a missing column
+        if not (several and is_table and is_of_row and data_config.label_separator is None):
             raise
         hint = "where a cell has several labels, or none, name what separates them: --set data.label_separator='|'"
         raise DataError(f"{error}; {hint}") from None

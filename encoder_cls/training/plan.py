@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, Self
 
 from encoder_cls.config import Config
-from encoder_cls.data.base_run import names_validation
 from encoder_cls.data.dataset import Dataset, listed
+from encoder_cls.data.load import names_validation
 from encoder_cls.errors import ConfigError
 from encoder_cls.text.tokens import KEPT_PER_TOKEN, TokenizedTexts
 from encoder_cls.training.encoder.batches import BatchSampler

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from encoder_cls.config import Config
-from encoder_cls.data.base_run import config_of_base, load_all_data
+from encoder_cls.data.load import config_of_base, load_all_data
 from encoder_cls.data.rows import Row
 from encoder_cls.errors import ConfigError, DataError
 from encoder_cls.inference.encoder import EncoderArchitecture

@@ -13,8 +13,7 @@ from tokenizers import Tokenizer
 from encoder_cls.config import Config
 from encoder_cls.data.dataset import Dataset
 from encoder_cls.data.load import reading_of
-from encoder_cls.data.readers import read_rows
-from encoder_cls.data.sources import every_file
+from encoder_cls.data.sources import every_file, read_rows
 from encoder_cls.errors import ConfigError
 from encoder_cls.system.disk_arrays import ConcatenatedTexts, cached
 from encoder_cls.system.files import sha256

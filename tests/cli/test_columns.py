@@ -26,7 +26,7 @@ from encoder_cls.answers.classify import Answer
 from encoder_cls.answers.formats import Table, TableWriter
 from encoder_cls.answers.inputs import Input
 from encoder_cls.answers.request import Request
-from encoder_cls.data.readers import read_rows_and_columns
+from encoder_cls.data.sources import read_rows_and_columns
 from encoder_cls.errors import DataError
 from encoder_cls.inference.classifier import Prediction
 from encoder_cls.inference.folder import load_classifier, save_classifier

@@ -9,7 +9,7 @@ import pytest
 
 from encoder_cls.answers.outputs import check_output_folder, check_outputs, check_run_folder
 from encoder_cls.config import DataConfig
-from encoder_cls.data.readers import read_rows
+from encoder_cls.data.sources import read_rows
 from encoder_cls.errors import ConfigError
 from encoder_cls.tracking.run_dir import RunDir
 

@@ -211,7 +211,6 @@ def test_indices_are_corrected_by_their_names(cli):
     changed = [where for where, label in labels_by_place(after).items() if labels_by_place(before)[where] != label]
     assert changed == ["a.jsonl:1"]
     assert after.corrected == {"a.jsonl:1": "no"}
-    assert after.of_two_types == {}
 
 
 def test_a_spreadsheet_in_another_encoding_is_refused():
@@ -320,11 +319,3 @@ def test_a_row_beside_a_corrected_one_with_the_same_id_and_text_keeps_its_label(
     line = next(at for at, row in numbered_lines("train.csv") if row[2] == "soup pan")
     save([sheet[one] | {"file": "train.csv", "review_line": str(line)}] * 2, "fix.csv", delimiter=";")
     assert dataset(corrections="fix.csv").corrected == {}
-
-
-def test_files_of_earlier_versions_are_still_corrections(sheet):
-    """With the columns text and label, whatever they are in the data."""
-    at, row = numbered_lines("train.csv")[5]
-    place = {"split": "train", "file": "train.csv", "line": str(at)}
-    save([place | {"text": row[2], "label": "sport", "suggested": "food", "score": "0.9"}], "fix.csv")
-    assert list(dataset(corrections="fix.csv").corrected.values()) == [row[1]] == ["food"]

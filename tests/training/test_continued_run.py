@@ -15,8 +15,8 @@ import yaml
 from small_runs import CPU, SHAPE, model_hash, result, run_all, stop_after
 
 from encoder_cls.config import load_config
-from encoder_cls.data.base_run import load_all_data
 from encoder_cls.data.dataset import NO_TEXTS
+from encoder_cls.data.load import load_all_data
 from encoder_cls.errors import ConfigError, DataError, StoppedError
 from encoder_cls.inference.folder import load_classifier, weights_of_part
 from encoder_cls.tracking.run_dir import RunDir
